@@ -1,0 +1,74 @@
+# Everything here needs only GNU make and Python 3.11 or later; the rest is installed into .venv.
+#   make PYTHON=python3.12 test     uses another interpreter for a new environment
+#   make test ARGS="-k kernel -x"   passes arguments to pytest
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+# Test processes at a time. WORKERS=0 runs the tests in one process, for a debugger.
+WORKERS ?= 2
+
+PY  := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench lint format env clean distclean
+
+help:  ## list the targets
+	@echo "usage: make TARGET"
+	@grep -hE '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## (.*)$$/\1|\2/' \
+		| while IFS='|' read -r name what; do printf '  %-10s %s\n' "$$name" "$$what"; done
+
+demo: $(VENV)/.run  ## value a dataset that ships with scikit-learn, and say where the results are
+	@$(PY) -m shapshift.demo
+
+test: lint  ## check the style and the types, then run the tests
+	@$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
+
+bench: $(VENV)/.run  ## measure speed and memory; prints one table
+	@$(PY) benchmarks/run.py $(ARGS)
+
+lint: $(VENV)/.test  ## check the style and the types
+	@printf 'ruff check:  '; $(PY) -m ruff check .
+	@printf 'ruff format: '; $(PY) -m ruff format --check .
+	@printf 'mypy:        '; $(PY) -m mypy
+
+format: $(VENV)/.test  ## format the code and mend what ruff can mend
+	@$(PY) -m ruff check --quiet --fix . ; $(PY) -m ruff format .
+
+env: $(VENV)/.test  ## make the environment, with the test tools in it
+
+clean:  ## remove builds and caches
+	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name $(notdir $(VENV)) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean  ## remove the environment too
+	@rm -rf $(VENV)
+
+# Stamps are touched last, so that an interrupted set-up is taken up again; a new environment outdates the other two.
+# .made: an environment with a working pip; .run: the package in it; .test: the test tools as well.
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "error: there is no '$(PYTHON)' here. Install Python 3.11 or later, or name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: shapshift needs Python 3.11 or later, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "error: '$(PYTHON)' comes without venv. Install it (on Debian and Ubuntu: apt install python3-venv) and run make again." >&2; exit 1; }
+	@if $(PY) -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "Using the environment in $(VENV)"; \
+	else \
+		echo "Creating an environment in $(VENV) ($$($(PYTHON) --version))"; $(PYTHON) -m venv --clear $(VENV); \
+	fi
+	@touch $@
+
+$(VENV)/.run: pyproject.toml $(VENV)/.made
+	@echo "Installing shapshift (a minute or two the first time)"
+	@$(PIP) install -qq -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml $(VENV)/.made
+	@echo "Installing shapshift and its test tools (a minute or two the first time)"
+	@$(PIP) install -qq -e '.[test]'
+	@touch $(VENV)/.run $@
