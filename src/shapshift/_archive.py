@@ -1,0 +1,110 @@
+"""Result files: one ``.npz`` of plain arrays and a JSON header. Safe to open whoever wrote them."""
+
+import json
+import os
+import zipfile
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._files import write_atomically
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def write_archive(
+    path: str | os.PathLike[str], kind: str, version: int, header: dict[str, Any], arrays: Arrays
+) -> None:
+    """Write arrays and header atomically.
+
+    Parameters
+    ----------
+    path : path-like
+    kind : str
+        What the file holds, for instance "shapshift.Valuation".
+    version : int
+        Format version.
+    header : dict
+        JSON-able.
+    arrays : dict of ndarray
+        Object arrays become JSON lists, see :func:`to_json`.
+    """
+    plain = {name: array for name, array in arrays.items() if array.dtype != object}
+    objects = {
+        name: [to_json(entry, f"an entry of {name!r}") for entry in array.tolist()]
+        for name, array in arrays.items()
+        if array.dtype == object
+    }
+    whole = {"format": kind, "version": version, "objects": objects, **header}
+    # Raw bytes rather than a string array: NumPy strips trailing NUL characters from strings.
+    plain["header"] = np.frombuffer(json.dumps(whole, allow_nan=False).encode(), dtype=np.uint8)
+
+    def write(file: BinaryIO) -> None:
+        np.savez(file, allow_pickle=False, **plain)
+
+    write_atomically(path, write)
+
+
+def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple[dict[str, Any], Arrays]:
+    """Read what :func:`write_archive` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, damaged, of another kind or of another version.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"its part {damaged!r} is damaged")
+        with np.load(path, allow_pickle=False) as file:
+            arrays: Arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays.pop("header").tobytes())
+        if header["format"] != kind:
+            raise ValueError(f"it holds a {header['format']}")
+        if header["version"] != version:
+            raise ValueError(f"it has format version {header['version']}, this release reads version {version}")
+        for name, entries in header["objects"].items():
+            arrays[name] = object_array([from_json(entry) for entry in entries])
+    except FileNotFoundError:
+        raise ValueError(f"There is no file {str(path)!r} to load a {kind} from.") from None
+    except Exception as error:  # whatever a damaged file makes the readers below say
+        raise damaged_file(path, kind, error) from error
+    return header, arrays
+
+
+def damaged_file(path: str | os.PathLike[str], kind: str, why: object) -> ValueError:
+    """Return the error for a file that cannot be what it should be."""
+    return ValueError(
+        f"{str(path)!r} is not a whole {kind} file ({why}). Expected a file that its save method wrote; restore it "
+        "from a copy or compute it again."
+    )
+
+
+def to_json(entry: Any, what: str) -> Any:
+    """Return plain scalars as they are and tuples as a tagged list, so that they come back as tuples."""
+    if isinstance(entry, np.generic):
+        entry = entry.item()
+    if entry is None or isinstance(entry, str | bool | int) or (isinstance(entry, float) and np.isfinite(entry)):
+        return entry
+    if isinstance(entry, tuple):
+        return {"tuple": [to_json(part, what) for part in entry]}
+    raise TypeError(
+        f"Cannot save {what} of type {type(entry).__name__} ({entry!r}). Use strings, numbers or tuples of them as ids "
+        "and group names."
+    )
+
+
+def from_json(entry: Any) -> Any:
+    """Undo :func:`to_json`."""
+    return tuple(from_json(part) for part in entry["tuple"]) if isinstance(entry, dict) else entry
+
+
+def object_array(entries: list[Any]) -> npt.NDArray[Any]:
+    """Make a 1-D object array, one entry at a time: a slice assignment would unpack tuples."""
+    array = np.empty(len(entries), dtype=object)
+    for i, entry in enumerate(entries):
+        array[i] = entry
+    return array

@@ -1,0 +1,17 @@
+"""The one way kernels are compiled."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile ``function`` with Numba: no GIL, cached on disk, IEEE arithmetic.
+
+    ``fastmath`` stays off on purpose. A sum of squared differences must come out with the same bits for two
+    identical rows wherever they stand in the table, and reassociation would break that.
+    """
+    return cast(F, njit(nogil=True, cache=True, error_model="numpy")(function))

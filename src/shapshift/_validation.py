@@ -1,0 +1,278 @@
+"""Checks of parameters and feature tables, and their messages. Past the edge nothing is checked again."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+Floats = npt.NDArray[np.float64]
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Checked feature rows.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, d) or csr_array
+    columns : list of str or None
+        Names, where the caller's container has any.
+    index : ndarray or None
+        The caller's row index, where the container has one.
+    kind : {"numpy", "pandas", "polars", "pyarrow"}
+    """
+
+    rows: Any
+    columns: list[str] | None
+    index: npt.NDArray[Any] | None
+    kind: str
+
+
+def check_choice(owner: str, name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is not one of ``choices``."""
+    if not (isinstance(value, str) and value in choices):
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"The {name!r} parameter of {owner} must be one of {listed}. Got {value!r} instead.")
+
+
+def check_count(owner: str, name: str, value: object, at_least: int = 1) -> int:
+    """Refuse anything but an integer of at least ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(
+            f"The {name!r} parameter of {owner} must be an integer of at least {at_least}. Got {value!r} instead."
+        )
+    if value < at_least:
+        raise ValueError(f"The {name!r} parameter of {owner} must be at least {at_least}. Got {value!r} instead.")
+    return int(value)
+
+
+def parse_memory(value: object) -> int | None:
+    """Bytes in ``"2GB"``, ``"500MiB"`` or a number; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value > 0:
+        return int(value)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", value.lower()) if isinstance(value, str) else None
+    if match is None or match[2] not in _UNITS or float(match[1]) == 0:
+        raise ValueError(
+            "The 'max_memory' parameter must be a positive number of bytes or a string such as '2GB' or '500MiB'. "
+            f"Got {value!r} instead."
+        )
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
+    """Turn any supported container into finite float64 rows.
+
+    Parameters
+    ----------
+    X : array, dataframe, table, tensor, sparse matrix or nested list
+    name : str
+        How messages call it.
+    sparse_ok : str or None
+        None when sparse rows are fine, else why they are not.
+    """
+    if sparse.issparse(X):
+        if sparse_ok is not None:
+            raise TypeError(f"{name!r} is sparse, {sparse_ok}. Pass {name}.toarray(), or use another metric.")
+        _check_shape(X.shape, name)
+        rows = _float64(X, name)
+        rows.sum_duplicates()
+        rows.sort_indices()
+        rows.eliminate_zeros()
+        _check_finite_sparse(rows, name)
+        return Table(rows, None, None, "numpy")
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return _check_frame(frame, name)
+    if isinstance(frame, nw.LazyFrame):
+        raise TypeError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
+    rows = _plain_array(X, name)
+    if rows.ndim != 2:
+        hint = (
+            f"Reshape your data using {name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if "
+            "it is a single row."
+            if rows.ndim == 1
+            else f"Flatten each row to one list of features, for instance {name}.reshape(len({name}), -1)."
+        )
+        raise ValueError(f"{name!r}: Expected 2D array, got {rows.ndim}D array instead (shape={rows.shape}). {hint}")
+    _check_shape(rows.shape, name)
+    rows = _float64(rows, name)
+    _check_finite(rows, name, None, None)
+    return Table(rows, None, None, "numpy")
+
+
+def check_distances(D: Any, n_train: int) -> Floats:
+    """Check a precomputed distance matrix: validation points in rows, training rows in columns."""
+    if sparse.issparse(D):
+        raise TypeError("'X_val' is sparse, but precomputed distances must be a dense array. Pass X_val.toarray().")
+    distances = cast(Floats, check_features(D, "X_val").rows)
+    if distances.shape[1] != n_train:
+        raise ValueError(
+            "'X_val' must hold precomputed distances with one row per validation point and one column per training "
+            f"row, {n_train} columns. Got shape {distances.shape}."
+            + (" Did you mean its transpose?" if distances.shape[0] == n_train else "")
+        )
+    if distances.size and distances.min() < 0:
+        row, column = np.argwhere(distances < 0)[0]
+        raise ValueError(
+            f"'X_val' must hold distances of at least 0. Got {distances[row, column]} at row {row}, column {column}. "
+            "Similarities must be turned into distances first."
+        )
+    return distances
+
+
+def match_columns(table: Table, fitted: Sequence[str] | None, width: int, name: str) -> Table:
+    """Bring validation columns into the training order by name, or refuse."""
+    if table.columns is not None and fitted is not None:
+        missing = [column for column in fitted if column not in table.columns]
+        extra = [column for column in table.columns if column not in fitted]
+        if missing or extra:
+            parts = [f"missing {some(missing)}"] * bool(missing) + [f"not seen in training {some(extra)}"] * bool(extra)
+            raise ValueError(
+                f"The columns of {name!r} must be those of the training rows: {'; '.join(parts)}. "
+                "Select the same columns in both."
+            )
+        if table.columns != list(fitted):
+            place = {column: j for j, column in enumerate(table.columns)}
+            dense = cast(Floats, table.rows)[:, [place[column] for column in fitted]]
+            return Table(dense, list(fitted), table.index, table.kind)
+        return table
+    if table.rows.shape[1] != width:
+        raise ValueError(
+            f"{name!r} has {table.rows.shape[1]} features, but the training rows have {width} features. "
+            "Both must be made from the same columns."
+        )
+    if table.columns is None and fitted is not None:
+        warnings.warn(
+            f"{name!r} does not have feature names, but the training rows have; columns are taken in training order.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return table
+
+
+def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:
+    """Check training row positions given per validation point; None means none."""
+    if reference is None:
+        return np.empty((n_val, 0), dtype=np.int64)
+    rows = np.asarray(reference)
+    if rows.ndim != 2 or rows.shape[0] != n_val or rows.dtype.kind not in "iu":
+        raise ValueError(
+            f"The 'reference' parameter must hold integers in {n_val} rows, one per validation point. Got shape "
+            f"{rows.shape} of type {rows.dtype}."
+        )
+    if rows.size and not (rows.min() >= 0 and rows.max() < n_train):
+        raise ValueError(f"The 'reference' parameter must hold positions of training rows, 0 to {n_train - 1}.")
+    return rows.astype(np.int64)
+
+
+def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
+    kind = str(frame.implementation).rsplit(".", 1)[-1].lower()
+    kind = kind if kind in ("pandas", "polars", "pyarrow") else "pandas"
+    columns = [str(column) for column in frame.columns]
+    if len(set(columns)) < len(columns):
+        twice = sorted({column for column in columns if columns.count(column) > 1})
+        raise ValueError(f"{name!r} has more than one column called {some(twice)}. Rename them.")
+    _check_shape(frame.shape, name)
+    schema = frame.schema
+    for column in frame.columns:
+        dtype = schema[column]
+        if not (dtype.is_numeric() or dtype == nw.Boolean):
+            raise ValueError(
+                f"Column {column!r} of {name!r} has type {dtype}; features must be numbers (could not convert to "
+                "float). Encode the column (for instance with sklearn.preprocessing.OneHotEncoder) or drop it."
+            )
+    rows = np.empty(frame.shape)
+    for j, column in enumerate(frame.columns):
+        rows[:, j] = frame[column].cast(nw.Float64).to_numpy()
+    native = frame.to_native()
+    index = np.asarray(native.index) if kind == "pandas" and hasattr(native, "index") else None
+    _check_finite(rows, name, columns, index)
+    # scikit-learn's rule: names count only when all of them are strings.
+    named = all(isinstance(column, str) for column in frame.columns)
+    return Table(rows, columns if named else None, index, kind)
+
+
+def _plain_array(X: Any, name: str) -> npt.NDArray[Any]:
+    if type(X).__module__.split(".")[0] == "torch":
+        tensor = X.detach().cpu()
+        return cast(npt.NDArray[Any], (tensor.double() if tensor.is_floating_point() else tensor).numpy())
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise ValueError(
+            f"{name!r} must be a table of numbers in which all rows have the same length ({error})."
+        ) from None
+
+
+def _float64(rows: Any, name: str) -> Any:
+    if rows.dtype.kind == "c":
+        raise ValueError(f"{name!r}: Complex data not supported. Split it into real and imaginary columns.")
+    if rows.dtype.kind in "SUMm":
+        raise ValueError(
+            f"{name!r} holds values of type {rows.dtype}; features must be numbers (could not convert to float). "
+            "Encode such columns, for instance with sklearn.preprocessing.OneHotEncoder."
+        )
+    try:
+        return (
+            sparse.csr_array(rows, dtype=np.float64) if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
+        )
+    except (TypeError, ValueError) as error:
+        kind = type(error)  # scikit-learn tells objects that are no numbers from strings by the kind of error
+        raise kind(
+            f"{name!r} must hold numbers only: argument must be a string or a number that reads as one ({error}). "
+            "Encode or drop the other columns."
+        ) from None
+
+
+def _check_shape(shape: tuple[int, ...], name: str) -> None:
+    for count, unit, what in ((shape[0], "sample", "row"), (shape[1], "feature", "column")):
+        if count == 0:
+            raise ValueError(
+                f"{name!r} is empty: found array with {count} {unit}(s) (shape={shape}) while a minimum of 1 is "
+                f"required. Pass at least one {what}."
+            )
+
+
+def _check_finite(rows: Floats, name: str, columns: list[str] | None, index: npt.NDArray[Any] | None) -> None:
+    # One pass that allocates nothing: any NaN or infinity makes the sum non-finite (so can overflow, hence the retry).
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum()):
+            return
+    bad = ~np.isfinite(rows)
+    if not bad.any():
+        return
+    i, j = np.argwhere(bad)[0]
+    column = repr(columns[j]) if columns is not None else str(j)
+    row = f"{i}" if index is None else f"{i} (id {index[i]!r})"
+    raise ValueError(_not_finite(name, rows[i, j], row, column, int(bad.sum())))
+
+
+def _check_finite_sparse(rows: Any, name: str) -> None:
+    bad = np.flatnonzero(~np.isfinite(rows.data))
+    if bad.size:
+        row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        raise ValueError(_not_finite(name, rows.data[bad[0]], str(row), str(rows.indices[bad[0]]), bad.size))
+
+
+def _not_finite(name: str, value: float, row: str, column: str, count: int) -> str:
+    what = "NaN" if np.isnan(value) else "infinity"
+    return (
+        f"Input {name} contains {what} at row {row}, column {column} ({count} such entries in all). Distances need "
+        "finite numbers: drop the rows or fill them in, for instance with sklearn.impute.SimpleImputer."
+    )
+
+
+def some(names: Sequence[Any]) -> str:
+    """Quote the first few names."""
+    shown = ", ".join(repr(name) for name in names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

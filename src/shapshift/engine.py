@@ -1,0 +1,248 @@
+"""From distance tiles to sums per validation group: blocks of work, memory, threads, progress.
+
+The validation set is cut into blocks whose size depends on the data alone. A block is valued by one worker, tile by
+tile, and comes back as a partial sum per cell (an entropy level or a validation group). Partial sums are added in block
+order. So neither the number of workers nor the memory budget can change a single bit of the result.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._progress import progress_bar
+from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels, nearest_level
+from shapshift.coefficients import RankTable
+from shapshift.distances import Filler
+from shapshift.kernels.neighbors import nearest_rows, ranks_of
+from shapshift.kernels.rank import add_rows, rank_values
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
+
+# About this many (training row, validation point) pairs make a block: long enough to hide the cost of handing it out,
+# short enough to keep two workers equally busy and a progress bar moving.
+BLOCK_PAIRS = 2**20
+# A pass over the training rows serves at least this many points.
+BLOCK_POINTS = 8
+# Tiles beyond this size bring nothing but memory use.
+TILE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Task:
+    """One valuation, ready to be computed.
+
+    Attributes
+    ----------
+    fill : callable
+        Computes distance tiles.
+    codes, targets : ndarray
+        Class numbers of training rows and validation points.
+    n_classes : int
+    table : RankTable
+    average_ties : bool
+    groups : ndarray of shape (n_val,)
+        Group number of each validation point.
+    n_groups : int
+        0 when there are no groups.
+    n_nearest : int
+        How many nearest rows of each point to report; 0 for none.
+    reference : ndarray of shape (n_val, r)
+        Training rows whose ranks to report for each point; r may be 0.
+    """
+
+    fill: Filler
+    codes: Codes
+    targets: Codes
+    n_classes: int
+    table: RankTable
+    average_ties: bool
+    groups: npt.NDArray[np.int64]
+    n_groups: int
+    n_nearest: int
+    reference: npt.NDArray[np.int64]
+
+    @property
+    def n_train(self) -> int:
+        """Number of training rows."""
+        return self.codes.size
+
+    @property
+    def n_val(self) -> int:
+        """Number of validation points."""
+        return self.targets.size
+
+    @property
+    def depth(self) -> int:
+        """How many neighbours decide about the boundary."""
+        return min(BOUNDARY_NEIGHBORS, self.n_train)
+
+    @property
+    def levels(self) -> Floats:
+        """Entropies that can occur."""
+        return entropy_levels(self.depth, self.n_classes)
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """Who the nearest training rows of each validation point are.
+
+    Attributes
+    ----------
+    nearest : ndarray of shape (n_val, k)
+        Positions of the nearest training rows, nearest first, ties by row number.
+    reference_ranks : ndarray of shape (n_val, r) or None
+        Zero-based rank, averaged over ties, of each training row that was asked about.
+    """
+
+    nearest: npt.NDArray[np.int64]
+    reference_ranks: Floats | None
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the engine returns: sums over validation points, per entropy level and per group."""
+
+    levels: Floats
+    level_counts: npt.NDArray[np.int64]
+    groups: Floats
+    entropy: Floats
+    matrix: Floats | None
+    neighborhood: Neighborhood
+
+
+@dataclass(frozen=True)
+class _Points:
+    """What is kept of each single validation point; workers write disjoint slices of it."""
+
+    entropy: Floats
+    nearest: npt.NDArray[np.int64]
+    reference_ranks: Floats
+    values: Floats | None
+
+    def __getitem__(self, here: slice) -> "_Points":
+        values = None if self.values is None else self.values[here]
+        return _Points(self.entropy[here], self.nearest[here], self.reference_ranks[here], values)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a task is cut up to fit the memory budget."""
+
+    block: int
+    tile: int
+    workers: int
+
+
+def run(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None, progress: bool | None) -> Sums:
+    """Compute the sums of a task."""
+    plan = make_plan(task, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
+    n_levels = task.levels.size
+    sums = np.zeros((n_levels + task.n_groups, task.n_train))
+    points = _Points(
+        entropy=np.empty(task.n_val),
+        nearest=np.empty((task.n_val, task.n_nearest), dtype=np.int64),
+        reference_ranks=np.empty(task.reference.shape),
+        values=np.empty((task.n_val, task.n_train)) if matrix else None,
+    )
+    blocks = [slice(start, min(start + plan.block, task.n_val)) for start in range(0, task.n_val, plan.block)]
+    parallel = joblib.Parallel(n_jobs=plan.workers, prefer="threads", return_as="generator", pre_dispatch="n_jobs")
+    results: Iterator[tuple[npt.NDArray[np.int64], Floats]] = parallel(
+        joblib.delayed(_value_block)(task, block, plan.tile, points[block]) for block in blocks
+    )
+    with progress_bar("Valuing", task.n_val, progress) as advance:
+        for block, (cells, partial) in zip(blocks, results, strict=True):
+            for cell, part in zip(cells, partial, strict=True):
+                sums[cell] += part
+            del partial, part  # before the next block arrives
+            advance(block.stop - block.start)
+    return Sums(
+        levels=sums[:n_levels],
+        level_counts=np.bincount(nearest_level(points.entropy, task.levels), minlength=n_levels),
+        groups=sums[n_levels:],
+        entropy=points.entropy,
+        matrix=None if points.values is None else points.values.T,
+        neighborhood=Neighborhood(points.nearest, points.reference_ranks if task.reference.size else None),
+    )
+
+
+def _value_block(task: Task, block: slice, tile_rows: int, points: _Points) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Value one block of points; returns the cells it touched and a partial sum for each."""
+    n_levels, n_points = task.levels.size, block.stop - block.start
+    groups, targets, reference = task.groups[block], task.targets[block], task.reference[block]
+    group_cells = np.unique(groups) if task.n_groups else np.empty(0, dtype=np.int64)
+    # Untouched rows of a large zero array take no memory, so all levels may have one.
+    partial = np.zeros((n_levels + group_cells.size, task.n_train))
+    tile = np.empty((min(tile_rows, n_points), task.n_train))
+    work = np.empty((2, task.n_train), dtype=np.uint64)
+    keys = np.empty(task.n_train)
+    counts = np.zeros(task.n_classes)
+    bases = _bases(task, targets)
+    for lo in range(0, n_points, tile.shape[0]):
+        here = slice(lo, min(lo + tile.shape[0], n_points))
+        values = tile[: here.stop - lo]
+        kept = points[here]
+        task.fill(block.start + lo, block.start + here.stop, values)
+        if task.n_nearest:
+            nearest_rows(values, kept.nearest)
+        if task.reference.size:
+            ranks_of(values, reference[here], kept.reference_ranks)
+        # From here on the tile holds values in place of distances.
+        rank_values(
+            values, task.codes, targets[here], task.table.c, bases[here], task.average_ties, task.depth, work, keys,
+            counts, kept.entropy,
+        )  # fmt: skip
+        add_rows(values, nearest_level(kept.entropy, task.levels), partial)
+        if task.n_groups:
+            add_rows(values, n_levels + np.searchsorted(group_cells, groups[here]), partial)
+        if kept.values is not None:
+            kept.values[:] = values
+    touched = np.unique(nearest_level(points.entropy, task.levels))
+    cells = np.concatenate([touched, n_levels + group_cells])
+    rows = np.concatenate([touched, n_levels + np.arange(group_cells.size)])
+    return cells, partial if rows.size == len(partial) else partial[rows]
+
+
+def _bases(task: Task, targets: Codes) -> Floats:
+    """beta(M) of each point, M the number of training rows that carry its label."""
+    sizes = np.append(np.bincount(task.codes, minlength=task.n_classes), 0)  # the last entry serves unseen labels
+    matches = sizes[targets]
+    return np.asarray(task.table.per_match * matches - task.table.empty / task.n_classes, dtype=np.float64)
+
+
+def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None) -> Plan:
+    """Choose tile size and number of workers for a memory budget.
+
+    Raises
+    ------
+    ValueError
+        If even one worker with one-row tiles needs more than ``max_memory``.
+    """
+    n, m = task.n_train, task.n_val
+    block = min(max(BLOCK_PAIRS // n, BLOCK_POINTS), m)
+    row = 8 * n
+    n_levels = task.levels.size
+    # Where groups come in order a block touches few of them; reckon with the worst case.
+    cells = min(n_levels, block) + min(task.n_groups, block)
+    fixed = row * (n_levels + task.n_groups + (m if matrix else 0)) + 8 * m * (
+        1 + task.n_nearest + task.reference.shape[1]
+    )
+    per_worker = row * (3 + 2 * cells) + 2**20  # sort buffers, partial sums in the making and on their way
+    workers = joblib.effective_n_jobs(n_jobs)
+    workers = max(1, min(workers, -(-m // block)))
+    if max_memory is None:
+        tile = TILE_BYTES // row
+    else:
+        least = fixed + per_worker + row
+        if max_memory < least:
+            raise ValueError(
+                f"The 'max_memory' parameter must be at least {least / 1e6:.1f}MB for {n} training rows, {m} "
+                f"validation points, {task.n_groups} groups and matrix={matrix}. Got {max_memory / 1e6:.1f}MB instead. "
+                "Raise it, or value fewer groups at a time."
+            )
+        workers = min(workers, (max_memory - fixed) // (per_worker + row))
+        tile = min(((max_memory - fixed) // workers - per_worker) // row, TILE_BYTES // row)
+    return Plan(block=block, tile=int(min(max(tile, 1), block)), workers=int(workers))

@@ -1,0 +1,338 @@
+"""KNNShapley: the scikit-learn face of the engine."""
+
+import hashlib
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from shapshift import _labels
+from shapshift import _validation as check
+from shapshift.boundary import BOUNDARY_NEIGHBORS
+from shapshift.coefficients import Beta, rank_table
+from shapshift.distances import METRICS, SPARSE_METRICS, TrainingIndex, index_rows, tile_filler
+from shapshift.engine import Neighborhood, Sums, Task, run
+from shapshift.valuation import Valuation
+
+SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
+
+
+class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    r"""Exact value of every training row for a K-nearest-neighbour classifier.
+
+    ``fit`` indexes the training rows, ``value`` takes a validation set and returns what each training row contributes
+    to classifying it. Values are exact (no sampling), for any K, any number of classes, and in the presence of ties.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        K. May exceed the number of training rows.
+    utility : {"soft", "hard"}, default="soft"
+        What a subset of training rows is worth on a validation point: the share of its K nearest members (or of all,
+        if there are fewer) that carry the point's label, with 1/C for the empty subset ("soft"); or their number
+        divided by K, with 0 for the empty subset ("hard").
+    semivalue : {"shapley", "banzhaf", "loo", "calibrated"} or Beta, default="shapley"
+        How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K.
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
+        With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
+        ``fit`` ignores the features.
+    ties : {"average", "index"}, default="average"
+        Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
+        the table means nothing; or order by row number, as published code does.
+    device : {"cpu"}, default="cpu"
+        Where to compute.
+    n_jobs : int, default=None
+        Number of threads; None means 1 unless in a ``joblib.parallel_config`` context, -1 all processors. It never
+        changes a result.
+    max_memory : int or str, default=None
+        Bound on the working memory of ``value``, in bytes or such as "2GB". It never changes a result.
+    progress : bool, default=None
+        Show a progress bar; None shows it in a terminal only.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels seen in training.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, when the training table has them.
+    codes_ : ndarray of int32
+        Class number of each training row.
+    feature_std_ : ndarray of shape (n_features_in_,) or None
+        Standard deviation of each feature; None for sparse rows and precomputed distances.
+    ids_ : ndarray
+        Row ids: the caller's index or ids.
+    fingerprint_ : str
+        Hash of the training rows and labels.
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley
+    >>> model = KNNShapley(n_neighbors=1).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    >>> model.value([[0.9]], ["b"]).values.round(3)
+    array([-0.333,  0.667,  0.167])
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        utility: str = "soft",
+        semivalue: str | Beta = "shapley",
+        metric: str = "euclidean",
+        ties: str = "average",
+        device: str = "cpu",
+        n_jobs: int | None = None,
+        max_memory: int | str | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.utility = utility
+        self.semivalue = semivalue
+        self.metric = metric
+        self.ties = ties
+        self.device = device
+        self.n_jobs = n_jobs
+        self.max_memory = max_memory
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, *, ids: Any = None) -> Self:
+        """Index the training rows.
+
+        Parameters
+        ----------
+        X : table of shape (n_train, n_features)
+            NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list, or (for the Euclidean and
+            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``.
+        y : array-like of shape (n_train,)
+            Labels of any hashable kind.
+        ids : array-like of shape (n_train,), optional
+            Row ids; by default the table's index, or 0..n_train-1.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        table = None
+        if self.metric == "precomputed":
+            n_rows = len(y) if y is not None else 0
+            if n_rows == 0:
+                raise ValueError("'y' is empty: at least one training label is needed.")
+        else:
+            table = check.check_features(X, "X", sparse_ok=self._why_not_sparse())
+            n_rows = table.rows.shape[0]
+        labels = _labels.check_labels(y, "y", n_rows, "X")
+        _warn_if_continuous(labels)
+        self.classes_, self.codes_ = _labels.encode_labels(labels)
+        index = table.index if table is not None else None
+        self.ids_ = _labels.check_ids(ids, index, n_rows)
+        self._kind = table.kind if table is not None else "numpy"
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        if table is None:
+            self._index = TrainingIndex("precomputed", n_rows, None, 0)
+            self.feature_std_ = None
+        else:
+            self.n_features_in_ = table.rows.shape[1]
+            if table.columns is not None:
+                self.feature_names_in_ = np.array(table.columns, dtype=object)
+            self._index = index_rows(table.rows, self.metric)
+            self.feature_std_ = None if sparse.issparse(table.rows) else _feature_std(table.rows)
+        self.fingerprint_ = _fingerprint(self._index, self.classes_, self.codes_)
+        return self
+
+    def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
+        """Value every training row on a validation set.
+
+        Parameters
+        ----------
+        X_val : table of shape (n_val, n_features)
+            Validation points, in any container that ``fit`` takes; columns are matched by name. With
+            ``metric="precomputed"``, distances of shape (n_val, n_train).
+        y_val : array-like of shape (n_val,)
+            Their labels. A label never seen in training matches no row and is warned about.
+        groups : array-like of shape (n_val,), optional
+            One name per validation point; the result then has the mean per group too.
+        matrix : bool, default=False
+            Also return each row's value on each single point: n_train x n_val numbers.
+
+        Returns
+        -------
+        Valuation
+        """
+        return self._value(X_val, y_val, groups, matrix, 0, None)[0]
+
+    def value_and_neighbors(
+        self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False, reference: Any = None
+    ) -> tuple[Valuation, Neighborhood]:
+        """As :meth:`value`, and say who the nearest training rows are, at little extra cost.
+
+        Parameters
+        ----------
+        X_val, y_val, groups, matrix
+            As in :meth:`value`.
+        reference : int array of shape (n_val, r), optional
+            Positions of training rows whose rank to report for each validation point.
+
+        Returns
+        -------
+        Valuation
+        Neighborhood
+            ``nearest``, the ``n_neighbors`` nearest rows of each point, and ``reference_ranks``.
+        """
+        check_is_fitted(self)
+        valuation, neighborhood = self._value(
+            X_val, y_val, groups, matrix, min(self.n_neighbors, self._index.n_rows), reference
+        )
+        return valuation, neighborhood
+
+    def _value(
+        self, X_val: Any, y_val: Any, groups: Any, matrix: bool, n_nearest: int, reference: Any
+    ) -> tuple[Valuation, Neighborhood]:
+        check_is_fitted(self)
+        self._check_parameters()
+        if self.metric != self._index.metric:
+            raise ValueError(
+                f"The 'metric' parameter was {self._index.metric!r} when the model was fitted and is {self.metric!r} "
+                "now. Fit again."
+            )
+        n_train = self._index.n_rows
+        points = self._check_points(X_val)
+        n_val = points.shape[0]
+        targets = _labels.look_up_labels(_labels.check_labels(y_val, "y_val", n_val, "X_val"), self.classes_)
+        group_names: list[Any] = []
+        group_codes = np.zeros(n_val, dtype=np.int64)
+        if groups is not None:
+            group_names, group_codes = _labels.check_groups(groups, n_val)
+        utility: Any = self.utility
+        task = Task(
+            fill=tile_filler(self._index, points),
+            codes=self.codes_,
+            targets=targets,
+            n_classes=len(self.classes_),
+            table=rank_table(n_train, self.n_neighbors, self.semivalue, utility),
+            average_ties=self.ties == "average",
+            groups=group_codes,
+            n_groups=len(group_names),
+            n_nearest=n_nearest,
+            reference=check.check_positions(reference, n_val, n_train),
+        )
+        sums = run(
+            task,
+            matrix=matrix,
+            n_jobs=self.n_jobs,
+            max_memory=check.parse_memory(self.max_memory),
+            progress=self.progress,
+        )
+        return self._valuation(task, sums, group_names), sums.neighborhood
+
+    def _check_points(self, X_val: Any) -> Any:
+        rows = self._index.rows
+        if rows is None:
+            return check.check_distances(X_val, self._index.n_rows)
+        table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
+        names = getattr(self, "feature_names_in_", None)
+        table = check.match_columns(table, None if names is None else names.tolist(), self.n_features_in_, "X_val")
+        if sparse.issparse(rows) and not sparse.issparse(table.rows):
+            return sparse.csr_array(table.rows)
+        if sparse.issparse(table.rows) and not sparse.issparse(rows):
+            return table.rows.toarray()
+        return table.rows
+
+    def _valuation(self, task: Task, sums: Sums, group_names: list[Any]) -> Valuation:
+        sizes = np.bincount(task.groups, minlength=task.n_groups)[: task.n_groups]
+        present = sums.level_counts > 0
+        level_sums, level_counts = sums.levels[present], sums.level_counts[present]
+        return Valuation(
+            values=level_sums.sum(axis=0) / task.n_val,
+            ids=self.ids_,
+            entropy=sums.entropy,
+            boundary=sums.entropy > 0,
+            level_entropy=task.levels[present],
+            level_values=level_sums / level_counts[:, None],
+            level_counts=level_counts,
+            group_means=sums.groups / sizes[:, None],
+            group_names=tuple(group_names),
+            group_sizes=tuple(sizes.tolist()),
+            matrix=sums.matrix,
+            parameters=self._parameters(task),
+            fingerprint=self.fingerprint_,
+            kind=self._kind,
+        )
+
+    def _parameters(self, task: Task) -> dict[str, Any]:
+        return {
+            "method": type(self).__name__,
+            "n_neighbors": int(self.n_neighbors),
+            "utility": self.utility,
+            "semivalue": str(self.semivalue),
+            "metric": self.metric,
+            "ties": self.ties,
+            "n_train": task.n_train,
+            "n_val": task.n_val,
+            "n_classes": task.n_classes,
+            "boundary_neighbors": BOUNDARY_NEIGHBORS,
+        }
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        check.check_count(owner, "n_neighbors", self.n_neighbors)
+        check.check_choice(owner, "utility", self.utility, ("soft", "hard"))
+        if not isinstance(self.semivalue, Beta):
+            check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES)
+        check.check_choice(owner, "metric", self.metric, METRICS)
+        check.check_choice(owner, "ties", self.ties, ("average", "index"))
+        check.check_choice(owner, "device", self.device, ("cpu",))
+        if self.n_jobs is not None and (self.n_jobs == 0 or not isinstance(self.n_jobs, int | np.integer)):
+            raise ValueError(
+                f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
+                f"processors. Got {self.n_jobs!r} instead."
+            )
+        check.parse_memory(self.max_memory)
+
+    def _why_not_sparse(self) -> str | None:
+        if self.metric in SPARSE_METRICS:
+            return None
+        return f"which metric={self.metric!r} does not support (sparse input works with {', '.join(SPARSE_METRICS)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fingerprint_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = self.metric in SPARSE_METRICS
+        return tags
+
+
+def _warn_if_continuous(labels: npt.NDArray[Any]) -> None:
+    if labels.dtype.kind == "f" and labels.size >= 20 and np.unique(labels).size > labels.size / 2:
+        warnings.warn(
+            "'y' looks like a regression target: most of its values are distinct numbers. Each distinct value is "
+            "treated as a class of its own.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _feature_std(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Compute the standard deviation of each feature, one column at a time: NumPy would copy the whole table twice."""
+    return np.array([column.std() for column in rows.T])
+
+
+def _fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> str:
+    """Hash of what was fitted: features, labels and their order."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
+    digest.update(codes.tobytes())
+    rows: Any = index.rows
+    for array in () if rows is None else (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

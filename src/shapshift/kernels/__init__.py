@@ -1,0 +1,1 @@
+"""Compiled inner loops. They know arrays and nothing else."""

@@ -1,0 +1,287 @@
+"""The rank kernel: a tile of distances becomes a tile of values, in place.
+
+For one validation point the rows are ordered, rows at equal distance form a tie group, and the groups are walked from
+the far end to the near one. With ``T`` the sum over everything farther away, a group on ranks lo+1..hi with n rows, m
+of which carry the point's label, gets (``mean`` the average of c over the group)
+
+    matching row      mean + (m-1)/(n-1) (c_hi - mean) + T
+    other row                m   /(n-1) (c_hi - mean) + T
+    then              T += m/n (c_hi - c_lo)
+
+which is the expected value when ties are broken uniformly at random. A single row is a group of one.
+
+Ordering is a radix sort of a 20 to 30 bit image of the distance. The image is monotone, so it can only fail to
+separate rows, never swap them; rows that share an image are put in order by their full float64 distance afterwards.
+If they all match or all do not, their order has no influence on any value and is left alone.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._numba import kernel
+
+Floats = npt.NDArray[np.float64]
+
+# Runs of equal images up to this length are put in order by insertion.
+SHORT = 32
+
+_INDEX = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+
+
+@kernel
+def rank_values(
+    tile: Floats,
+    codes: npt.NDArray[np.int32],
+    targets: npt.NDArray[np.int32],
+    c: Floats,
+    bases: Floats,
+    average: bool,
+    depth: int,
+    work: npt.NDArray[np.uint64],
+    keys: Floats,
+    counts: Floats,
+    entropy: Floats,
+) -> None:
+    """Overwrite each row of ``tile`` (distances to the training rows) with that validation point's values.
+
+    Parameters
+    ----------
+    tile : float64 (b, N)
+        Non-negative finite distances in, values out.
+    codes : int32 (N,)
+        Class of each training row.
+    targets : int32 (b,)
+        Class of each validation point, -1 when no training row has it.
+    c : float64 (N,)
+        Rank table.
+    bases : float64 (b,)
+        beta(M) of each point: what the farthest group starts from.
+    average : bool
+        Average over ties, or break them by row index.
+    depth : int
+        How many nearest rows enter the neighbour-label entropy; at most N.
+    work : uint64 (2, N)
+    keys : float64 (N,)
+        Scratch.
+    counts : float64 (n_classes,)
+        Scratch, zero on entry and on exit.
+    entropy : float64 (b,)
+        Out: neighbour-label entropy of each point, in nats.
+    """
+    n = codes.size
+    for p in range(tile.shape[0]):
+        row = tile[p]
+        order = _order(row, codes, targets[p], work)
+        total = bases[p]
+        hi = n
+        while hi > 0:
+            lo = hi - 1
+            image = order[lo] >> np.uint64(32)
+            while lo > 0 and order[lo - 1] >> np.uint64(32) == image:
+                lo -= 1
+            if hi - lo == 1:
+                e = order[lo]
+                if lo < depth:
+                    counts[codes[np.int64((e & _INDEX) >> _ONE)]] += 1.0
+                match = np.float64(e & _ONE)
+                row[np.int64((e & _INDEX) >> _ONE)] = match * c[lo] + total
+                total += match * (c[lo] - c[max(lo - 1, 0)])
+            else:
+                total = _same_image(row, order, lo, hi, codes, c, total, average, depth, counts, keys)
+            hi = lo
+        entropy[p] = _entropy(counts, depth)
+
+
+@kernel
+def _order(row, codes, target, work):
+    """Sort by distance image; elements are image << 32 | row index << 1 | match."""
+    n = row.size
+    # Two passes of 11 bits leave few shared images up to some ten thousand rows, three of 10 bits up to millions.
+    digits, bits = (2, 11) if n <= 30_000 else (3, 10)
+    first, last, shift = _window(row, digits * bits)
+    patterns = row.view(np.int64)
+    elements = work[0]
+    for i in range(n):
+        image = (min(max(patterns[i], first), last) - first) >> shift
+        elements[i] = np.uint64(image << 32 | i << 1 | np.int64(codes[i] == target))
+    return _radix_sort(elements, work[1], digits, bits)
+
+
+@kernel
+def _window(distances, bits):
+    """Choose the range of bit patterns that the images resolve, and the shift that fits it into ``bits`` bits.
+
+    Non-negative floats order like their bit patterns, so the image is a logarithmic one: fine where distances are
+    small. The range comes from a sample, widened by its own width on either side; what lies outside shares the lowest
+    or highest image. A single far outlier or a row at distance zero then takes no resolution from the others.
+    """
+    n = distances.size
+    sample = np.empty(min(n, 64))
+    for i in range(sample.size):
+        sample[i] = distances[i * n // sample.size]
+    ends = np.array([sample.min(), sample.max(), distances.min(), distances.max()]).view(np.int64)
+    width = ends[1] - ends[0]
+    first = ends[2] if ends[0] - ends[2] < width else ends[0] - width
+    last = ends[3] if ends[3] - ends[1] < width else ends[1] + width
+    shift = 0
+    while (last - first) >> shift >= 1 << bits:
+        shift += 1
+    return first, last, shift
+
+
+@kernel
+def _radix_sort(src, dst, digits, bits):
+    """Stable sort of uint64 elements by their upper half; returns whichever of the two buffers holds the result."""
+    counts = np.empty(1 << bits, np.uint32)
+    mask = np.uint64((1 << bits) - 1)
+    for digit in range(digits):
+        offset = np.uint64(32 + digit * bits)
+        counts[:] = 0
+        for i in range(src.size):
+            counts[(src[i] >> offset) & mask] += np.uint32(1)
+        total = np.uint32(0)
+        for k in range(counts.size):
+            here = counts[k]
+            counts[k] = total
+            total += here
+        for i in range(src.size):
+            e = src[i]
+            k = (e >> offset) & mask
+            dst[counts[k]] = e
+            counts[k] += np.uint32(1)
+        src, dst = dst, src
+    return src
+
+
+@kernel
+def _same_image(row, order, lo, hi, codes, c, total, average, depth, counts, keys):
+    """Value the rows on ranks lo..hi-1, whose images coincide; returns the new running total."""
+    matches = 0
+    for r in range(lo, hi):
+        matches += np.int64(order[r] & _ONE)
+    if lo >= depth and (matches == 0 or matches == hi - lo):
+        return _group_values(row, order, lo, hi, matches, c, total)
+    for r in range(lo, hi):
+        keys[r] = row[np.int64((order[r] & _INDEX) >> _ONE)]
+    if hi - lo <= SHORT:
+        _insertion_sort(keys, order, lo, hi)
+    else:
+        _long_sort(keys, order, lo, hi)
+    while hi > lo:
+        start = hi - 1
+        if average:
+            while start > lo and keys[start - 1] == keys[hi - 1]:
+                start -= 1
+        matches = 0
+        for r in range(start, hi):
+            matches += np.int64(order[r] & _ONE)
+            if start < depth:
+                share = (min(hi, depth) - start) / (hi - start)
+                counts[codes[np.int64((order[r] & _INDEX) >> _ONE)]] += share
+        total = _group_values(row, order, start, hi, matches, c, total)
+        hi = start
+    return total
+
+
+@kernel
+def _group_values(row, order, lo, hi, matches, c, total):
+    """Write the two values of a tie group (see the module's formula); returns the new running total."""
+    n = hi - lo
+    last = c[hi - 1]
+    if matches == 0 or matches == n:
+        matching = last + total
+        other = total
+    else:
+        mean = 0.0
+        for r in range(lo, hi):
+            mean += c[r]
+        mean /= n
+        matching = mean + (matches - 1) / (n - 1) * (last - mean) + total
+        other = matches / (n - 1) * (last - mean) + total
+    for r in range(lo, hi):
+        e = order[r]
+        row[np.int64((e & _INDEX) >> _ONE)] = matching if e & _ONE else other
+    if lo == 0:
+        return total
+    return total + matches / n * (last - c[lo - 1])
+
+
+@kernel
+def _insertion_sort(keys, elements, lo, hi):
+    """Stable ascending sort of keys[lo:hi], elements carried along."""
+    for r in range(lo + 1, hi):
+        key = keys[r]
+        e = elements[r]
+        w = r
+        while w > lo and keys[w - 1] > key:
+            keys[w] = keys[w - 1]
+            elements[w] = elements[w - 1]
+            w -= 1
+        keys[w] = key
+        elements[w] = e
+
+
+@kernel
+def _long_sort(keys, elements, lo, hi):
+    """As :func:`_insertion_sort`, for long runs: once more by images that resolve this run, then by full keys."""
+    n = hi - lo
+    if keys[lo:hi].min() == keys[lo:hi].max():
+        return
+    first, last, shift = _window(keys[lo:hi], 22)
+    patterns = keys.view(np.int64)
+    places = np.empty((2, n), np.uint64)
+    for i in range(n):
+        image = (min(max(patterns[lo + i], first), last) - first) >> shift
+        places[0, i] = np.uint64(image << 32 | i)
+    sorted_places = _radix_sort(places[0], places[1], 2, 11)
+    old_keys = keys[lo:hi].copy()
+    old_elements = elements[lo:hi].copy()
+    for r in range(n):
+        keys[lo + r] = old_keys[np.int64(sorted_places[r] & _INDEX)]
+        elements[lo + r] = old_elements[np.int64(sorted_places[r] & _INDEX)]
+    start = 0
+    while start < n:
+        end = start + 1
+        while end < n and sorted_places[end] >> np.uint64(32) == sorted_places[start] >> np.uint64(32):
+            end += 1
+        if end - start <= SHORT:
+            _insertion_sort(keys, elements, lo + start, lo + end)
+        else:
+            run = slice(lo + start, lo + end)
+            by_key = np.argsort(keys[run], kind="mergesort")
+            keys[run] = keys[run][by_key]
+            elements[run] = elements[run][by_key]
+        start = end
+
+
+@kernel
+def _entropy(counts, depth):
+    """Entropy of the collected neighbour labels; clears ``counts`` again."""
+    present = 0
+    shares = np.empty(min(counts.size, 8))
+    for k in range(counts.size):
+        if counts[k] > 0.0:
+            if present == shares.size:
+                shares = np.append(shares, np.empty(shares.size))
+            shares[present] = counts[k] / depth
+            present += 1
+            counts[k] = 0.0
+    # One label must give exactly zero, though fractions of a tie group need not add up to exactly one.
+    if present < 2:
+        return 0.0
+    total = 0.0
+    # Sorted, so that the result does not depend on how the classes happen to be numbered.
+    for share in np.sort(shares[:present]):
+        total -= share * np.log(share)
+    return total
+
+
+@kernel
+def add_rows(tile: Floats, cells: npt.NDArray[np.int64], sums: Floats) -> None:
+    """Add each row of ``tile`` to the row of ``sums`` that ``cells`` names, in order."""
+    for p in range(tile.shape[0]):
+        out = sums[cells[p]]
+        row = tile[p]
+        for i in range(row.size):
+            out[i] += row[i]

@@ -1,0 +1,271 @@
+"""The one result type: what every valuation returns and every later step takes."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._archive import damaged_file, from_json, read_archive, to_json, write_archive
+
+Floats = npt.NDArray[np.float64]
+
+FORMAT = "shapshift.Valuation"
+FORMAT_VERSION = 1
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+_ARRAYS = (
+    "values",
+    "ids",
+    "entropy",
+    "boundary",
+    "level_entropy",
+    "level_values",
+    "level_counts",
+    "group_means",
+    "matrix",
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Valuation:
+    """What each training row is worth on one validation set.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_train,)
+        Value of each training row, averaged over the validation points.
+    ids : ndarray of shape (n_train,)
+        The caller's index or ids, in the order of ``values``.
+    entropy : ndarray of shape (n_val,)
+        Entropy (nats) of the labels of each validation point's five nearest training rows.
+    boundary : ndarray of shape (n_val,)
+        Whether the point is a boundary point: entropy above 0.
+    level_entropy, level_values, level_counts : ndarray
+        The entropies that occur, the mean values over the points at each, and how many points those are. Values are
+        additive over validation points, so these few rows carry every split by boundary.
+    group_means : ndarray of shape (n_groups, n_train)
+        Mean values per validation group, see ``group_values``.
+    group_names, group_sizes : tuple
+        Group names in order of first appearance, and their numbers of validation points.
+    matrix : ndarray of shape (n_train, n_val) or None
+        Value of each row on each validation point alone, when it was asked for.
+    parameters : mapping
+        What made the values: method, its parameters, sizes.
+    fingerprint : str
+        Hash of the training rows and labels. Valuations can be compared when their fingerprints agree.
+    kind : {"numpy", "pandas", "polars", "pyarrow"}
+        The caller's kind of table, which ``to_frame`` returns.
+    """
+
+    values: Floats
+    ids: npt.NDArray[Any]
+    entropy: Floats
+    boundary: npt.NDArray[np.bool_]
+    level_entropy: Floats
+    level_values: Floats
+    level_counts: npt.NDArray[np.int64]
+    group_means: Floats
+    group_names: tuple[Any, ...]
+    group_sizes: tuple[int, ...]
+    matrix: Floats | None
+    parameters: Mapping[str, Any]
+    fingerprint: str
+    kind: str = field(default="numpy")
+
+    def __post_init__(self) -> None:
+        for name in _ARRAYS:
+            array = getattr(self, name)
+            if array is not None:
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+
+    @property
+    def n_train(self) -> int:
+        """Number of training rows."""
+        return self.values.size
+
+    @property
+    def n_val(self) -> int:
+        """Number of validation points."""
+        return self.entropy.size
+
+    @property
+    def group_values(self) -> dict[Any, Floats]:
+        """Mean values per group name."""
+        return dict(zip(self.group_names, self.group_means, strict=True))
+
+    @property
+    def group_counts(self) -> dict[Any, int]:
+        """Number of validation points per group name."""
+        return dict(zip(self.group_names, self.group_sizes, strict=True))
+
+    @property
+    def boundary_fraction(self) -> float:
+        """Share of boundary points in the validation set."""
+        return float(self.boundary.mean())
+
+    @property
+    def boundary_values(self) -> Floats | None:
+        """Mean values over the boundary points; None when there are none."""
+        return self._mean_over(self.level_entropy > 0)
+
+    @property
+    def nonboundary_values(self) -> Floats | None:
+        """Mean values over the points that are not on a boundary; None when there are none."""
+        return self._mean_over(self.level_entropy == 0)
+
+    def _mean_over(self, levels: npt.NDArray[np.bool_]) -> Floats | None:
+        counts = self.level_counts[levels]
+        if counts.sum() == 0:
+            return None
+        mean: Floats = counts @ self.level_values[levels] / counts.sum()
+        return mean
+
+    def stats(self) -> dict[str, Any]:
+        """Summarise the distribution of the values.
+
+        Returns
+        -------
+        dict
+            ``mean``, ``std``, ``positive_count``, ``positive_ratio`` and ``quantiles`` (probability to value).
+        """
+        positive = int((self.values > 0).sum())
+        return {
+            "mean": float(self.values.mean()),
+            "std": float(self.values.std()),
+            "positive_count": positive,
+            "positive_ratio": positive / self.n_train,
+            "quantiles": {q: float(v) for q, v in zip(QUANTILES, np.quantile(self.values, QUANTILES), strict=True)},
+        }
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """Tabulate the values in the caller's kind of table.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            One row per training row: its id (the index in pandas), ``value``, ``value_boundary``,
+            ``value_nonboundary``, and one ``value[name]`` per validation group.
+        """
+        nothing = np.full(self.n_train, np.nan)
+        columns: dict[str, npt.NDArray[Any]] = {"value": self.values}
+        for name, part in (("boundary", self.boundary_values), ("nonboundary", self.nonboundary_values)):
+            columns[f"value_{name}"] = nothing if part is None else part
+        for group, means in self.group_values.items():
+            columns[f"value[{group}]"] = means
+        return to_table(columns, self.ids, kind or self.kind)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the valuation to one ``.npz`` file: arrays and JSON, no pickle, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+        """
+        header = {
+            "parameters": dict(self.parameters),
+            "fingerprint": self.fingerprint,
+            "kind": self.kind,
+            "group_names": [to_json(name, "a group name") for name in self.group_names],
+            "group_sizes": list(self.group_sizes),
+        }
+        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        write_archive(path, FORMAT, FORMAT_VERSION, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a valuation written by :meth:`save`.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        Valuation
+
+        Raises
+        ------
+        ValueError
+            If the file is missing, damaged, or something else.
+        """
+        header, arrays = read_archive(path, FORMAT, FORMAT_VERSION)
+        optional: dict[str, Any] = {"matrix": None}
+        try:
+            loaded = cls(
+                **{**optional, **arrays},
+                group_names=tuple(from_json(name) for name in header["group_names"]),
+                group_sizes=tuple(header["group_sizes"]),
+                parameters=header["parameters"],
+                fingerprint=header["fingerprint"],
+                kind=header["kind"],
+            )
+            loaded._check_shapes()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged_file(path, FORMAT, error) from error
+        return loaded
+
+    def _check_shapes(self) -> None:
+        n, m, levels = self.values.size, self.entropy.size, self.level_entropy.size
+        expected: dict[str, tuple[int, ...]] = dict.fromkeys(("values", "ids"), (n,))
+        expected |= dict.fromkeys(("entropy", "boundary"), (m,))
+        expected |= dict.fromkeys(("level_entropy", "level_counts"), (levels,))
+        expected |= {"level_values": (levels, n), "group_means": (len(self.group_names), n)}
+        if self.matrix is not None:
+            expected["matrix"] = (n, m)
+        for name, shape in expected.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"{name!r} has shape {getattr(self, name).shape}, not {shape}")
+        if len(self.group_sizes) != len(self.group_names):
+            raise ValueError("group names and sizes do not match")
+
+    def __repr__(self) -> str:
+        s = self.stats()
+        return (
+            f"Valuation(n_train={self.n_train}, n_val={self.n_val}, mean={s['mean']:.3g}, std={s['std']:.3g}, "
+            f"positive={s['positive_count']}, boundary_fraction={self.boundary_fraction:.3g})"
+        )
+
+
+def to_table(columns: dict[str, npt.NDArray[Any]], ids: npt.NDArray[Any] | None, kind: str) -> Any:
+    """Make a table of the asked kind; ids become the index in pandas and the first column elsewhere.
+
+    Parameters
+    ----------
+    columns : dict of ndarray
+    ids : ndarray or None
+    kind : {"pandas", "polars", "pyarrow", "numpy"}
+        "numpy" means: pandas if it is installed, else pyarrow.
+    """
+    if kind == "numpy":
+        kind = "pandas" if find_spec("pandas") is not None else "pyarrow"
+    if kind == "pandas":
+        import pandas as pd
+
+        return pd.DataFrame(columns, index=None if ids is None else pd.Index(ids, name="id", tupleize_cols=False))
+    # Both libraries guess the type of Python objects better than that of NumPy object arrays.
+    plain = {
+        name: column.tolist() if column.dtype.kind in "OU" else column
+        for name, column in ({"id": ids} | columns if ids is not None else columns).items()
+    }
+    if kind == "polars":
+        import polars as pl
+
+        return pl.DataFrame(plain)
+    if kind == "pyarrow":
+        import pyarrow as pa
+
+        return pa.table({name: pa.array(column) for name, column in plain.items()})
+    raise ValueError(f"The 'kind' parameter must be one of 'pandas', 'polars', 'pyarrow'. Got {kind!r} instead.")
