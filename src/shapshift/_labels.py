@@ -20,7 +20,8 @@ def check_labels(y: Any, name: str, n_rows: int, of: str) -> npt.NDArray[Any]:
     """Turn labels of any hashable kind into a 1-D array without missing entries."""
     if y is None:
         raise ValueError(
-            f"{name!r} is None: requires y to be passed, one label for each of the {n_rows} rows of {of!r}."
+            f"The estimator requires y to be passed, but the target y is None: {name!r} needs one label for each of "
+            f"the {n_rows} rows of {of!r}."
         )
     labels = _column(y, name)
     if labels.shape != (n_rows,):
@@ -102,6 +103,7 @@ def _column(y: Any, name: str) -> npt.NDArray[Any]:
     if type(y).__module__.split(".")[0] == "torch":
         return cast(npt.NDArray[Any], y.detach().cpu().numpy())
     if not isinstance(y, np.ndarray):
+        y = y.to_pylist() if hasattr(y, "to_pylist") else y  # a pyarrow array yields scalars of its own when iterated
         # Asked for an array, NumPy would turn tuples into extra dimensions and mixed kinds into strings.
         entries = list(y)
         kinds = {type(entry) for entry in entries}

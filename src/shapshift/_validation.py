@@ -23,7 +23,7 @@ class Table:
     Attributes
     ----------
     rows : ndarray of shape (n, d) or csr_array
-    columns : list of str or None
+    columns : list or None
         Names, where the caller's container has any.
     index : ndarray or None
         The caller's row index, where the container has one.
@@ -31,15 +31,15 @@ class Table:
     """
 
     rows: Any
-    columns: list[str] | None
+    columns: list[Any] | None
     index: npt.NDArray[Any] | None
     kind: str
 
 
-def check_choice(owner: str, name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a value that is not one of ``choices``."""
+def check_choice(owner: str, name: str, value: object, choices: Sequence[str], or_else: str = "") -> None:
+    """Refuse a value that is not one of ``choices``; ``or_else`` names what else the message should offer."""
     if not (isinstance(value, str) and value in choices):
-        listed = ", ".join(repr(choice) for choice in choices)
+        listed = ", ".join([repr(choice) for choice in choices] + ([or_else] if or_else else []))
         raise ValueError(f"The {name!r} parameter of {owner} must be one of {listed}. Got {value!r} instead.")
 
 
@@ -90,7 +90,10 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
         rows.eliminate_zeros()
         _check_finite_sparse(rows, name)
         return Table(rows, None, None, "numpy")
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise ValueError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
     if isinstance(frame, nw.DataFrame):
         return _check_frame(frame, name)
     if isinstance(frame, nw.LazyFrame):
@@ -130,7 +133,7 @@ def check_distances(D: Any, n_train: int) -> Floats:
     return distances
 
 
-def match_columns(table: Table, fitted: Sequence[str] | None, width: int, name: str) -> Table:
+def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: str) -> Table:
     """Bring validation columns into the training order by name, or refuse."""
     if table.columns is not None and fitted is not None:
         missing = [column for column in fitted if column not in table.columns]
@@ -138,8 +141,8 @@ def match_columns(table: Table, fitted: Sequence[str] | None, width: int, name: 
         if missing or extra:
             parts = [f"missing {some(missing)}"] * bool(missing) + [f"not seen in training {some(extra)}"] * bool(extra)
             raise ValueError(
-                f"The columns of {name!r} must be those of the training rows: {'; '.join(parts)}. "
-                "Select the same columns in both."
+                f"The columns of {name!r} must be those of the training rows, but it has {len(table.columns)} and they "
+                f"have {width}: {'; '.join(parts)}. Select the same columns in both."
             )
         if table.columns != list(fitted):
             place = {column: j for j, column in enumerate(table.columns)}
@@ -178,11 +181,9 @@ def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.
 def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
     kind = str(frame.implementation).rsplit(".", 1)[-1].lower()
     kind = kind if kind in ("pandas", "polars", "pyarrow") else "pandas"
-    columns = [str(column) for column in frame.columns]
-    if len(set(columns)) < len(columns):
-        twice = sorted({column for column in columns if columns.count(column) > 1})
-        raise ValueError(f"{name!r} has more than one column called {some(twice)}. Rename them.")
-    _check_shape(frame.shape, name)
+    native = frame.to_native()
+    columns = list(native.column_names if kind == "pyarrow" else native.columns)
+    _check_shape(native.shape, name)
     schema = frame.schema
     for column in frame.columns:
         dtype = schema[column]
@@ -192,14 +193,11 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
                 "float). Encode the column (for instance with sklearn.preprocessing.OneHotEncoder) or drop it."
             )
     rows = np.empty(frame.shape)
-    for j, column in enumerate(frame.columns):
-        rows[:, j] = frame[column].cast(nw.Float64).to_numpy()
-    native = frame.to_native()
+    for j, series in enumerate(frame.iter_columns()):
+        rows[:, j] = series.cast(nw.Float64).to_numpy()
     index = np.asarray(native.index) if kind == "pandas" and hasattr(native, "index") else None
     _check_finite(rows, name, columns, index)
-    # scikit-learn's rule: names count only when all of them are strings.
-    named = all(isinstance(column, str) for column in frame.columns)
-    return Table(rows, columns if named else None, index, kind)
+    return Table(rows, columns, index, kind)
 
 
 def _plain_array(X: Any, name: str) -> npt.NDArray[Any]:
@@ -224,7 +222,9 @@ def _float64(rows: Any, name: str) -> Any:
         )
     try:
         return (
-            sparse.csr_array(rows, dtype=np.float64) if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
+            sparse.csr_array(rows, dtype=np.float64, copy=True)
+            if sparse.issparse(rows)
+            else rows.astype(np.float64, copy=False)
         )
     except (TypeError, ValueError) as error:
         kind = type(error)  # scikit-learn tells objects that are no numbers from strings by the kind of error
@@ -243,7 +243,7 @@ def _check_shape(shape: tuple[int, ...], name: str) -> None:
             )
 
 
-def _check_finite(rows: Floats, name: str, columns: list[str] | None, index: npt.NDArray[Any] | None) -> None:
+def _check_finite(rows: Floats, name: str, columns: Sequence[Any] | None, index: npt.NDArray[Any] | None) -> None:
     # One pass that allocates nothing: any NaN or infinity makes the sum non-finite (so can overflow, hence the retry).
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(rows.sum()):

@@ -1,8 +1,7 @@
 """Distances of validation points to training rows, one tile at a time.
 
-Only the order of distances matters here, and which of them are equal. So Euclidean distances stay squared, cosine
-distances become squared Euclidean ones between unit vectors, and everything is scaled by one power of two, which is
-exact and keeps squares away from overflow and underflow.
+Only the order of distances matters here, and which of them are equal. So Euclidean distances stay squared, and features
+are scaled by one power of two, which is exact and keeps squares away from overflow and underflow.
 """
 
 from collections.abc import Callable
@@ -50,8 +49,11 @@ class TrainingIndex:
 def index_rows(rows: Rows, metric: str) -> TrainingIndex:
     """Lay out checked training rows for ``metric``."""
     if metric == "cosine":
-        return TrainingIndex(metric, rows.shape[0], _layout(_unit_rows(rows, 0), 0), 0)
-    exponent = int(np.frexp(_largest(rows))[1])
+        return TrainingIndex(metric, rows.shape[0], _layout(_unit_rows(rows), 0), 0)
+    # Differences are what gets squared: a huge but constant column must not push the others into underflow. The scaled
+    # features themselves only have to stay finite.
+    widest = int(np.frexp(_widest_column(rows))[1])
+    exponent = max(widest, int(np.frexp(_largest(rows))[1]) - 1000)
     return TrainingIndex(metric, rows.shape[0], _layout(rows, exponent), exponent)
 
 
@@ -64,25 +66,19 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
             np.add(points[start:stop], 0.0, out=tile)
 
         return copy
-    if index.metric == "cosine":
-        points = _unit_rows(points, 1)
-    else:
-        points = _scaled(points, index.exponent)
-        if _largest(points) > _LARGEST:
-            raise ValueError(
-                f"'X_val' has values over 2**{index.exponent + 500}, far beyond any training value; "
-                "their distances overflow. Check the units of 'X_val' or rescale both sets."
-            )
+    is_cosine = index.metric == "cosine"
+    points = _unit_rows(points) if is_cosine else _scaled(points, index.exponent)
+    _check_reach(index, points)
     if sparse.issparse(index.rows):
         train, csr = index.rows, points
 
         def merge(start: int, stop: int, tile: Floats) -> None:
-            kernels.sparse_squared_euclidean(
-                train.data, train.indices, train.indptr, csr.data, csr.indices, csr.indptr, start, tile
+            kernels.sparse_tile(
+                train.data, train.indices, train.indptr, csr.data, csr.indices, csr.indptr, start, is_cosine, tile
             )
 
         return merge
-    fill = kernels.manhattan if index.metric == "manhattan" else kernels.squared_euclidean
+    fill = {"manhattan": kernels.manhattan, "cosine": kernels.cosine}.get(index.metric, kernels.squared_euclidean)
     columns, dense = index.rows, np.ascontiguousarray(points)
 
     def subtract(start: int, stop: int, tile: Floats) -> None:
@@ -95,6 +91,29 @@ def _largest(rows: Rows) -> float:
     """Largest absolute feature, without a copy of the rows."""
     stored = rows.data if sparse.issparse(rows) else rows
     return max(float(stored.max()), -float(stored.min())) if stored.size else 0.0
+
+
+def _widest_column(rows: Rows) -> float:
+    """Largest range of a feature. Halves are subtracted, so that the range of the largest floats is still one."""
+    if sparse.issparse(rows):
+        return _largest(rows)  # nearly every column of a sparse table holds a zero
+    return 2 * float(max(column.max() / 2 - column.min() / 2 for column in rows.T))
+
+
+def _check_reach(index: TrainingIndex, points: Rows) -> None:
+    """Refuse validation points so far from the training rows that squared distances are no longer finite."""
+    if sparse.issparse(points):
+        farthest = _largest(points)
+    else:
+        ends = [(column.min(), column.max()) for column in index.rows]
+        farthest = max(
+            max(high - column.min(), column.max() - low) for column, (low, high) in zip(points.T, ends, strict=True)
+        )
+    if not farthest < _LARGEST:
+        raise ValueError(
+            f"'X_val' has values about {2.0**500:.0e} times the range of the training values or more; their distances "
+            "overflow. Check the units of 'X_val', or rescale both sets."
+        )
 
 
 def _scaled(rows: Rows, exponent: int) -> Rows:
@@ -114,37 +133,24 @@ def _layout(rows: Rows, exponent: int) -> Rows:
     return columns
 
 
-def _unit_rows(rows: Rows, side: int) -> Rows:
-    """Rows divided by their length, with two more columns for rows of length zero.
-
-    A zero row is at cosine distance 1 from everything. On the unit sphere that is a right angle, so zero training rows
-    point along one new axis and zero validation points along another.
-    """
+def _unit_rows(rows: Rows) -> Rows:
+    """Rows divided by their length; a zero row stays zero, which puts it at cosine distance 1 from everything."""
     largest = abs(rows).max(axis=1)
     largest = largest.toarray().ravel() if sparse.issparse(rows) else largest
     zero = largest == 0
     # Powers of two bring every row near 1 first, so that no square over- or underflows.
-    by_two: Any = np.ldexp(1.0, -np.frexp(np.where(zero, 1.0, largest))[1])
+    exponents = np.frexp(np.where(zero, 1.0, largest))[1]
     if sparse.issparse(rows):
-        near_one = sparse.csr_array(rows.multiply(by_two[:, None]))
-        length = np.sqrt(np.asarray(near_one.multiply(near_one).sum(axis=1)).ravel())
-        axes = np.zeros((rows.shape[0], 2))
-        axes[zero, side] = 1.0
-        unit = sparse.csr_array(near_one.multiply(1 / np.where(zero, 1.0, length)[:, None]))
-        stacked = sparse.csr_array(sparse.hstack([unit, sparse.csr_array(axes)]))
-        stacked.sort_indices()
-        return stacked
-    near_one = rows * by_two[:, None]
-    length = np.sqrt(_row_sums(near_one * near_one))
-    unit = np.zeros((rows.shape[0], rows.shape[1] + 2))
-    unit[:, :-2] = near_one * (1 / np.where(zero, 1.0, length))[:, None]
-    unit[zero, rows.shape[1] + side] = 1.0
-    return unit
-
-
-def _row_sums(squares: Floats) -> Floats:
-    """Sum in column order, so that a sparse row, which skips exact zeros, has the same length to the last bit."""
-    total = np.zeros(squares.shape[0])
-    for column in squares.T:
-        total += column
-    return total
+        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        unit = rows.copy()
+        unit.data = np.ldexp(rows.data, -exponents[owner])
+        # bincount adds in the order of storage, which is column order, as below.
+        length = np.sqrt(np.bincount(owner, unit.data * unit.data, minlength=rows.shape[0]))
+        unit.data /= length[owner]
+        return unit
+    near_one = np.ldexp(rows, -exponents[:, None])
+    squares = np.zeros(rows.shape[0])
+    for column in near_one.T:  # in column order, so that a sparse row has the same length to the last bit
+        squares += column * column
+    near_one /= np.sqrt(np.where(zero, 1.0, squares))[:, None]
+    return near_one

@@ -5,7 +5,6 @@ tile, and comes back as a partial sum per cell (an entropy level or a validation
 order. So neither the number of workers nor the memory budget can change a single bit of the result.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import joblib
@@ -29,6 +28,10 @@ BLOCK_PAIRS = 2**20
 BLOCK_POINTS = 8
 # Tiles beyond this size bring nothing but memory use.
 TILE_BYTES = 64 * 2**20
+# Blocks per worker between two reductions: enough that waiting for the slowest hardly matters.
+WAVE_BLOCKS = 4
+# What a thread costs beside its arrays: stack, allocator, counters of the sort.
+WORKER_BYTES = 2**21
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class Plan:
     block: int
     tile: int
     workers: int
+    wave: int
 
 
 def run(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None, progress: bool | None) -> Sums:
@@ -149,16 +153,23 @@ def run(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None,
         values=np.empty((task.n_val, task.n_train)) if matrix else None,
     )
     blocks = [slice(start, min(start + plan.block, task.n_val)) for start in range(0, task.n_val, plan.block)]
-    parallel = joblib.Parallel(n_jobs=plan.workers, prefer="threads", return_as="generator", pre_dispatch="n_jobs")
-    results: Iterator[tuple[npt.NDArray[np.int64], Floats]] = parallel(
-        joblib.delayed(_value_block)(task, block, plan.tile, points[block]) for block in blocks
-    )
-    with progress_bar("Valuing", task.n_val, progress) as advance:
-        for block, (cells, partial) in zip(blocks, results, strict=True):
-            for cell, part in zip(cells, partial, strict=True):
-                sums[cell] += part
-            del partial, part  # before the next block arrives
-            advance(block.stop - block.start)
+    spare: list[_Buffers] = []
+    with (
+        joblib.Parallel(n_jobs=plan.workers, prefer="threads") as parallel,
+        progress_bar("Valuing", task.n_val, progress) as advance,
+    ):
+        # In waves, so that finished blocks cannot pile up behind a slow one.
+        for first in range(0, len(blocks), plan.wave):
+            wave = blocks[first : first + plan.wave]
+            results = parallel(
+                joblib.delayed(_value_block)(task, block, plan.tile, points[block], spare) for block in wave
+            )
+            for cells, partial in results:
+                for cell, part in zip(cells, partial, strict=True):
+                    if cell >= 0:
+                        sums[cell] += part
+            del results, partial, part
+            advance(wave[-1].stop - wave[0].start)
     return Sums(
         levels=sums[:n_levels],
         level_counts=np.bincount(nearest_level(points.entropy, task.levels), minlength=n_levels),
@@ -169,21 +180,29 @@ def run(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None,
     )
 
 
-def _value_block(task: Task, block: slice, tile_rows: int, points: _Points) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Value one block of points; returns the cells it touched and a partial sum for each."""
+class _Buffers:
+    """Scratch space of one worker, handed on from block to block."""
+
+    def __init__(self, task: Task, tile_rows: int) -> None:
+        self.tile = np.empty((tile_rows, task.n_train))
+        self.work = np.empty((2, task.n_train), dtype=np.uint64)
+        self.keys = np.empty(task.n_train)
+        self.counts = np.zeros(task.n_classes)
+
+
+def _value_block(
+    task: Task, block: slice, tile_rows: int, points: _Points, spare: list[_Buffers]
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Value one block of points; returns cells and a partial sum for each, cell -1 where nothing was added."""
     n_levels, n_points = task.levels.size, block.stop - block.start
     groups, targets, reference = task.groups[block], task.targets[block], task.reference[block]
     group_cells = np.unique(groups) if task.n_groups else np.empty(0, dtype=np.int64)
-    # Untouched rows of a large zero array take no memory, so all levels may have one.
     partial = np.zeros((n_levels + group_cells.size, task.n_train))
-    tile = np.empty((min(tile_rows, n_points), task.n_train))
-    work = np.empty((2, task.n_train), dtype=np.uint64)
-    keys = np.empty(task.n_train)
-    counts = np.zeros(task.n_classes)
+    buffers = spare.pop() if spare else _Buffers(task, tile_rows)
     bases = _bases(task, targets)
-    for lo in range(0, n_points, tile.shape[0]):
-        here = slice(lo, min(lo + tile.shape[0], n_points))
-        values = tile[: here.stop - lo]
+    for lo in range(0, n_points, tile_rows):
+        here = slice(lo, min(lo + tile_rows, n_points))
+        values = buffers.tile[: here.stop - lo]
         kept = points[here]
         task.fill(block.start + lo, block.start + here.stop, values)
         if task.n_nearest:
@@ -192,18 +211,19 @@ def _value_block(task: Task, block: slice, tile_rows: int, points: _Points) -> t
             ranks_of(values, reference[here], kept.reference_ranks)
         # From here on the tile holds values in place of distances.
         rank_values(
-            values, task.codes, targets[here], task.table.c, bases[here], task.average_ties, task.depth, work, keys,
-            counts, kept.entropy,
+            values, task.codes, targets[here], task.table.c, bases[here], task.average_ties, task.depth, buffers.work,
+            buffers.keys, buffers.counts, kept.entropy,
         )  # fmt: skip
         add_rows(values, nearest_level(kept.entropy, task.levels), partial)
         if task.n_groups:
             add_rows(values, n_levels + np.searchsorted(group_cells, groups[here]), partial)
         if kept.values is not None:
             kept.values[:] = values
+    spare.append(buffers)
+    level_cells = np.full(n_levels, -1)
     touched = np.unique(nearest_level(points.entropy, task.levels))
-    cells = np.concatenate([touched, n_levels + group_cells])
-    rows = np.concatenate([touched, n_levels + np.arange(group_cells.size)])
-    return cells, partial if rows.size == len(partial) else partial[rows]
+    level_cells[touched] = touched
+    return np.concatenate([level_cells, n_levels + group_cells]), partial
 
 
 def _bases(task: Task, targets: Codes) -> Floats:
@@ -223,26 +243,26 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
     """
     n, m = task.n_train, task.n_val
     block = min(max(BLOCK_PAIRS // n, BLOCK_POINTS), m)
+    n_blocks = -(-m // block)
     row = 8 * n
     n_levels = task.levels.size
-    # Where groups come in order a block touches few of them; reckon with the worst case.
-    cells = min(n_levels, block) + min(task.n_groups, block)
-    fixed = row * (n_levels + task.n_groups + (m if matrix else 0)) + 8 * m * (
-        1 + task.n_nearest + task.reference.shape[1]
-    )
-    per_worker = row * (3 + 2 * cells) + 2**20  # sort buffers, partial sums in the making and on their way
-    workers = joblib.effective_n_jobs(n_jobs)
-    workers = max(1, min(workers, -(-m // block)))
-    if max_memory is None:
-        tile = TILE_BYTES // row
-    else:
-        least = fixed + per_worker + row
+    fixed = row * (n_levels + task.n_groups + (m if matrix else 0)) + 8 * m * (3 + task.n_nearest)
+    fixed += 8 * task.reference.size
+    per_worker = 3 * row + WORKER_BYTES  # sort buffers
+    per_block = row * (n_levels + min(task.n_groups, block))  # partial sums
+    workers = min(joblib.effective_n_jobs(n_jobs), n_blocks)
+    tile = min(max(TILE_BYTES // row, 1), block)
+    wave = min(WAVE_BLOCKS * workers, n_blocks)
+    if max_memory is not None:
+        least = fixed + per_worker + per_block + row
         if max_memory < least:
             raise ValueError(
                 f"The 'max_memory' parameter must be at least {least / 1e6:.1f}MB for {n} training rows, {m} "
                 f"validation points, {task.n_groups} groups and matrix={matrix}. Got {max_memory / 1e6:.1f}MB instead. "
                 "Raise it, or value fewer groups at a time."
             )
-        workers = min(workers, (max_memory - fixed) // (per_worker + row))
-        tile = min(((max_memory - fixed) // workers - per_worker) // row, TILE_BYTES // row)
-    return Plan(block=block, tile=int(min(max(tile, 1), block)), workers=int(workers))
+        # Workers first, then larger tiles, then longer waves.
+        workers = min(workers, (max_memory - fixed) // (per_worker + per_block + row))
+        tile = min(tile, ((max_memory - fixed) // workers - per_worker - per_block) // row)
+        wave = min(wave, (max_memory - fixed - workers * (per_worker + tile * row)) // per_block)
+    return Plan(block=block, tile=int(tile), workers=int(workers), wave=int(wave))

@@ -124,29 +124,36 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             n_rows = len(y) if y is not None else 0
             if n_rows == 0:
                 raise ValueError("'y' is empty: at least one training label is needed.")
+            index = TrainingIndex("precomputed", n_rows, None, 0)
         else:
             table = check.check_features(X, "X", sparse_ok=self._why_not_sparse())
             n_rows = table.rows.shape[0]
         labels = _labels.check_labels(y, "y", n_rows, "X")
         _warn_if_continuous(labels)
-        self.classes_, self.codes_ = _labels.encode_labels(labels)
-        index = table.index if table is not None else None
-        self.ids_ = _labels.check_ids(ids, index, n_rows)
-        self._kind = table.kind if table is not None else "numpy"
+        classes, codes = _labels.encode_labels(labels)
+        ids = _labels.check_ids(ids, None if table is None else table.index, n_rows)
+        if table is not None:
+            index = index_rows(table.rows, self.metric)
+        # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
+        self.classes_, self.codes_, self.ids_, self._index = classes, codes, ids, index
+        self._keep_features(table)
+        self.fingerprint_ = _fingerprint(index, classes, codes)
+        return self
+
+    def _keep_features(self, table: check.Table | None) -> None:
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 delattr(self, name)
+        self.feature_std_, self._columns, self._kind = None, None, "numpy"
         if table is None:
-            self._index = TrainingIndex("precomputed", n_rows, None, 0)
-            self.feature_std_ = None
-        else:
-            self.n_features_in_ = table.rows.shape[1]
-            if table.columns is not None:
-                self.feature_names_in_ = np.array(table.columns, dtype=object)
-            self._index = index_rows(table.rows, self.metric)
-            self.feature_std_ = None if sparse.issparse(table.rows) else _feature_std(table.rows)
-        self.fingerprint_ = _fingerprint(self._index, self.classes_, self.codes_)
-        return self
+            return
+        self.n_features_in_ = table.rows.shape[1]
+        self._columns, self._kind = table.columns, table.kind
+        # scikit-learn's rule: names count as feature names only when all of them are strings.
+        if table.columns is not None and all(isinstance(column, str) for column in table.columns):
+            self.feature_names_in_ = np.array(table.columns, dtype=object)
+        if not sparse.issparse(table.rows):
+            self.feature_std_ = _feature_std(table.rows)
 
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
         """Value every training row on a validation set.
@@ -238,8 +245,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         if rows is None:
             return check.check_distances(X_val, self._index.n_rows)
         table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
-        names = getattr(self, "feature_names_in_", None)
-        table = check.match_columns(table, None if names is None else names.tolist(), self.n_features_in_, "X_val")
+        table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
         if sparse.issparse(rows) and not sparse.issparse(table.rows):
             return sparse.csr_array(table.rows)
         if sparse.issparse(table.rows) and not sparse.issparse(rows):
@@ -286,7 +292,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         check.check_count(owner, "n_neighbors", self.n_neighbors)
         check.check_choice(owner, "utility", self.utility, ("soft", "hard"))
         if not isinstance(self.semivalue, Beta):
-            check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES)
+            check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
         check.check_choice(owner, "metric", self.metric, METRICS)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
         check.check_choice(owner, "device", self.device, ("cpu",))
@@ -296,6 +302,8 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
                 f"processors. Got {self.n_jobs!r} instead."
             )
         check.parse_memory(self.max_memory)
+        if not (self.progress is None or isinstance(self.progress, bool)):
+            raise TypeError(f"The 'progress' parameter of {owner} must be True, False or None. Got {self.progress!r}.")
 
     def _why_not_sparse(self) -> str | None:
         if self.metric in SPARSE_METRICS:
@@ -324,7 +332,11 @@ def _warn_if_continuous(labels: npt.NDArray[Any]) -> None:
 
 def _feature_std(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Compute the standard deviation of each feature, one column at a time: NumPy would copy the whole table twice."""
-    return np.array([column.std() for column in rows.T])
+    spread = np.empty(rows.shape[1])
+    for j, column in enumerate(rows.T):
+        exponent = np.frexp(np.abs(column).max())[1]  # squares of the largest floats are none
+        spread[j] = np.ldexp(np.ldexp(column, -exponent).std(), exponent)
+    return spread
 
 
 def _fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> str:

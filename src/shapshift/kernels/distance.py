@@ -64,7 +64,38 @@ def manhattan(columns: Floats, points: Floats, tile: Floats) -> None:
 
 
 @kernel
-def sparse_squared_euclidean(
+def cosine(columns: Floats, points: Floats, tile: Floats) -> None:
+    """Fill ``tile`` with cosine distances of unit rows; arguments as in :func:`squared_euclidean`."""
+    d, n = columns.shape
+    products = np.empty(BLOCK)
+    for lo in range(0, n, BLOCK):
+        hi = min(lo + BLOCK, n)
+        for p in range(points.shape[0]):
+            out = tile[p, lo:hi]
+            out[:] = 0.0
+            products[:] = 0.0
+            for j in range(d):
+                column, at = columns[j, lo:hi], points[p, j]
+                for i in range(hi - lo):
+                    e = column[i] - at
+                    out[i] += e * e
+                    products[i] += column[i] * at
+            for i in range(hi - lo):
+                out[i] = _cosine_distance(products[i], out[i])
+
+
+@kernel
+def _cosine_distance(product, squared):
+    """1 - cos of the angle between unit vectors, from their inner product and their squared distance.
+
+    Nearly parallel vectors lose all digits in 1 - product but none in the squared distance; vectors without a common
+    feature have a product of exactly 0 and must be exactly tied.
+    """
+    return squared / 2 if product > 0.5 else 1.0 - product
+
+
+@kernel
+def sparse_tile(
     data: Floats,
     indices: Indices,
     indptr: Indices,
@@ -72,24 +103,30 @@ def sparse_squared_euclidean(
     point_indices: Indices,
     point_indptr: Indices,
     start: int,
+    is_cosine: bool,
     tile: Floats,
 ) -> None:
-    """Squared distances of CSR rows by merging sorted column indices; ``tile[p]`` belongs to point ``start + p``."""
+    """Distances of CSR rows by merging sorted column indices; ``tile[p]`` belongs to point ``start + p``.
+
+    Squared Euclidean ones, or cosine distances of unit rows; the same bits as the dense kernels.
+    """
     for p in range(tile.shape[0]):
         first, end = point_indptr[start + p], point_indptr[start + p + 1]
         for i in range(tile.shape[1]):
             total = 0.0
+            product = 0.0
             a = first
             for b in range(indptr[i], indptr[i + 1]):
                 while a < end and point_indices[a] < indices[b]:
                     total += point_data[a] * point_data[a]
                     a += 1
-                e = data[b]
+                e = data[b]  # minus the point's entry, if it has one here
                 if a < end and point_indices[a] == indices[b]:
                     e -= point_data[a]
+                    product += data[b] * point_data[a]
                     a += 1
                 total += e * e
             while a < end:
                 total += point_data[a] * point_data[a]
                 a += 1
-            tile[p, i] = total
+            tile[p, i] = _cosine_distance(product, total) if is_cosine else total

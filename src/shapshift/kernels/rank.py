@@ -1,18 +1,22 @@
 """The rank kernel: a tile of distances becomes a tile of values, in place.
 
-For one validation point the rows are ordered, rows at equal distance form a tie group, and the groups are walked from
-the far end to the near one. With ``T`` the sum over everything farther away, a group on ranks lo+1..hi with n rows, m
-of which carry the point's label, gets (``mean`` the average of c over the group)
+For one validation point the rows are ordered and walked from the far end to the near one. Neighbouring rows that both
+match the point's label, or both do not, have the same value; where that changes at rank r, the value changes by c_r:
+
+    v_r = v_{r+1} + (a_r - a_{r+1}) c_r,      v_{N+1} = beta,  a_{N+1} = 0
+
+Rows at equal distance form a tie group. With ``T`` the sum over everything farther away, a group on ranks lo+1..hi with
+n rows, m of which match, gets the expectation over a random order (``mean`` the average of c over the group)
 
     matching row      mean + (m-1)/(n-1) (c_hi - mean) + T
     other row                m   /(n-1) (c_hi - mean) + T
     then              T += m/n (c_hi - c_lo)
 
-which is the expected value when ties are broken uniformly at random. A single row is a group of one.
+If all its rows match or none does, this is the recursion above, to the last bit: such a group needs no special care.
 
-Ordering is a radix sort of a 20 to 30 bit image of the distance. The image is monotone, so it can only fail to
-separate rows, never swap them; rows that share an image are put in order by their full float64 distance afterwards.
-If they all match or all do not, their order has no influence on any value and is left alone.
+Ordering is a radix sort of a 22 to 30 bit image of the distance. The image is monotone, so it can only fail to separate
+rows, never swap them; rows that share an image are put in order by their full float64 distance afterwards, unless all
+match or none does, for then their order has no influence on any value.
 """
 
 import numpy as np
@@ -73,7 +77,8 @@ def rank_values(
     for p in range(tile.shape[0]):
         row = tile[p]
         order = _order(row, codes, targets[p], work)
-        total = bases[p]
+        value = bases[p]
+        matched = np.int64(0)
         hi = n
         while hi > 0:
             lo = hi - 1
@@ -82,13 +87,15 @@ def rank_values(
                 lo -= 1
             if hi - lo == 1:
                 e = order[lo]
+                i = np.int64((e & _INDEX) >> _ONE)
                 if lo < depth:
-                    counts[codes[np.int64((e & _INDEX) >> _ONE)]] += 1.0
-                match = np.float64(e & _ONE)
-                row[np.int64((e & _INDEX) >> _ONE)] = match * c[lo] + total
-                total += match * (c[lo] - c[max(lo - 1, 0)])
+                    counts[codes[i]] += 1.0
+                match = np.int64(e & _ONE)
+                value += (match - matched) * c[lo]
+                matched = match
+                row[i] = value
             else:
-                total = _same_image(row, order, lo, hi, codes, c, total, average, depth, counts, keys)
+                value, matched = _same_image(row, order, lo, hi, codes, c, value, matched, average, depth, counts, keys)
             hi = lo
         entropy[p] = _entropy(counts, depth)
 
@@ -155,13 +162,13 @@ def _radix_sort(src, dst, digits, bits):
 
 
 @kernel
-def _same_image(row, order, lo, hi, codes, c, total, average, depth, counts, keys):
-    """Value the rows on ranks lo..hi-1, whose images coincide; returns the new running total."""
+def _same_image(row, order, lo, hi, codes, c, value, matched, average, depth, counts, keys):
+    """Value the rows on ranks lo..hi-1, whose images coincide; returns the last value and whether it was a match's."""
     matches = 0
     for r in range(lo, hi):
         matches += np.int64(order[r] & _ONE)
     if lo >= depth and (matches == 0 or matches == hi - lo):
-        return _group_values(row, order, lo, hi, matches, c, total)
+        return _group_values(row, order, lo, hi, matches, c, value, matched)
     for r in range(lo, hi):
         keys[r] = row[np.int64((order[r] & _INDEX) >> _ONE)]
     if hi - lo <= SHORT:
@@ -179,32 +186,35 @@ def _same_image(row, order, lo, hi, codes, c, total, average, depth, counts, key
             if start < depth:
                 share = (min(hi, depth) - start) / (hi - start)
                 counts[codes[np.int64((order[r] & _INDEX) >> _ONE)]] += share
-        total = _group_values(row, order, start, hi, matches, c, total)
+        value, matched = _group_values(row, order, start, hi, matches, c, value, matched)
         hi = start
-    return total
+    return value, matched
 
 
 @kernel
-def _group_values(row, order, lo, hi, matches, c, total):
-    """Write the two values of a tie group (see the module's formula); returns the new running total."""
+def _group_values(row, order, lo, hi, matches, c, value, matched):
+    """Write the values of a tie group on ranks lo..hi-1 (see the module's formulas); returns as :func:`_same_image`."""
     n = hi - lo
     last = c[hi - 1]
     if matches == 0 or matches == n:
-        matching = last + total
-        other = total
-    else:
-        mean = 0.0
+        match = np.int64(matches > 0)
+        value += (match - matched) * last
         for r in range(lo, hi):
-            mean += c[r]
-        mean /= n
-        matching = mean + (matches - 1) / (n - 1) * (last - mean) + total
-        other = matches / (n - 1) * (last - mean) + total
+            row[np.int64((order[r] & _INDEX) >> _ONE)] = value
+        return value, match
+    total = value - matched * last
+    mean = 0.0
+    for r in range(lo, hi):
+        mean += c[r]
+    mean /= n
+    matching = mean + (matches - 1) / (n - 1) * (last - mean) + total
+    other = matches / (n - 1) * (last - mean) + total
     for r in range(lo, hi):
         e = order[r]
         row[np.int64((e & _INDEX) >> _ONE)] = matching if e & _ONE else other
-    if lo == 0:
-        return total
-    return total + matches / n * (last - c[lo - 1])
+    if lo > 0:
+        total += matches / n * (last - c[lo - 1])
+    return total, 0
 
 
 @kernel
