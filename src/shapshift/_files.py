@@ -45,6 +45,16 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
     return target
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write UTF-8 text atomically; see :func:`write_atomically`."""
+    content = text.encode()
+
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    return write_atomically(path, write)
+
+
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)

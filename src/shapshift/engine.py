@@ -6,6 +6,7 @@ order. So neither the number of workers nor the memory budget can change a singl
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import joblib
 import numpy as np
@@ -15,7 +16,6 @@ from shapshift._progress import progress_bar
 from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels, nearest_level
 from shapshift.coefficients import RankTable
 from shapshift.distances import Filler
-from shapshift.kernels.neighbors import nearest_rows, ranks_of
 from shapshift.kernels.rank import add_rows, rank_values
 
 Floats = npt.NDArray[np.float64]
@@ -83,7 +83,7 @@ class Task:
         """How many neighbours decide about the boundary."""
         return min(BOUNDARY_NEIGHBORS, self.n_train)
 
-    @property
+    @cached_property
     def levels(self) -> Floats:
         """Entropies that can occur."""
         return entropy_levels(self.depth, self.n_classes)
@@ -205,14 +205,10 @@ def _value_block(
         values = buffers.tile[: here.stop - lo]
         kept = points[here]
         task.fill(block.start + lo, block.start + here.stop, values)
-        if task.n_nearest:
-            nearest_rows(values, kept.nearest)
-        if task.reference.size:
-            ranks_of(values, reference[here], kept.reference_ranks)
-        # From here on the tile holds values in place of distances.
-        rank_values(
-            values, task.codes, targets[here], task.table.c, bases[here], task.average_ties, task.depth, buffers.work,
-            buffers.keys, buffers.counts, kept.entropy,
+        rank_values(  # from here on the tile holds values in place of distances
+            values, task.codes, targets[here], task.table.c, bases[here], task.average_ties, task.depth,
+            reference[here], buffers.work, buffers.keys, buffers.counts, kept.entropy, kept.nearest,
+            kept.reference_ranks,
         )  # fmt: skip
         add_rows(values, nearest_level(kept.entropy, task.levels), partial)
         if task.n_groups:

@@ -167,6 +167,18 @@ class Valuation:
             columns[f"value[{group}]"] = means
         return to_table(columns, self.ids, kind or self.kind)
 
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the distribution of the values; returns the Axes.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+        """
+        from shapshift.plots.valuation import plot_values
+
+        return plot_values(self, ax=ax)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the valuation to one ``.npz`` file: arrays and JSON, no pickle, atomically.
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from shapshift._numba import kernel
 
 Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 # Runs of equal images up to this length are put in order by insertion.
 SHORT = 32
@@ -42,10 +43,13 @@ def rank_values(
     bases: Floats,
     average: bool,
     depth: int,
+    reference: Indices,
     work: npt.NDArray[np.uint64],
     keys: Floats,
     counts: Floats,
     entropy: Floats,
+    nearest: Indices,
+    ranks: Floats,
 ) -> None:
     """Overwrite each row of ``tile`` (distances to the training rows) with that validation point's values.
 
@@ -65,6 +69,8 @@ def rank_values(
         Average over ties, or break them by row index.
     depth : int
         How many nearest rows enter the neighbour-label entropy; at most N.
+    reference : int64 (b, r)
+        Training rows whose ranks to report for each point; r may be 0.
     work : uint64 (2, N)
     keys : float64 (N,)
         Scratch.
@@ -72,11 +78,21 @@ def rank_values(
         Scratch, zero on entry and on exit.
     entropy : float64 (b,)
         Out: neighbour-label entropy of each point, in nats.
+    nearest : int64 (b, k)
+        Out: the k nearest rows of each point, ties by row number; k may be 0.
+    ranks : float64 (b, r)
+        Out: zero-based rank of each reference row, averaged over ties.
     """
     n = codes.size
+    exact = max(depth, nearest.shape[1])
     for p in range(tile.shape[0]):
         row = tile[p]
-        order = _order(row, codes, targets[p], work)
+        # Two passes of 11 bits leave few shared images up to some ten thousand rows, three of 10 bits up to millions.
+        digits, bits = (2, 11) if n <= 30_000 else (3, 10)
+        window = _window(row, digits * bits)
+        order = _order(row, codes, targets[p], work, window, digits, bits)
+        for r in range(reference.shape[1]):
+            ranks[p, r] = _rank_of(row, order, reference[p, r], window)
         value = bases[p]
         matched = np.int64(0)
         hi = n
@@ -95,24 +111,47 @@ def rank_values(
                 matched = match
                 row[i] = value
             else:
-                value, matched = _same_image(row, order, lo, hi, codes, c, value, matched, average, depth, counts, keys)
+                value, matched = _same_image(
+                    row, order, lo, hi, codes, c, value, matched, average, depth, exact, counts, keys
+                )
             hi = lo
+        for r in range(nearest.shape[1]):
+            nearest[p, r] = np.int64((order[r] & _INDEX) >> _ONE)
         entropy[p] = _entropy(counts, depth)
 
 
 @kernel
-def _order(row, codes, target, work):
+def _order(row, codes, target, work, window, digits, bits):
     """Sort by distance image; elements are image << 32 | row index << 1 | match."""
-    n = row.size
-    # Two passes of 11 bits leave few shared images up to some ten thousand rows, three of 10 bits up to millions.
-    digits, bits = (2, 11) if n <= 30_000 else (3, 10)
-    first, last, shift = _window(row, digits * bits)
+    first, last, shift = window
     patterns = row.view(np.int64)
     elements = work[0]
-    for i in range(n):
+    for i in range(row.size):
         image = (min(max(patterns[i], first), last) - first) >> shift
         elements[i] = np.uint64(image << 32 | i << 1 | np.int64(codes[i] == target))
     return _radix_sort(elements, work[1], digits, bits)
+
+
+@kernel
+def _rank_of(row, order, i, window):
+    """Rank of row i in the order: search for its image, then look at the few rows that share it."""
+    first, last, shift = window
+    image = np.uint64((min(max(row.view(np.int64)[i], first), last) - first) >> shift)
+    lo, hi = 0, row.size
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if order[middle] >> np.uint64(32) < image:
+            lo = middle + 1
+        else:
+            hi = middle
+    below = lo
+    equal = 0
+    while lo < row.size and order[lo] >> np.uint64(32) == image:
+        at = row[np.int64((order[lo] & _INDEX) >> _ONE)]
+        below += at < row[i]
+        equal += at == row[i]
+        lo += 1
+    return below + (equal - 1) / 2
 
 
 @kernel
@@ -162,12 +201,12 @@ def _radix_sort(src, dst, digits, bits):
 
 
 @kernel
-def _same_image(row, order, lo, hi, codes, c, value, matched, average, depth, counts, keys):
+def _same_image(row, order, lo, hi, codes, c, value, matched, average, depth, exact, counts, keys):
     """Value the rows on ranks lo..hi-1, whose images coincide; returns the last value and whether it was a match's."""
     matches = 0
     for r in range(lo, hi):
         matches += np.int64(order[r] & _ONE)
-    if lo >= depth and (matches == 0 or matches == hi - lo):
+    if lo >= exact and (matches == 0 or matches == hi - lo):
         return _group_values(row, order, lo, hi, matches, c, value, matched)
     for r in range(lo, hi):
         keys[r] = row[np.int64((order[r] & _INDEX) >> _ONE)]

@@ -1,0 +1,30 @@
+"""Settings shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sklearn.datasets
+from hypothesis import settings
+
+# The first call compiles or loads kernels, which says nothing about the example that happened to trigger it.
+# Derandomised: a red run stays red when it is repeated.
+settings.register_profile("shapshift", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("shapshift")
+
+
+@pytest.fixture
+def no_data_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither the user's folders nor the network: a test that fetches says so by replacing the fetch."""
+    monkeypatch.setenv("SHAPSHIFT_TEST_DATA", os.environ.get("SHAPSHIFT_DATA", ""))
+    monkeypatch.delenv("SHAPSHIFT_DATA", raising=False)
+    monkeypatch.setenv("SHAPSHIFT_CACHE", str(tmp_path / "cache"))
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", refuse)
+    monkeypatch.setattr(sklearn.datasets, "fetch_20newsgroups", refuse)

@@ -1,0 +1,199 @@
+"""Slow, obvious answers that the package is checked against.
+
+Nothing here knows a formula for the values: a utility is evaluated on every subset of the training rows and the
+semivalue is the weighted sum of marginal contributions, as its definition says. NumPy and the standard library
+only; nothing is imported from the package.
+
+Rows are numbered 0..N-1, a subset is an integer whose bit i says whether row i is in it, and ``matches[i]`` says
+whether row i carries the validation point's label. A semivalue is a name or a tuple ``("beta", alpha, beta)``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
+
+Semivalue = str | tuple[str, float, float]
+Groups = list[list[int]]
+
+BOUNDARY_NEIGHBORS = 5
+
+
+# --- semivalues of an arbitrary utility -----------------------------------------------------------------------------
+
+
+def size_weights(n_rows: int, n_neighbors: int, semivalue: Semivalue) -> list[float]:
+    """The weight p(s) of one subset of size s = 0..N-1 of the other rows."""
+    others = n_rows - 1
+    if isinstance(semivalue, tuple):
+        _, alpha, beta = semivalue
+        return [_beta(s + beta, others - s + alpha) / _beta(alpha, beta) for s in range(n_rows)]
+    if semivalue == "shapley":
+        return [1 / (n_rows * math.comb(others, s)) for s in range(n_rows)]
+    if semivalue == "banzhaf":
+        return [0.5**others] * n_rows
+    if semivalue == "loo":
+        return [float(s == others) for s in range(n_rows)]
+    if semivalue == "calibrated":
+        smallest = max(0, n_rows - 2 * n_neighbors)
+        return [(s >= smallest) / ((n_rows - smallest) * math.comb(others, s)) for s in range(n_rows)]
+    raise ValueError(f"unknown semivalue {semivalue!r}")
+
+
+def _beta(a: float, b: float) -> float:
+    return math.gamma(a) * math.gamma(b) / math.gamma(a + b)
+
+
+def subset_weights(n_rows: int, weights: Sequence[float]) -> np.ndarray:
+    """The matrix W with value = W @ utility: row i adds what it joins and subtracts what it could have joined."""
+    matrix = np.empty((n_rows, 2**n_rows))
+    for row in range(n_rows):
+        for subset in range(2**n_rows):
+            size = subset.bit_count()
+            joined = subset >> row & 1
+            matrix[row, subset] = weights[size - 1] if joined else -weights[size]
+    return matrix
+
+
+def semivalues(utility: Sequence[float], weights: Sequence[float]) -> np.ndarray:
+    """Values of all rows for a utility given as one number per subset."""
+    n_rows = len(weights)
+    return subset_weights(n_rows, weights) @ np.asarray(utility, dtype=float)
+
+
+# --- the nearest-neighbour utility ----------------------------------------------------------------------------------
+
+
+def tie_groups(distances: Sequence[float], ties: str) -> Groups:
+    """Rows from near to far; rows that nothing but chance orders share a group."""
+    order = sorted(range(len(distances)), key=lambda row: distances[row])  # stable: equal distances keep row order
+    if ties == "index":
+        return [[row] for row in order]
+    return [list(group) for _, group in itertools.groupby(order, key=lambda row: distances[row])]
+
+
+def orders(groups: Groups) -> Iterator[list[int]]:
+    """Every full order of the rows that agrees with the tie groups."""
+    for parts in itertools.product(*(itertools.permutations(group) for group in groups)):
+        yield [row for part in parts for row in part]
+
+
+def utility_of_order(
+    subset: int, order: Sequence[int], matches: Sequence[bool], n_neighbors: int, utility: str, n_classes: int
+) -> float:
+    """What the subset is worth when its rows come in the given order: its first K rows vote."""
+    voters = [row for row in order if subset >> row & 1][:n_neighbors]
+    n_matches = sum(bool(matches[row]) for row in voters)
+    if utility == "hard":
+        return n_matches / n_neighbors
+    return n_matches / len(voters) if voters else 1 / n_classes
+
+
+def utility_averaged_over_orders(
+    subset: int, groups: Groups, matches: Sequence[bool], n_neighbors: int, utility: str, n_classes: int
+) -> float:
+    """Ties broken in every possible way, the definition taken literally: n! orders for n tied rows."""
+    found = [utility_of_order(subset, order, matches, n_neighbors, utility, n_classes) for order in orders(groups)]
+    return math.fsum(found) / len(found)
+
+
+def expected_utility(
+    subset: int, groups: Groups, matches: Sequence[bool], n_neighbors: int, utility: str, n_classes: int
+) -> float:
+    """The same number without the orders, for groups too big to permute.
+
+    The number of voters never depends on how ties are broken, and only the group that straddles the K-th place is
+    voted by some of its members: ``seats`` of them, drawn without replacement. The number of matches drawn is
+    hypergeometric and its mean is seats times the fraction of matching members.
+    """
+    n_voters = min(n_neighbors, subset.bit_count())
+    if utility == "soft" and n_voters == 0:
+        return 1 / n_classes
+    expected_matches = 0.0
+    seats = n_voters
+    for group in groups:
+        members = [row for row in group if subset >> row & 1]
+        if not members or not seats:
+            continue
+        seated = min(seats, len(members))
+        expected_matches += seated * sum(bool(matches[row]) for row in members) / len(members)
+        seats -= seated
+    return expected_matches / (n_neighbors if utility == "hard" else n_voters)
+
+
+def knn_utilities(
+    groups: Groups, matches: Sequence[bool], n_neighbors: int, utility: str, n_classes: int
+) -> np.ndarray:
+    """The expected utility of every subset."""
+    return np.array(
+        [
+            expected_utility(subset, groups, matches, n_neighbors, utility, n_classes)
+            for subset in range(2 ** len(matches))
+        ]
+    )
+
+
+def knn_values(
+    distances: Sequence[float],
+    matches: Sequence[bool],
+    *,
+    n_neighbors: int,
+    utility: str,
+    semivalue: Semivalue,
+    n_classes: int,
+    ties: str,
+) -> np.ndarray:
+    """Values of all training rows for one validation point."""
+    utilities = knn_utilities(tie_groups(distances, ties), matches, n_neighbors, utility, n_classes)
+    return semivalues(utilities, size_weights(len(matches), n_neighbors, semivalue))
+
+
+# --- neighbour-label entropy ----------------------------------------------------------------------------------------
+
+
+def neighbor_entropy(distances: Sequence[float], labels: Sequence[Hashable], ties: str) -> float:
+    """Entropy (nats) of the labels of the five nearest rows; a straddling tie group counts with its expected share."""
+    seats = n_seats = min(BOUNDARY_NEIGHBORS, len(labels))
+    share: dict[Hashable, float] = {}
+    for group in tie_groups(distances, ties):
+        seated = min(seats, len(group))
+        for row in group:
+            share[labels[row]] = share.get(labels[row], 0.0) + seated / len(group) / n_seats
+        seats -= seated
+    return -math.fsum(p * math.log(p) for p in share.values() if p > 0)
+
+
+# --- distances ------------------------------------------------------------------------------------------------------
+
+
+def distance(x: Sequence[float], z: Sequence[float], metric: str) -> float:
+    """Direct differences in float64, added in column order.
+
+    "euclidean" leaves out the square root: it keeps the order but could round two different sums to one number,
+    and a tie is an equal sum.
+    """
+    pairs = [(float(a), float(b)) for a, b in zip(x, z, strict=True)]
+    if metric in ("euclidean", "sqeuclidean"):
+        return _sum_in_order((a - b) * (a - b) for a, b in pairs)
+    if metric == "manhattan":
+        return _sum_in_order(abs(a - b) for a, b in pairs)
+    if metric == "cosine":
+        norms = math.hypot(*x) * math.hypot(*z)
+        return 1 - math.fsum(a * b for a, b in pairs) / norms if norms else 1.0
+    raise ValueError(f"unknown metric {metric!r}")
+
+
+def _sum_in_order(terms: Iterator[float]) -> float:
+    # A plain loop: the built-in sum compensates rounding from Python 3.12 on, and would see other ties.
+    total = 0.0
+    for term in terms:
+        total += term
+    return total
+
+
+def distance_matrix(X_val: np.ndarray, X: np.ndarray, metric: str) -> np.ndarray:
+    """One row per validation point, one column per training row."""
+    return np.array([[distance(x, z, metric) for z in X] for x in X_val]).reshape(len(X_val), len(X))

@@ -1,0 +1,129 @@
+"""The files around the code: versions agree, the README is true, and nothing points at one machine."""
+
+import importlib.metadata
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shapshift
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def first_match(pattern: str, name: str) -> str:
+    match = re.search(pattern, read(name), re.MULTILINE)
+    assert match, f"{name} has no line that matches {pattern!r}"
+    return match.group(1)
+
+
+def trim(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines()).rstrip()
+
+
+def project_version() -> str:
+    return tomllib.loads(read("pyproject.toml"))["project"]["version"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("CHANGELOG.md", r"^## \[(\d[^\]]*)\]"),
+        ("CITATION.cff", r"^version: *[\"']?([^\s\"']+)"),
+    ],
+    ids=["changelog", "citation"],
+)
+def test_version_in_file(name: str, pattern: str) -> None:
+    assert first_match(pattern, name) == project_version()
+
+
+def test_version_of_package() -> None:
+    assert importlib.metadata.version("shapshift") == project_version()
+    assert shapshift.__version__ == project_version()
+
+
+def readme_examples() -> list[tuple[str, str]]:
+    blocks = FENCE.findall(read("README.md"))
+    return [
+        (code, output)
+        for (language, code), (following, output) in itertools.pairwise(blocks)
+        if (language, following) == ("python", "text")
+    ]
+
+
+def test_readme_examples_print_what_they_show(tmp_path: Path) -> None:
+    examples = readme_examples()
+    assert examples, "README.md has no ```python block followed by a ```text block"
+    for code, shown in examples:
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        assert trim(run.stdout) == trim(shown)
+
+
+def test_make_targets_in_readme_exist() -> None:
+    readme = read("README.md")
+    # Only in code: "make sure" in a sentence is not a target.
+    code = [body for _, body in FENCE.findall(readme)]
+    code += re.findall(r"`([^`\n]+)`", FENCE.sub("", readme))
+    code += re.findall(r"^(?: {4}|\t)(.*)$", readme, re.MULTILINE)
+    mentioned = {target for text in code for target in re.findall(r"\bmake +([a-z][\w-]*)", text)}
+    targets = set(re.findall(r"^([a-z][\w-]*):", read("Makefile"), re.MULTILINE))
+    assert {"demo", "test"} <= mentioned
+    assert mentioned <= targets
+
+
+def project_files() -> list[Path]:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: there is no list of the project's files")
+    # With the files that are about to be added, so that a mistake shows before it is committed.
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    )
+    paths = (ROOT / name for name in listed.stdout.split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def test_no_file_points_at_one_machine_or_registry() -> None:
+    # Assembled from parts, so that this file does not find itself.
+    folders = ["work", "root", "home", "Users"]
+    hosts = [("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"), ("download.pytorch", "org")]
+    forbidden = re.compile(
+        rf"(?<![\w.~-])/(?:{'|'.join(folders)})/|" + "|".join(re.escape(".".join(host)) for host in hosts)
+    )
+    files = project_files()
+    assert ROOT / "pyproject.toml" in files
+    found = []
+    for path in files:
+        content = path.read_bytes()
+        if b"\0" in content:
+            continue
+        text = content.decode("utf-8", errors="replace")
+        found += [
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if forbidden.search(line)
+        ]
+    assert not found, "\n".join(found)
