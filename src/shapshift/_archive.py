@@ -1,8 +1,11 @@
 """Result files: one ``.npz`` of plain arrays and a JSON header. Safe to open whoever wrote them."""
 
 import json
+import math
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -54,7 +57,7 @@ def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple
     ValueError
         If the file is missing, damaged, of another kind or of another version.
     """
-    try:
+    with reading(path, kind):
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         if damaged is not None:
@@ -62,17 +65,29 @@ def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple
         with np.load(path, allow_pickle=False) as file:
             arrays: Arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("header").tobytes())
-        if header["format"] != kind:
-            raise ValueError(f"it holds a {header['format']}")
-        if header["version"] != version:
-            raise ValueError(f"it has format version {header['version']}, this release reads version {version}")
+        check_header(header, kind, version)
         for name, entries in header["objects"].items():
             arrays[name] = object_array([from_json(entry) for entry in entries])
+    return header, arrays
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Turn whatever reading a missing, damaged or other file raises into a ValueError that says so."""
+    try:
+        yield
     except FileNotFoundError:
         raise ValueError(f"There is no file {str(path)!r} to load a {kind} from.") from None
-    except Exception as error:  # whatever a damaged file makes the readers below say
+    except Exception as error:
         raise damaged_file(path, kind, error) from error
-    return header, arrays
+
+
+def check_header(header: dict[str, Any], kind: str, version: int) -> None:
+    """Refuse the header of a file of another kind or version."""
+    if header["format"] != kind:
+        raise ValueError(f"it holds a {header['format']}")
+    if header["version"] != version:
+        raise ValueError(f"it has format version {header['version']}, this release reads version {version}")
 
 
 def damaged_file(path: str | os.PathLike[str], kind: str, why: object) -> ValueError:
@@ -87,7 +102,7 @@ def to_json(entry: Any, what: str) -> Any:
     """Return plain scalars as they are and tuples as a tagged list, so that they come back as tuples."""
     if isinstance(entry, np.generic):
         entry = entry.item()
-    if entry is None or isinstance(entry, str | bool | int) or (isinstance(entry, float) and np.isfinite(entry)):
+    if is_json_scalar(entry):
         return entry
     if isinstance(entry, tuple):
         return {"tuple": [to_json(part, what) for part in entry]}
@@ -95,6 +110,11 @@ def to_json(entry: Any, what: str) -> Any:
         f"Cannot save {what} of type {type(entry).__name__} ({entry!r}). Use strings, numbers or tuples of them as ids "
         "and group names."
     )
+
+
+def is_json_scalar(entry: object) -> bool:
+    """Whether JSON has such a value; it has no NaN and no infinity."""
+    return entry is None or isinstance(entry, str | bool | int) or (isinstance(entry, float) and math.isfinite(entry))
 
 
 def from_json(entry: Any) -> Any:

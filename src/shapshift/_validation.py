@@ -1,5 +1,6 @@
 """Checks of parameters and feature tables, and their messages. Past the edge nothing is checked again."""
 
+import copy
 import re
 import warnings
 from collections.abc import Sequence
@@ -52,6 +53,33 @@ def check_count(owner: str, name: str, value: object, at_least: int = 1) -> int:
     if value < at_least:
         raise ValueError(f"The {name!r} parameter of {owner} must be at least {at_least}. Got {value!r} instead.")
     return int(value)
+
+
+def check_number(
+    owner: str, name: str, value: object, *, least: float = 0.0, above: bool = False, most: float = np.inf
+) -> None:
+    """Refuse anything but a finite number from ``least`` (or above it) to ``most``."""
+    low = f" {'above' if above else 'of at least'} {least:g}" if np.isfinite(least) else ""
+    high = f" and at most {most:g}" if np.isfinite(most) else ""
+    message = f"The {name!r} parameter of {owner} must be a finite number{low}{high}. Got {value!r} instead."
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(message)
+    if not np.isfinite(value) or not least <= value <= most or (above and value == least):
+        raise ValueError(message)
+
+
+def check_model(owner: str, model: Any) -> Any:
+    """Refuse what cannot value; return the model, as a copy that shares the fit and shows no progress of its own."""
+    if not callable(getattr(model, "value", None)):
+        raise TypeError(
+            f"The 'model' parameter of {owner} must be a fitted estimator with a value method, "
+            f"value(X_val, y_val) -> Valuation, such as KNNShapley().fit(X, y). Got {type(model).__name__} instead."
+        )
+    if not hasattr(model, "progress"):
+        return model
+    quiet = copy.copy(model)
+    quiet.progress = False
+    return quiet
 
 
 def parse_memory(value: object) -> int | None:

@@ -6,6 +6,7 @@ handful of levels, and sums per level are enough for every later correction.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,36 @@ def entropy_levels(n_neighbors: int, n_classes: int) -> Floats:
         shares = np.array(split) / n_neighbors
         levels.append(-np.sum(shares * np.log(shares)) if len(split) > 1 else 0.0)
     return np.unique(np.round(levels, 12))
+
+
+def label_counts(codes: npt.NDArray[np.integer[Any]], n_classes: int) -> npt.NDArray[np.int64]:
+    """How often each class occurs among the neighbours of each point.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_points, n_neighbors)
+        Class numbers of the neighbours.
+    n_classes : int
+
+    Returns
+    -------
+    ndarray of shape (n_points, n_classes)
+
+    Examples
+    --------
+    >>> label_counts(np.array([[0, 1, 1], [2, 2, 2]]), 3)
+    array([[1, 2, 0],
+           [0, 0, 3]])
+    """
+    n_points = codes.shape[0]
+    cells = codes + n_classes * np.arange(n_points)[:, None]
+    return np.bincount(cells.ravel(), minlength=n_points * n_classes).reshape(n_points, n_classes)
+
+
+def majority(codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """Return the most frequent class among the neighbours of each point; the lowest class number wins a draw."""
+    winners: npt.NDArray[np.int64] = label_counts(codes, int(codes.max()) + 1).argmax(axis=1)
+    return winners
 
 
 def _partitions(total: int, largest: int, parts: int) -> Iterator[list[int]]:

@@ -1,0 +1,279 @@
+"""Data sets ready for valuation: rows from any source, shuffled, split and scaled."""
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shapshift import _validation as check
+from shapshift.data.sources import (
+    SOURCES,
+    Floats,
+    Folder,
+    Ints,
+    bundled_rows,
+    cache_folder,
+    data_folder,
+    digest_of,
+    gaussian_rows,
+    look_up,
+    real_rows,
+    whereabouts,
+)
+
+PROTOCOLS = ("natural", "balanced")
+
+_N_TRAIN, _N_VAL = 2000, 1000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """A training and a validation set, and how they were made.
+
+    Attributes
+    ----------
+    name, protocol : str
+    X_train, X_val : ndarray of float64
+    y_train, y_val : ndarray of int64
+    feature_names : tuple of str
+    rows_train, rows_val : ndarray of int64
+        Which row of the source each row is. Under "balanced" a number can occur more than once, also in both.
+    groups_train, groups_val : ndarray or None
+        The newsgroup of each row (news20 only).
+    scaler_mean, scaler_scale : ndarray of shape (n_features,) or None
+        Training mean and standard deviation taken out of the features, scale 0 for a constant column; None when the
+        features are as they came.
+    source : str
+        Where the rows came from.
+    sha256 : str
+        Checksum of the source rows (names, features, labels) before anything was done to them.
+    verified : bool or None
+        Whether a local file or a cached download has the expected checksum; None where there is nothing to compare.
+    description : str
+    random_state : int
+    """
+
+    name: str
+    X_train: Floats
+    y_train: Ints
+    X_val: Floats
+    y_val: Ints
+    feature_names: tuple[str, ...]
+    protocol: str
+    rows_train: Ints
+    rows_val: Ints
+    groups_train: npt.NDArray[Any] | None
+    groups_val: npt.NDArray[Any] | None
+    scaler_mean: Floats | None
+    scaler_scale: Floats | None
+    source: str
+    sha256: str
+    verified: bool | None
+    description: str
+    random_state: int
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What another run needs to make the same arrays, ready for JSON."""
+        return {
+            "name": self.name,
+            "protocol": self.protocol,
+            "n_train": len(self.y_train),
+            "n_val": len(self.y_val),
+            "standardize": self.scaler_mean is not None,
+            "random_state": self.random_state,
+            "source": self.source,
+            "sha256": self.sha256,
+            "verified": self.verified,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}, {self.protocol}, {len(self.y_train)} training and {len(self.y_val)} validation "
+            f"rows, {len(self.feature_names)} features, from {self.source})"
+        )
+
+
+def load_dataset(
+    name: str,
+    *,
+    data_dir: Folder | None = None,
+    protocol: str = "natural",
+    n_train: int | None = None,
+    n_val: int | None = None,
+    random_state: int = 0,
+    standardize: bool | str = "auto",
+    cache_dir: Folder | None = None,
+) -> Dataset:
+    """Load a data set, shuffle it, split it and scale it.
+
+    Parameters
+    ----------
+    name : str
+        One of the names in `list_datasets`.
+    data_dir : path-like, optional
+        Folder of Parquet files ``<name>.parquet`` with one ``label`` column (integers), all other columns being
+        features (``group`` and ``split`` are set aside); by default the folder that the environment variable
+        ``SHAPSHIFT_DATA`` names. A folder that is named is the only source: a missing file is an error, never a
+        download. A file that differs from the published one (sha256) is read with a warning, since it may be your own
+        copy. Generated and bundled sets need no folder.
+    protocol : {"natural", "balanced"}, default="natural"
+        With "balanced", every class is brought to the size of the largest by drawing its rows again with replacement,
+        *before* the split, as the research code of Wang and Jia does. Copies of one row can therefore stand in both
+        the training and the validation set: that is the protocol, and it makes the validation set easier than unseen
+        data. ``rows_train`` and ``rows_val`` tell which.
+    n_train, n_val : int, optional
+        Sizes; by default 2,000 and 1,000, or two thirds and one third of a set that has fewer rows.
+    random_state : int, default=0
+        Seed of the shuffle, of the oversampling and of generated data.
+    standardize : {"auto", True, False}, default="auto"
+        Subtract the mean and divide by the standard deviation of the training rows. A column that is constant over the
+        training rows becomes 0 in both sets. "auto" scales all sets but news20, whose embeddings have unit length and
+        three dead dimensions that scaling would turn into noise.
+    cache_dir : path-like, optional
+        Where downloads are kept; by default the folder that ``SHAPSHIFT_CACHE`` names, else ``~/.cache/shapshift``.
+
+    Returns
+    -------
+    Dataset
+
+    Notes
+    -----
+    Without a folder, the real sets are fetched from OpenML by number. Row, column and class counts must be the known
+    ones. At the first fetch a sha256 over column names, features (float64) and labels (int64) is stored beside the
+    cached rows; every later read of the cache, and every later fetch, must give the same sum, or an error says so. That
+    detects change after the first fetch; it cannot vouch for the first fetch itself. Labels: 2dplanes, pol and cpu are
+    OpenML's binarised versions, in which "P" (target below its mean) becomes 1 and "N" 0; phoneme's "1" and "2" become
+    0 and 1; creditcard's are 0 and 1 already.
+
+    Without ``news20.parquet``, news20 is embedded with all-MiniLM-L6-v2 (see `embed_texts`) from
+    ``news20_text.parquet`` in the folder, or, without a folder, from scikit-learn's 20 Newsgroups with headers, footers
+    and quotes removed and empty messages dropped. Embeddings are cached and checked like downloads.
+
+    Examples
+    --------
+    >>> from shapshift.data import load_dataset
+    >>> data = load_dataset("gaussian", n_train=200, n_val=100)
+    >>> data.X_train.shape, data.y_val.shape
+    ((200, 2), (100,))
+    """
+    source = look_up(name)
+    check.check_choice("load_dataset", "protocol", protocol, PROTOCOLS)
+    if not (isinstance(standardize, bool) or standardize == "auto"):
+        raise ValueError(
+            f"The 'standardize' parameter of load_dataset must be 'auto', True or False. Got {standardize!r} instead."
+        )
+    seed = check.check_count("load_dataset", "random_state", random_state, at_least=0)
+    for parameter, size in (("n_train", n_train), ("n_val", n_val)):
+        if size is not None:
+            check.check_count("load_dataset", parameter, size)
+    if source.kind == "generated":
+        rows = gaussian_rows((n_train or _N_TRAIN) + (n_val or _N_VAL), seed)
+    elif source.kind == "scikit-learn":
+        rows = bundled_rows(name)
+    else:
+        rows = real_rows(name, source, data_folder(data_dir), cache_folder(cache_dir))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(_oversample(rows.y, rng) if protocol == "balanced" else np.arange(rows.y.size))
+    size_train, size_val = _sizes(name, order.size, n_train, n_val)
+    train, val = order[:size_train], order[size_train : size_train + size_val]
+    X_train, X_val = rows.X[train], rows.X[val]
+    mean = scale = None
+    if name != "news20" if standardize == "auto" else standardize:
+        mean, scale = _scaler(X_train)
+        X_train, X_val = _scaled(X_train, mean, scale), _scaled(X_val, mean, scale)
+    return Dataset(
+        name=name,
+        X_train=X_train,
+        y_train=rows.y[train],
+        X_val=X_val,
+        y_val=rows.y[val],
+        feature_names=rows.feature_names,
+        protocol=protocol,
+        rows_train=train,
+        rows_val=val,
+        groups_train=None if rows.groups is None else rows.groups[train],
+        groups_val=None if rows.groups is None else rows.groups[val],
+        scaler_mean=mean,
+        scaler_scale=scale,
+        source=rows.source,
+        sha256=digest_of(rows),
+        verified=rows.verified,
+        description=source.description,
+        random_state=seed,
+    )
+
+
+def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = None) -> Any:
+    """Tabulate the data sets and where `load_dataset` would take them from now.
+
+    Parameters
+    ----------
+    data_dir, cache_dir : path-like, optional
+        As in `load_dataset`.
+
+    Returns
+    -------
+    DataFrame
+        One row per set: ``name``, ``rows`` (0: as many as asked for), ``features``, ``classes``, ``source``,
+        ``offline`` (whether it loads without a network) and ``description``. A pandas frame where pandas is installed,
+        else a pyarrow table.
+
+    Examples
+    --------
+    >>> from shapshift.data import list_datasets
+    >>> len(list_datasets())
+    11
+    """
+    folder, cache = data_folder(data_dir), cache_folder(cache_dir)
+    found = [whereabouts(name, source, folder, cache) for name, source in SOURCES.items()]
+    table = pa.table(
+        {
+            "name": list(SOURCES),
+            "rows": [sum(source.counts) for source in SOURCES.values()],
+            "features": [source.n_features for source in SOURCES.values()],
+            "classes": [len(source.counts) or 2 for source in SOURCES.values()],
+            "source": [where for where, _ in found],
+            "offline": [offline for _, offline in found],
+            "description": [source.description for source in SOURCES.values()],
+        }
+    )
+    return table.to_pandas() if importlib.util.find_spec("pandas") else table
+
+
+def _oversample(y: Ints, rng: np.random.Generator) -> Ints:
+    """Every row once, then rows of each smaller class again until all classes are as large as the largest."""
+    classes, counts = np.unique(y, return_counts=True)
+    extra = [
+        rng.choice(np.flatnonzero(y == label), size=counts.max() - count, replace=True)
+        for label, count in zip(classes, counts, strict=True)
+    ]
+    return np.concatenate([np.arange(y.size), *extra])
+
+
+def _sizes(name: str, n_rows: int, n_train: int | None, n_val: int | None) -> tuple[int, int]:
+    if n_train is None and n_val is None:
+        if n_rows >= _N_TRAIN + _N_VAL:
+            return _N_TRAIN, _N_VAL
+        return n_rows - n_rows // 3, n_rows // 3
+    train = n_train if n_train is not None else min(_N_TRAIN, n_rows - cast(int, n_val))
+    val = n_val if n_val is not None else min(_N_VAL, n_rows - train)
+    if min(train, val) < 1 or train + val > n_rows:
+        raise ValueError(
+            f"The 'n_train' and 'n_val' parameters of load_dataset must leave room for both: {name!r} has {n_rows} "
+            f"rows under this protocol. Got n_train={n_train}, n_val={n_val}; ask for fewer."
+        )
+    return train, val
+
+
+def _scaler(X: Floats) -> tuple[Floats, Floats]:
+    # Rounding can give a constant column a tiny standard deviation; equal ends cannot be mistaken.
+    return X.mean(axis=0), np.where(X.max(axis=0) > X.min(axis=0), X.std(axis=0), 0.0)
+
+
+def _scaled(X: Floats, mean: Floats, scale: Floats) -> Floats:
+    scaled: Floats = np.where(scale > 0, (X - mean) / np.where(scale > 0, scale, 1.0), 0.0)
+    return scaled

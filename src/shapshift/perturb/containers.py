@@ -1,0 +1,83 @@
+"""Rows and labels in whatever container the caller has: count them, take some, put changed ones back."""
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def count_rows(data: Any) -> int:
+    """Return the number of rows of a table, or of labels."""
+    return int(data.shape[0]) if hasattr(data, "shape") else len(data)
+
+
+def count_points(X_val: Any, y_val: Any) -> int:
+    """Return the number of points; refuse a validation set without any, or with more or fewer labels than rows."""
+    if count_rows(X_val) != count_rows(y_val) or not count_rows(y_val):
+        raise ValueError(
+            f"'y_val' must have one label for each row of 'X_val', at least one. Got {count_rows(y_val)} labels and "
+            f"{count_rows(X_val)} rows."
+        )
+    return count_rows(y_val)
+
+
+def take_rows(data: Any, rows: Ints) -> Any:
+    """Take rows of any container by position, repeats allowed; it stays what it is (a tuple becomes a list)."""
+    if sparse.issparse(data):
+        return data.tocsr()[rows]
+    if isinstance(data, list | tuple):
+        return [data[row] for row in rows]
+    native = nw.from_native(data, allow_series=True, eager_only=True, pass_through=True)
+    return native[rows.tolist()].to_native() if isinstance(native, nw.DataFrame | nw.Series) else data[rows]
+
+
+def like_features(rows: Floats, X: Any) -> Any:
+    """Put changed rows into the caller's container."""
+    if sparse.issparse(X):
+        return sparse.csr_array(rows)
+    if isinstance(X, np.ndarray):
+        return rows.astype(X.dtype) if X.dtype.kind == "f" else rows
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return rows
+    if hasattr(X, "iloc"):
+        return type(X)(rows, index=X.index, columns=X.columns)
+    new = [nw.new_series(name, rows[:, j], backend=frame.implementation) for j, name in enumerate(frame.columns)]
+    return frame.with_columns(*new).to_native()
+
+
+def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
+    """Put changed labels into the caller's container and type."""
+    if isinstance(y, list | tuple):
+        return flipped
+    try:
+        new = _make_labels(flipped, labels, y)
+        kept = np.asarray(new).tolist() == flipped
+    except (OverflowError, TypeError, ValueError):
+        kept = False
+    if not kept:
+        kind = getattr(y, "dtype", type(y).__name__)
+        raise ValueError(f"'y_val' of type {kind} cannot hold the labels that FlipLabels gives it. Widen its type.")
+    return new
+
+
+def _make_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
+    series = nw.from_native(y, allow_series=True, eager_only=True, pass_through=True)
+    if isinstance(series, nw.Series) and hasattr(y, "iloc"):
+        if not set(flipped) <= set(getattr(y.dtype, "categories", flipped)):
+            raise ValueError("not among the categories")
+        return type(y)(flipped, index=y.index, name=y.name, dtype=y.dtype)
+    if isinstance(series, nw.Series):
+        return nw.new_series(series.name, flipped, series.dtype, backend=series.implementation).to_native()
+    if labels.dtype == object:
+        array = labels.copy()
+        for row, label in enumerate(flipped):  # one by one: a slice assignment would unpack tuples
+            array[row] = label
+        return array
+    # Text arrays have a width; a longer label must not be cut.
+    return np.array(flipped, dtype=None if labels.dtype.kind in "US" else labels.dtype)
