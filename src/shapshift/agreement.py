@@ -1,0 +1,238 @@
+"""How far two valuations of the same training rows agree, row by row and as distributions: arrays in, numbers out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from shapshift.kernels.ordering import count_pairs, rank_sorted
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+#: Keys of :func:`agreement`, in order.
+AGREEMENT = (
+    "spearman",
+    "kendall",
+    "pearson",
+    "rmse",
+    "flips_to_negative",
+    "flips_to_positive",
+    "top_overlap",
+    "bottom_overlap",
+)
+
+
+def agreement(values: Any, reference: Any, *, top: float = 0.1) -> dict[str, float]:
+    """Compare values with reference values of the same rows.
+
+    Parameters
+    ----------
+    values, reference : array-like of shape (n_train,)
+        For instance the values on a noisy and on a clean validation set, in the same order of rows.
+    top : float or int, default=0.1
+        Size of the top and bottom sets: a share of the rows above 0 and at most 1 (rounded to at least one row), or
+        a number of rows when it is an integer.
+
+    Returns
+    -------
+    dict of str to float
+        ``spearman``, ``kendall`` (tau-b) and ``pearson`` correlation, NaN when either side is constant; ``rmse``, the
+        root mean square difference in standard deviations of the reference, NaN when the reference is constant;
+        ``flips_to_negative`` and ``flips_to_positive``, numbers of rows that are positive in the reference only and
+        in the values only (0 counts as not positive, so the difference of the positive counts is the difference of
+        the flips); ``top_overlap`` and ``bottom_overlap``, the share of the highest (lowest) rows of the reference
+        that are also among the highest (lowest) of the values. Rows tied at the cut share the remaining seats
+        equally, so that the order of the rows means nothing.
+
+    Examples
+    --------
+    >>> result = agreement([4.0, 2.0, -1.0, -3.0], [3.0, 4.0, 1.0, -2.0], top=0.5)
+    >>> result["spearman"], result["flips_to_negative"], result["top_overlap"]
+    (0.8, 1.0, 1.0)
+    """
+    new, old = _checked(values, reference)
+    return Baseline(old, top).compare(new)[0]
+
+
+class Baseline:
+    """Reference values, ranked once, so that comparing others with them costs one sort.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_train,)
+        Finite.
+    top : float or int
+        Size of the top and bottom sets, see :func:`agreement`.
+    """
+
+    def __init__(self, values: Floats, top: float) -> None:
+        self.values = values
+        self.positive = values > 0
+        self.top = top_size(top, values.size)
+        self._ranking = _rank(values)
+        counts = np.bincount(self._ranking.dense)
+        self._starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self._work = np.empty((2, values.size), dtype=np.int64)
+        self._seats = _seats(values, self._ranking, self.top)
+        self._constant = counts.size == 1
+        # Values can be so small that their squares underflow, so they are squared in units of the largest.
+        self._unit = 1.0 if self._constant else float(np.abs(values - values.mean()).max())
+        self._std = float(np.std(values / self._unit))
+
+    @property
+    def ranks(self) -> Floats:
+        """Rank of each row: 1 is the highest value, ties averaged."""
+        return self.values.size + 1 - self._ranking.ascending
+
+    def compare(self, values: Floats) -> tuple[dict[str, float], Floats]:
+        """Return how far ``values`` agree, as :func:`agreement` defines it, and their ranks."""
+        n, old, new = values.size, self._ranking, _rank(values)
+        found = dict.fromkeys(AGREEMENT, np.nan)
+        pairs = n * (n - 1) // 2
+        if not self._constant and new.tied_pairs < pairs:
+            discordant, joint = count_pairs(new.order, new.dense, old.dense, self._starts, self._work)
+            # A pair that is tied in neither order is concordant or discordant.
+            untied = pairs - new.tied_pairs - old.tied_pairs + joint
+            scale = np.sqrt(float(pairs - new.tied_pairs)) * np.sqrt(float(pairs - old.tied_pairs))
+            found["spearman"] = _pearson(new.ascending, old.ascending)
+            found["kendall"] = float(np.clip((untied - 2 * discordant) / scale, -1.0, 1.0))
+            found["pearson"] = _pearson(values, self.values)
+        if not self._constant:
+            found["rmse"] = float(np.sqrt(np.mean(((values - self.values) / self._unit) ** 2)) / self._std)
+        positive = values > 0
+        both = np.count_nonzero(positive & self.positive)
+        found["flips_to_negative"] = float(np.count_nonzero(self.positive) - both)
+        found["flips_to_positive"] = float(np.count_nonzero(positive) - both)
+        for name, mine, theirs in zip(
+            ("top_overlap", "bottom_overlap"), _seats(values, new, self.top), self._seats, strict=True
+        ):
+            found[name] = float(np.minimum(mine, theirs).sum() / self.top)
+        return found, n + 1 - new.ascending
+
+
+def distribution(values: Any, reference: Any) -> dict[str, float]:
+    """Compare the distributions of two sets of values, whichever row each belongs to.
+
+    Parameters
+    ----------
+    values, reference : array-like of shape (n_train,)
+
+    Returns
+    -------
+    dict of str to float
+        ``mean``, ``std``, ``positive_count`` of the values; ``mean_shift`` and ``wasserstein`` (mean distance between
+        equal quantiles), both in standard deviations of the reference; ``std_ratio``, to the reference;
+        ``positive_difference``, the positive count minus that of the reference. NaN when the reference is constant.
+
+    Examples
+    --------
+    >>> result = distribution([3.0, 1.0, -1.0], [0.0, 2.0, -2.0])
+    >>> result["positive_difference"], round(result["wasserstein"], 3)
+    (1.0, 0.612)
+    """
+    new, old = _checked(values, reference)
+    spread = float(old.std()) if np.ptp(old) > 0 else np.nan
+    positive = np.count_nonzero(new > 0)
+    return {
+        "mean": float(new.mean()),
+        "std": float(new.std()),
+        "positive_count": float(positive),
+        "mean_shift": float((new.mean() - old.mean()) / spread),
+        "std_ratio": float(new.std() / spread),
+        "positive_difference": float(positive - np.count_nonzero(old > 0)),
+        "wasserstein": float(np.abs(np.sort(new) - np.sort(old)).mean() / spread),
+    }
+
+
+def spearman(new: Floats, old: Floats) -> float:
+    """Rank correlation alone; NaN where either side is constant."""
+    if np.ptp(new) == 0 or np.ptp(old) == 0:
+        return float("nan")
+    return _pearson(_rank(new).ascending, _rank(old).ascending)
+
+
+def t_interval(mean: Floats, std: Floats, count: Any, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Student t confidence interval of means of independent numbers.
+
+    Parameters
+    ----------
+    mean, std : ndarray
+        Mean and sample standard deviation (divisor count - 1).
+    count : int or ndarray
+        How many numbers each mean is of.
+    confidence : float, default=0.95
+
+    Returns
+    -------
+    low, high : ndarray
+        NaN where there are fewer than two numbers.
+
+    Examples
+    --------
+    >>> low, high = t_interval(np.array([2.0]), np.array([1.0]), 3)
+    >>> round(float(high[0]), 3)
+    4.484
+    """
+    freedom = np.maximum(np.asarray(count) - 1, 0)
+    quantile = np.where(freedom > 0, special.stdtrit(np.maximum(freedom, 1), (1 + confidence) / 2), np.nan)
+    half = quantile * std / np.sqrt(freedom + 1)
+    return mean - half, mean + half
+
+
+def top_size(top: Any, n_rows: int) -> int:
+    """Return how many rows make the top: a share of them, or an integer number of at most all."""
+    if isinstance(top, int | np.integer) and not isinstance(top, bool) and top >= 1:
+        return int(min(top, n_rows))
+    if isinstance(top, float | np.floating) and 0 < top <= 1:
+        return max(1, round(top * n_rows))
+    raise ValueError(
+        "The 'top' parameter must be a share of the rows above 0 and at most 1, or an integer number of rows of at "
+        f"least 1. Got {top!r} instead."
+    )
+
+
+def _checked(values: Any, reference: Any) -> tuple[Floats, Floats]:
+    new, old = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    if new.ndim != 1 or new.shape != old.shape or new.size == 0:
+        raise ValueError(
+            "'values' and 'reference' must be two columns of the same length, one value per training row. Got shapes "
+            f"{new.shape} and {old.shape}."
+        )
+    for array, name in ((new, "values"), (old, "reference")):
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name!r} must hold finite numbers. Drop the rows that have none, in both.")
+    return new, old
+
+
+def _pearson(x: Floats, y: Floats) -> float:
+    x, y = x - x.mean(), y - y.mean()
+    # Values can be so small that their squares underflow; a correlation does not depend on the scale.
+    x, y = x / np.abs(x).max(), y / np.abs(y).max()
+    return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    order: Integers
+    ascending: Floats
+    dense: Integers
+    tied_pairs: int
+
+
+def _rank(values: Floats) -> _Ranking:
+    order = np.argsort(values)
+    ascending, dense = np.empty(values.size), np.empty(values.size, dtype=np.int64)
+    return _Ranking(order, ascending, dense, rank_sorted(values, order, ascending, dense))
+
+
+def _seats(values: Floats, ranking: _Ranking, k: int) -> tuple[Floats, Floats]:
+    """How far each row belongs to the k highest and to the k lowest; rows tied at the cut share the seats left."""
+    high, low = values[ranking.order[values.size - k]], values[ranking.order[k - 1]]
+    found = []
+    for inside, tied in ((values > high, values == high), (values < low, values == low)):
+        share = (k - np.count_nonzero(inside)) / np.count_nonzero(tied)
+        found.append(inside + share * tied)
+    return found[0], found[1]

@@ -1,0 +1,341 @@
+"""ShiftAudit: what an audit found, level by level and row by row, and whether the values can be relied on."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._archive import damaged_file, read_archive, write_archive
+from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS
+from shapshift.audit._thresholds import VERDICTS, Thresholds, check_thresholds
+from shapshift.valuation import to_table
+
+Floats = npt.NDArray[np.float64]
+
+KIND = "shapshift.ShiftAudit"
+VERSION = 1
+
+#: Axis of levels of Gaussian noise, on which more is stronger.
+NOISE = "noise"
+#: Axis of levels that cannot be ordered by one number.
+UNORDERED = "perturbation"
+
+_ARRAYS = ("positions", "means", "lows", "highs", "clean_values", "clean_ranks", "ids")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShiftAudit:
+    """How the values of the training rows move when the validation set does.
+
+    Attributes
+    ----------
+    levels : tuple
+        Name of each level: the noise level, or what the perturbation is called.
+    axis : str
+        What the levels measure.
+    positions : ndarray of shape (n_levels,)
+        Where each level stands on that axis; 0, 1, 2, ... where levels have no numbers.
+    perturbations : tuple of dict
+        Parameters of each level's perturbation.
+    means, lows, highs : ndarray of shape (n_levels, n_statistics)
+        Mean of each statistic over the repeats and its 95% Student t interval; see :meth:`statistic`. Repeats in which
+        a statistic is not defined are left out; NaN where none is left (one, for the interval).
+    clean : mapping
+        ``mean``, ``std``, ``positive_count``, ``positive_ratio`` and ``boundary_fraction`` of the clean run.
+    rows : mapping of str to ndarray of shape (n_train,)
+        What became of each training row over all runs at all levels, see :meth:`rows_frame`.
+    level_rows : mapping of str to ndarray of shape (n_levels, n_train), or None
+        The same for each level apart, when the audit was asked to keep it.
+    clean_values, clean_ranks : ndarray of shape (n_train,)
+        Value and rank (1 is the highest, ties averaged) of each row in the clean run.
+    ids : ndarray of shape (n_train,)
+        The caller's row ids.
+    parameters : mapping
+        ``repeats``, ``random_state``, ``top`` (rows in the top and bottom sets), ``confidence``, and the ``model``'s.
+    thresholds : Thresholds
+        What the verdict rests on; see :meth:`judged_by`.
+    fingerprint : str
+        Hash of the training rows and labels.
+    kind : str
+        The caller's kind of table.
+    """
+
+    levels: tuple[Any, ...]
+    axis: str
+    positions: Floats
+    perturbations: tuple[dict[str, Any], ...]
+    means: Floats
+    lows: Floats
+    highs: Floats
+    clean: Mapping[str, float]
+    rows: Mapping[str, Floats]
+    level_rows: Mapping[str, Floats] | None
+    clean_values: Floats
+    clean_ranks: Floats
+    ids: npt.NDArray[Any]
+    parameters: Mapping[str, Any]
+    thresholds: Thresholds
+    fingerprint: str
+    kind: str = "numpy"
+
+    def __post_init__(self) -> None:
+        for name in _ARRAYS:
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+        for name in ("rows", "level_rows"):
+            columns = getattr(self, name)
+            if columns is not None:
+                frozen = {key: _frozen(column) for key, column in columns.items()}
+                object.__setattr__(self, name, MappingProxyType(frozen))
+        for name in ("clean", "parameters"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @property
+    def n_train(self) -> int:
+        """Number of training rows."""
+        return self.clean_values.size
+
+    @property
+    def repeats(self) -> int:
+        """Number of runs per level."""
+        return int(self.parameters["repeats"])
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the levels are numbers on one axis, or perturbations of different kinds."""
+        return self.axis != UNORDERED
+
+    def statistic(self, name: str) -> tuple[Floats, Floats, Floats]:
+        """Mean and confidence interval of one statistic at every level.
+
+        Parameters
+        ----------
+        name : str
+            ``mean``, ``std``, ``positive_count``, ``positive_ratio`` of the values; agreement with the clean values:
+            ``spearman``, ``kendall``, ``pearson``, ``rmse`` (in clean stds), ``flips_to_negative``,
+            ``flips_to_positive``, ``top_overlap``, ``bottom_overlap``; ``boundary_fraction``, ``alpha_boundary`` and
+            ``alpha_nonboundary`` (clean over perturbed std of the group's scores); how far the neighbours of the
+            validation points are reshuffled: ``neighbor_jaccard`` (of the K nearest), ``neighbor_displacement``
+            (median change in rank of the clean K nearest), ``changed_predictions`` (share of points whose majority
+            vote changes), and each of these with ``_boundary`` or ``_nonboundary`` added, for the points that are,
+            or are not, boundary points when clean.
+
+        Returns
+        -------
+        (ndarray, ndarray, ndarray)
+            Mean, lower and upper bound, one entry per level.
+        """
+        if name not in STATISTICS:
+            raise ValueError(f"The 'name' parameter must be one of {', '.join(STATISTICS)}. Got {name!r} instead.")
+        column = STATISTICS.index(name)
+        return self.means[:, column], self.lows[:, column], self.highs[:, column]
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """Verdict of each level: "stable", "shifts" or "unstable"."""
+        mean = {name: self.statistic(name)[0] for name in STATISTICS}
+        flips = (mean["flips_to_negative"] + mean["flips_to_positive"]) / self.n_train
+        scale = self.clean["std"]
+        ratios = mean["std"] / scale if scale > 0 else np.full(len(self.levels), np.nan)
+        return tuple(
+            self.thresholds.judge(spearman=float(rho), flips=float(share), std_ratio=float(ratio))
+            for rho, share, ratio in zip(mean["spearman"], flips, ratios, strict=True)
+        )
+
+    @property
+    def verdict(self) -> str:
+        """Verdict of the worst level: "stable", "shifts" or "unstable"."""
+        return max(self.verdicts, key=VERDICTS.index)
+
+    @property
+    def finding(self) -> str:
+        """Where along the noise levels the verdict changes; for other levels, which verdict each has."""
+        along = np.argsort(self.positions, kind="stable")
+        verdicts = [self.verdicts[place] for place in along]
+        names = [f"{self.positions[place]:g}" if self.ordered else str(self.levels[place]) for place in along]
+        if self.axis != NOISE:  # more of another number need not mean a stronger perturbation
+            where = f"at {self.axis}" if self.ordered else "under"
+            found = {verdict: [n for n, v in zip(names, verdicts, strict=True) if v == verdict] for verdict in VERDICTS}
+            return "; ".join(f"{verdict} {where} {', '.join(chosen)}" for verdict, chosen in found.items() if chosen)
+        first = {verdict: verdicts.index(verdict) for verdict in VERDICTS if verdict in verdicts}
+        shifts, unstable = first.get("shifts", len(names)), first.get("unstable", len(names))
+        stable = min(shifts, unstable)  # so many levels are stable before the first that is not
+        parts = [f"stable up to noise {names[stable - 1]}"] if stable else []
+        parts += [f"shifts from noise {names[shifts]}"] if shifts < unstable else []
+        parts += [f"unstable from noise {names[unstable]}"] if unstable < len(names) else []
+        return ", ".join(parts)
+
+    def summary(self) -> str:
+        """Verdict in one line: at which level the values stop being stable, and by which thresholds."""
+        return f"{self.verdict}: {self.finding} ({self.thresholds})"
+
+    def judged_by(self, thresholds: Thresholds) -> Self:
+        """Return the same audit judged by other thresholds; nothing is computed again."""
+        return replace(self, thresholds=check_thresholds(thresholds))
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """Tabulate the statistics.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            One row per level: ``level``, ``verdict``, and for each statistic its mean over the repeats under its own
+            name and its confidence interval under ``<name>_low`` and ``<name>_high``.
+        """
+        columns: dict[str, npt.NDArray[Any]] = {"level": np.array(self.levels), "verdict": np.array(self.verdicts)}
+        for name in STATISTICS:
+            for end, column in zip(("", "_low", "_high"), self.statistic(name), strict=True):
+                columns[name + end] = column
+        return to_table(columns, None, kind or self.kind)
+
+    def rows_frame(self, level: Any = None, kind: str | None = None) -> Any:
+        """Tabulate how far each training row's value can be relied on.
+
+        Parameters
+        ----------
+        level : optional
+            One of ``levels``; by default all runs at all levels are taken together. Needs ``keep_rows=True`` in the
+            audit.
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            As in :meth:`to_frame`.
+
+        Returns
+        -------
+        table
+            One row per training row, under its id: ``clean`` value and ``clean_rank`` (1 is the highest); ``mean`` and
+            ``std`` of its value over the runs; ``flip_probability``, the share of runs in which it is positive and
+            was not, or the other way round; ``rank_low`` and ``rank_high``, where its rank falls in nine runs of ten
+            (mean rank -+ 1.645 standard deviations, cut to the ranks that occurred); and ``stability``, from 0 to 1:
+
+                (1 - flip_probability) * max(0, 1 - mean change in rank / that of a rank drawn at random)
+
+            so 1 means that the row kept its sign and its place in every run, and 0 that its place or its sign says
+            nothing about the clean run. Keep the rows above, say, 0.8 to act on values that hold.
+        """
+        rows = self.rows
+        if level is not None:
+            if self.level_rows is None:
+                raise ValueError("The audit has no rows per level. Run audit_shift again with keep_rows=True.")
+            if level not in self.levels:
+                raise ValueError(f"The 'level' parameter must be one of {self.levels}. Got {level!r} instead.")
+            at = self.levels.index(level)
+            rows = {name: column[at] for name, column in self.level_rows.items()}
+        columns = {"clean": self.clean_values, "clean_rank": self.clean_ranks, **rows}
+        return to_table(columns, self.ids, kind or self.kind)
+
+    def plot(self, statistic: str | None = None, *, ax: Any = None) -> Any:
+        """Draw the shift curves.
+
+        Parameters
+        ----------
+        statistic : str, optional
+            One statistic, see :meth:`statistic`; by default a figure of the main ones.
+        ax : matplotlib Axes, optional
+            Where to draw the one statistic; without a name, the Spearman correlation.
+
+        Returns
+        -------
+        Axes or ndarray of Axes
+        """
+        from shapshift.plots.audit import plot_shift, plot_statistic
+
+        if statistic is None and ax is None:
+            return plot_shift(self)
+        return plot_statistic(self, statistic or "spearman", ax=ax)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the audit to one ``.npz`` file: arrays and JSON, no pickle, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+        """
+        header = {
+            "levels": list(self.levels),
+            "axis": self.axis,
+            "perturbations": list(self.perturbations),
+            "statistics": list(STATISTICS),
+            "clean": dict(self.clean),
+            "parameters": dict(self.parameters),
+            "thresholds": asdict(self.thresholds),
+            "fingerprint": self.fingerprint,
+            "kind": self.kind,
+        }
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
+        for prefix, columns in (("rows", self.rows), ("level_rows", self.level_rows or {})):
+            arrays.update({f"{prefix}.{name}": column for name, column in columns.items()})
+        write_archive(path, KIND, VERSION, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an audit written by :meth:`save`.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        ShiftAudit
+
+        Raises
+        ------
+        ValueError
+            If the file is missing, damaged, or something else.
+        """
+        header, arrays = read_archive(path, KIND, VERSION)
+        try:
+            if header["statistics"] != list(STATISTICS):
+                raise ValueError("it has other statistics than this release")
+            kept = any(name.startswith("level_rows.") for name in arrays)
+            loaded = cls(
+                **{name: arrays[name] for name in _ARRAYS},
+                levels=tuple(header["levels"]),
+                axis=header["axis"],
+                perturbations=tuple(header["perturbations"]),
+                clean=header["clean"],
+                rows={name: arrays[f"rows.{name}"] for name in ROW_STATISTICS},
+                level_rows={name: arrays[f"level_rows.{name}"] for name in ROW_STATISTICS} if kept else None,
+                parameters=header["parameters"],
+                thresholds=Thresholds(**header["thresholds"]),
+                fingerprint=header["fingerprint"],
+                kind=header["kind"],
+            )
+            loaded._check_shapes()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged_file(path, KIND, error) from error
+        return loaded
+
+    def _check_shapes(self) -> None:
+        n, n_levels = self.n_train, len(self.levels)
+        expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+            name: (getattr(self, name), (n_levels, len(STATISTICS))) for name in ("means", "lows", "highs")
+        }
+        expected["positions"] = (self.positions, (n_levels,))
+        expected.update({name: (getattr(self, name), (n,)) for name in ("clean_values", "clean_ranks", "ids")})
+        expected.update({f"rows.{name}": (column, (n,)) for name, column in self.rows.items()})
+        per_level = self.level_rows or {}
+        expected.update({f"level_rows.{name}": (column, (n_levels, n)) for name, column in per_level.items()})
+        for name, (array, shape) in expected.items():
+            if array.shape != shape:
+                raise ValueError(f"{name!r} has shape {array.shape}, not {shape}")
+
+    def __repr__(self) -> str:
+        return (
+            f"ShiftAudit(n_train={self.n_train}, levels={len(self.levels)}, repeats={self.repeats}, "
+            f"verdict={self.verdict!r}: {self.finding})"
+        )
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

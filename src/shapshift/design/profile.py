@@ -1,0 +1,235 @@
+"""Whether a validation set lies to the class boundaries as the training rows themselves do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift import _labels
+from shapshift import _validation as check
+from shapshift.boundary import BOUNDARY_NEIGHBORS
+from shapshift.design.neighbors import label_entropy, leave_one_out_entropy, neighbor_model
+from shapshift.valuation import to_table
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class EntropyProfile:
+    """Where points lie between the classes.
+
+    Attributes
+    ----------
+    levels, shares : ndarray
+        Entropies (nats) of the neighbours' labels, and the share of the points at each.
+    n_points : int
+        Number of points.
+    boundary_fraction : float
+        Share of points whose neighbours disagree.
+    class_shares, class_boundary : dict
+        Share of each class among the points, and share of boundary points within it (NaN if the class is absent).
+    """
+
+    levels: Floats
+    shares: Floats
+    n_points: int
+    boundary_fraction: float
+    class_shares: Mapping[Any, float]
+    class_boundary: Mapping[Any, float]
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileComparison:
+    """A validation set's entropy profile against the training rows' own.
+
+    Attributes
+    ----------
+    validation, training : EntropyProfile
+        The training profile is leave-one-out: each row among the others.
+    distance : float
+        Total variation between the two profiles: the share of points that would have to move to another entropy level.
+    interval : (float, float)
+        95 % interval of the distance under resampling of both sets (multinomial).
+    expected : float
+        What chance alone allows: the 97.5 % quantile of the distance between two samples of the training profile, as
+        large as the two sets. With the same for the classes, a set drawn like the training rows passes 95 times in 100.
+    class_distance, class_expected : float
+        The same for the shares of the classes.
+    """
+
+    validation: EntropyProfile
+    training: EntropyProfile
+    distance: float
+    interval: tuple[float, float]
+    expected: float
+    class_distance: float
+    class_expected: float
+
+    @property
+    def representative(self) -> bool:
+        """Whether both distances are within what chance allows."""
+        return self.distance <= self.expected and self.class_distance <= self.class_expected
+
+    @property
+    def verdict(self) -> str:
+        """One readable line."""
+        low, high = self.interval
+        near = f"total variation {self.distance:.3f} [{low:.3f}, {high:.3f}], chance allows {self.expected:.3f}"
+        theirs, own = self.validation.boundary_fraction, self.training.boundary_fraction
+        shares = f"boundary points {theirs:.1%} against {own:.1%} in training"
+        if self.representative:
+            return f"representative: {shares}; {near}"
+        reasons = []
+        if self.distance > self.expected:
+            reasons.append("more boundary points" if theirs > own else "fewer boundary points")
+        if self.class_distance > self.class_expected:
+            reasons.append(f"other class shares (total variation {self.class_distance:.3f})")
+        return f"not representative ({', '.join(reasons)}): {shares}; {near}"
+
+    def to_frame(self, kind: str = "numpy") -> Any:
+        """Tabulate the shares per entropy level.
+
+        Parameters
+        ----------
+        kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
+            "numpy" means pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            ``entropy``, ``validation``, ``training``.
+        """
+        columns: dict[str, npt.NDArray[Any]] = {
+            "entropy": self.validation.levels,
+            "validation": self.validation.shares,
+            "training": self.training.shares,
+        }
+        return to_table(columns, None, kind)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw both profiles side by side; see :mod:`shapshift.plots.design`."""
+        from shapshift.plots.design import plot_profile
+
+        return plot_profile(self, ax)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def entropy_profile(
+    X_train: Any,
+    y_train: Any,
+    X_val: Any,
+    y_val: Any,
+    *,
+    n_neighbors: int = BOUNDARY_NEIGHBORS,
+    metric: str = "euclidean",
+    max_rows: int = 5000,
+    draws: int = 2000,
+    random_state: int | None = 0,
+) -> ProfileComparison:
+    """Compare a validation set's entropy profile with the training rows' own.
+
+    Every validation point gets the entropy of the labels of its nearest training rows. The yardstick is the same
+    number for the training rows, each among the *others*: valued among all rows it would find itself at distance 0 and
+    look safer than it is. A copy of the row elsewhere in the table counts as another row. Ties go by row number.
+
+    Parameters
+    ----------
+    X_train, y_train, X_val, y_val
+        Tables and labels, as :class:`~shapshift.KNNShapley` takes them.
+    n_neighbors : int, default=5
+        Neighbours whose labels are looked at.
+    metric : str, default="euclidean"
+        As in :class:`~shapshift.KNNShapley`, except "precomputed".
+    max_rows : int, default=5000
+        Take the leave-one-out profile from a random sample of this many training rows when there are more; the
+        neighbours always come from all rows.
+    draws : int, default=2000
+        Number of multinomial draws behind the interval.
+    random_state : int, optional
+        Seed of the sample and the draws.
+
+    Returns
+    -------
+    ProfileComparison
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, X_val = rng.normal(size=(500, 2)), rng.normal(size=(200, 2))
+    >>> y, y_val = X[:, 0] > 0, X_val[:, 0] > 0
+    >>> entropy_profile(X, y, X_val, y_val).representative
+    True
+    >>> near = np.abs(X_val[:, 0]) < 0.3  # a validation set from around the boundary only
+    >>> print(entropy_profile(X, y, X_val[near], y_val[near]).verdict.split(":")[0])
+    not representative (more boundary points)
+    """
+    owner = "entropy_profile"
+    for name, count in (("n_neighbors", n_neighbors), ("max_rows", max_rows), ("draws", draws)):
+        check.check_count(owner, name, count)
+    if metric == "precomputed":
+        raise ValueError(
+            "The 'metric' parameter of entropy_profile cannot be 'precomputed': the training rows are compared with "
+            "each other. Pass the features."
+        )
+    rng = np.random.default_rng(random_state)
+    model = neighbor_model(X_train, y_train, n_neighbors, metric)
+    n_train = model.codes_.size
+    rows = np.arange(n_train) if n_train <= max_rows else np.sort(rng.choice(n_train, max_rows, replace=False))
+    own = leave_one_out_entropy(model, X_train, y_train, rows, n_neighbors)
+    neighborhood = model.value_and_neighbors(X_val, y_val)[1]
+    theirs = label_entropy(model, neighborhood.nearest[:, :n_neighbors])
+    codes = _labels.look_up_labels(_labels.check_labels(y_val, "y_val", theirs.size, "X_val"), model.classes_)
+    levels = np.unique(np.concatenate([own, theirs]))
+    classes = model.classes_.tolist()
+    training = _profile(own, model.codes_[rows], levels, classes)
+    validation = _profile(theirs, codes, levels, classes)
+    distance, interval, expected = _distance(validation.shares, training.shares, theirs.size, rows.size, draws, rng)
+    # Labels never seen in training make a class of their own here, with share 0 in training.
+    seen = np.array(list(validation.class_shares.values()))
+    class_distance, _, class_expected = _distance(
+        np.append(seen, max(0.0, 1 - seen.sum())),
+        np.append(list(training.class_shares.values()), 0.0),
+        theirs.size,
+        rows.size,
+        draws,
+        rng,
+    )
+    return ProfileComparison(validation, training, distance, interval, expected, class_distance, class_expected)
+
+
+def _profile(entropy: Floats, codes: npt.NDArray[np.int32], levels: Floats, classes: list[Any]) -> EntropyProfile:
+    members = [codes == number for number in range(len(classes))]
+    return EntropyProfile(
+        levels=levels,
+        shares=np.bincount(np.searchsorted(levels, entropy), minlength=levels.size) / entropy.size,
+        n_points=entropy.size,
+        boundary_fraction=float((entropy > 0).mean()),
+        class_shares={name: float(here.mean()) for name, here in zip(classes, members, strict=True)},
+        class_boundary={
+            name: float((entropy[here] > 0).mean()) if here.any() else float("nan")
+            for name, here in zip(classes, members, strict=True)
+        },
+    )
+
+
+def _distance(
+    theirs: Floats, own: Floats, n_val: int, n_train: int, draws: int, rng: np.random.Generator
+) -> tuple[float, tuple[float, float], float]:
+    """Total variation, its 95 % interval under resampling, and its 97.5 % quantile if there were no difference."""
+
+    def variation(p: Floats, q: Floats) -> Floats:
+        return np.asarray(np.abs(p - q).sum(axis=-1) / 2)
+
+    def sample(shares: Floats, size: int) -> Floats:
+        shares = np.maximum(shares, 0)
+        return np.asarray(rng.multinomial(size, shares / shares.sum(), size=draws) / size)
+
+    resampled = variation(sample(theirs, n_val), sample(own, n_train))
+    by_chance = variation(sample(own, n_val), sample(own, n_train))
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    return float(variation(theirs, own)), (float(low), float(high)), float(np.quantile(by_chance, 0.975))

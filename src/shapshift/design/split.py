@@ -1,0 +1,131 @@
+"""A splitter that keeps the classes and the boundary share."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import BaseShuffleSplit
+
+from shapshift import _validation as check
+from shapshift.boundary import BOUNDARY_NEIGHBORS
+from shapshift.design.neighbors import apportion, leave_one_out_entropy, neighbor_model
+
+Ints = npt.NDArray[np.int64]
+
+
+class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit-learn ships no types
+    """Random train/test splits that keep the shares of the classes and, within each class, of boundary points.
+
+    A row is a boundary row when the labels of its nearest other rows disagree. A scikit-learn splitter: pass it as
+    ``cv``. Splitting needs the features, since it looks at the neighbours.
+
+    Parameters
+    ----------
+    n_splits : int, default=10
+        Number of splits.
+    test_size : float or int, default=0.25
+        Share of the rows (above 0 and below 1), or number of rows, in the test set.
+    n_neighbors : int, default=5
+        Neighbours whose labels are looked at.
+    metric : str, default="euclidean"
+        As in :class:`~shapshift.KNNShapley`, except "precomputed".
+    random_state : int, optional
+        Same seed, same splits.
+
+    Notes
+    -----
+    Seats in the test set go to the classes, then within each class to boundary and other rows, in proportion; fractions
+    are decided by lot, so that every row is as likely as any other to be in the test set. The test count of a class
+    differs from its exact share by less than one, that of a class's boundary rows by less than two. A class or part too
+    small for a seat of its own gets one in some splits and none in others; it is never an error.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> for train, test in BoundaryStratifiedSplit(n_splits=2, test_size=0.2, random_state=0).split(X, y):
+    ...     print(len(train), len(test), y[test].mean())
+    160 40 0.45
+    160 40 0.45
+    """
+
+    def __init__(
+        self,
+        n_splits: int = 10,
+        *,
+        test_size: float = 0.25,
+        n_neighbors: int = BOUNDARY_NEIGHBORS,
+        metric: str = "euclidean",
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(n_splits=n_splits, test_size=test_size, random_state=random_state)
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+
+    def split(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:
+        """Generate splits.
+
+        Parameters
+        ----------
+        X : table of shape (n, n_features)
+        y : array-like of shape (n,)
+        groups : None
+            Ignored.
+
+        Yields
+        ------
+        train, test : ndarray of int
+            Positions of rows, in random order.
+        """
+        owner = type(self).__name__
+        check.check_count(owner, "n_splits", self.n_splits)
+        check.check_count(owner, "n_neighbors", self.n_neighbors)
+        if self.metric == "precomputed":
+            raise ValueError(f"The 'metric' parameter of {owner} cannot be 'precomputed'. Pass the features.")
+        if y is None:
+            raise ValueError(f"{owner}.split needs 'y': the classes are what is stratified by.")
+        yield from self._iter_indices(X, y, groups)
+
+    def _iter_indices(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:
+        model = neighbor_model(X, y, self.n_neighbors, self.metric)
+        n = model.codes_.size
+        n_test = _test_count(type(self).__name__, self.test_size, n)
+        boundary = leave_one_out_entropy(model, X, y, np.arange(n), self.n_neighbors) > 0
+        rng = np.random.default_rng(self.random_state)
+        for _ in range(self.n_splits):
+            chosen = draw_stratified(model.codes_, boundary, n_test, rng)
+            in_test = np.zeros(n, dtype=bool)
+            in_test[chosen] = True
+            yield rng.permutation(np.flatnonzero(~in_test)), rng.permutation(np.flatnonzero(in_test))
+
+
+def draw_stratified(
+    codes: npt.NDArray[np.int32], boundary: npt.NDArray[np.bool_], total: int, rng: np.random.Generator
+) -> Ints:
+    """Draw ``total`` positions, classes and their boundary parts in proportion."""
+    chosen = []
+    classes, sizes = np.unique(codes, return_counts=True)
+    for number, seats in zip(classes, apportion(sizes, total, rng), strict=True):
+        parts = [np.flatnonzero((codes == number) & (boundary == side)) for side in (False, True)]
+        for part, count in zip(parts, apportion(np.array([p.size for p in parts]), int(seats), rng), strict=True):
+            chosen.append(rng.choice(part, int(count), replace=False))
+    return np.concatenate(chosen).astype(np.int64)
+
+
+def _test_count(owner: str, test_size: Any, n: int) -> int:
+    whole = isinstance(test_size, int | np.integer) and not isinstance(test_size, bool)
+    share = isinstance(test_size, float | np.floating) and 0 < test_size < 1
+    if not share and not (whole and 0 < test_size < n):
+        raise ValueError(
+            f"The 'test_size' parameter of {owner} must be a share above 0 and below 1, or a number of rows above 0 "
+            f"and below the {n} rows there are. Got {test_size!r} instead."
+        )
+    count = int(test_size) if whole else round(float(test_size) * n)
+    if not 0 < count < n:
+        raise ValueError(
+            f"{n} rows cannot be split with test_size={test_size!r}: one side would be empty. Use more rows."
+        )
+    return count

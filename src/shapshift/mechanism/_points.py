@@ -1,0 +1,256 @@
+"""Which validation points to look at: chosen by neighbour-label entropy, by a rule anyone can repeat."""
+
+import itertools
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from shapshift import _labels
+from shapshift import _validation as check
+from shapshift.boundary import majority
+from shapshift.perturb.containers import count_rows, take_rows
+from shapshift.valuation import Valuation
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+KINDS = ("boundary", "nonboundary")
+SCENARIOS = ("BB", "NN", "BN")
+_LETTERS = {"B": "boundary", "N": "nonboundary"}
+
+
+def pick_points(
+    model: Any, X_val: Any, y_val: Any, *, kind: str = "boundary", n_points: int = 1, random_state: int = 0
+) -> Ints:
+    """Choose validation points that lie near a class boundary, or that do not.
+
+    Boundary points are those of the highest entropy among the labels of their nearest training rows. Non-boundary
+    points have entropy 0, and the neighbours agree on the point's own label (where no point is like that, on any).
+
+    One point is chosen without chance: of the class most frequent among the validation labels (equally frequent ones
+    in the order of their labels) that has candidates, the one whose distance from the mean of the candidates is the
+    median of those distances, so neither a central nor an outlying one. Several points are a random sample of the
+    candidates of all classes; where the highest entropy has too few boundary points, the next lower one adds to them.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Anything with ``value(X_val, y_val) -> Valuation``.
+    X_val, y_val : table and labels
+        The validation set.
+    kind : {"boundary", "nonboundary"}, default="boundary"
+    n_points : int, default=1
+        How many; fewer where there are not so many.
+    random_state : int, default=0
+        Seed of the sample of several points.
+
+    Returns
+    -------
+    ndarray of int64
+        Positions in the validation set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift import KNNShapley
+    >>> X = np.arange(20.0).reshape(-1, 1)
+    >>> model = KNNShapley().fit(X, X[:, 0] > 9)
+    >>> pick_points(model, X, X[:, 0] > 9, kind="nonboundary")
+    array([5])
+    """
+    check.check_choice("pick_points", "kind", kind, KINDS)
+    check.check_count("pick_points", "n_points", n_points)
+    check.check_count("pick_points", "random_state", random_state, 0)
+    return choose_points(open_source("pick_points", model, X_val, y_val), kind, n_points, random_state)
+
+
+def pick_pairs(
+    model: Any, X_val: Any, y_val: Any, *, scenario: str = "BB", n_pairs: int = 1, random_state: int = 0
+) -> Ints:
+    """Choose pairs of validation points of different classes.
+
+    Each point of a pair is chosen within its class as :func:`pick_points` does. One pair is made of the two most
+    frequent classes that have such points; in scenario "BN" the boundary point is of the more frequent one. Several
+    pairs take all combinations of classes in turn, in scenario "BN" both ways round, and use no point twice.
+
+    Parameters
+    ----------
+    model, X_val, y_val, random_state
+        As in :func:`pick_points`.
+    scenario : {"BB", "NN", "BN"}, default="BB"
+        Two boundary points, two points that are none, or the first a boundary point and the second not.
+    n_pairs : int, default=1
+        How many; fewer where there are not so many.
+
+    Returns
+    -------
+    ndarray of int64 of shape (n_pairs, 2)
+        Positions in the validation set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift import KNNShapley
+    >>> X = np.arange(20.0).reshape(-1, 1)
+    >>> model = KNNShapley().fit(X, X[:, 0] > 9)
+    >>> pick_pairs(model, X, X[:, 0] > 9, scenario="NN")
+    array([[ 5, 17]])
+    """
+    check.check_choice("pick_pairs", "scenario", scenario, SCENARIOS)
+    check.check_count("pick_pairs", "n_pairs", n_pairs)
+    check.check_count("pick_pairs", "random_state", random_state, 0)
+    return choose_pairs(open_source("pick_pairs", model, X_val, y_val), scenario, n_pairs, random_state)
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a model says about some validation points."""
+
+    valuation: Valuation
+    votes: Ints | None
+
+    @property
+    def entropy(self) -> Floats:
+        """Neighbour-label entropy of each point."""
+        return self.valuation.entropy
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A model and the validation set to take points from."""
+
+    model: Any
+    X: Any
+    labels: npt.NDArray[Any]
+    codes: npt.NDArray[np.int32]
+
+    @property
+    def has_neighbors(self) -> bool:
+        """Whether the model tells who the nearest training rows are."""
+        return hasattr(self.model, "value_and_neighbors") and hasattr(self.model, "codes_")
+
+    def look(self, positions: Ints) -> Look:
+        """Value some points as they are."""
+        return look(self, take_rows(self.X, positions), self.labels[positions])
+
+
+def open_source(owner: str, model: Any, X_val: Any, y_val: Any) -> Source:
+    """Check a validation set, as far as the model does not."""
+    model = check.check_model(owner, model)
+    if getattr(model, "metric", None) == "precomputed":
+        raise ValueError(
+            f"{owner} adds noise to features, but the model was fitted with metric='precomputed' and knows distances "
+            "only. Fit it on features."
+        )
+    labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
+    classes = getattr(model, "classes_", None)
+    codes = _labels.encode_labels(labels)[1] if classes is None else _labels.look_up_labels(labels, classes)
+    return Source(model, X_val, labels, codes)
+
+
+def look(source: Source, X: Any, y: Any, **options: Any) -> Look:
+    """Value some points, with the vote of their nearest training rows where the model tells them.
+
+    An equal vote goes to the first class.
+    """
+    if not source.has_neighbors:
+        return Look(source.model.value(X, y, **options), None)
+    valuation, neighborhood = source.model.value_and_neighbors(X, y, **options)
+    return Look(valuation, majority(source.model.codes_[neighborhood.nearest]))
+
+
+def choose_points(source: Source, kind: str, n_points: int, random_state: int) -> Ints:
+    """Choose points as :func:`pick_points` says."""
+    candidates = _candidates(source, kind, source.look(np.arange(source.labels.size)))
+    if candidates.positions.size == 0:
+        raise ValueError(
+            f"There is no {kind} point in the validation set: the labels of the nearest training rows "
+            f"{'never' if kind == 'boundary' else 'always'} disagree. Pass more validation points, or name a point."
+        )
+    if n_points == 1:
+        own = (candidates.of_class(source, code) for code in _by_frequency(source))
+        candidates = next(group for group in own if group.positions.size)
+    return _in_order(source, candidates, n_points, np.random.default_rng(random_state))[:n_points]
+
+
+def choose_pairs(source: Source, scenario: str, n_pairs: int, random_state: int) -> Ints:
+    """Choose pairs as :func:`pick_pairs` says."""
+    seen = source.look(np.arange(source.labels.size))
+    by_frequency = _by_frequency(source)
+    rng = np.random.default_rng(random_state)
+    pools: dict[tuple[str, int], deque[int]] = {}
+    for letter in sorted(set(scenario)):
+        candidates = _candidates(source, _LETTERS[letter], seen)
+        for code in by_frequency:
+            own = _in_order(source, candidates.of_class(source, code), n_pairs, rng)
+            pools[letter, code] = deque(own.tolist())
+    two_ways = scenario[0] != scenario[1]
+    classes = list((itertools.permutations if two_ways else itertools.combinations)(by_frequency, 2))
+    pairs: list[tuple[int, int]] = []
+    while classes and len(pairs) < n_pairs:
+        for pair in tuple(classes):
+            first, second = pools[scenario[0], pair[0]], pools[scenario[1], pair[1]]
+            if first and second:
+                pairs.append((first.popleft(), second.popleft()))
+            else:
+                classes.remove(pair)
+    if not pairs:
+        raise ValueError(
+            f"There is no {scenario} pair in the validation set (B is a boundary point, N is not): two such points of "
+            "different classes are needed. Pass more validation points, or name the points."
+        )
+    return np.array(pairs[:n_pairs], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    positions: Ints
+    entropy: Floats
+
+    def among(self, keep: npt.NDArray[np.bool_]) -> "_Candidates":
+        return _Candidates(self.positions[keep], self.entropy[keep])
+
+    def of_class(self, source: Source, code: int) -> "_Candidates":
+        return self.among(source.codes[self.positions] == code)
+
+
+def _candidates(source: Source, kind: str, seen: Look) -> _Candidates:
+    known = source.codes >= 0
+    everyone = _Candidates(np.arange(source.labels.size), seen.entropy)
+    if kind == "boundary":
+        return everyone.among(known & (seen.entropy > 0))
+    inside = known & (seen.entropy == 0)
+    clear = inside if seen.votes is None else inside & (seen.votes == source.codes)
+    return everyone.among(clear if clear.any() else inside)
+
+
+def _by_frequency(source: Source) -> list[int]:
+    """Class numbers that occur, the most frequent first."""
+    codes, counts = np.unique(source.codes[source.codes >= 0], return_counts=True)
+    order: list[int] = codes[np.argsort(-counts, kind="stable")].tolist()
+    return order
+
+
+def _in_order(source: Source, candidates: _Candidates, wanted: int, rng: np.random.Generator) -> Ints:
+    """Candidates in the order to take them: the highest entropy first; then the typical one alone, or by chance."""
+    if candidates.positions.size == 0:
+        return candidates.positions
+    if wanted == 1:
+        top = candidates.among(candidates.entropy == candidates.entropy.max()).positions
+        middle = np.argsort(_distance_from_mean(source, top), kind="stable")[(top.size - 1) // 2]
+        return top[[middle]]
+    shuffled = rng.permutation(candidates.positions.size)
+    return candidates.positions[shuffled[np.argsort(-candidates.entropy[shuffled], kind="stable")]]
+
+
+def _distance_from_mean(source: Source, positions: Ints) -> Floats:
+    rows: Any = check.check_features(take_rows(source.X, positions), "X_val").rows
+    mean = np.asarray(rows.mean(axis=0)).ravel()
+    if sparse.issparse(rows):  # subtracting the mean would fill every zero
+        squares = rows.multiply(rows).sum(axis=1) - 2 * (rows @ mean) + mean @ mean
+        return np.sqrt(np.maximum(np.asarray(squares, dtype=np.float64), 0))
+    return np.asarray(np.linalg.norm(rows - mean, axis=1), dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Figures. Every function takes a result object and returns matplotlib Axes."""

@@ -1,0 +1,171 @@
+"""The one place that imports matplotlib, and the look every figure shares."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from shapshift._files import write_atomically
+
+# Okabe and Ito's colours: told apart with every common kind of colour blindness, and in grey.
+CLEAN = "#000000"
+NOISY = "#D55E00"
+CORRECTED = "#0072B2"
+BOUNDARY = "#CC79A7"
+NONBOUNDARY = "#009E73"
+
+STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 11,
+    "figure.dpi": 100,
+    "font.size": 10,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "savefig.dpi": 150,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    # Text stays text in an SVG, and the same figure gives the same bytes.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "shapshift",
+}
+
+
+def pyplot() -> Any:
+    """Import ``matplotlib.pyplot`` when the first figure is drawn.
+
+    Returns
+    -------
+    module
+        Matplotlib chooses a backend without windows by itself where there is no screen.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            'Plotting needs matplotlib, which is not installed. Install it with: pip install "shapshift[plot]"'
+        ) from error
+    return plt
+
+
+@contextmanager
+def style() -> Iterator[Any]:
+    """Draw in the shared look, leaving the caller's matplotlib settings alone; yields ``matplotlib.pyplot``."""
+    plt = pyplot()
+    with plt.rc_context(STYLE):
+        yield plt
+
+
+def new_axes(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.6, 3.4), **options: Any) -> Any:
+    """Make one Axes, or an array of them, in the shared look.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Layout of the figure.
+    size : (float, float)
+        Width and height of each panel in inches.
+    **options
+        Passed on to ``matplotlib.pyplot.subplots``, for example ``sharey=True``.
+
+    Returns
+    -------
+    Axes or ndarray of Axes of shape (rows, columns)
+        One Axes for one panel. The figure is at ``.figure``.
+    """
+    with style() as plt:
+        _, axes = plt.subplots(
+            rows,
+            columns,
+            figsize=(size[0] * columns, size[1] * rows),
+            layout="constrained",
+            squeeze=rows == columns == 1,
+            **options,
+        )
+    return axes
+
+
+def tidy(ax: Any, *, xlabel: str = "", ylabel: str = "", title: str = "", legend: bool = False) -> Any:
+    """Give an Axes its labels, a light grid and nothing more.
+
+    Parameters
+    ----------
+    ax : Axes
+    xlabel, ylabel, title : str
+        Empty leaves what is there.
+    legend : bool
+        Whether to add a legend, without a frame.
+
+    Returns
+    -------
+    Axes
+        The same one.
+    """
+    for text, write in ((xlabel, ax.set_xlabel), (ylabel, ax.set_ylabel)):
+        if text:
+            write(text, fontsize=STYLE["axes.labelsize"])
+    if title:
+        ax.set_title(title, fontsize=STYLE["axes.titlesize"], loc="left")
+    ax.grid(True, color=STYLE["grid.color"], linewidth=STYLE["grid.linewidth"])
+    ax.set_axisbelow(True)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(labelsize=STYLE["xtick.labelsize"])
+    if legend:
+        ax.legend(frameon=False, fontsize=STYLE["legend.fontsize"])
+    return ax
+
+
+def save_figure(fig: Any, path: str | os.PathLike[str], *, close: bool = False) -> tuple[Path, Path]:
+    """Write a figure as PNG and as SVG, atomically; the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    fig : Figure, Axes or array of Axes
+        What a plotting function returned will do.
+    path : path-like
+        Where to write. A suffix ``.png`` or ``.svg`` is replaced; both files are always written.
+    close : bool, default=False
+        Whether to close the figure afterwards, as a run that writes many should.
+
+    Returns
+    -------
+    (Path, Path)
+        The PNG and the SVG file.
+    """
+    figure = _figure_of(fig)
+    target = Path(path)
+    base = target.with_suffix("") if target.suffix in (".png", ".svg") else target
+    written = []
+    for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None, "Creator": None})):
+        file_path = base.with_name(base.name + suffix)
+
+        def write(file: BinaryIO, suffix: str = suffix, metadata: dict[str, None] = metadata) -> None:
+            with style():
+                figure.savefig(file, format=suffix[1:], metadata=metadata)
+
+        write_atomically(file_path, write)
+        written.append(file_path)
+    if close:
+        pyplot().close(figure)
+    return written[0], written[1]
+
+
+def _figure_of(drawn: Any) -> Any:
+    if hasattr(drawn, "savefig"):
+        return drawn
+    if hasattr(drawn, "flat"):  # an array of Axes: they share one figure
+        return drawn.flat[0].figure
+    return drawn.figure

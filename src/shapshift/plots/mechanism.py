@@ -1,0 +1,287 @@
+"""Figures of the mechanism: one validation point, two of them, and the neighbours of a point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, new_axes, tidy
+
+if TYPE_CHECKING:
+    from shapshift.mechanism import CaseOne, CaseTwo, FeatureMap, NoiseDemo
+
+LOST, GAINED, KEPT = NOISY, CORRECTED, "#B8B8B8"
+CLASS_COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#999999")
+CLASS_MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+ROUNDING = 1e-12  # values below this share of the largest are 0
+KINDS = {"boundary": "Boundary", "nonboundary": "Non-boundary", "mixed": "Mixed"}
+KIND_COLOURS = {"boundary": BOUNDARY, "nonboundary": NONBOUNDARY, "mixed": CLEAN}
+SCENARIOS = {"BB": "two boundary points", "NN": "two non-boundary points", "BN": "one boundary, one not"}
+
+
+def plot_case_one(*cases: CaseOne) -> Any:
+    """Draw how values change on one validation point, for one or more kinds of point.
+
+    The first panels show the example of each case: the distribution of the values before and after noise. The last
+    two show the standard deviation and the number of positive values against the noise level, with 95% bands.
+
+    Parameters
+    ----------
+    *cases : CaseOne
+        For the figure of the paper, a boundary and a non-boundary one.
+
+    Returns
+    -------
+    ndarray of Axes
+        One per case, then standard deviation and positive count.
+    """
+    n = len(cases)
+    axes = (new_axes(2, 2) if n == 2 else new_axes(1, n + 2)).ravel()
+    examples = [values for case in cases for values in (case.example.before, case.example.after)]
+    threshold = _threshold(*examples)
+    for ax, case in zip(axes, cases, strict=False):
+        _draw_distributions(ax, case, _signed_log_edges(threshold, *examples))
+        _signed_log_axis(ax, "x", threshold, *examples)
+    for ax, statistic, label in (
+        (axes[n], "std", "standard deviation of the values"),
+        (axes[n + 1], "positive_count", "rows of positive value"),
+    ):
+        for case, style in zip(cases, ("-", "--", ":", "-.") * n, strict=False):
+            name, colour = KINDS[case.kind], KIND_COLOURS[case.kind]
+            _draw_band(ax, case.noise, case.interval(statistic), colour, name, style)
+        tidy(ax, xlabel="noise level", ylabel=label, legend=True)
+        ax.set_ylim(bottom=0)
+    axes[n].yaxis.set_major_formatter("{x:.3g}")
+    tidy(axes[n], title=f"Spread against noise{_averaged(cases, 'point')}")
+    tidy(axes[n + 1], title=f"Positive count against noise{_averaged(cases, 'point')}")
+    axes[n + 1].set_ylim(top=cases[0].example.before.size)
+    return axes
+
+
+def plot_case_two(*cases: CaseTwo) -> Any:
+    """Draw values before against after noise on two validation points, and where the rows that change sign lie.
+
+    Parameters
+    ----------
+    *cases : CaseTwo
+        For the figure of the paper, one per scenario.
+
+    Returns
+    -------
+    ndarray of Axes of shape (2, n_cases), or (1, n_cases) when no case has a map
+    """
+    mapped = any(case.map is not None for case in cases)
+    axes = np.atleast_2d(new_axes(2 if mapped else 1, len(cases), size=(4.4, 3.9 if mapped else 4.2)))
+    axes = axes.reshape(-1, len(cases))
+    for column, case in zip(axes.T, cases, strict=True):
+        _draw_before_after(column[0], case)
+        if case.map is not None:
+            _draw_changed_rows(column[1], case, case.map)
+        elif mapped:
+            column[1].set_axis_off()
+    _draw_key(axes[-1, 0], mapped, columns={1: 2, 2: 3}.get(len(cases), 5))
+    return axes
+
+
+def plot_case_two_levels(*cases: CaseTwo) -> Any:
+    """Draw the numbers of rows whose value changes sign against the noise level, one panel per case.
+
+    Parameters
+    ----------
+    *cases : CaseTwo
+
+    Returns
+    -------
+    ndarray of Axes
+    """
+    axes = np.atleast_1d(new_axes(1, len(cases), size=(4.2, 3.5), sharey=True)).ravel()
+    for ax, case in zip(axes, cases, strict=True):
+        lost, gained = (case.interval(name) for name in ("positive_to_negative", "negative_to_positive"))
+        _draw_band(ax, case.noise, lost, LOST, "positive to negative", "-")
+        _draw_band(ax, case.noise, gained, GAINED, "negative to positive", "--")
+        title = f"{_scenario(case)}{_averaged([case], 'pair')}"
+        tidy(ax, xlabel="noise level", title=title, legend=ax is axes[0])
+        if ax is axes[0]:
+            ax.legend(loc="upper left", frameon=False, fontsize=9)
+    tidy(axes[0], ylabel="training rows that change sign")
+    axes[0].set_ylim(bottom=0)
+    return axes
+
+
+def plot_noise_demo(demo: NoiseDemo) -> Any:
+    """Draw a validation point, its noisy version and the nearest training rows of both.
+
+    Parameters
+    ----------
+    demo : NoiseDemo
+
+    Returns
+    -------
+    ndarray of two Axes
+        The whole distribution, and a zoom on the point.
+    """
+    axes = new_axes(1, 2, size=(5.2, 4.8)).ravel()
+    clean, noisy = demo.map.before[0], demo.map.after[0]
+    near = demo.map.rows[np.concatenate([demo.before, demo.after])]
+    seen = np.vstack([near, clean, noisy])
+    middle = (seen.min(axis=0) + seen.max(axis=0)) / 2
+    reach = max(float(np.abs(seen - middle).max()) * 1.35, 1e-9)
+    for ax, size in ((axes[0], 9.0), (axes[1], 55.0)):
+        _draw_rows(ax, demo.map, size, demo.classes.tolist())
+    for ax, size in ((axes[0], 60.0), (axes[1], 220.0)):
+        ax.scatter(*clean, marker="*", s=size * 1.3, color=CLEAN, edgecolor="white", linewidth=0.8, zorder=6)
+        ax.scatter(*noisy, marker="*", s=size * 1.3, color=NOISY, edgecolor="white", linewidth=0.8, zorder=6)
+    low, zoom = middle - reach, axes[1]
+    box = low + 2 * reach * np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
+    axes[0].plot(*box.T, color="#333333", linewidth=1.1, zorder=5)
+    for nearest, point, colour, style in ((demo.before, clean, CLEAN, "-"), (demo.after, noisy, NOISY, "--")):
+        rows = demo.map.rows[nearest]
+        for row in rows:
+            zoom.plot(*np.column_stack([point, row]), color=colour, linewidth=1.1, linestyle=style, alpha=0.8, zorder=4)
+        grown = 130.0 if colour == CLEAN else 230.0  # so that a row among the neighbours of both has two rings
+        zoom.scatter(*rows.T, s=grown, facecolor="none", edgecolor=colour, linewidth=1.6, linestyle=style, zorder=5)
+    zoom.annotate("", noisy, clean, arrowprops={"arrowstyle": "->", "color": "#333333", "linewidth": 1.4}, zorder=7)
+    zoom.set_xlim(low[0], low[0] + 2 * reach)
+    zoom.set_ylim(low[1], low[1] + 2 * reach)
+    for ax, title in ((axes[0], "Training rows and one validation point"), (zoom, _neighbour_title(demo))):
+        tidy(ax, xlabel=demo.map.axes[0], ylabel=demo.map.axes[1], title=title)
+        ax.set_aspect("equal", adjustable="box" if ax is zoom else "datalim")
+    for point, colour, name in ((clean, CLEAN, "validation point"), (noisy, NOISY, f"with noise {demo.noise:g}")):
+        axes[0].scatter(*point, marker="*", s=0, color=colour, label=name)
+    legend = axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize=9)
+    for handle in legend.legend_handles:
+        handle.set_sizes([60])
+    zoom.locator_params(nbins=5)
+    lines = [
+        zoom.plot([], [], color=colour, linestyle=style, label=f"nearest rows {when}")[0]
+        for colour, style, when in ((CLEAN, "-", "before"), (NOISY, "--", "after"))
+    ]
+    zoom.legend(handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize=9)
+    return axes
+
+
+def _draw_distributions(ax: Any, case: CaseOne, edges: Any) -> None:
+    example = case.example
+    ax.hist(example.before, edges, histtype="stepfilled", color=CLEAN, alpha=0.25)
+    ax.hist(example.before, edges, histtype="step", color=CLEAN, linewidth=1.4, label="before noise")
+    ax.hist(example.after, edges, histtype="step", color=NOISY, linewidth=1.8, label=f"after noise {example.noise:g}")
+    ax.set_yscale("log")
+    ax.set_ylim(bottom=0.8, top=ax.get_ylim()[1] * 5)  # room for the legend
+    ax.axvline(0, color="#666666", linewidth=0.8)
+    title = f"{KINDS[case.kind]} point (entropy {case.entropy[0]:.2f})"
+    tidy(ax, xlabel="value of a training row", ylabel="training rows", title=title, legend=True)
+
+
+def _draw_before_after(ax: Any, case: CaseTwo) -> None:
+    before, after = case.example.before, case.example.after
+    lost, gained = case.example.lost, case.example.gained
+    for keep, colour, size in ((~lost & ~gained, KEPT, 7), (lost, LOST, 9), (gained, GAINED, 9)):
+        ax.scatter(before[keep], after[keep], s=size, color=colour, linewidth=0, alpha=0.8, rasterized=True)
+    for which, values in (("x", before), ("y", after)):
+        _signed_log_axis(ax, which, _threshold(before, after), values)
+    ax.axhline(0, color="#666666", linewidth=0.8)
+    ax.axvline(0, color="#666666", linewidth=0.8)
+    # A value of 0 is not positive: rows on an axis count with the negative side.
+    now = np.count_nonzero(after > ROUNDING * np.abs(after).max())
+    flips = np.count_nonzero(lost), np.count_nonzero(gained)
+    for x, y, count, colour in (
+        (0.03, 0.97, flips[1], GAINED),
+        (0.97, 0.97, now - flips[1], "#444444"),
+        (0.03, 0.03, before.size - now - flips[0], "#444444"),
+        (0.97, 0.03, flips[0], LOST),
+    ):
+        ax.text(
+            x, y, f"{count}", color=colour, transform=ax.transAxes, fontsize=13, fontweight="bold",
+            ha="left" if x < 0.5 else "right", va="bottom" if y < 0.5 else "top",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+        )  # fmt: skip
+    tidy(ax, xlabel="value before noise", ylabel=f"value after noise {case.example.noise:g}", title=_scenario(case))
+
+
+def _draw_key(ax: Any, mapped: bool, columns: int) -> None:
+    """Say once, below all panels, what colours and markers mean."""
+    handles = [
+        ax.scatter([], [], s=30, color=colour, label=name)
+        for colour, name in ((LOST, "positive to negative"), (GAINED, "negative to positive"), (KEPT, "same sign"))
+    ]
+    if mapped:
+        handles += [
+            ax.scatter([], [], s=90, marker="*", color=colour, edgecolor="black", label=f"validation point {when}")
+            for colour, when in (("black", "before"), ("white", "after"))
+        ]
+    ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=10)
+
+
+def _draw_changed_rows(ax: Any, case: CaseTwo, plane: FeatureMap) -> None:
+    lost, gained = case.example.lost, case.example.gained
+    for keep, colour, size in (
+        (~lost & ~gained, KEPT, 7),
+        (lost, LOST, 9),
+        (gained, GAINED, 9),
+    ):
+        ax.scatter(*plane.rows[keep].T, s=size, color=colour, linewidth=0, alpha=0.8, rasterized=True)
+    for clean, noisy, marker in zip(plane.before, plane.after, ("*", "P"), strict=False):
+        ax.annotate("", noisy, clean, arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.3}, zorder=6)
+        ax.scatter(*clean, marker=marker, s=210, color="black", edgecolor="white", linewidth=1.0, zorder=7)
+        ax.scatter(*noisy, marker=marker, s=150, color="white", edgecolor="black", linewidth=1.2, zorder=7)
+    labels = case.labels.reshape(-1, 2)[0].tolist()
+    title = f"Classes of the points: {labels[0]} (star), {labels[1]} (cross)"
+    tidy(ax, xlabel=plane.axes[0], ylabel=plane.axes[1], title=title)
+
+
+def _draw_rows(ax: Any, plane: FeatureMap, size: float, names: list[Any]) -> None:
+    for code, name in enumerate(names):
+        own = plane.codes == code
+        style = code % len(CLASS_COLOURS)
+        ax.scatter(
+            *plane.rows[own].T, s=size, color=CLASS_COLOURS[style], marker=CLASS_MARKERS[style], linewidth=0,
+            alpha=0.75, label=f"class {name}", rasterized=True,
+        )  # fmt: skip
+
+
+def _draw_band(ax: Any, noise: Any, interval: Any, colour: str, label: str, style: str) -> None:
+    mean, low, high = interval
+    ax.plot(noise, mean, style, color=colour, marker="o", markersize=4, label=label)
+    ax.fill_between(noise, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _signed_log_axis(ax: Any, which: str, threshold: float, *values: Any) -> None:
+    """Scale an axis for values of either sign over orders of magnitude: 0 in the middle, few enough ticks to read."""
+    most = max(*(float(np.abs(part).max()) for part in values), threshold)
+    getattr(ax, f"set_{which}scale")("symlog", linthresh=threshold, linscale=0.4)
+    getattr(ax, f"set_{which}lim")(-2 * most, 2 * most)
+    highest, lowest = int(np.floor(np.log10(most))), int(np.ceil(np.log10(threshold)))
+    step = max(1, -(-(highest - lowest + 1) // 3))
+    decades = 10.0 ** np.arange(highest, lowest - 1, -step)
+    axis = getattr(ax, f"{which}axis")
+    axis.set_ticks(np.concatenate([-decades, [0.0], decades[::-1]]))
+    axis.set_ticks([], minor=True)
+
+
+def _threshold(*values: Any) -> float:
+    """Size below which a signed logarithmic axis is linear: few values are smaller."""
+    size = np.abs(np.concatenate(values))
+    return float(np.quantile(size[size > ROUNDING * size.max()], 0.02)) if (size > 0).any() else 1.0
+
+
+def _signed_log_edges(threshold: float, *values: Any) -> Any:
+    """Bins of equal width on a signed logarithmic axis."""
+    most = max(*(float(np.abs(part).max()) for part in values), 10 * threshold)
+    per_decade = 10
+    beyond = np.geomspace(threshold, 1.01 * most, 1 + round(per_decade * np.log10(1.01 * most / threshold)))
+    half = np.concatenate([np.linspace(0, threshold, 7)[1:-1], beyond])
+    return np.concatenate([-half[::-1], [0.0], half])
+
+
+def _scenario(case: CaseTwo) -> str:
+    return f"{case.scenario}: {SCENARIOS[case.scenario]}" if case.scenario in SCENARIOS else "Mixed pairs"
+
+
+def _averaged(cases: Any, unit: str) -> str:
+    counts = {len(case.points) for case in cases}
+    return f" (mean of {counts.pop()} {unit}s)" if len(counts) == 1 and counts != {1} else ""
+
+
+def _neighbour_title(demo: NoiseDemo) -> str:
+    return f"Zoom: {demo.shared.size} of {demo.before.size} nearest rows stay the same"
