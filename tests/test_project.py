@@ -53,8 +53,8 @@ def test_version_of_package() -> None:
     assert shapshift.__version__ == project_version()
 
 
-def readme_examples() -> list[tuple[str, str]]:
-    blocks = FENCE.findall(read("README.md"))
+def examples(name: str) -> list[tuple[str, str]]:
+    blocks = FENCE.findall(read(name))
     return [
         (code, output)
         for (language, code), (following, output) in itertools.pairwise(blocks)
@@ -62,10 +62,12 @@ def readme_examples() -> list[tuple[str, str]]:
     ]
 
 
-def test_readme_examples_print_what_they_show(tmp_path: Path) -> None:
-    examples = readme_examples()
-    assert examples, "README.md has no ```python block followed by a ```text block"
-    for code, shown in examples:
+@pytest.mark.parametrize("name", ["README.md", "docs/guide.md"])
+def test_examples_print_what_they_show(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="the examples print pandas tables")
+    found = examples(name)
+    assert found, f"{name} has no ```python block followed by a ```text block"
+    for code, shown in found:
         run = subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,

@@ -2,10 +2,56 @@
 
 from importlib.metadata import version
 
+from shapshift.audit import ShiftAudit, Thresholds, audit_shift
 from shapshift.coefficients import Beta
+from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, evaluate
+from shapshift.data import list_datasets, load_dataset
+from shapshift.design import BoundaryStratifiedSplit, design_validation, entropy_profile
 from shapshift.estimators import KNNShapley
+from shapshift.mechanism import case_one, case_two, noise_demo
+from shapshift.perturb import (
+    BoundaryCoverage,
+    Compose,
+    FlipLabels,
+    GaussianNoise,
+    LaplaceNoise,
+    MaskFeatures,
+    Quantize,
+    Round,
+    ShiftPriors,
+    Subsample,
+)
 from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
 
-__all__ = ["Beta", "KNNShapley", "Valuation"]
+__all__ = [
+    "Beta",
+    "BoundaryCorrector",
+    "BoundaryCoverage",
+    "BoundaryStratifiedSplit",
+    "Compose",
+    "CorrectionWarning",
+    "EntropyNormalizer",
+    "FlipLabels",
+    "GaussianNoise",
+    "KNNShapley",
+    "LaplaceNoise",
+    "MaskFeatures",
+    "Quantize",
+    "Round",
+    "ShiftAudit",
+    "ShiftPriors",
+    "Subsample",
+    "Thresholds",
+    "Valuation",
+    "audit_shift",
+    "case_one",
+    "case_two",
+    "design_validation",
+    "entropy_profile",
+    "evaluate",
+    "list_datasets",
+    "load_dataset",
+    "noise_demo",
+]

@@ -1,0 +1,36 @@
+"""``python -m shapshift.reproduce``: run the experiments of the paper again."""
+
+import argparse
+from dataclasses import replace
+
+from shapshift.reproduce import FULL, QUICK, run_reproduction
+from shapshift.reproduce._settings import DATASETS
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m shapshift.reproduce",
+        description="Re-run every experiment of the paper; writes tables, figures and a page of claims.",
+        epilog="An interrupted run goes on where it stopped when started again with the same folder.",
+    )
+    parser.add_argument("--out", default="reproduction", help="folder for the results (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
+    parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
+    parser.add_argument("--page", help="where to write the page of claims (default: reproduction.md in the folder)")
+    parser.add_argument(
+        "--datasets",
+        nargs="+",
+        choices=DATASETS,
+        default=DATASETS,
+        help="run only these (default: all)",
+        metavar="NAME",
+    )
+    chosen = parser.parse_args()
+    settings = replace(QUICK if chosen.quick else FULL, datasets=tuple(chosen.datasets))
+    page = run_reproduction(chosen.out, settings=settings, data_dir=chosen.data_dir, page=chosen.page)
+    print(f"Wrote {page}")
+
+
+if __name__ == "__main__":
+    main()

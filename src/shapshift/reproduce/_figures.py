@@ -1,0 +1,116 @@
+"""One figure for each of the paper's, drawn from the tables."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, save_figure, tidy
+from shapshift.plots.mechanism import plot_case_one, plot_case_two, plot_case_two_levels
+from shapshift.reproduce import _experiments as experiments
+from shapshift.reproduce._settings import Settings, protocols
+from shapshift.reproduce._summary import Interval, Table, level
+
+TITLES = {
+    "gaussian": "Gaussian",
+    "phoneme": "Phoneme",
+    "2dplanes": "Planes2D",
+    "pol": "Pol",
+    "cpu": "CPU",
+    "news20": "News20",
+    "creditcard": "CreditCard",
+}
+STATISTICS = {"mean": "mean value", "std": "standard deviation", "positive_count": "positive values"}
+PROTOCOL_STYLES = {"balanced": ("-", NOISY), "natural": ("--", CORRECTED)}
+VERSIONS = {"clean": ("clean", CLEAN, ":"), "noisy": ("noisy", NOISY, "-"), "boundary": ("corrected", CORRECTED, "-")}
+
+Examples = dict[str, dict[str, list[float]]]
+
+
+def draw_all(folder: Path, shift: Table, examples: Examples, settings: Settings, data_dir: str | None) -> None:
+    """Draw every figure into ``folder``."""
+
+    def keep(name: str, drawn: Any) -> None:
+        save_figure(drawn, folder / name, close=True)
+
+    if "gaussian" in settings.datasets or "creditcard" in settings.datasets:
+        keep("figure2_shift", draw_shift(shift, examples, settings))
+    keep("figure1_noise_demo", experiments.demo(settings).plot())
+    ones, twos = experiments.cases("gaussian", "balanced", settings, data_dir)
+    keep("figure3_case_one", plot_case_one(*ones))
+    keep("figure4_case_two", plot_case_two(*twos))
+    keep("figure5_case_two_levels", plot_case_two_levels(*twos))
+    groups = {
+        "figure6_correction_gaussian": ("gaussian",),
+        "figure7_correction_phoneme_2dplanes_pol": ("phoneme", "2dplanes", "pol"),
+        "figure8_correction_cpu_news20_creditcard": ("cpu", "news20", "creditcard"),
+    }
+    for name, group in groups.items():
+        datasets = tuple(dataset for dataset in group if dataset in settings.datasets)
+        for protocol in protocols(datasets[0]) if datasets else ():
+            keep(f"{name}_{protocol}", draw_correction(shift, examples, datasets, protocol, settings))
+
+
+def draw_shift(shift: Table, examples: Examples, settings: Settings) -> Any:
+    """Value distribution, mean, spread and positive count under noise, on Gaussian and CreditCard."""
+    datasets = tuple(dataset for dataset in ("gaussian", "creditcard") if dataset in settings.datasets)
+    axes = np.atleast_2d(new_axes(len(datasets), 4, size=(3.6, 3.1)))
+    for row, dataset in zip(axes, datasets, strict=True):
+        example = examples[f"shift-{dataset}-balanced-soft-seed0"]
+        _distributions(row[0], {name: example[name] for name in ("clean", "noisy")}, settings)
+        tidy(row[0], title=f"{TITLES[dataset]}: values", xlabel="value", ylabel="training rows", legend=True)
+        for ax, (statistic, label) in zip(row[1:], STATISTICS.items(), strict=True):
+            for protocol in protocols(dataset):
+                style, colour = PROTOCOL_STYLES[protocol]
+                where = {"dataset": dataset, "protocol": protocol, "utility": "soft"}
+                curve = [_at(shift, statistic, sigma, "noisy", where) for sigma in (0.0, *settings.noise)]
+                _band(ax, (0.0, *settings.noise), curve, colour, f"{protocol} classes", style)
+            tidy(ax, xlabel="noise level", title=label, legend=ax is row[1])
+    return axes
+
+
+def draw_correction(
+    shift: Table, examples: Examples, datasets: tuple[str, ...], protocol: str, settings: Settings
+) -> Any:
+    """Distribution, spread, positive count and row agreement: clean, noisy and corrected."""
+    axes = np.atleast_2d(new_axes(len(datasets), 4, size=(3.6, 3.1)))
+    for row, dataset in zip(axes, datasets, strict=True):
+        example = examples[f"shift-{dataset}-{protocol}-soft-seed0"]
+        _distributions(row[0], {name: example[name] for name in VERSIONS}, settings)
+        tidy(row[0], title=f"{TITLES[dataset]}: values", xlabel="value", ylabel="training rows", legend=True)
+        where = {"dataset": dataset, "protocol": protocol, "utility": "soft"}
+        panels = {"std": "standard deviation", "positive_count": "positive values", "spearman": "rank agreement"}
+        for ax, (statistic, label) in zip(row[1:], panels.items(), strict=True):
+            for version, (name, colour, style) in VERSIONS.items():
+                if version == "clean":
+                    if statistic != "spearman":
+                        ax.axhline(
+                            level(shift, statistic, 0.0, "clean", **where).mean, color=colour, ls=style, label=name
+                        )
+                    continue
+                curve = [_at(shift, statistic, sigma, version, where) for sigma in (0.0, *settings.noise)]
+                _band(ax, (0.0, *settings.noise), curve, colour, name, style)
+            tidy(ax, xlabel="noise level", title=label, legend=ax is row[1])
+        row[3].set_ylabel("Spearman with clean values", fontsize=9)
+    return axes
+
+
+def _at(shift: Table, statistic: str, sigma: float, version: str, where: dict[str, str]) -> Interval:
+    return level(shift, statistic, sigma, "clean" if sigma == 0 else version, **where)
+
+
+def _band(ax: Any, noise: tuple[float, ...], curve: list[Interval], colour: str, name: str, style: str) -> None:
+    ax.plot(noise, [point.mean for point in curve], color=colour, ls=style, label=name)
+    ax.fill_between(noise, [p.low for p in curve], [p.high for p in curve], color=colour, alpha=0.2, lw=0)
+
+
+def _distributions(ax: Any, values: dict[str, list[float]], settings: Settings) -> None:
+    everything = np.concatenate([np.array(each) for each in values.values()])
+    low, high = np.quantile(everything, [0.005, 0.995]).tolist()
+    edges = np.linspace(low, high, 60)
+    for version, each in values.items():
+        name, colour, _ = VERSIONS[version]
+        label = name if version == "clean" else f"{name} (noise {settings.shown:g})"
+        ax.hist(np.clip(each, edges[0], edges[-1]), bins=edges, histtype="step", color=colour, lw=1.5, label=label)
+    ax.axvline(0, color="#888888", lw=0.8)
+    ax.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))

@@ -1,0 +1,99 @@
+"""The page: claim by claim, with the numbers and the figures."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from shapshift._files import write_text
+from shapshift.reproduce._claims import FAILS, HOLDS, PARTLY, Claim
+from shapshift.reproduce._settings import PROTOCOLS, Settings
+from shapshift.reproduce._summary import Table
+
+FIGURES = {
+    "figure1_noise_demo": "A validation point near the class boundary and its noisy version. The noise is small, and "
+    "yet the nearest training rows change.",
+    "figure2_shift": "Values under a noisy validation set: distribution at one level (balanced classes), then mean, "
+    "standard deviation and positive count against the noise, with 95% bands over seeds, for both protocols.",
+    "figure3_case_one": "Case I, one validation point: values before and after noise, and spread and positive count "
+    "against the noise, averaged over many points of either kind.",
+    "figure4_case_two": "Case II, two validation points of different classes: values before and after noise (first "
+    "row), and where the rows that change sign lie (second row).",
+    "figure5_case_two_levels": "Case II across noise levels: training rows that change sign, averaged over many pairs.",
+    "figure6_correction_gaussian_{protocol}": "Correction on the Gaussian data ({protocol} classes).",
+    "figure7_correction_phoneme_2dplanes_pol_{protocol}": "Correction on Phoneme, Planes2D and Pol ({protocol} "
+    "classes).",
+    "figure8_correction_cpu_news20_creditcard_{protocol}": "Correction on CPU, News20 and CreditCard ({protocol} "
+    "classes).",
+}
+
+INTRODUCTION = """# Reproduction
+
+Every experiment of Shen, Yang and Liu, *Validation-Induced Shapley Shifts: How Validation Structure Distorts Data
+Valuation?*, run again with this library. Written by `python -m shapshift.reproduce{quick}`; nothing on this page is
+typed by hand.
+
+**How.** Soft-label KNN-Shapley with K = {k}, {n_train:,} training and {n_val:,} validation rows, {seeds} seeds; every
+seed draws its own split and its own noise. Noise is Gaussian, on the validation features only, in units of each
+feature's standard deviation over the training rows. Two protocols: *balanced* (classes balanced by oversampling before
+the split, as the research code does; copies of one row can then stand on both sides) and *natural* (the classes as they
+are); the Gaussian classes are balanced by construction. Cases follow {n_sets} points or pairs of each kind, {repeats}
+draws of noise each. Numbers in brackets are 95% confidence intervals over seeds.
+
+**How to read a verdict.** *Holds*: in every setting the interval lies on the claimed side. *Holds only when*: in some
+settings; the others are named. *Does not hold*: in none.
+"""
+
+
+def write_page(page: str | Path, folder: Path, claims: list[Claim], shift: Table, settings: Settings) -> Path:
+    """Write the page of claims; figures and tables are linked relative to it."""
+    target = Path(page)
+    quick = " --quick" if settings.name == "quick" else ""
+    parts = [
+        INTRODUCTION.format(
+            quick=quick,
+            k=settings.n_neighbors,
+            n_train=settings.n_train,
+            n_val=settings.n_val,
+            seeds=settings.seeds,
+            n_sets=settings.n_sets,
+            repeats=settings.repeats,
+        ),
+        "## Claim by claim\n",
+        _tally(claims),
+        _table([{"": c.number, "claim": c.claim, "verdict": f"**{c.verdict}**", "where": c.because} for c in claims]),
+    ]
+    for claim in claims:
+        parts += [f"### {claim.number}. {claim.claim}\n", f"**{claim.verdict.capitalize()}.** {claim.because}\n"]
+        parts.append(_table(claim.evidence))
+    parts.append("## Figures\n")
+    for name, caption in FIGURES.items():
+        for protocol in PROTOCOLS if "{protocol}" in name else ("",):
+            path = folder / "figures" / f"{name.format(protocol=protocol)}.png"
+            link = _link(path, target)
+            if not path.exists():  # no dataset of this figure was run
+                continue
+            text = caption.format(protocol=protocol)
+            parts.append(f"![{text}]({link})\n\n*{text}*\n")
+    tables = _link(folder / "tables", target)
+    files = f"`{tables}/shift_and_correction.csv`, `{tables}/cases.csv`"
+    parts.append(f"## Tables\n\nEvery number of every seed: {files}.\n")
+    return write_text(target, "\n".join(parts))
+
+
+def _tally(claims: list[Claim]) -> str:
+    counts = Counter(claim.verdict for claim in claims if not claim.claim.startswith("("))
+    return (
+        f"Of {sum(counts.values())} claims of the paper, {counts[HOLDS]} hold in every setting tried, "
+        f"{counts[PARTLY]} in some, {counts[FAILS]} in none.\n"
+    )
+
+
+def _link(path: Path, page: Path) -> str:
+    return os.path.relpath(path, page.parent).replace(os.sep, "/")
+
+
+def _table(rows: Table) -> str:
+    columns = list(rows[0])
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
