@@ -1,0 +1,12 @@
+"""From files to arrays: read tables of any common format, then turn their columns into features and labels.
+
+:func:`read_table` reads Parquet, CSV, Feather and Arrow, JSON lines and ``.npz``, and directories and globs of parts.
+:func:`prepare` takes a training and a validation table and fits everything it needs (categories, fill values, scales)
+on the training rows alone. :func:`file_digest` identifies the input of a run.
+"""
+
+from shapshift.tables.files import file_digest
+from shapshift.tables.preparing import Prepared, TableSpec, prepare
+from shapshift.tables.reading import read_table
+
+__all__ = ["Prepared", "TableSpec", "file_digest", "prepare", "read_table"]

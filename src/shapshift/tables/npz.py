@@ -1,0 +1,93 @@
+"""NumPy archives: features, labels, and optionally names, ids and owners. Nothing in them is ever run."""
+
+import zipfile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shapshift._validation import some
+from shapshift.tables.about import About, marked, repeated
+from shapshift.tables.files import Source
+
+_ROLES = {"y": "label", "ids": "id", "owners": "owner"}
+_EXPECTED = "Expected arrays X (rows by features) and y, and optionally feature_names, ids and owners"
+
+
+def read_npz(source: Source) -> Any:
+    """Read the arrays as columns: features by name, then ``y``, ``ids`` and ``owners``."""
+    arrays = _arrays(source)
+    if "X" not in arrays:
+        hint = ""
+        if {"indptr", "indices", "data"} <= set(arrays):
+            hint = " It looks like a sparse matrix of SciPy: save its dense form, X=matrix.toarray()."
+        raise ValueError(f"{source.name} has no array X. It has: {some(sorted(arrays))}. {_EXPECTED}.{hint}")
+    X = arrays["X"]
+    if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "biufUSM":
+        raise ValueError(
+            f"The array X of {source.name} must have rows and columns of numbers. Got shape {X.shape} of type "
+            f"{X.dtype}. Reshape it, for instance with X.reshape(len(X), -1)."
+        )
+    names = _names(source, arrays, X.shape[1])
+    columns = {name: _column(X[:, j]) for j, name in enumerate(names)}
+    roles = {}
+    for name, role in _ROLES.items():
+        if name in arrays:
+            values = arrays[name]
+            values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+            if values.shape != (len(X),):
+                raise ValueError(
+                    f"The array {name} of {source.name} must have one entry for each of the {len(X)} rows of X. Got "
+                    f"shape {values.shape}."
+                )
+            columns[name] = _column(values)
+            roles[role] = name
+    ignored = sorted(set(arrays) - {"X", "feature_names", *_ROLES})
+    notes = [f"did not use the arrays {some(ignored)} of {source.name}"] if ignored else []
+    return marked(pa.table(columns), About(source.name, notes, roles))
+
+
+def _arrays(source: Source) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with source.open() as file, zipfile.ZipFile(file) as archive:
+            members = archive.namelist()
+        if any(member.endswith(".npy") for member in members):
+            with source.open() as file, np.load(file, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # whatever a damaged file makes the readers say
+        if "allow_pickle" in str(error):
+            raise ValueError(
+                f"{source.name} holds arrays of Python objects, and loading these runs code. Save numbers and strings "
+                "as such: numpy.savez(path, X=X.astype(float), y=y.astype(str))."
+            ) from None
+        raise ValueError(
+            f"{source.name} is not a whole .npz file: it is truncated or damaged ({error}). Copy or write it anew."
+        ) from None
+    raise ValueError(
+        f"{source.name} is a zip archive without NumPy arrays; it holds {some(members)}. Unpack it and name the table "
+        "in it."
+    )
+
+
+def _names(source: Source, arrays: dict[str, npt.NDArray[Any]], width: int) -> list[str]:
+    if "feature_names" not in arrays:
+        return [f"x{j}" for j in range(width)]
+    names = [_text(name) for name in arrays["feature_names"].ravel().tolist()]
+    twice = repeated([*names, *(name for name in _ROLES if name in arrays)])
+    if len(names) != width or twice:
+        raise ValueError(
+            f"The array feature_names of {source.name} must name the {width} columns of X, each differently and none "
+            f"like another array. Got {len(names)} names" + (f", repeated: {some(twice)}." if twice else ".")
+        )
+    return names
+
+
+def _column(values: npt.NDArray[Any]) -> Any:
+    if values.dtype.kind == "S":
+        return pa.array([_text(value) for value in values.tolist()], pa.string())
+    return pa.array(np.ascontiguousarray(values))
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
