@@ -21,6 +21,7 @@ from shapshift.perturb import (
     ShiftPriors,
     Subsample,
 )
+from shapshift.price import Policy, allocate_budget, audit_payouts, owner_values, replication_gain, write_statements
 from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
@@ -38,6 +39,7 @@ __all__ = [
     "KNNShapley",
     "LaplaceNoise",
     "MaskFeatures",
+    "Policy",
     "Quantize",
     "Round",
     "ShiftAudit",
@@ -45,6 +47,8 @@ __all__ = [
     "Subsample",
     "Thresholds",
     "Valuation",
+    "allocate_budget",
+    "audit_payouts",
     "audit_shift",
     "case_one",
     "case_two",
@@ -54,4 +58,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "noise_demo",
+    "owner_values",
+    "replication_gain",
+    "write_statements",
 ]

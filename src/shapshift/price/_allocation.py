@@ -1,0 +1,309 @@
+"""Allocation: who is paid what, and why."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._archive import damaged_file, from_json, read_archive, to_json, write_archive
+from shapshift.price._money import Policy, show_money, to_decimal
+from shapshift.price._owners import owner_column
+from shapshift.valuation import to_table
+
+if TYPE_CHECKING:
+    from shapshift.price._audit import PayoutAudit
+
+Floats = npt.NDArray[np.float64]
+Cents = npt.NDArray[np.int64]
+
+KIND = "shapshift.Allocation"
+VERSION = 1
+
+_ARRAYS = ("cents", "contributions", "values", "row_values", "row_counts", "codes", "ids")
+_OPTIONAL = ("corrected", "low", "high")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Allocation:
+    """A budget shared out among the owners of training rows.
+
+    Attributes
+    ----------
+    owners : tuple
+        Owners, in order of first appearance.
+    cents : ndarray of shape (n_owners,)
+        What each is paid, in cents; as money, see ``payouts``.
+    contributions : ndarray of shape (n_owners,)
+        What payouts are in proportion to: at least 0.
+    values : ndarray of shape (n_owners,)
+        Total value of each owner, before negative ones are clipped.
+    row_counts : ndarray of shape (n_owners,)
+        Rows of each owner.
+    row_values, ids, codes : ndarray of shape (n_train,)
+        Value, id and owner number of each training row.
+    budget_cents, reserve_cents, unallocated_cents : int
+        The budget, what is kept back by the policy, and what could not be paid. Payouts, reserve and unallocated add
+        up to the budget to the cent.
+    policy : Policy
+    basis : {"rows", "owners"}
+        Whether contributions are sums over rows, or values of owners as players.
+    currency : str
+    corrected : ndarray of shape (n_owners,) or None
+        Payouts, in cents, from the corrected values, when those were given.
+    low, high : ndarray of shape (n_owners,) or None
+        Lowest and highest payout in an audit, in cents, see :meth:`with_interval`.
+    interval : str
+        What the audit varied, such as "sigma up to 0.5" in symbols; empty without one.
+    parameters : mapping
+        What made the values.
+    fingerprint : str
+        Hash of the training rows and labels.
+    kind : str
+        The caller's kind of table.
+    """
+
+    owners: tuple[Any, ...]
+    cents: Cents
+    contributions: Floats
+    values: Floats
+    row_counts: npt.NDArray[np.int64]
+    row_values: Floats
+    ids: npt.NDArray[Any]
+    codes: npt.NDArray[np.int64]
+    budget_cents: int
+    reserve_cents: int
+    unallocated_cents: int
+    policy: Policy
+    basis: str
+    currency: str
+    corrected: Cents | None
+    low: Cents | None
+    high: Cents | None
+    interval: str
+    parameters: Mapping[str, Any]
+    fingerprint: str
+    kind: str = "numpy"
+
+    def __post_init__(self) -> None:
+        for name in (*_ARRAYS, *_OPTIONAL):
+            array = getattr(self, name)
+            if array is not None:
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+
+    @property
+    def payouts(self) -> dict[Any, Decimal]:
+        """What each owner is paid."""
+        return {owner: to_decimal(cents) for owner, cents in zip(self.owners, self.cents, strict=True)}
+
+    @property
+    def budget(self) -> Decimal:
+        """The budget."""
+        return to_decimal(self.budget_cents)
+
+    @property
+    def reserve(self) -> Decimal:
+        """What the policy keeps back."""
+        return to_decimal(self.reserve_cents)
+
+    @property
+    def unallocated(self) -> Decimal:
+        """What could not be paid: nobody contributed, all are at their cap, or odd cents were kept."""
+        return to_decimal(self.unallocated_cents)
+
+    @property
+    def correction_changes(self) -> dict[Any, Decimal] | None:
+        """By how much each payout changes when the corrected values are paid instead; None without corrected values."""
+        if self.corrected is None:
+            return None
+        return {
+            owner: to_decimal(after - before)
+            for owner, before, after in zip(self.owners, self.cents, self.corrected, strict=True)
+        }
+
+    def compare(self, other: "Allocation") -> dict[Any, Decimal]:
+        """By how much each owner is paid more in another allocation; an owner who is absent from one gets 0 there.
+
+        Parameters
+        ----------
+        other : Allocation
+
+        Returns
+        -------
+        dict
+            Owner to amount.
+        """
+        before, after = self.payouts, other.payouts
+        nothing = to_decimal(0)
+        return {owner: after.get(owner, nothing) - before.get(owner, nothing) for owner in {**before, **after}}
+
+    def with_interval(self, audit: "PayoutAudit", *, up_to: float | None = None, bounds: str = "range") -> Self:
+        """Attach the interval in which each payout moves when the validation set does.
+
+        Parameters
+        ----------
+        audit : PayoutAudit
+            Of the same training rows, owners, budget and policy.
+        up_to : float, optional
+            Use the levels up to this one only, where levels are numbers.
+        bounds : {"range", "quantiles"}, default="range"
+            Lowest and highest payout over all runs and the unperturbed one; or, level by level, the 5% and 95%
+            quantiles, of which the widest count.
+
+        Returns
+        -------
+        Allocation
+        """
+        audit.check_same(self)
+        low, high = audit.bounds(up_to=up_to, bounds=bounds)
+        return replace(self, low=low, high=high, interval=audit.condition(up_to=up_to, bounds=bounds))
+
+    def line(self, owner: Any) -> str:
+        """Say in one line what an owner is paid, within which interval, and what correction would change.
+
+        Parameters
+        ----------
+        owner : hashable
+        """
+        if owner not in self.owners:
+            raise ValueError(f"The 'owner' parameter must be one of the {len(self.owners)} owners. Got {owner!r}.")
+        at = self.owners.index(owner)
+        said = f"{owner}: {show_money(self.cents[at], self.currency)}"
+        if self.low is not None and self.high is not None:
+            said += f", between {show_money(self.low[at])} and {show_money(self.high[at])} under {self.interval}"
+        if self.corrected is not None:
+            said += f", {show_money(self.corrected[at])} after correction"
+        return said
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """Tabulate the payouts.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            One row per owner: ``owner``, ``rows``, ``value``, ``contribution``, ``payout``; with an audit also ``low``
+            and ``high``; with corrected values also ``corrected`` and ``change``. Money is in units of the currency;
+            for exact amounts use ``payouts``.
+        """
+        columns: dict[str, npt.NDArray[Any]] = {
+            "owner": owner_column(self.owners),
+            "rows": self.row_counts,
+            "value": self.values,
+            "contribution": self.contributions,
+            "payout": self.cents / 100,
+        }
+        if self.low is not None and self.high is not None:
+            columns |= {"low": self.low / 100, "high": self.high / 100}
+        if self.corrected is not None:
+            columns |= {"corrected": self.corrected / 100, "change": (self.corrected - self.cents) / 100}
+        return to_table(columns, None, kind or self.kind)
+
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw the payouts, with their intervals and what correction changes.
+
+        Parameters
+        ----------
+        top : int, default=20
+            Owners to draw, those paid most; the others are summed up in one bar.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+        """
+        from shapshift.plots.price import plot_payouts
+
+        return plot_payouts(self, top=top, ax=ax)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the allocation to one ``.npz`` file: arrays and JSON, no pickle, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+        """
+        header = {
+            "owners": [to_json(owner, "an owner") for owner in self.owners],
+            "policy": self.policy.to_dict(),
+            "parameters": dict(self.parameters),
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+        arrays = {name: getattr(self, name) for name in (*_ARRAYS, *_OPTIONAL) if getattr(self, name) is not None}
+        write_archive(path, KIND, VERSION, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an allocation written by :meth:`save`.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        Allocation
+
+        Raises
+        ------
+        ValueError
+            If the file is missing, damaged, or something else.
+        """
+        header, arrays = read_archive(path, KIND, VERSION)
+        try:
+            parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
+            parts |= {name: arrays.get(name) for name in _OPTIONAL} | {name: header[name] for name in _PLAIN}
+            loaded = cls(
+                **parts,
+                owners=tuple(from_json(owner) for owner in header["owners"]),
+                policy=Policy(**header["policy"]),
+                parameters=header["parameters"],
+            )
+            loaded._check_whole()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged_file(path, KIND, error) from error
+        return loaded
+
+    def _check_whole(self) -> None:
+        n, rows = (len(self.owners),), self.codes.shape
+        for name in ("cents", "contributions", "values", "row_counts", *_OPTIONAL):
+            array = getattr(self, name)
+            if array is not None and array.shape != n:
+                raise ValueError(f"{name!r} has shape {array.shape}, not {n}")
+        if not self.row_values.shape == self.ids.shape == rows:
+            raise ValueError("its rows do not fit together")
+        if int(self.cents.sum()) + self.reserve_cents + self.unallocated_cents != self.budget_cents:
+            raise ValueError("its payouts do not add up to the budget")
+
+    def __repr__(self) -> str:
+        parts = [f"budget={show_money(self.budget_cents, self.currency)}", f"n_owners={len(self.owners)}"]
+        if self.cents.size:
+            parts.append(f"payouts={show_money(self.cents.min())} to {show_money(self.cents.max())}")
+        parts += [f"reserve={show_money(self.reserve_cents)}"] if self.reserve_cents else []
+        parts += [f"unallocated={show_money(self.unallocated_cents)}"] if self.unallocated_cents else []
+        parts += [f"audited under {self.interval}"] if self.interval else []
+        return f"Allocation({', '.join(parts)})"
+
+
+_PLAIN = (
+    "budget_cents",
+    "reserve_cents",
+    "unallocated_cents",
+    "basis",
+    "currency",
+    "interval",
+    "fingerprint",
+    "kind",
+)

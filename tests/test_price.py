@@ -1,0 +1,898 @@
+"""Payments: every cent is accounted for, and nothing but contributions decides who gets it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html.parser
+import io
+import itertools
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from shapshift import KNNShapley, Valuation
+from shapshift.audit import audit_shift
+from shapshift.correct import BoundaryCorrector
+from shapshift.perturb import GaussianNoise, Round, Subsample
+from shapshift.price import (
+    Allocation,
+    PayoutAudit,
+    Policy,
+    allocate_budget,
+    audit_payouts,
+    owner_values,
+    replication_gain,
+    write_statements,
+)
+from shapshift.price._split import split_cents
+from shapshift.price._statement import cell, page_names
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+RNG = np.random.default_rng(0)
+X, X_VAL = RNG.normal(size=(80, 2)), RNG.normal(size=(40, 2))
+Y, Y_VAL = (X[:, 0] > 0).astype(int), (X_VAL[:, 0] > 0).astype(int)
+Y[::7] = 1 - Y[::7]
+MODEL = KNNShapley().fit(X, Y)
+CLEAN = MODEL.value(X_VAL, Y_VAL)
+OWNERS = np.array(["ann", "bob", "cid", "dee"])[RNG.integers(0, 4, 80)]
+
+
+def valued(values: Any, ids: Any = None) -> Valuation:
+    """A valuation with the given row values."""
+    made = np.asarray(values, dtype=float)
+    return dataclasses.replace(
+        CLEAN,
+        values=made,
+        ids=np.arange(made.size) if ids is None else np.asarray(ids),
+        level_values=np.zeros((CLEAN.level_entropy.size, made.size)),
+        group_means=np.empty((0, made.size)),
+    )
+
+
+def euros(allocation: Allocation) -> dict[Any, str]:
+    return {owner: str(amount) for owner, amount in allocation.payouts.items()}
+
+
+def accounted(allocation: Allocation) -> Decimal:
+    return sum(allocation.payouts.values(), Decimal(0)) + allocation.reserve + allocation.unallocated
+
+
+# Values with many exact ties and values over many magnitudes.
+VALUES = st.one_of(
+    st.sampled_from([0.0, 0.1, 0.1, 0.2, 0.3, -0.1, 1.0]),
+    st.floats(-1e6, 1e6, allow_nan=False).map(lambda v: v if abs(v) > 1e-9 else 0.0),
+)
+BUDGETS = st.integers(0, 10**7).map(lambda cents: Decimal(cents).scaleb(-2))
+TABLES = st.lists(st.tuples(VALUES, st.sampled_from("abcdefg")), min_size=1, max_size=20)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    return Policy(
+        negatives=draw(st.sampled_from(["clip", "carry"])),
+        floor=draw(st.sampled_from([0, 0, "0.01", 3])),
+        cap=draw(st.sampled_from([None, None, "30%", 50, "17.3%"])),
+        reserve=draw(st.sampled_from([0, 0, "5%", "1.23"])),
+        odd_cents=draw(st.sampled_from(["draw", "keep"])),
+    )
+
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300)
+@given(TABLES, BUDGETS, policies())
+def test_every_cent_is_accounted_for(table: list[tuple[float, str]], budget: Decimal, policy: Policy) -> None:
+    values, owners = [value for value, _ in table], [owner for _, owner in table]
+    try:
+        made = allocate_budget(valued(values), budget, owners=owners, policy=policy)
+    except ValueError as error:
+        assert any(word in str(error) for word in ("floor", "reserve"))  # noqa: PT017 - other errors fail here
+        return
+    assert accounted(made) == budget == made.budget
+    assert all(amount >= Decimal(policy.floor) for amount in made.payouts.values())
+    if policy.cap is not None:
+        percent = Fraction(policy.cap[:-1]) / 100 if policy.cap.endswith("%") else None
+        largest = Fraction(policy.cap) if percent is None else Fraction(budget) * percent
+        assert all(Fraction(amount) <= largest for amount in made.payouts.values())
+
+
+@settings(max_examples=200)
+@given(TABLES, BUDGETS)
+def test_payouts_add_up_to_the_budget_whenever_somebody_contributes(
+    table: list[tuple[float, str]], budget: Decimal
+) -> None:
+    values, owners = [value for value, _ in table], [owner for _, owner in table]
+    for negatives in ("clip", "carry"):
+        made = allocate_budget(valued(values), budget, owners=owners, policy=Policy(negatives=negatives))
+        if made.contributions.any():
+            assert sum(made.payouts.values()) == budget
+        else:
+            assert made.unallocated == budget
+
+
+@settings(max_examples=200)
+@given(TABLES, BUDGETS, policies(), st.randoms(use_true_random=False))
+def test_the_order_of_rows_changes_nothing(
+    table: list[tuple[float, str]], budget: Decimal, policy: Policy, random: Any
+) -> None:
+    policy = dataclasses.replace(policy, floor=0, reserve="5%")
+    order = list(range(len(table)))
+    random.shuffle(order)
+    first, second = (
+        allocate_budget(
+            valued([table[i][0] for i in rows], ids=[f"row {i}" for i in rows]),
+            budget,
+            owners=[table[i][1] for i in rows],
+            policy=policy,
+        )
+        for rows in (range(len(table)), order)
+    )
+    assert first.payouts == second.payouts
+
+
+@settings(max_examples=200)
+@given(TABLES, BUDGETS, policies(), st.permutations("abcdefg"))
+def test_nobody_gains_from_renaming(
+    table: list[tuple[float, str]], budget: Decimal, policy: Policy, names: list[str]
+) -> None:
+    policy = dataclasses.replace(policy, floor=0, reserve="5%")
+    new = {old: f"{name}!" for old, name in zip("abcdefg", names, strict=True)}
+    values, owners = [value for value, _ in table], [owner for _, owner in table]
+    first = allocate_budget(valued(values), budget, owners=owners, policy=policy)
+    second = allocate_budget(valued(values), budget, owners=[new[owner] for owner in owners], policy=policy)
+    assert {new[owner]: amount for owner, amount in first.payouts.items()} == second.payouts
+
+
+@settings(max_examples=300)
+@given(TABLES, BUDGETS, st.sampled_from(["draw", "keep"]), st.floats(0, 1e6), st.data())
+def test_a_higher_value_never_lowers_the_pay(
+    table: list[tuple[float, str]], budget: Decimal, odd_cents: str, more: float, data: st.DataObject
+) -> None:
+    values, owners = [value for value, _ in table], [owner for _, owner in table]
+    row = data.draw(st.integers(0, len(table) - 1))
+    raised = [value + more * (i == row) for i, value in enumerate(values)]
+    for negatives in ("clip", "carry"):
+        policy = Policy(negatives=negatives, odd_cents=odd_cents)
+        before, after = (
+            allocate_budget(valued(v), budget, owners=owners, policy=policy).payouts[owners[row]]
+            for v in (values, raised)
+        )
+        assert after >= before
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(0, 400), st.integers(0, 9), st.integers(0, 60))
+def test_shares_are_within_a_cent_of_water_filling(weights: list[int], total: int, floor: int, above: int) -> None:
+    cap = floor + above
+    floor = min(floor, total // len(weights))
+    shares, left = split_cents(weights, total, floor, cap, [bytes([i]) for i in range(len(weights))])
+    assert sum(shares) + left == total
+    # The rate by bisection in floating point, independent of the exact search.
+    low, high = 0.0, 1e9
+
+    def at(rate: float) -> list[float]:
+        return [min(max(rate * weight, floor), cap) if weight else float(floor) for weight in weights]
+
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(at(middle)) <= total else (low, middle)
+    assert all(abs(share - exact) < 1 + 1e-6 for share, exact in zip(shares, at(low), strict=True))
+    assert all(floor <= share <= cap for share in shares)
+    by_weight = sorted(zip(weights, shares, strict=True))
+    assert all(one[1] <= two[1] for one, two in itertools.pairwise(by_weight) if one[0] < two[0])
+
+
+@settings(max_examples=100)
+@given(TABLES, BUDGETS)
+def test_splitting_a_plain_contribution_gains_less_than_a_cent_per_name(
+    table: list[tuple[float, str]], budget: Decimal
+) -> None:
+    values, owners = [value for value, _ in table], [owner for _, owner in table]
+    parts = [f"{owner}{i % 2}" if owner == "a" else owner for i, owner in enumerate(owners)]
+    whole = allocate_budget(valued(values), budget, owners=owners).payouts.get("a", Decimal(0))
+    split = allocate_budget(valued(values), budget, owners=parts).payouts
+    assert abs(split.get("a0", 0) + split.get("a1", 0) - whole) <= Decimal("0.02")
+
+
+@pytest.mark.parametrize(
+    ("policy", "together", "apart"), [(Policy(floor=30), "50.00", "60.00"), (Policy(cap=40), "40.00", "60.00")]
+)
+def test_splitting_gains_under_floors_and_caps_as_documented(policy: Policy, together: str, apart: str) -> None:
+    values = [1.0, 1.0, 2.0]
+    first = allocate_budget(valued(values), 100, owners=["a", "a", "b"], policy=policy).payouts
+    second = allocate_budget(valued(values), 100, owners=["a1", "a2", "b"], policy=policy).payouts
+    assert str(first["a"]) == together
+    assert str(second["a1"] + second["a2"]) == apart
+
+
+# --- policies -------------------------------------------------------------------------------------------------------
+
+FOUR = (["a", "a", "b", "c", "d"], [0.4, -0.1, 0.2, -0.5, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected", "unallocated"),
+    [
+        (Policy(), ["66.67", "33.33", "0.00", "0.00"], "0.00"),
+        (Policy(negatives="carry"), ["60.00", "40.00", "0.00", "0.00"], "0.00"),
+        (Policy(floor=10), ["53.33", "26.67", "10.00", "10.00"], "0.00"),
+        (Policy(cap=50), ["50.00", "50.00", "0.00", "0.00"], "0.00"),
+        (Policy(cap="40%"), ["40.00", "40.00", "0.00", "0.00"], "20.00"),
+        (Policy(reserve="10%"), ["60.00", "30.00", "0.00", "0.00"], "0.00"),
+        (Policy(reserve=35, floor=15, cap=20), ["20.00", "15.00", "15.00", "15.00"], "0.00"),
+    ],
+)
+def test_policies(policy: Policy, expected: list[str], unallocated: str) -> None:
+    owners, values = FOUR
+    made = allocate_budget(valued(values), 100, owners=owners, policy=policy)
+    assert list(euros(made).values()) == expected
+    assert str(made.unallocated) == unallocated
+    assert accounted(made) == 100
+
+
+def test_row_sums_are_what_is_paid() -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS)
+    positive = {name: CLEAN.values[(name == OWNERS) & (CLEAN.values > 0)].sum() for name in made.owners}
+    for name, amount in made.payouts.items():
+        assert float(amount) == pytest.approx(1000 * positive[name] / sum(positive.values()), abs=0.01)
+    totals = [CLEAN.values[name == OWNERS].sum() for name in made.owners]
+    np.testing.assert_allclose(made.values, totals, atol=1e-15)
+
+
+def test_equal_owners_and_odd_cents() -> None:
+    three = valued([0.1, 0.1, 0.1], ids=["x", "y", "z"])
+    made = allocate_budget(three, 100, owners=["a", "b", "c"])
+    assert sorted(euros(made).values()) == ["33.33", "33.33", "33.34"]
+    lucky = max(made.payouts, key=made.payouts.__getitem__)
+    # The draw follows the row, not the name.
+    renamed = allocate_budget(three, 100, owners=["c", "a", "b"])
+    assert renamed.owners[made.owners.index(lucky)] == max(renamed.payouts, key=renamed.payouts.__getitem__)
+    # Another budget, another draw: no row is always lucky.
+    winners = {int(np.argmax(allocate_budget(three, 100 + 3 * i, owners=["a", "b", "c"]).cents)) for i in range(20)}
+    assert winners == {0, 1, 2}
+    kept = allocate_budget(three, 100, owners=["a", "b", "c"], policy=Policy(odd_cents="keep"))
+    assert list(euros(kept).values()) == ["33.33"] * 3
+    assert str(kept.unallocated) == "0.01"
+
+
+def test_draws_and_sums_do_not_depend_on_the_order_of_rows() -> None:
+    owners, values, ids = ["a", "a", "b", "b"], [0.1, 0.2, 0.2, 0.1], ["p", "q", "r", "s"]
+    outcomes = set()
+    for order in itertools.permutations(range(4)):
+        made = [
+            allocate_budget(
+                valued([values[i] for i in order], ids=[ids[i] for i in order]),
+                Decimal(2 * odd + 1).scaleb(-2),
+                owners=[owners[i] for i in order],
+            ).payouts["a"]
+            for odd in range(8)
+        ]
+        outcomes.add(tuple(made))
+    assert len(outcomes) == 1
+    # Plain sums of these three depend on their order.
+    sums = {
+        allocate_budget(valued(v), 1, owners=["a"] * 3).contributions[0] for v in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.1])
+    }
+    assert len(sums) == 1
+
+
+def test_rows_that_nothing_tells_apart_leave_the_cent() -> None:
+    made = allocate_budget(valued([0.1, 0.1, 0.1], ids=["x", "x", "x"]), 100, owners=["a", "b", "c"])
+    assert list(euros(made).values()) == ["33.33"] * 3
+    assert str(made.unallocated) == "0.01"
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [-1.0, -2.0], [-1.0, 0.0]])
+def test_nobody_contributes(values: list[float]) -> None:
+    made = allocate_budget(valued(values), 10, owners=["a", "b"])
+    assert list(euros(made).values()) == ["0.00", "0.00"]
+    assert str(made.unallocated) == "10.00"
+    floored = allocate_budget(valued(values), 10, owners=["a", "b"], policy=Policy(floor=2))
+    assert list(euros(floored).values()) == ["2.00", "2.00"]
+    assert str(floored.unallocated) == "6.00"
+
+
+def test_extreme_values_are_shared_exactly() -> None:
+    made = allocate_budget(valued([1e300, 1e-300, 5e-324]), "999999999999.99", owners=["a", "b", "c"])
+    assert list(euros(made).values()) == ["999999999999.99", "0.00", "0.00"]
+    huge = allocate_budget(valued([1.0, 2.0]), 10**14, owners=["a", "b"])
+    assert accounted(huge) == 10**14
+
+
+@pytest.mark.parametrize(
+    "budget", [1250, 1250.0, "1250", "1250.00", Decimal("1250.0"), np.float64(1250), np.int32(1250)]
+)
+def test_budgets_of_any_kind(budget: Any) -> None:
+    assert str(allocate_budget(valued([1.0]), budget, owners=["a"]).payouts["a"]) == "1250.00"
+
+
+def test_what_was_written_is_what_is_paid() -> None:
+    assert str(allocate_budget(valued([1.0]), 0.1, owners=["a"]).budget) == "0.10"
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (-1, "at least 0"),
+        ("10.005", "at most two decimals"),
+        (0.1 + 0.2, "at most two decimals"),
+        ("1e-400", "at most two decimals"),
+        (float("nan"), "a finite one"),
+        ("inf", "a finite one"),
+        ("1e15", "below 10"),
+        ("1e999999", "below 10"),
+        ("1,000", "without thousands separators"),
+        ("", "without thousands separators"),
+        (True, "a number, a Decimal or a string"),
+        (None, "a number, a Decimal or a string"),
+        ([1], "a number, a Decimal or a string"),
+    ],
+)
+def test_bad_budgets(budget: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"'budget' parameter of allocate_budget.*{message}"):
+        allocate_budget(valued([1.0]), budget, owners=["a"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"negatives": "ignore"}, "'negatives' parameter of Policy must be one of"),
+        ({"odd_cents": "mine"}, "'odd_cents' parameter of Policy must be one of"),
+        ({"floor": -1}, "'floor' parameter of Policy must be an amount of money of at least 0"),
+        ({"floor": "5%"}, "'floor' parameter of Policy"),
+        ({"cap": "101%"}, "between '0%' and '100%'"),
+        ({"cap": "x%"}, "between '0%' and '100%'"),
+        ({"reserve": "nan%"}, "between '0%' and '100%'"),
+        ({"reserve": None}, "'reserve' parameter of Policy"),
+        ({"floor": 5, "cap": 4}, "must be at least the floor"),
+    ],
+)
+def test_bad_policies(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        Policy(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Policy(floor=40), "floor of 40.00 for each of 3 owners needs 120.00, but the budget leaves 100.00"),
+        (Policy(floor=30, reserve="20%"), "the budget leaves 80.00"),
+        (Policy(reserve=101), "reserve, 101.00, is more than the budget of 100.00"),
+        (Policy(floor=20, cap="10%"), "cap, 10% of the budget or 10.00, is below its floor"),
+    ],
+)
+def test_policies_that_the_budget_cannot_meet(policy: Policy, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        allocate_budget(valued([1.0, 1.0, 1.0]), 100, owners=["a", "b", "c"], policy=policy)
+
+
+def test_policies_have_one_spelling() -> None:
+    assert Policy(floor=10, cap=0.5 * 100) == Policy(floor="10.00", cap=Decimal(50))
+    assert Policy(cap=" 30.50% ") == Policy(cap="30.5%")
+    assert Policy(**Policy(cap="7%", reserve="3.00").to_dict()) == Policy(cap="7%", reserve=3)
+    words = " ".join(Policy(negatives="carry", floor=1, cap="30%", reserve=5).sentences("EUR"))
+    for part in ("reduce", "1.00 EUR", "30% of the budget", "5.00 EUR is kept back"):
+        assert part in words
+
+
+# --- owners ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_series_is_matched_by_its_index() -> None:
+    valuation = valued([1.0, 2.0, 3.0], ids=["x", "y", "z"])
+    series = pd.Series(["c", "a", "b"], index=["z", "x", "y"])
+    made = allocate_budget(valuation, 6, owners=series)
+    assert euros(made) == {"a": "1.00", "b": "2.00", "c": "3.00"}
+    assert euros(allocate_budget(valuation, 6, owners=series.to_frame("owner"))) == euros(made)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ([0, 1, 2], "no entry for row 'x'"),
+        (["x", "y", "q"], "no entry for row 'z'"),
+        (["z", "y", "x", "w"], "4 entries for 3 rows"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(index: list[Any], message: str) -> None:
+    series = pd.Series(["a"] * len(index), index=index)
+    with pytest.raises(ValueError, match=f"{message}.*to_numpy"):
+        allocate_budget(valued([1.0, 2.0, 3.0], ids=["x", "y", "z"]), 6, owners=series)
+
+
+def test_repeated_ids_are_matched_only_in_order() -> None:
+    valuation = valued([1.0, 2.0, 3.0], ids=["x", "x", "z"])
+    assert allocate_budget(valuation, 6, owners=pd.Series(["a", "b", "c"], index=["x", "x", "z"])).cents.tolist() == [
+        100,
+        200,
+        300,
+    ]
+    with pytest.raises(ValueError, match="repeated entries"):
+        allocate_budget(valuation, 6, owners=pd.Series(["a", "b", "c"], index=["z", "x", "x"]))
+
+
+@pytest.mark.parametrize(
+    "owners", [("a", "b"), np.array(["a", "b"]), pl.Series(["a", "b"]), [1, 2], [("t", 1), None.__class__], [b"x", "x"]]
+)
+def test_owners_of_any_kind(owners: Any) -> None:
+    assert allocate_budget(valued([1.0, 3.0]), 4, owners=owners).cents.tolist() == [100, 300]
+
+
+def test_trailing_nul_makes_another_owner() -> None:
+    assert len(allocate_budget(valued([1.0, 3.0]), 4, owners=["a", "a\0"]).owners) == 2
+
+
+@pytest.mark.parametrize(
+    ("owners", "message"),
+    [
+        (["a", None], "at row 1"),
+        ([float("nan"), "a"], "at row 0"),
+        (pd.Series(["a", pd.NA]), "at row 1"),
+        (["a"], "one label for each of the 2 rows"),
+        (["a", ["b"]], "hashable"),
+        (None, "one owner for each of the 2 training rows"),
+        ("ab", "one owner for each of the 2 training rows"),
+        (7, "one owner for each of the 2 training rows"),
+    ],
+)
+def test_bad_owners(owners: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        allocate_budget(valued([1.0, 2.0]), 10, owners=owners)
+
+
+def test_other_bad_input() -> None:
+    with pytest.raises(TypeError, match="'valuation' parameter of allocate_budget must be a Valuation"):
+        allocate_budget([1.0], 10, owners=["a"])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not finite, the first at row 1"):
+        allocate_budget(valued([1.0, np.nan]), 10, owners=["a", "b"])
+    with pytest.raises(TypeError, match="must be a Policy"):
+        allocate_budget(valued([1.0]), 10, owners=["a"], policy="carry")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'currency'"):
+        allocate_budget(valued([1.0]), 10, owners=["a"], currency=3)  # type: ignore[arg-type]
+
+
+# --- owners as players, correction, comparison ----------------------------------------------------------------------
+
+
+def test_owners_as_players_are_paid_for_their_own_values() -> None:
+    players = owner_values(MODEL, X_VAL, Y_VAL, OWNERS)
+    made = allocate_budget(CLEAN, 500, owners=OWNERS, values=players)
+    expected = np.maximum(players.values, 0)
+    np.testing.assert_allclose(made.cents / 100, 500 * expected / expected.sum(), atol=0.01)
+    assert made.basis == "owners"
+    assert accounted(made) == 500
+    assert made.parameters["owner_values"]["method"] == "exact"
+    with pytest.raises(ValueError, match="same training rows and owners"):
+        allocate_budget(CLEAN, 500, owners=OWNERS[::-1], values=players)
+    with pytest.raises(ValueError, match="Leave one of them out"):
+        allocate_budget(CLEAN, 500, owners=OWNERS, values=players, corrected=CLEAN)
+    with pytest.raises(TypeError, match="must be what owner_values returned"):
+        allocate_budget(CLEAN, 500, owners=OWNERS, values=[1])  # type: ignore[arg-type]
+
+
+def test_the_change_by_correction() -> None:
+    noisy = MODEL.value(*GaussianNoise(0.5, random_state=1)(X_VAL, Y_VAL))
+    fair = BoundaryCorrector().fit(CLEAN).transform(noisy)
+    made = allocate_budget(noisy, 1000, owners=OWNERS, corrected=fair)
+    paid = allocate_budget(fair, 1000, owners=OWNERS)
+    assert made.correction_changes == allocate_budget(noisy, 1000, owners=OWNERS).compare(paid)
+    assert sum(made.correction_changes.values()) == 0
+    assert any(made.correction_changes.values())
+    assert f"{paid.payouts['bob']:,} after correction" in made.line("bob")
+    assert made.to_frame("pandas")["corrected"].tolist() == (paid.cents / 100).tolist()
+    assert paid.correction_changes is None
+    other = KNNShapley().fit(X + 1, Y).value(X_VAL, Y_VAL)
+    with pytest.raises(ValueError, match="fingerprints differ"):
+        allocate_budget(noisy, 1000, owners=OWNERS, corrected=other)
+
+
+def test_comparison_with_absent_owners() -> None:
+    first = allocate_budget(valued([1.0, 1.0]), 10, owners=["a", "b"])
+    second = allocate_budget(valued([1.0, 1.0]), 10, owners=["b", "c"])
+    assert first.compare(second) == {"a": Decimal(-5), "b": Decimal(0), "c": Decimal(5)}
+
+
+# --- audit ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def audit() -> PayoutAudit:
+    return audit_payouts(MODEL, X_VAL, Y_VAL, 1000, owners=OWNERS, noise=[0.1, 0.5, 2.0], repeats=6, random_state=3)
+
+
+def test_the_audit_pays_each_run(audit: PayoutAudit) -> None:
+    """The runs of audit_shift, made here by watching the perturbed sets go by."""
+    seen: list[np.ndarray] = []
+
+    class Watching(KNNShapley):
+        def value(self, X_val: Any, y_val: Any, **options: Any) -> Valuation:
+            seen.append(np.asarray(X_val))
+            return super().value(X_val, y_val, **options)
+
+        value_and_neighbors = None
+
+    audit_shift(Watching().fit(X, Y), X_VAL, Y_VAL, noise=[0.1, 0.5, 2.0], repeats=6, random_state=3)
+    assert len(seen) == 1 + 3 * 6
+    runs = np.array([allocate_budget(MODEL.value(p, Y_VAL), 1000, owners=OWNERS).cents for p in seen])
+    np.testing.assert_array_equal(audit.clean, runs[0])
+    levels = runs[1:].reshape(3, 6, 4)
+    np.testing.assert_array_equal(audit.cents[:, 0], levels.min(axis=1))
+    np.testing.assert_array_equal(audit.cents[:, 4], levels.max(axis=1))
+    ordered = np.sort(levels, axis=1)
+    np.testing.assert_array_equal(audit.cents[:, 2], ordered[:, 2])  # the third of six
+    np.testing.assert_array_equal(audit.cents[:, 1], ordered[:, 0])
+    np.testing.assert_array_equal(audit.cents[:, 3], ordered[:, 5])
+
+
+def test_intervals_of_an_allocation(audit: PayoutAudit) -> None:
+    plain = allocate_budget(CLEAN, 1000, owners=OWNERS)
+    made = plain.with_interval(audit, up_to=0.5)
+    low = np.minimum(audit.cents[:2, 0].min(axis=0), plain.cents)
+    np.testing.assert_array_equal(made.low, low)
+    assert (made.low <= made.cents).all()
+    assert (made.cents <= made.high).all()
+    assert made.interval == "\N{GREEK SMALL LETTER SIGMA} \N{LESS-THAN OR EQUAL TO} 0.5"
+    at = made.owners.index("cid")
+    shown = f"between {made.low[at] / 100:,.2f} and {made.high[at] / 100:,.2f} under {made.interval}"
+    assert shown in made.line("cid")
+    wide = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit)
+    assert (wide.low <= made.low).all()
+    assert wide.interval.endswith(" 2")
+    narrow = plain.with_interval(audit, bounds="quantiles")
+    assert (narrow.low >= wide.low).all()
+    assert plain.low is None
+    with pytest.raises(ValueError, match="must be one of the 4 owners"):
+        made.line("zoe")
+
+
+def test_intervals_contain_the_unperturbed_payout(audit: PayoutAudit) -> None:
+    for moved in (-(10**5), 10**5):
+        low, high = dataclasses.replace(audit, cents=audit.cents + moved).bounds()
+        assert (low <= audit.clean).all()
+        assert (audit.clean <= high).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"budget": 999}, "its budget differs"),
+        ({"owners": OWNERS[::-1]}, "its owners differ "),
+        ({"policy": Policy(cap="90%")}, "its policy differs"),
+        ({"valuation": KNNShapley().fit(X + 1, Y).value(X_VAL, Y_VAL)}, "its training rows differ "),
+        ({"values": owner_values(MODEL, X_VAL, Y_VAL, OWNERS)}, "its basis differs"),
+    ],
+)
+def test_intervals_of_another_allocation_are_refused(audit: PayoutAudit, change: dict[str, Any], message: str) -> None:
+    arguments = {"valuation": CLEAN, "budget": 1000, "owners": OWNERS} | change
+    with pytest.raises(ValueError, match=message):
+        allocate_budget(**arguments, audit=audit)
+
+
+def test_other_levels_and_bases() -> None:
+    common: dict[str, Any] = {"owners": OWNERS, "repeats": 2}
+    mixed = audit_payouts(MODEL, X_VAL, Y_VAL, 10, perturbations=[Round(0), Subsample(0.5)], **common)
+    assert mixed.condition() == "Round(decimals=0) or Subsample(fraction=0.5)"
+    with pytest.raises(ValueError, match="needs levels that are numbers"):
+        mixed.bounds(up_to=1)
+    parts = audit_payouts(MODEL, X_VAL, Y_VAL, 10, perturbations=[Subsample(0.5), Subsample(0.8)], **common)
+    assert parts.condition() == "fraction 0.5 to 0.8"
+    relative = audit_payouts(MODEL, X_VAL, Y_VAL, 10, noise=[0.1], relative=True, **common)
+    assert "stds of each feature" in relative.condition()
+    players = audit_payouts(MODEL, X_VAL, Y_VAL, 10, noise=[0.1], basis="owners", **common)
+    values = owner_values(MODEL, X_VAL, Y_VAL, OWNERS)
+    np.testing.assert_array_equal(players.clean, allocate_budget(CLEAN, 10, owners=OWNERS, values=values).cents)
+    assert allocate_budget(CLEAN, 10, owners=OWNERS, values=values, audit=players).low is not None
+
+
+def test_an_audit_of_corrected_payouts() -> None:
+    corrector = BoundaryCorrector().fit(CLEAN)
+    common: dict[str, Any] = {"owners": OWNERS, "repeats": 1, "noise": [0.7]}
+    plain = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common)
+    fair = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, corrector=corrector, **common)
+    assert (plain.clean == fair.clean).all()
+    assert (plain.cents != fair.cents).any()
+    assert fair.parameters["corrector"] == "BoundaryCorrector"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"noise": [-1]}, "at least 0"),
+        ({"noise": []}, "at least one level"),
+        ({}, "neither"),
+        ({"noise": [1], "repeats": 0}, "'repeats' parameter of audit_payouts must be at least 1"),
+        ({"noise": [1], "basis": "files"}, "'basis' parameter of audit_payouts must be one of"),
+        ({"noise": [1], "corrector": 3}, "'corrector' parameter of audit_payouts must be a fitted corrector"),
+        ({"noise": [1], "corrector": BoundaryCorrector(), "basis": "owners"}, "use basis='rows'"),
+        ({"noise": [1], "random_state": -1}, "'random_state' parameter of audit_payouts must be at least 0"),
+    ],
+)
+def test_bad_audits(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        audit_payouts(MODEL, X_VAL, Y_VAL, 10, owners=OWNERS, **arguments)
+
+
+# --- copies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("basis", ["rows", "owners"])
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "polars", "sparse", "precomputed"])
+def test_copies_are_paid_as_if_submitted(kind: str, basis: str) -> None:
+    own = OWNERS == "bob"
+    rows, labels = np.concatenate([X, X[own], X[own]]), np.concatenate([Y, Y[own], Y[own]])
+    names = np.concatenate([OWNERS, OWNERS[own], OWNERS[own]])
+    copied = KNNShapley().fit(rows, labels)
+    values = owner_values(copied, X_VAL, Y_VAL, names) if basis == "owners" else None
+    expected = allocate_budget(copied.value(X_VAL, Y_VAL), 1000, owners=names, values=values)
+    train: Any
+    points: Any
+    model, train, points = KNNShapley(), X, X_VAL
+    if kind == "pandas":
+        train, points = pd.DataFrame(X, columns=["p", "q"]), pd.DataFrame(X_VAL[:, ::-1], columns=["q", "p"])
+    elif kind == "polars":
+        train, points = pl.DataFrame(X), pl.DataFrame(X_VAL)
+    elif kind == "sparse":
+        train = sparse.csc_array(X)
+    elif kind == "precomputed":
+        model = KNNShapley(metric="precomputed")
+        train, points = None, ((X_VAL[:, None] - X[None]) ** 2).sum(axis=2)
+    found = replication_gain(model, train, Y, points, Y_VAL, OWNERS, "bob", copies=2, budget=1000, basis=basis)
+    assert found.after.payouts == expected.payouts
+    assert found.gain == found.after.payouts["bob"] - found.before.payouts["bob"]
+    assert sum(found.changes.values()) == 0
+    frame = found.to_frame("pandas")
+    assert (frame["rows_after"] - frame["rows_before"]).sum() == 2 * own.sum()
+    assert "copied 2 times" in repr(found)
+
+
+def test_bad_copies() -> None:
+    with pytest.raises(ValueError, match="must be one of the owners: 'dee'"):
+        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, np.sort(OWNERS)[::-1], "zoe", budget=10)
+    with pytest.raises(ValueError, match="'copies' parameter of replication_gain must be at least 1"):
+        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, "bob", budget=10, copies=0)
+    with pytest.raises(ValueError, match="'budget' parameter of replication_gain"):
+        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, "bob", budget=-10)
+
+
+# --- the result, files and figures ----------------------------------------------------------------------------------
+
+
+def test_allocations_and_audits_come_back_from_files(tmp_path: Path, audit: PayoutAudit) -> None:
+    owners = [(name, i) for i, name in enumerate(["p", "q"])] * 40
+    for made in (
+        allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit, corrected=CLEAN, currency="CHF"),
+        allocate_budget(CLEAN, "12.34", owners=owners, policy=Policy(cap="30%", odd_cents="keep")),
+    ):
+        made.save(tmp_path / "pay.npz")
+        loaded = Allocation.load(tmp_path / "pay.npz")
+        for field in dataclasses.fields(Allocation):
+            one, two = getattr(loaded, field.name), getattr(made, field.name)
+            assert np.array_equal(one, two) if isinstance(two, np.ndarray) else one == two
+        assert repr(loaded) == repr(made)
+    audit.save(tmp_path / "audit.npz")
+    loaded_audit = PayoutAudit.load(tmp_path / "audit.npz")
+    for field in dataclasses.fields(PayoutAudit):
+        one, two = getattr(loaded_audit, field.name), getattr(audit, field.name)
+        assert np.array_equal(one, two) if isinstance(two, np.ndarray) else one == two
+    with pytest.raises(ValueError, match=r"holds a shapshift\.PayoutAudit"):
+        Allocation.load(tmp_path / "audit.npz")
+    dataclasses.replace(made, unallocated_cents=5).save(tmp_path / "wrong.npz")
+    with pytest.raises(ValueError, match="do not add up to the budget"):
+        Allocation.load(tmp_path / "wrong.npz")
+
+
+def test_frames_and_reprs(audit: PayoutAudit) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit, policy=Policy())
+    for kind in ("pandas", "polars", "pyarrow"):
+        assert made.to_frame(kind).shape == (4, 7)
+        assert audit.to_frame(kind).shape == (12, 8)
+    frame = made.to_frame("pandas")
+    assert frame["payout"].sum() == pytest.approx(1000)
+    assert frame["rows"].sum() == 80
+    assert "1,000.00 EUR" in repr(made)
+    assert "widest" in repr(audit)
+    kept = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=Policy(reserve="10%", cap="10%"))
+    assert "reserve=100.00, unallocated=500.00" in repr(kept)
+    assert not made.cents.flags.writeable
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.cents = audit.clean  # type: ignore[misc]
+
+
+def test_the_figure_shows_payouts_intervals_and_correction(audit: PayoutAudit) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit, corrected=CLEAN)
+    ax = made.plot()
+    order = np.argsort(-made.cents)
+    assert [bar.get_width() for bar in ax.patches] == (made.cents[order] / 100).tolist()
+    assert [label.get_text() for label in ax.get_yticklabels()] == [made.owners[i] for i in order]
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {
+        "paid",
+        f"under {made.interval}",
+        "after correction",
+    }
+    few = allocate_budget(CLEAN, 1000, owners=["$x$", "<b>", "a" * 99, "d\n"] * 20).plot(top=2)
+    assert few.get_yticklabels()[-1].get_text() == "2 others"
+    assert sum(bar.get_width() for bar in few.patches) == pytest.approx(1000)
+    few.figure.canvas.draw()
+    with pytest.raises(ValueError, match="'top' parameter"):
+        made.plot(top=0)
+    plt.close("all")
+
+
+# --- statements -----------------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    "<script>alert(1)</script>", "../../etc/passwd", "=HYPERLINK(\"x\")", "+1", "-1", "@SUM(A1)", "\tx", "\r=1", " =1",
+    "CON", "con", "", ".", "a" * 5000, "\N{SNOWMAN}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe", "x\0y",
+    "\N{RIGHT-TO-LEFT OVERRIDE}gnp", "\ud800", "a/b\\c:d", "1", 1, 1.5, -3, ("t", "<i>"), "\N{FULLWIDTH EQUALS SIGN}1",
+    "'\"><img src=x>",
+]  # fmt: skip
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_statements_of_hostile_owners_stay_text(tmp_path: Path) -> None:
+    n = len(HOSTILE)
+    made = allocate_budget(
+        valued(np.arange(n) - 3.0, ids=np.array([f"<b>{i}" for i in range(n)])), 1000, owners=HOSTILE, currency="<u>"
+    )
+    written = write_statements(made, tmp_path / "out", title="<h6>")
+    assert len(written) == n + 1
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in written}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    for path in written[1:]:
+        assert path.name == path.name.lower()
+        assert len(path.name) < 80
+        assert path.name.isascii()
+        page = Tags()
+        page.feed(path.read_text(encoding="utf-8"))
+        assert page.seen <= {
+            "html",
+            "head",
+            "meta",
+            "title",
+            "style",
+            "body",
+            "main",
+            "h1",
+            "h2",
+            "p",
+            "dl",
+            "dt",
+            "dd",
+            "ul",
+            "li",
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+            "div",
+            "bdi",
+        }
+        assert not page.attributes & {"src", "href", "onclick", "onerror"}
+        assert "http:" not in page.text
+    assert "<script>alert(1)</script>" in _page_text(written[1])
+    with written[0].open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert len(rows) == n + 1
+    for owner, row in zip(HOSTILE, rows[1:], strict=True):
+        assert isinstance(owner, int | float) or not row[0].lstrip().startswith(("=", "+", "-", "@"))
+        assert row[0][:1] not in ("\t", "\r", " ")
+        assert float(row[2]) == made.values[HOSTILE.index(owner)] or owner == 1
+        assert row[-1] in {path.name for path in written}
+    assert sum(Decimal(row[5]) for row in rows[1:]) == 1000
+    assert rows[1][0] == HOSTILE[0]
+
+
+def _page_text(path: Path) -> str:
+    page = Tags()
+    page.feed(path.read_text(encoding="utf-8"))
+    return page.text
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("=1", "'=1"), ("a=1", "a=1"), (-5, -5), (-1.5, -1.5), (np.int64(-2), -2), ("-5", "'-5"), ("\n=1", "'\n=1"),
+        ("  @x", "'  @x"), ("plain", "plain"), (True, "True"), (("=",), "('=',)"), ("\xa0=1", "'\xa0=1"),
+    ],
+)  # fmt: skip
+def test_cells(entry: Any, expected: Any) -> None:
+    assert cell(entry) == expected
+
+
+def test_page_names_differ_for_different_owners() -> None:
+    names = page_names(("A", "a", "a ", "a-", 1, "1", 1.5, "\N{SNOWMAN}", "\N{COMET}"))
+    assert len({name.lower() for name in names}) == 9
+
+    class Same:
+        def __repr__(self) -> str:
+            return "same"
+
+    assert len(set(page_names((Same(), Same(), Same())))) == 3
+
+
+def test_a_statement_says_what_was_valued_on_what_and_how(tmp_path: Path, audit: PayoutAudit) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit, corrected=CLEAN, policy=Policy())
+    at = made.owners.index("cid")
+    text = _page_text(write_statements(made, tmp_path, max_rows=3)[1 + at])
+    own = np.flatnonzero(OWNERS == "cid")
+    expected = [
+        f"{made.payouts['cid']:,} EUR",
+        f"Between {made.low[at] / 100:,.2f} and {made.high[at] / 100:,.2f} EUR",
+        made.interval,
+        "With values corrected",
+        f"{own.size} of 80",
+        "Validation points40",
+        "KNNShapley",
+        "soft",
+        MODEL.fingerprint_,
+        "Rows with a negative value count nothing.",
+        f"{own.size - 3} more rows",
+    ]
+    for part in expected:
+        assert part in text
+    assert not {"ann", "bob", "dee"} & set(text.split())
+    largest = own[np.argmax(np.abs(CLEAN.values[own]))]
+    assert f"{CLEAN.values[largest]:+.4e}" in text
+
+
+def test_statements_are_the_same_every_time_and_never_overwrite(tmp_path: Path) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS)
+    first = write_statements(made, tmp_path / "a" / "b")
+    second = write_statements(made, tmp_path / "c")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        write_statements(made, tmp_path / "c")
+    write_statements(made, tmp_path / "c", overwrite=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="must name a folder"):
+        write_statements(made, tmp_path / "file")
+    with pytest.raises(TypeError, match="'allocation' parameter"):
+        write_statements(CLEAN, tmp_path / "d")  # type: ignore[arg-type]
+
+
+def test_statements_leave_no_table_when_a_page_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shapshift.price import _statement
+
+    real, calls = _statement._write, io.StringIO()
+
+    def failing(path: Path, text: str) -> None:
+        calls.write("x")
+        if len(calls.getvalue()) == 3:
+            raise OSError("disk full")
+        real(path, text)
+
+    monkeypatch.setattr(_statement, "_write", failing)
+    with pytest.raises(OSError, match="disk full"):
+        write_statements(allocate_budget(CLEAN, 1000, owners=OWNERS), tmp_path / "out")
+    assert not (tmp_path / "out" / "payouts.csv").exists()
+    assert not list((tmp_path / "out").glob("*.part"))
