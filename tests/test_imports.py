@@ -16,8 +16,10 @@ ROOT = Path(shapshift.__file__).parent
 
 # From high to low: a module imports from lower ranks only. A package counts as one module.
 RANKS: list[set[str]] = [
-    {"__init__", "__main__", "cli", "demo"},
-    {"report", "reproduce"},
+    {"__init__", "__main__"},
+    {"cli"},
+    {"demo"},
+    {"report", "reproduce", "_notebook"},
     {"plots"},
     {"price"},
     {"correct", "mechanism", "audit", "design"},
@@ -30,10 +32,10 @@ RANKS: list[set[str]] = [
     {"valuation", "boundary", "data"},
     {"_labels"},
     {"_validation", "_archive"},
-    {"_files", "_progress", "_numba"},
+    {"_files", "_progress", "_numba", "_warn"},
 ]
 # May be imported from below, but only inside a function: a result draws itself, and matplotlib is loaded only then.
-DEFERRED = {"plots"}
+DEFERRED = {"plots", "_notebook"}
 HEAVY = ["torch", "matplotlib", "pandas", "polars", "dask", "ray"]
 
 

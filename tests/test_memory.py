@@ -40,12 +40,19 @@ def forget_peak() -> int:
 
 options = json.loads(sys.argv[1])
 rng = np.random.default_rng(0)
-X, y = rng.normal(size=({N_ROWS}, 8)), rng.integers(0, 3, size={N_ROWS})
-X_val, y_val = rng.normal(size=({N_VAL}, 8)), rng.integers(0, 3, size={N_VAL})
-groups = np.array(["a", "b"])[np.arange({N_VAL}) % 2] if options.pop("groups") else None
+n, m, d, n_classes, n_groups = options.pop("shape", ({N_ROWS}, {N_VAL}, 8, 3, 0))
+n_groups = 2 if options.pop("groups", False) else n_groups
+y, y_val = rng.integers(0, n_classes, size=n), rng.integers(0, n_classes, size=m)
+y[:n_classes] = range(n_classes)
+groups = np.arange(m) % n_groups if n_groups else None
+if options.get("metric") == "precomputed":
+    X, X_val, few = None, rng.random(size=(m, n), dtype=np.float32), rng.random(size=(3, 50), dtype=np.float32)
+else:
+    X, X_val = rng.normal(size=(n, d)), rng.normal(size=(m, d))
+    few = X_val[:3]
 model = KNNShapley(progress=False, **options).fit(X, y)
-small = KNNShapley(progress=False, **options).fit(X[:50], y[:50])
-small.value(X_val[:3], y_val[:3], groups=None if groups is None else groups[:3])  # loads the compiled code
+small = KNNShapley(progress=False, **options).fit(None if X is None else np.resize(X, (50, d)), np.resize(y, 50))
+small.value(few, np.resize(y, 3), groups=None if groups is None else groups[:3])  # loads the compiled code
 before = forget_peak()
 found = model.value(X_val, y_val, groups=groups)
 print(peak() - before)
@@ -67,6 +74,22 @@ def peak_growth(**options: object) -> int:
 def test_peak_memory_is_within_the_budget(groups: bool, n_jobs: int) -> None:
     growth = peak_growth(max_memory=BUDGET, n_jobs=n_jobs, groups=groups)
     assert growth <= BUDGET + SLACK
+
+
+@pytest.mark.parametrize(
+    ("shape", "budget", "options"),
+    [
+        ((200_000, 200, 8, 3, 60), 220_000_000, {"n_jobs": 2}),  # many groups
+        ((20, 1_000_000, 2, 10, 0), 120_000_000, {"n_jobs": 2}),  # many points
+        ((1_000, 100_000, 100, 2, 0), 50_000_000, {"n_jobs": 1}),  # wide points: no second copy of them
+        ((50_000, 1_000, 0, 2, 0), 50_000_000, {"n_jobs": 2, "metric": "precomputed"}),  # float32 distances
+    ],
+    ids=["groups", "points", "wide", "precomputed"],
+)
+def test_peak_memory_is_within_the_budget_whatever_the_shape(
+    shape: tuple[int, ...], budget: int, options: dict[str, object]
+) -> None:
+    assert peak_growth(shape=shape, max_memory=budget, **options) <= budget + SLACK
 
 
 def test_the_measurement_sees_memory() -> None:

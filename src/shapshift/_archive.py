@@ -4,9 +4,11 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date, datetime, timedelta
 from typing import Any, BinaryIO
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -98,17 +100,35 @@ def damaged_file(path: str | os.PathLike[str], kind: str, why: object) -> ValueE
     )
 
 
+# How entries that JSON has no word for are written, most special type first: datetime is a date too.
+_TAGS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": (date, date.isoformat, date.fromisoformat),
+    "days_seconds_microseconds": (
+        timedelta,
+        lambda entry: [entry.days, entry.seconds, entry.microseconds],
+        lambda parts: timedelta(*parts),
+    ),
+    "uuid": (UUID, str, UUID),
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "float": (float, repr, float),  # not a number, or infinite: JSON has all others
+}
+
+
 def to_json(entry: Any, what: str) -> Any:
-    """Return plain scalars as they are and tuples as a tagged list, so that they come back as tuples."""
+    """Return plain scalars as they are; tag dates, tuples and the like, so that they come back as themselves."""
     if isinstance(entry, np.generic):
         entry = entry.item()
     if is_json_scalar(entry):
         return entry
     if isinstance(entry, tuple):
         return {"tuple": [to_json(part, what) for part in entry]}
+    for tag, (kind, write, _) in _TAGS.items():
+        if isinstance(entry, kind):
+            return {tag: write(entry)}
     raise TypeError(
-        f"Cannot save {what} of type {type(entry).__name__} ({entry!r}). Use strings, numbers or tuples of them as ids "
-        "and group names."
+        f"Cannot save {what} of type {type(entry).__name__} ({entry!r}). Use strings, numbers, dates or tuples of them "
+        "as ids and group names."
     )
 
 
@@ -119,7 +139,10 @@ def is_json_scalar(entry: object) -> bool:
 
 def from_json(entry: Any) -> Any:
     """Undo :func:`to_json`."""
-    return tuple(from_json(part) for part in entry["tuple"]) if isinstance(entry, dict) else entry
+    if not isinstance(entry, dict):
+        return entry
+    ((tag, content),) = entry.items()
+    return tuple(from_json(part) for part in content) if tag == "tuple" else _TAGS[tag][2](content)
 
 
 def object_array(entries: list[Any]) -> npt.NDArray[Any]:

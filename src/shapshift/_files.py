@@ -24,7 +24,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
     pathlib.Path
         ``path``.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays one: what it points to is replaced
     if target.is_dir():
         raise ValueError(f"'path' must name a file. Got the folder {str(target)!r}; add a file name.")
     if not target.parent.is_dir():
@@ -42,7 +42,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
         Path(name).unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
-    return target
+    return Path(path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

@@ -1,8 +1,7 @@
 """Labels, validation groups and row ids: checked once, then numbers."""
 
-import warnings
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -11,33 +10,45 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 from shapshift._archive import object_array
-from shapshift._validation import some
+from shapshift._validation import some, tensor_to_numpy
+from shapshift._warn import warn
 
 Codes = npt.NDArray[np.int32]
 
 
-def check_labels(y: Any, name: str, n_rows: int, of: str) -> npt.NDArray[Any]:
-    """Turn labels of any hashable kind into a 1-D array without missing entries."""
+def check_labels(y: Any, name: str, n_rows: int, of: str, noun: str = "label") -> npt.NDArray[Any]:
+    """Turn labels of any hashable kind into a 1-D array without missing entries.
+
+    Parameters
+    ----------
+    y : array, series, column, tensor or sequence
+    name, of : str
+        How messages call it, and the table it belongs to.
+    n_rows : int
+        How many entries there must be.
+    noun : str
+        What messages call one entry.
+    """
     if y is None:
         raise ValueError(
-            f"The estimator requires y to be passed, but the target y is None: {name!r} needs one label for each of "
+            f"The estimator requires y to be passed, but the target y is None: {name!r} needs one {noun} for each of "
             f"the {n_rows} rows of {of!r}."
         )
-    labels = _column(y, name)
+    labels = _column(y, name, noun)
     if labels.shape != (n_rows,):
         raise ValueError(
-            f"{name!r} must have one label for each of the {n_rows} rows of {of!r}. Got {labels.shape[0]} labels: "
+            f"{name!r} must have one {noun} for each of the {n_rows} rows of {of!r}. Got {labels.shape[0]}: "
             "inconsistent numbers of samples."
         )
-    if labels.dtype.kind == "c":
-        raise ValueError(f"{name!r}: Complex data not supported. Labels must be real numbers, strings or other names.")
+    if labels.dtype.kind == "c" or any(isinstance(label, complex) for label in labels[:1].tolist()):
+        raise ValueError(f"{name!r}: Complex data not supported. Use real numbers, strings or other names.")
     missing = _missing(labels)
     if missing.any():
         bad = labels[missing][0]
         infinite = isinstance(bad, float | np.floating) and np.isinf(bad)
         raise ValueError(
-            f"Input {name} contains {'infinity' if infinite else 'NaN'} or missing labels: {int(missing.sum())} of "
-            f"{labels.size}, the first ({bad!r}) at row {int(missing.argmax())}. Drop those rows or give them a label."
+            f"Input {name} contains {'infinity' if infinite else 'NaN'} or missing entries: {int(missing.sum())} of "
+            f"{labels.size}, the first ({bad!r}) at row {int(missing.argmax())}. Drop those rows or give them a {noun}."
         )
     return labels
 
@@ -65,61 +76,123 @@ def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Codes
     unseen = [label for label, code in zip(names, codes, strict=True) if code < 0]
     if unseen:
         count = int((codes[inverse] < 0).sum())
-        warnings.warn(
+        warn(
             f"{count} of {labels.size} validation labels were never seen in training: {some(unseen)}. No training row "
-            f"can match them. Training labels: {some(classes.tolist())}.",
-            UserWarning,
-            stacklevel=3,
+            f"can match them. Training labels: {some(classes.tolist())}."
         )
     return codes[inverse]
 
 
 def check_groups(groups: Any, n_val: int) -> tuple[list[Any], npt.NDArray[np.int64]]:
     """Distinct group names in order of first appearance, and the group number of each validation point."""
-    names = check_labels(groups, "groups", n_val, "X_val")
+    names = check_labels(groups, "groups", n_val, "X_val", "name")
     numbers = _numbered(names, "groups", ordered=False)
     return list(numbers), np.fromiter((numbers[name] for name in names.tolist()), np.int64, n_val)
 
 
+def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
+    """How many training rows there are when there are no features, and their index, from the rows or the labels."""
+    if y is None or not hasattr(y, "__len__") or len(y) == 0:
+        raise ValueError(f"'y' must hold at least one training label. Got {y!r}.")
+    if X is not None and (X.shape[0] if hasattr(X, "shape") else len(X)) != len(y):
+        raise ValueError(f"'X' and 'y' have different lengths; 'y' has {len(y)} labels. Pass X=None to leave it out.")
+    for data in (X, y):
+        native: Any = getattr(data, "index", None)
+        if hasattr(native, "names") and hasattr(native, "equals"):  # a pandas index
+            return len(y), np.asarray(native), tuple(native.names)
+    return len(y), None, ("id",)
+
+
+def check_same_order(X: Any, y: Any) -> None:
+    """Refuse a pandas table and labels that have the same index in different orders: one of them was shuffled."""
+    ours: Any = getattr(X, "index", None)
+    theirs: Any = getattr(y, "index", None)
+    if not (hasattr(ours, "equals") and hasattr(theirs, "equals")) or ours.equals(theirs):
+        return
+    if len(ours) == len(theirs) and set(ours) == set(theirs) and len(set(ours)) == len(ours):
+        raise ValueError(
+            "'X' and 'y' have the same index in different orders, so rows and labels do not belong together. Align "
+            "them, for instance with y.loc[X.index]."
+        )
+
+
 def check_ids(ids: Any, table_index: npt.NDArray[Any] | None, n_rows: int) -> npt.NDArray[Any]:
-    """Row ids: given ones, else the caller's index, else 0..N-1."""
+    """Row ids: given ones, else the caller's index, else 0..N-1. A copy, so that later changes do not reach results."""
     if ids is None:
-        return np.arange(n_rows) if table_index is None else table_index
-    return check_labels(ids, "ids", n_rows, "X")
+        return np.arange(n_rows) if table_index is None else table_index.copy()
+    return check_labels(ids, "ids", n_rows, "X", "id").copy()
 
 
-def _column(y: Any, name: str) -> npt.NDArray[Any]:
-    series = nw.from_native(y, allow_series=True, eager_only=True, pass_through=True)
+def _column(y: Any, name: str, noun: str) -> npt.NDArray[Any]:
+    series = nw.from_native(y, allow_series=True, pass_through=True)
+    if isinstance(series, nw.LazyFrame):
+        raise TypeError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
     if isinstance(series, nw.DataFrame):
         if series.shape[1] != 1:
             raise ValueError(f"{name!r} must be one column. Got a table with {series.shape[1]} columns; select one.")
-        series = series[series.columns[0]]
+        series = series[:, 0]
     if isinstance(series, nw.Series):
-        if series.null_count():
-            return np.array(series.to_list(), dtype=object)
-        return np.asarray(series.to_numpy())
+        return object_array(series.to_list()) if series.null_count() else _plain(np.asarray(series.to_numpy()))
     if sparse.issparse(y):
         raise TypeError(f"{name!r} is sparse: sparse labels are not supported. Pass a dense array.")
-    if type(y).__module__.split(".")[0] == "torch":
-        return cast(npt.NDArray[Any], y.detach().cpu().numpy())
-    if not isinstance(y, np.ndarray):
-        y = y.to_pylist() if hasattr(y, "to_pylist") else y  # a pyarrow array yields scalars of its own when iterated
-        # Asked for an array, NumPy would turn tuples into extra dimensions and mixed kinds into strings.
-        entries = list(y)
-        kinds = {type(entry) for entry in entries}
-        plain = len(kinds) == 1 and kinds <= {int, float, str, bool}
-        return np.asarray(entries) if plain else object_array(entries)
+    if isinstance(y, np.ma.MaskedArray):
+        raise TypeError(f"{name!r} is a masked array. Drop the masked rows and pass {name}.data.")
+    y = tensor_to_numpy(y)
+    if isinstance(y, np.ndarray):
+        return _plain(_one_column(y, name, noun))
+    if isinstance(y, str | bytes | set | frozenset | dict) or not hasattr(y, "__iter__"):
+        raise TypeError(f"{name!r} must be a list, array or column with one {noun} per row. Got {type(y).__name__}.")
+    # A pyarrow array yields scalars of its own when iterated.
+    return _from_entries(y.to_pylist() if hasattr(y, "to_pylist") else list(y))
+
+
+def _one_column(y: npt.NDArray[Any], name: str, noun: str) -> npt.NDArray[Any]:
     if y.ndim == 2 and y.shape[1] == 1:
-        warnings.warn(
+        warn(
             f"A column-vector {name} was passed when a 1d array was expected. Please change the shape to (n_samples,), "
             "for example using ravel().",
             DataConversionWarning,
-            stacklevel=4,
         )
         return y.ravel()
     if y.ndim != 1:
-        raise ValueError(f"{name!r} must be one column of labels. Got an array of shape {y.shape}.")
+        raise ValueError(f"{name!r} must be one column with one {noun} per row. Got an array of shape {y.shape}.")
     return y
+
+
+def _from_entries(entries: list[Any]) -> npt.NDArray[Any]:
+    """Make an array of a list without letting NumPy reinterpret it: mixed kinds, tuples, long integers, strings."""
+    entries = [_scalar(entry) for entry in entries]
+    kinds = {type(entry) for entry in entries}
+    if len(kinds) == 1 and kinds <= {int, float, bool}:
+        array = np.asarray(entries)
+        if kinds != {int} or array.dtype == np.int64:
+            return array
+    return _plain(object_array(entries))
+
+
+def _scalar(entry: Any) -> Any:
+    """Take a 0-d array or tensor for its number; dates are left to :func:`_plain`."""
+    if isinstance(entry, np.datetime64 | np.timedelta64) or not hasattr(entry, "item"):
+        return entry
+    return entry.item() if getattr(entry, "ndim", 1) == 0 else entry
+
+
+def _plain(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Bring dates to Python's own, whatever their unit; nothing else changes.
+
+    NumPy turns nanosecond dates into integers and all others into datetimes, so equal dates of different units would
+    not match.
+    """
+    if labels.dtype == object:
+        if any(isinstance(label, np.datetime64 | np.timedelta64) for label in labels):
+            return object_array([_plain(np.array([x]))[0] if isinstance(x, np.generic) else x for x in labels])
+        return labels
+    if labels.dtype.kind not in "mM":
+        return labels
+    coarse = labels.astype(f"{labels.dtype.kind}8[us]")
+    if (coarse == labels).all() or np.isnat(labels).any():
+        return coarse.astype(object)
+    return labels.astype(str).astype(object)  # finer than a microsecond: compared as text
 
 
 def _missing(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

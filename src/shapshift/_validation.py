@@ -2,15 +2,16 @@
 
 import copy
 import re
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+
+from shapshift._warn import warn
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,6 +29,8 @@ class Table:
         Names, where the caller's container has any.
     index : ndarray or None
         The caller's row index, where the container has one.
+    index_names : tuple
+        Names of its levels.
     kind : {"numpy", "pandas", "polars", "pyarrow"}
     """
 
@@ -35,6 +38,7 @@ class Table:
     columns: list[Any] | None
     index: npt.NDArray[Any] | None
     kind: str
+    index_names: tuple[Any, ...] = ("id",)
 
 
 def check_choice(owner: str, name: str, value: object, choices: Sequence[str], or_else: str = "") -> None:
@@ -68,6 +72,12 @@ def check_number(
         raise ValueError(message)
 
 
+def check_flag(owner: str, name: str, value: object) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"The {name!r} parameter of {owner} must be True or False. Got {value!r} instead.")
+
+
 def check_model(owner: str, model: Any) -> Any:
     """Refuse what cannot value; return the model, as a copy that shares the fit and shows no progress of its own."""
     if not callable(getattr(model, "value", None)):
@@ -86,13 +96,14 @@ def parse_memory(value: object) -> int | None:
     """Bytes in ``"2GB"``, ``"500MiB"`` or a number; None stays None."""
     if value is None:
         return None
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value > 0:
-        return int(value)
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if number and 0 < cast(float, value) < np.inf:
+        return int(cast(float, value))
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", value.lower()) if isinstance(value, str) else None
     if match is None or match[2] not in _UNITS or float(match[1]) == 0:
         raise ValueError(
-            "The 'max_memory' parameter must be a positive number of bytes or a string such as '2GB' or '500MiB'. "
-            f"Got {value!r} instead."
+            "The 'max_memory' parameter of KNNShapley must be a positive number of bytes or a string such as '2GB' or "
+            f"'500MiB'. Got {value!r} instead."
         )
     return int(float(match[1]) * _UNITS[match[2]])
 
@@ -111,6 +122,8 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     if sparse.issparse(X):
         if sparse_ok is not None:
             raise TypeError(f"{name!r} is sparse, {sparse_ok}. Pass {name}.toarray(), or use another metric.")
+        if X.ndim != 2:
+            raise ValueError(f"{name!r}: Expected 2D array, got {X.ndim}D array instead (shape={X.shape}).")
         _check_shape(X.shape, name)
         rows = _float64(X, name)
         rows.sum_duplicates()
@@ -118,6 +131,10 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
         rows.eliminate_zeros()
         _check_finite_sparse(rows, name)
         return Table(rows, None, None, "numpy")
+    if isinstance(X, np.ma.MaskedArray):
+        raise TypeError(f"{name!r} is a masked array. Fill it, for instance with sklearn.impute.SimpleImputer.")
+    if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
+        X = X.to_pandas()  # its column names would be lost on the way to an array
     try:
         frame = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError as error:
@@ -141,31 +158,43 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     return Table(rows, None, None, "numpy")
 
 
-def check_distances(D: Any, n_train: int) -> Floats:
-    """Check a precomputed distance matrix: validation points in rows, training rows in columns."""
+def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Check a precomputed distance matrix: validation points in rows, training rows in columns.
+
+    The type is kept: tiles are converted one at a time. Columns that are named by the training ids are put in order.
+    """
+    n_train = ids.size
     if sparse.issparse(D):
         raise TypeError("'X_val' is sparse, but precomputed distances must be a dense array. Pass X_val.toarray().")
-    distances = cast(Floats, check_features(D, "X_val").rows)
+    plain = isinstance(D, np.ndarray) and D.ndim == 2 and D.dtype.kind in "fiu" and D.size > 0
+    table = None if plain and not isinstance(D, np.ma.MaskedArray) else check_features(D, "X_val")
+    distances = D if table is None else table.rows
     if distances.shape[1] != n_train:
         raise ValueError(
             "'X_val' must hold precomputed distances with one row per validation point and one column per training "
             f"row, {n_train} columns. Got shape {distances.shape}."
             + (" Did you mean its transpose?" if distances.shape[0] == n_train else "")
         )
-    if distances.size and distances.min() < 0:
-        row, column = np.argwhere(distances < 0)[0]
-        raise ValueError(
-            f"'X_val' must hold distances of at least 0. Got {distances[row, column]} at row {row}, column {column}. "
-            "Similarities must be turned into distances first."
-        )
-    return distances
+    for i, row in enumerate(distances):
+        _check_finite(row[None, :], "X_val", None, None, first_row=i)
+        if row.min() < 0:
+            raise ValueError(
+                f"'X_val' must hold distances of at least 0. Got {row.min()} at row {i}, column {row.argmin()}. "
+                "Similarities must be turned into distances first."
+            )
+    if table is not None and table.columns is not None and table.columns != ids.tolist():
+        place = {column: j for j, column in enumerate(table.columns)}
+        if place.keys() == set(ids.tolist()):
+            return cast(npt.NDArray[Any], distances[:, [place[row] for row in ids.tolist()]])
+    return cast(npt.NDArray[Any], distances)
 
 
 def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: str) -> Table:
     """Bring validation columns into the training order by name, or refuse."""
     if table.columns is not None and fitted is not None:
-        missing = [column for column in fitted if column not in table.columns]
-        extra = [column for column in table.columns if column not in fitted]
+        given, known = set(table.columns), set(fitted)
+        missing = [column for column in fitted if column not in given]
+        extra = [column for column in table.columns if column not in known]
         if missing or extra:
             parts = [f"missing {some(missing)}"] * bool(missing) + [f"not seen in training {some(extra)}"] * bool(extra)
             raise ValueError(
@@ -175,19 +204,15 @@ def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: 
         if table.columns != list(fitted):
             place = {column: j for j, column in enumerate(table.columns)}
             dense = cast(Floats, table.rows)[:, [place[column] for column in fitted]]
-            return Table(dense, list(fitted), table.index, table.kind)
+            return replace(table, rows=dense, columns=list(fitted))
         return table
     if table.rows.shape[1] != width:
         raise ValueError(
             f"{name!r} has {table.rows.shape[1]} features, but the training rows have {width} features. "
             "Both must be made from the same columns."
         )
-    if table.columns is None and fitted is not None:
-        warnings.warn(
-            f"{name!r} does not have feature names, but the training rows have; columns are taken in training order.",
-            UserWarning,
-            stacklevel=4,
-        )
+    if table.columns is None and fitted is not None and all(isinstance(column, str) for column in fitted):
+        warn(f"{name!r} does not have feature names, but the training rows have; columns are taken in training order.")
     return table
 
 
@@ -216,6 +241,8 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
     for column in frame.columns:
         dtype = schema[column]
         if not (dtype.is_numeric() or dtype == nw.Boolean):
+            if "Sparse" in str(getattr(native[column], "dtype", "")):
+                raise ValueError(f"Column {column!r} of {name!r} is sparse. Pass {name}.sparse.to_dense() instead.")
             raise ValueError(
                 f"Column {column!r} of {name!r} has type {dtype}; features must be numbers (could not convert to "
                 "float). Encode the column (for instance with sklearn.preprocessing.OneHotEncoder) or drop it."
@@ -225,15 +252,22 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
         rows[:, j] = series.cast(nw.Float64).to_numpy()
     index = np.asarray(native.index) if kind == "pandas" and hasattr(native, "index") else None
     _check_finite(rows, name, columns, index)
-    return Table(rows, columns, index, kind)
+    names = tuple(native.index.names) if index is not None else ("id",)
+    return Table(rows, columns, index, kind, names)
+
+
+def tensor_to_numpy(data: Any) -> Any:
+    """Turn a torch tensor into an array, on the CPU and of a type NumPy has; anything else is returned as it is."""
+    if type(data).__module__.split(".")[0] != "torch" or not hasattr(data, "detach"):
+        return data
+    tensor = data.detach().cpu()
+    tensor = tensor.to_dense() if tensor.is_sparse else tensor
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 
 def _plain_array(X: Any, name: str) -> npt.NDArray[Any]:
-    if type(X).__module__.split(".")[0] == "torch":
-        tensor = X.detach().cpu()
-        return cast(npt.NDArray[Any], (tensor.double() if tensor.is_floating_point() else tensor).numpy())
     try:
-        return np.asarray(X)
+        return np.asarray(tensor_to_numpy(X))
     except ValueError as error:
         raise ValueError(
             f"{name!r} must be a table of numbers in which all rows have the same length ({error})."
@@ -271,7 +305,9 @@ def _check_shape(shape: tuple[int, ...], name: str) -> None:
             )
 
 
-def _check_finite(rows: Floats, name: str, columns: Sequence[Any] | None, index: npt.NDArray[Any] | None) -> None:
+def _check_finite(
+    rows: Floats, name: str, columns: Sequence[Any] | None, index: npt.NDArray[Any] | None, first_row: int = 0
+) -> None:
     # One pass that allocates nothing: any NaN or infinity makes the sum non-finite (so can overflow, hence the retry).
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(rows.sum()):
@@ -281,7 +317,7 @@ def _check_finite(rows: Floats, name: str, columns: Sequence[Any] | None, index:
         return
     i, j = np.argwhere(bad)[0]
     column = repr(columns[j]) if columns is not None else str(j)
-    row = f"{i}" if index is None else f"{i} (id {index[i]!r})"
+    row = f"{first_row + i}" if index is None else f"{i} (id {index[i]!r})"
     raise ValueError(_not_finite(name, rows[i, j], row, column, int(bad.sum())))
 
 

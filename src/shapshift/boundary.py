@@ -78,5 +78,5 @@ def nearest_level(entropy: Floats, levels: Floats) -> npt.NDArray[np.int64]:
     Tied neighbours count in fractions, so an entropy can fall between levels; it goes to the nearest one. Level 0 is
     kept for entropies of exactly 0, so that "level above 0" and "boundary point" mean the same.
     """
-    nearest = np.abs(entropy[:, None] - levels[None, :]).argmin(axis=1)
+    nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, entropy)
     return np.where(entropy > 0, np.maximum(nearest, min(1, levels.size - 1)), 0).astype(np.int64)

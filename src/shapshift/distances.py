@@ -38,12 +38,15 @@ class TrainingIndex:
         None for precomputed distances.
     exponent : int
         Features were multiplied by ``2**-exponent``.
+    constant : bool
+        All training rows are equal, so that every validation point is equally far from all of them.
     """
 
     metric: str
     n_rows: int
     rows: Rows
     exponent: int
+    constant: bool = False
 
 
 def index_rows(rows: Rows, metric: str) -> TrainingIndex:
@@ -52,9 +55,11 @@ def index_rows(rows: Rows, metric: str) -> TrainingIndex:
         return TrainingIndex(metric, rows.shape[0], _layout(_unit_rows(rows), 0), 0)
     # Differences are what gets squared: a huge but constant column must not push the others into underflow. The scaled
     # features themselves only have to stay finite.
-    widest = int(np.frexp(_widest_column(rows))[1])
-    exponent = max(widest, int(np.frexp(_largest(rows))[1]) - 1000)
-    return TrainingIndex(metric, rows.shape[0], _layout(rows, exponent), exponent)
+    ranges = _ranges(rows)
+    widest = float(ranges.max())
+    _check_outliers(rows, ranges, widest)
+    exponent = max(int(np.frexp(widest)[1]), int(np.frexp(_largest(rows))[1]) - 1000)
+    return TrainingIndex(metric, rows.shape[0], _layout(rows, exponent), exponent, widest == 0)
 
 
 def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
@@ -66,11 +71,17 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
             np.add(points[start:stop], 0.0, out=tile)
 
         return copy
+    if index.constant:
+
+        def nothing(start: int, stop: int, tile: Floats) -> None:
+            tile[:] = 0.0
+
+        return nothing
     is_cosine = index.metric == "cosine"
-    points = _unit_rows(points) if is_cosine else _scaled(points, index.exponent)
-    _check_reach(index, points)
+    if not is_cosine:
+        _check_reach(index, points)
     if sparse.issparse(index.rows):
-        train, csr = index.rows, points
+        train, csr = index.rows, _unit_rows(points) if is_cosine else _scaled(points, index.exponent)
 
         def merge(start: int, stop: int, tile: Floats) -> None:
             kernels.sparse_tile(
@@ -79,10 +90,11 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
 
         return merge
     fill = {"manhattan": kernels.manhattan, "cosine": kernels.cosine}.get(index.metric, kernels.squared_euclidean)
-    columns, dense = index.rows, np.ascontiguousarray(points)
 
     def subtract(start: int, stop: int, tile: Floats) -> None:
-        fill(columns, dense[start:stop], tile)
+        # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
+        here = points[start:stop]
+        fill(index.rows, np.ascontiguousarray(_unit_rows(here) if is_cosine else _scaled(here, index.exponent)), tile)
 
     return subtract
 
@@ -93,25 +105,47 @@ def _largest(rows: Rows) -> float:
     return max(float(stored.max()), -float(stored.min())) if stored.size else 0.0
 
 
-def _widest_column(rows: Rows) -> float:
-    """Largest range of a feature. Halves are subtracted, so that the range of the largest floats is still one."""
+def _ranges(rows: Rows) -> Floats:
+    """Range of every feature. Halves are subtracted, so that the range of the largest floats is still one."""
+    if sparse.issparse(rows):  # nearly every column of a sparse table holds a zero
+        return np.array([_largest(rows)])
+    with np.errstate(over="ignore"):
+        return np.minimum([2 * (column.max() / 2 - column.min() / 2) for column in rows.T], np.finfo(np.float64).max)
+
+
+def _check_outliers(rows: Rows, ranges: Floats, widest: float) -> None:
+    """Refuse rows so far out that, scaled to them, the differences of all others square to zero."""
     if sparse.issparse(rows):
-        return _largest(rows)  # nearly every column of a sparse table holds a zero
-    return 2 * float(max(column.max() / 2 - column.min() / 2 for column in rows.T))
+        typical = float(np.median(np.abs(rows.data))) if rows.data.size else 0.0
+    else:
+        sample = rows[:: max(1, rows.shape[0] // 1024)] / 2
+        deviation = np.median(np.abs(sample - np.median(sample, axis=0)), axis=0) * 2
+        typical = float(deviation.max()) or float(min(ranges[ranges > 0], default=0.0))
+    if widest / _LARGEST <= typical:
+        return
+    stored = rows.data if sparse.issparse(rows) else rows[:, int(ranges.argmax())]
+    far = int(np.abs(stored / 2 - np.median(stored) / 2).argmax())
+    place = "" if sparse.issparse(rows) else f" at row {far}, column {int(ranges.argmax())}"
+    raise ValueError(
+        f"'X' has values too far apart for float64 distances: {stored[far]:.3g}{place} against a typical spread of "
+        f"{typical:.3g}. Remove such rows, or rescale the features."
+    )
 
 
 def _check_reach(index: TrainingIndex, points: Rows) -> None:
     """Refuse validation points so far from the training rows that squared distances are no longer finite."""
     if sparse.issparse(points):
-        farthest = _largest(points)
+        farthest = np.ldexp(_largest(points), -index.exponent)
     else:
-        ends = [(column.min(), column.max()) for column in index.rows]
-        farthest = max(
-            max(high - column.min(), column.max() - low) for column, (low, high) in zip(points.T, ends, strict=True)
-        )
+        with np.errstate(over="ignore"):
+            low, high = (np.ldexp(end, -index.exponent) for end in (points.min(axis=0), points.max(axis=0)))
+            farthest = max(
+                max(abs(column.max() - below), abs(above - column.min()))
+                for column, below, above in zip(index.rows, low, high, strict=True)
+            )
     if not farthest < _LARGEST:
         raise ValueError(
-            f"'X_val' has values about {2.0**500:.0e} times the range of the training values or more; their distances "
+            f"'X_val' has values about {_LARGEST:.0e} times the range of the training values or more; their distances "
             "overflow. Check the units of 'X_val', or rescale both sets."
         )
 

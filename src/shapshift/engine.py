@@ -5,6 +5,7 @@ tile, and comes back as a partial sum per cell (an entropy level or a validation
 order. So neither the number of workers nor the memory budget can change a single bit of the result.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +31,8 @@ BLOCK_POINTS = 8
 TILE_BYTES = 64 * 2**20
 # Blocks per worker between two reductions: enough that waiting for the slowest hardly matters.
 WAVE_BLOCKS = 4
+# Partial sums beyond this are not worth a longer wave.
+WAVE_BYTES = 256 * 2**20
 # What a thread costs beside its arrays: stack, allocator, counters of the sort.
 WORKER_BYTES = 2**21
 
@@ -141,7 +144,7 @@ class Plan:
     wave: int
 
 
-def run(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None, progress: bool | None) -> Sums:
+def run_task(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None, progress: bool | None) -> Sums:
     """Compute the sums of a task."""
     plan = make_plan(task, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
     n_levels = task.levels.size
@@ -153,26 +156,28 @@ def run(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None,
         values=np.empty((task.n_val, task.n_train)) if matrix else None,
     )
     blocks = [slice(start, min(start + plan.block, task.n_val)) for start in range(0, task.n_val, plan.block)]
+    counts = np.zeros(n_levels, dtype=np.int64)
     spare: list[_Buffers] = []
     with (
-        joblib.Parallel(n_jobs=plan.workers, prefer="threads") as parallel,
+        # Workers write into arrays of this process, whatever backend a surrounding context prefers.
+        joblib.Parallel(n_jobs=plan.workers, require="sharedmem") as parallel,
         progress_bar("Valuing", task.n_val, progress) as advance,
     ):
         # In waves, so that finished blocks cannot pile up behind a slow one.
         for first in range(0, len(blocks), plan.wave):
             wave = blocks[first : first + plan.wave]
             results = parallel(
-                joblib.delayed(_value_block)(task, block, plan.tile, points[block], spare) for block in wave
+                joblib.delayed(_value_block)(task, block, plan.tile, points[block], spare, advance) for block in wave
             )
-            for cells, partial in results:
+            for cells, counted, partial in results:
+                counts += counted
                 for cell, part in zip(cells, partial, strict=True):
                     if cell >= 0:
                         sums[cell] += part
             del results, partial, part
-            advance(wave[-1].stop - wave[0].start)
     return Sums(
         levels=sums[:n_levels],
-        level_counts=np.bincount(nearest_level(points.entropy, task.levels), minlength=n_levels),
+        level_counts=counts,
         groups=sums[n_levels:],
         entropy=points.entropy,
         matrix=None if points.values is None else points.values.T,
@@ -191,9 +196,19 @@ class _Buffers:
 
 
 def _value_block(
-    task: Task, block: slice, tile_rows: int, points: _Points, spare: list[_Buffers]
-) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Value one block of points; returns cells and a partial sum for each, cell -1 where nothing was added."""
+    task: Task, block: slice, tile_rows: int, points: _Points, spare: list[_Buffers], advance: Callable[[int], None]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+    """Value one block of points.
+
+    Returns
+    -------
+    cells : ndarray
+        Where each partial sum belongs, -1 where nothing was added.
+    counts : ndarray
+        Points per entropy level.
+    partial : ndarray
+        One sum per cell.
+    """
     n_levels, n_points = task.levels.size, block.stop - block.start
     groups, targets, reference = task.groups[block], task.targets[block], task.reference[block]
     group_cells = np.unique(groups) if task.n_groups else np.empty(0, dtype=np.int64)
@@ -215,11 +230,11 @@ def _value_block(
             add_rows(values, n_levels + np.searchsorted(group_cells, groups[here]), partial)
         if kept.values is not None:
             kept.values[:] = values
+        advance(here.stop - lo)
     spare.append(buffers)
-    level_cells = np.full(n_levels, -1)
-    touched = np.unique(nearest_level(points.entropy, task.levels))
-    level_cells[touched] = touched
-    return np.concatenate([level_cells, n_levels + group_cells]), partial
+    counts = np.bincount(nearest_level(points.entropy, task.levels), minlength=n_levels)
+    level_cells = np.where(counts > 0, np.arange(n_levels), -1)
+    return np.concatenate([level_cells, n_levels + group_cells]), counts, partial
 
 
 def _bases(task: Task, targets: Codes) -> Floats:
@@ -242,20 +257,21 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
     n_blocks = -(-m // block)
     row = 8 * n
     n_levels = task.levels.size
-    fixed = row * (n_levels + task.n_groups + (m if matrix else 0)) + 8 * m * (3 + task.n_nearest)
+    # The levels twice: those that occur are picked out at the end.
+    fixed = row * (2 * n_levels + task.n_groups + 1 + (m if matrix else 0)) + 8 * m * (4 + task.n_nearest)
     fixed += 8 * task.reference.size
     per_worker = 3 * row + WORKER_BYTES  # sort buffers
     per_block = row * (n_levels + min(task.n_groups, block))  # partial sums
     workers = min(joblib.effective_n_jobs(n_jobs), n_blocks)
     tile = min(max(TILE_BYTES // row, 1), block)
-    wave = min(WAVE_BLOCKS * workers, n_blocks)
+    wave = min(max(workers, min(WAVE_BLOCKS * workers, WAVE_BYTES // per_block)), n_blocks)
     if max_memory is not None:
         least = fixed + per_worker + per_block + row
         if max_memory < least:
             raise ValueError(
-                f"The 'max_memory' parameter must be at least {least / 1e6:.1f}MB for {n} training rows, {m} "
-                f"validation points, {task.n_groups} groups and matrix={matrix}. Got {max_memory / 1e6:.1f}MB instead. "
-                "Raise it, or value fewer groups at a time."
+                f"The 'max_memory' parameter must be at least {np.ceil(least / 1e5) / 10:.1f}MB for {n} training rows, "
+                f"{m} validation points, {task.n_groups} groups and matrix={matrix}. Got {max_memory / 1e6:.1f}MB "
+                "instead. Raise it, or value fewer groups at a time."
             )
         # Workers first, then larger tiles, then longer waves.
         workers = min(workers, (max_memory - fixed) // (per_worker + per_block + row))

@@ -1,7 +1,6 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
 import hashlib
-import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -12,10 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
 from shapshift import _validation as check
+from shapshift._warn import warn
 from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, SPARSE_METRICS, TrainingIndex, index_rows, tile_filler
-from shapshift.engine import Neighborhood, Sums, Task, run
+from shapshift.engine import Neighborhood, Sums, Task, run_task
 from shapshift.valuation import Valuation
 
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
@@ -39,7 +39,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
-        ``fit`` ignores the features.
+        ``fit`` ignores the features. Columns that are named by the row ids are matched by name.
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
         the table means nothing; or order by row number, as published code does.
@@ -49,7 +49,8 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         Number of threads; None means 1 unless in a ``joblib.parallel_config`` context, -1 all processors. It never
         changes a result.
     max_memory : int or str, default=None
-        Bound on the working memory of ``value``, in bytes or such as "2GB". It never changes a result.
+        Bound on what ``value`` allocates, in bytes or such as "2GB"; what the model holds already, and a float64 copy
+        of validation features that come in another type, are not part of it. It never changes a result.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -121,21 +122,21 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         self._check_parameters()
         table = None
         if self.metric == "precomputed":
-            n_rows = len(y) if y is not None else 0
-            if n_rows == 0:
-                raise ValueError("'y' is empty: at least one training label is needed.")
+            n_rows, row_index, id_names = _labels.count_and_index(X, y)
             index = TrainingIndex("precomputed", n_rows, None, 0)
         else:
             table = check.check_features(X, "X", sparse_ok=self._why_not_sparse())
-            n_rows = table.rows.shape[0]
+            n_rows, row_index, id_names = table.rows.shape[0], table.index, table.index_names
+            _labels.check_same_order(X, y)
         labels = _labels.check_labels(y, "y", n_rows, "X")
         _warn_if_continuous(labels)
         classes, codes = _labels.encode_labels(labels)
-        ids = _labels.check_ids(ids, None if table is None else table.index, n_rows)
+        id_names = id_names if ids is None else ("id",)
+        ids = _labels.check_ids(ids, row_index, n_rows)
         if table is not None:
             index = index_rows(table.rows, self.metric)
         # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
-        self.classes_, self.codes_, self.ids_, self._index = classes, codes, ids, index
+        self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._keep_features(table)
         self.fingerprint_ = _fingerprint(index, classes, codes)
         return self
@@ -196,7 +197,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         """
         check_is_fitted(self)
         valuation, neighborhood = self._value(
-            X_val, y_val, groups, matrix, min(self.n_neighbors, self._index.n_rows), reference
+            X_val, y_val, groups, matrix, min(int(self.n_neighbors), self._index.n_rows), reference
         )
         return valuation, neighborhood
 
@@ -210,6 +211,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
                 f"The 'metric' parameter was {self._index.metric!r} when the model was fitted and is {self.metric!r} "
                 "now. Fit again."
             )
+        check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
         n_train = self._index.n_rows
         points = self._check_points(X_val)
         n_val = points.shape[0]
@@ -224,14 +226,14 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             codes=self.codes_,
             targets=targets,
             n_classes=len(self.classes_),
-            table=rank_table(n_train, self.n_neighbors, self.semivalue, utility),
+            table=rank_table(n_train, int(self.n_neighbors), self.semivalue, utility),
             average_ties=self.ties == "average",
             groups=group_codes,
             n_groups=len(group_names),
             n_nearest=n_nearest,
             reference=check.check_positions(reference, n_val, n_train),
         )
-        sums = run(
+        sums = run_task(
             task,
             matrix=matrix,
             n_jobs=self.n_jobs,
@@ -243,7 +245,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     def _check_points(self, X_val: Any) -> Any:
         rows = self._index.rows
         if rows is None:
-            return check.check_distances(X_val, self._index.n_rows)
+            return check.check_distances(X_val, self.ids_)
         table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
         table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
         if sparse.issparse(rows) and not sparse.issparse(table.rows):
@@ -255,22 +257,29 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     def _valuation(self, task: Task, sums: Sums, group_names: list[Any]) -> Valuation:
         sizes = np.bincount(task.groups, minlength=task.n_groups)[: task.n_groups]
         present = sums.level_counts > 0
-        level_sums, level_counts = sums.levels[present], sums.level_counts[present]
+        level_values, level_counts = sums.levels[present], sums.level_counts[present]
+        values = level_values.sum(axis=0)
+        # In place: these are the largest arrays there are.
+        values /= task.n_val
+        level_values /= level_counts[:, None]
+        group_means = sums.groups
+        group_means /= sizes[:, None]
         return Valuation(
-            values=level_sums.sum(axis=0) / task.n_val,
+            values=values,
             ids=self.ids_,
             entropy=sums.entropy,
             boundary=sums.entropy > 0,
             level_entropy=task.levels[present],
-            level_values=level_sums / level_counts[:, None],
+            level_values=level_values,
             level_counts=level_counts,
-            group_means=sums.groups / sizes[:, None],
+            group_means=group_means,
             group_names=tuple(group_names),
             group_sizes=tuple(sizes.tolist()),
             matrix=sums.matrix,
             parameters=self._parameters(task),
             fingerprint=self.fingerprint_,
             kind=self._kind,
+            id_names=self._id_names,
         )
 
     def _parameters(self, task: Task) -> dict[str, Any]:
@@ -296,13 +305,14 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         check.check_choice(owner, "metric", self.metric, METRICS)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
         check.check_choice(owner, "device", self.device, ("cpu",))
-        if self.n_jobs is not None and (self.n_jobs == 0 or not isinstance(self.n_jobs, int | np.integer)):
+        whole = isinstance(self.n_jobs, int | np.integer) and not isinstance(self.n_jobs, bool)
+        if self.n_jobs is not None and (self.n_jobs == 0 or not whole):
             raise ValueError(
                 f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
                 f"processors. Got {self.n_jobs!r} instead."
             )
         check.parse_memory(self.max_memory)
-        if not (self.progress is None or isinstance(self.progress, bool)):
+        if not (self.progress is None or isinstance(self.progress, bool | np.bool_)):
             raise TypeError(f"The 'progress' parameter of {owner} must be True, False or None. Got {self.progress!r}.")
 
     def _why_not_sparse(self) -> str | None:
@@ -322,11 +332,9 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
 
 def _warn_if_continuous(labels: npt.NDArray[Any]) -> None:
     if labels.dtype.kind == "f" and labels.size >= 20 and np.unique(labels).size > labels.size / 2:
-        warnings.warn(
+        warn(
             "'y' looks like a regression target: most of its values are distinct numbers. Each distinct value is "
-            "treated as a class of its own.",
-            UserWarning,
-            stacklevel=3,
+            "treated as a class of its own."
         )
 
 

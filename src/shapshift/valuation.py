@@ -1,8 +1,9 @@
 """The one result type: what every valuation returns and every later step takes."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Self
@@ -60,6 +61,8 @@ class Valuation:
         Hash of the training rows and labels. Valuations can be compared when their fingerprints agree.
     kind : {"numpy", "pandas", "polars", "pyarrow"}
         The caller's kind of table, which ``to_frame`` returns.
+    id_names : tuple
+        Names of the levels of the caller's index.
     """
 
     values: Floats
@@ -75,16 +78,23 @@ class Valuation:
     matrix: Floats | None
     parameters: Mapping[str, Any]
     fingerprint: str
-    kind: str = field(default="numpy")
+    kind: str = "numpy"
+    id_names: tuple[Any, ...] = ("id",)
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
             array = getattr(self, name)
             if array is not None:
-                view = array.view()
-                view.flags.writeable = False
-                object.__setattr__(self, name, view)
+                object.__setattr__(self, name, _locked(array))
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For copies and worker processes; files are written by save.
+        return {**self.__dict__, "parameters": dict(self.parameters)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def n_train(self) -> int:
@@ -136,12 +146,8 @@ class Valuation:
         dict
             ``mean``, ``std``, ``positive_count``, ``positive_ratio`` and ``quantiles`` (probability to value).
         """
-        positive = int((self.values > 0).sum())
         return {
-            "mean": float(self.values.mean()),
-            "std": float(self.values.std()),
-            "positive_count": positive,
-            "positive_ratio": positive / self.n_train,
+            **summarize(self.values),
             "quantiles": {q: float(v) for q, v in zip(QUANTILES, np.quantile(self.values, QUANTILES), strict=True)},
         }
 
@@ -163,9 +169,11 @@ class Valuation:
         columns: dict[str, npt.NDArray[Any]] = {"value": self.values}
         for name, part in (("boundary", self.boundary_values), ("nonboundary", self.nonboundary_values)):
             columns[f"value_{name}"] = nothing if part is None else part
+        printed = Counter(str(name) for name in self.group_names)
         for group, means in self.group_values.items():
-            columns[f"value[{group}]"] = means
-        return to_table(columns, self.ids, kind or self.kind)
+            # Names that print alike, such as 1 and "1", are told apart by how Python writes them.
+            columns[f"value[{group}]" if printed[str(group)] == 1 else f"value[{group!r}]"] = means
+        return to_table(columns, self.ids, kind or self.kind, self.id_names)
 
     def plot(self, *, ax: Any = None) -> Any:
         """Draw the distribution of the values; returns the Axes.
@@ -190,6 +198,7 @@ class Valuation:
             "parameters": dict(self.parameters),
             "fingerprint": self.fingerprint,
             "kind": self.kind,
+            "id_names": [to_json(name, "an index name") for name in self.id_names],
             "group_names": [to_json(name, "a group name") for name in self.group_names],
             "group_sizes": list(self.group_sizes),
         }
@@ -223,6 +232,7 @@ class Valuation:
                 parameters=header["parameters"],
                 fingerprint=header["fingerprint"],
                 kind=header["kind"],
+                id_names=tuple(from_json(name) for name in header["id_names"]),
             )
             loaded._check_shapes()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -243,6 +253,11 @@ class Valuation:
         if len(self.group_sizes) != len(self.group_names):
             raise ValueError("group names and sizes do not match")
 
+    def _repr_html_(self) -> str:
+        from shapshift._notebook import valuation_html
+
+        return valuation_html(self)
+
     def __repr__(self) -> str:
         s = self.stats()
         return (
@@ -251,7 +266,36 @@ class Valuation:
         )
 
 
-def to_table(columns: dict[str, npt.NDArray[Any]], ids: npt.NDArray[Any] | None, kind: str) -> Any:
+def summarize(values: Floats) -> dict[str, Any]:
+    """Mean, standard deviation, positive count and positive share of values: what every summary here starts from.
+
+    Examples
+    --------
+    >>> summarize(np.array([1.0, 0.0, -1.0, 2.0]))
+    {'mean': 0.5, 'std': 1.118, 'positive_count': 2, 'positive_ratio': 0.5}
+    """
+    positive = int(np.count_nonzero(values > 0))
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "positive_count": positive,
+        "positive_ratio": positive / values.size,
+    }
+
+
+def check_returned(owner: str, model: object, returned: object) -> Valuation:
+    """Refuse what a model's value method should not return: anything but a Valuation."""
+    if not isinstance(returned, Valuation):
+        raise TypeError(
+            f"The 'model' parameter of {owner} must have a value method that returns a Valuation. That of "
+            f"{type(model).__name__} returns {type(returned).__name__}; wrap its values in shapshift.Valuation."
+        )
+    return returned
+
+
+def to_table(
+    columns: dict[str, npt.NDArray[Any]], ids: npt.NDArray[Any] | None, kind: str, id_names: tuple[Any, ...] = ("id",)
+) -> Any:
     """Make a table of the asked kind; ids become the index in pandas and the first column elsewhere.
 
     Parameters
@@ -260,18 +304,22 @@ def to_table(columns: dict[str, npt.NDArray[Any]], ids: npt.NDArray[Any] | None,
     ids : ndarray or None
     kind : {"pandas", "polars", "pyarrow", "numpy"}
         "numpy" means: pandas if it is installed, else pyarrow.
+    id_names : tuple
+        Names of the levels of the index; more than one makes a pandas MultiIndex.
     """
     if kind == "numpy":
         kind = "pandas" if find_spec("pandas") is not None else "pyarrow"
     if kind == "pandas":
         import pandas as pd
 
-        return pd.DataFrame(columns, index=None if ids is None else pd.Index(ids, name="id", tupleize_cols=False))
-    # Both libraries guess the type of Python objects better than that of NumPy object arrays.
-    plain = {
-        name: column.tolist() if column.dtype.kind in "OU" else column
-        for name, column in ({"id": ids} | columns if ids is not None else columns).items()
-    }
+        if ids is None:
+            return pd.DataFrame(columns)
+        if len(id_names) > 1:
+            return pd.DataFrame(columns, index=pd.MultiIndex.from_tuples(ids.tolist(), names=list(id_names)))
+        return pd.DataFrame(columns, index=pd.Index(ids, name=id_names[0], tupleize_cols=False))
+    if ids is not None:
+        columns = {"id" if id_names[0] is None or len(id_names) > 1 else str(id_names[0]): ids} | columns
+    plain = {name: _column_entries(column) for name, column in columns.items()}
     if kind == "polars":
         import polars as pl
 
@@ -281,3 +329,21 @@ def to_table(columns: dict[str, npt.NDArray[Any]], ids: npt.NDArray[Any] | None,
 
         return pa.table({name: pa.array(column) for name, column in plain.items()})
     raise ValueError(f"The 'kind' parameter must be one of 'pandas', 'polars', 'pyarrow'. Got {kind!r} instead.")
+
+
+def _column_entries(column: npt.NDArray[Any]) -> Any:
+    """Hand over what polars and Arrow can type: objects as a list, and as text where their kinds differ."""
+    if column.dtype.kind not in "OU":
+        return column
+    entries = column.tolist()
+    simple = len({type(entry) for entry in entries if entry is not None}) <= 1
+    return entries if simple and not isinstance(entries[0], tuple) else [str(entry) for entry in entries]
+
+
+def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a view that cannot be written to nor unlocked: its base is locked too."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base.flags.writeable = False
+        base = base.base
+    return array.view()
