@@ -12,12 +12,10 @@ from shapshift.data import Dataset, load_dataset
 from shapshift.estimators import KNNShapley
 from shapshift.mechanism import CaseOne, CaseTwo, NoiseDemo, case_one, case_two, noise_demo
 from shapshift.perturb import GaussianNoise
-from shapshift.reproduce._settings import Settings
+from shapshift.reproduce._settings import KINDS, SCENARIOS, Settings
 from shapshift.valuation import Valuation
 
 Record = dict[str, Any]
-SCENARIOS = ("BB", "NN", "BN")
-KINDS = ("boundary", "nonboundary")
 
 
 def load(name: str, protocol: str, seed: int, settings: Settings, data_dir: str | None) -> Dataset:
@@ -51,7 +49,10 @@ def shift_and_correction(
     data = load(name, protocol, seed, settings, data_dir)
     model = fitted(data, settings, utility)
     clean, near = model.value_and_neighbors(data.X_val, data.y_val)
-    correctors = {"boundary": BoundaryCorrector().fit(clean), "entropy": EntropyNormalizer().fit(clean)}
+    correctors = {
+        "boundary": BoundaryCorrector(positive="nearest").fit(clean),  # the paper's own rule
+        "entropy": EntropyNormalizer(positive="nearest").fit(clean),
+    }
     records = [_record(clean, clean, 0.0, "clean", 1.0)]
     example: dict[str, list[float]] = {}
     for number, sigma in enumerate(settings.noise):
@@ -89,41 +90,40 @@ def _jaccard(before: npt.NDArray[np.int64], after: npt.NDArray[np.int64]) -> flo
     return float((shared / (2 * before.shape[1] - shared)).mean())
 
 
-def cases(name: str, protocol: str, settings: Settings, data_dir: str | None) -> tuple[list[CaseOne], list[CaseTwo]]:
-    """Follow single points and pairs, averaged over many of each kind."""
-    data, model, options = _case_inputs(name, protocol, settings, data_dir)
-    ones = [case_one(model, data.X_val, data.y_val, kind=kind, n_points=settings.n_sets, **options) for kind in KINDS]
+def cases(
+    name: str, protocol: str, seed: int, n_sets: int, settings: Settings, data_dir: str | None
+) -> tuple[list[CaseOne], list[CaseTwo]]:
+    """Follow single points and pairs of one split, ``n_sets`` of each kind."""
+    data = load(name, protocol, seed, settings, data_dir)
+    model = fitted(data, settings)
+    options: dict[str, Any] = {
+        "noise": settings.noise,
+        "example": settings.shown,
+        "repeats": settings.repeats,
+        "random_state": seed,
+    }
+    ones = [case_one(model, data.X_val, data.y_val, kind=kind, n_points=n_sets, **options) for kind in KINDS]
     twos = [
-        case_two(
-            model,
-            data.X_val,
-            data.y_val,
-            scenario=scenario,
-            n_pairs=settings.n_sets,
-            X_train=data.X_train,
-            **options,
-        )
+        case_two(model, data.X_val, data.y_val, scenario=scenario, n_pairs=n_sets, X_train=data.X_train, **options)
         for scenario in SCENARIOS
     ]
     return ones, twos
 
 
+def case_records(name: str, protocol: str, seed: int, settings: Settings, data_dir: str | None) -> list[Record]:
+    """Tabulate the cases of one split: one record per case and noise level, each statistic averaged over its points."""
+    ones, twos = cases(name, protocol, seed, settings.n_sets, settings, data_dir)
+    found: list[tuple[str, CaseOne | CaseTwo]] = [(case.kind, case) for case in ones]
+    found += [(case.scenario, case) for case in twos]
+    return [
+        {"case": kind, "noise": noise}
+        | {statistic: float(samples[level].mean()) for statistic, samples in case.samples.items()}
+        for kind, case in found
+        for level, noise in enumerate(case.noise.tolist())
+    ]
+
+
 def demo(settings: Settings) -> NoiseDemo:
     """Show one point near the boundary and its noisy version."""
-    data, model, _ = _case_inputs("gaussian", "balanced", settings, None)
-    return noise_demo(model, data.X_val, data.y_val, X_train=data.X_train, noise=0.2)
-
-
-def _case_inputs(
-    name: str, protocol: str, settings: Settings, data_dir: str | None
-) -> tuple[Dataset, KNNShapley, dict[str, Any]]:
-    data = load(name, protocol, 0, settings, data_dir)
-    options = {"noise": settings.noise, "example": settings.shown, "repeats": settings.repeats, "random_state": 0}
-    return data, fitted(data, settings), options
-
-
-def case_records(case: CaseOne | CaseTwo) -> list[Record]:
-    """Tabulate a case: one record per level, statistic means with their intervals."""
-    frame = case.to_frame("pyarrow")
-    kind = case.kind if isinstance(case, CaseOne) else case.scenario
-    return [{"case": kind, "n_sets": len(case.points), **row} for row in frame.to_pylist()]
+    data = load("gaussian", "balanced", 0, settings, None)
+    return noise_demo(fitted(data, settings), data.X_val, data.y_val, X_train=data.X_train, noise=0.1)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, save_figure, tidy
-from shapshift.plots.mechanism import plot_case_one, plot_case_two, plot_case_two_levels
+from shapshift.plots.mechanism import plot_case_one, plot_case_two
 from shapshift.reproduce import _experiments as experiments
-from shapshift.reproduce._settings import Settings, protocols
+from shapshift.reproduce._settings import SCENARIOS, Settings, protocols
 from shapshift.reproduce._summary import Interval, Table, level
 
 TITLES = {
@@ -22,24 +22,28 @@ TITLES = {
 }
 STATISTICS = {"mean": "mean value", "std": "standard deviation", "positive_count": "positive values"}
 PROTOCOL_STYLES = {"balanced": ("-", NOISY), "natural": ("--", CORRECTED)}
+SCENARIO_TITLES = {"BB": "BB: two boundary points", "NN": "NN: two non-boundary points", "BN": "BN: one of each"}
 VERSIONS = {"clean": ("clean", CLEAN, ":"), "noisy": ("noisy", NOISY, "-"), "boundary": ("corrected", CORRECTED, "-")}
 
-Examples = dict[str, dict[str, list[float]]]
+Examples = dict[tuple[str, str], dict[str, list[float]]]
+#: Points and pairs that the figures of the cases average over.
+FIGURE_SETS = 30
 
 
-def draw_all(folder: Path, shift: Table, examples: Examples, settings: Settings, data_dir: str | None) -> None:
-    """Draw every figure into ``folder``."""
+def draw_all(folder: Path, shift: Table, cases: Table, examples: Examples, settings: Settings) -> None:
+    """Draw every figure for which something was run into ``folder``."""
 
     def keep(name: str, drawn: Any) -> None:
         save_figure(drawn, folder / name, close=True)
 
-    if "gaussian" in settings.datasets or "creditcard" in settings.datasets:
+    if {"gaussian", "creditcard"} & set(settings.datasets):
         keep("figure2_shift", draw_shift(shift, examples, settings))
-    keep("figure1_noise_demo", experiments.demo(settings).plot())
-    ones, twos = experiments.cases("gaussian", "balanced", settings, data_dir)
-    keep("figure3_case_one", plot_case_one(*ones))
-    keep("figure4_case_two", plot_case_two(*twos))
-    keep("figure5_case_two_levels", plot_case_two_levels(*twos))
+    if "gaussian" in settings.datasets:
+        keep("figure1_noise_demo", experiments.demo(settings).plot())
+        ones, twos = experiments.cases("gaussian", "balanced", 0, FIGURE_SETS, settings, None)
+        keep("figure3_case_one", plot_case_one(*ones))
+        keep("figure4_case_two", plot_case_two(*twos))
+        keep("figure5_case_two_levels", draw_case_two_levels(cases, settings))
     groups = {
         "figure6_correction_gaussian": ("gaussian",),
         "figure7_correction_phoneme_2dplanes_pol": ("phoneme", "2dplanes", "pol"),
@@ -51,12 +55,29 @@ def draw_all(folder: Path, shift: Table, examples: Examples, settings: Settings,
             keep(f"{name}_{protocol}", draw_correction(shift, examples, datasets, protocol, settings))
 
 
+def draw_case_two_levels(cases: Table, settings: Settings) -> Any:
+    """Rows that change sign against the noise, per scenario, with bands over seeds."""
+    axes = new_axes(1, len(SCENARIOS), size=(4.0, 3.4), sharey=True).ravel()
+    noise = (0.0, *settings.noise)
+    for ax, scenario in zip(axes, SCENARIOS, strict=True):
+        for statistic, name, colour, style in (
+            ("positive_to_negative", "positive to negative", NOISY, "-"),
+            ("negative_to_positive", "negative to positive", CORRECTED, "--"),
+        ):
+            where = {"dataset": "gaussian", "protocol": "balanced", "case": scenario}
+            curve = [level(cases, statistic, **where, noise=sigma) for sigma in noise]
+            _band(ax, noise, curve, colour, name, style)
+        tidy(ax, xlabel="noise level", title=SCENARIO_TITLES[scenario], legend=ax is axes[0])
+    tidy(axes[0], ylabel="training rows that change sign")
+    return axes
+
+
 def draw_shift(shift: Table, examples: Examples, settings: Settings) -> Any:
     """Value distribution, mean, spread and positive count under noise, on Gaussian and CreditCard."""
     datasets = tuple(dataset for dataset in ("gaussian", "creditcard") if dataset in settings.datasets)
     axes = np.atleast_2d(new_axes(len(datasets), 4, size=(3.6, 3.1)))
     for row, dataset in zip(axes, datasets, strict=True):
-        example = examples[f"shift-{dataset}-balanced-soft-seed0"]
+        example = examples[dataset, "balanced"]
         _distributions(row[0], {name: example[name] for name in ("clean", "noisy")}, settings)
         tidy(row[0], title=f"{TITLES[dataset]}: values", xlabel="value", ylabel="training rows", legend=True)
         for ax, (statistic, label) in zip(row[1:], STATISTICS.items(), strict=True):
@@ -66,6 +87,8 @@ def draw_shift(shift: Table, examples: Examples, settings: Settings) -> Any:
                 curve = [_at(shift, statistic, sigma, "noisy", where) for sigma in (0.0, *settings.noise)]
                 _band(ax, (0.0, *settings.noise), curve, colour, f"{protocol} classes", style)
             tidy(ax, xlabel="noise level", title=label, legend=ax is row[1])
+            if statistic != "positive_count":
+                ax.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     return axes
 
 
@@ -75,7 +98,7 @@ def draw_correction(
     """Distribution, spread, positive count and row agreement: clean, noisy and corrected."""
     axes = np.atleast_2d(new_axes(len(datasets), 4, size=(3.6, 3.1)))
     for row, dataset in zip(axes, datasets, strict=True):
-        example = examples[f"shift-{dataset}-{protocol}-soft-seed0"]
+        example = examples[dataset, protocol]
         _distributions(row[0], {name: example[name] for name in VERSIONS}, settings)
         tidy(row[0], title=f"{TITLES[dataset]}: values", xlabel="value", ylabel="training rows", legend=True)
         where = {"dataset": dataset, "protocol": protocol, "utility": "soft"}
@@ -85,18 +108,19 @@ def draw_correction(
                 if version == "clean":
                     if statistic != "spearman":
                         ax.axhline(
-                            level(shift, statistic, 0.0, "clean", **where).mean, color=colour, ls=style, label=name
+                            level(shift, statistic, version="clean", **where).mean, color=colour, ls=style, label=name
                         )
                     continue
                 curve = [_at(shift, statistic, sigma, version, where) for sigma in (0.0, *settings.noise)]
                 _band(ax, (0.0, *settings.noise), curve, colour, name, style)
             tidy(ax, xlabel="noise level", title=label, legend=ax is row[1])
+        row[1].ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         row[3].set_ylabel("Spearman with clean values", fontsize=9)
     return axes
 
 
 def _at(shift: Table, statistic: str, sigma: float, version: str, where: dict[str, str]) -> Interval:
-    return level(shift, statistic, sigma, "clean" if sigma == 0 else version, **where)
+    return level(shift, statistic, sigma=sigma, version="clean" if sigma == 0 else version, **where)
 
 
 def _band(ax: Any, noise: tuple[float, ...], curve: list[Interval], colour: str, name: str, style: str) -> None:

@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 from shapshift._files import write_text
-from shapshift.reproduce._claims import FAILS, HOLDS, PARTLY, Claim
 from shapshift.reproduce._settings import PROTOCOLS, Settings
 from shapshift.reproduce._summary import Table
+from shapshift.reproduce._verdicts import FAILS, HOLDS, OPEN, PARTLY, Claim
 
 FIGURES = {
     "figure1_noise_demo": "A validation point near the class boundary and its noisy version. The noise is small, and "
@@ -17,8 +17,9 @@ FIGURES = {
     "figure3_case_one": "Case I, one validation point: values before and after noise, and spread and positive count "
     "against the noise, averaged over many points of either kind.",
     "figure4_case_two": "Case II, two validation points of different classes: values before and after noise (first "
-    "row), and where the rows that change sign lie (second row).",
-    "figure5_case_two_levels": "Case II across noise levels: training rows that change sign, averaged over many pairs.",
+    "row), and where the rows that change sign lie (second row). One pair and one draw each; the claims "
+    "have the averages.",
+    "figure5_case_two_levels": "Case II across noise levels: training rows that change sign, with bands over seeds.",
     "figure6_correction_gaussian_{protocol}": "Correction on the Gaussian data ({protocol} classes).",
     "figure7_correction_phoneme_2dplanes_pol_{protocol}": "Correction on Phoneme, Planes2D and Pol ({protocol} "
     "classes).",
@@ -36,21 +37,26 @@ typed by hand.
 seed draws its own split and its own noise. Noise is Gaussian, on the validation features only, in units of each
 feature's standard deviation over the training rows. Two protocols: *balanced* (classes balanced by oversampling before
 the split, as the research code does; copies of one row can then stand on both sides) and *natural* (the classes as they
-are); the Gaussian classes are balanced by construction. Cases follow {n_sets} points or pairs of each kind, {repeats}
-draws of noise each. Numbers in brackets are 95% confidence intervals over seeds.
+are); the Gaussian classes are balanced by construction. Every seed follows {n_sets} points or pairs of each kind,
+{repeats} draws of noise each. The correction is the paper's, with its nearest-quantile rule. Numbers in square brackets
+are 95% confidence intervals over seeds.
 
-**How to read a verdict.** *Holds*: in every setting the interval lies on the claimed side. *Holds only when*: in some
-settings; the others are named. *Does not hold*: in none.
+**How to read a verdict.** In each setting the whole interval must lie on the claimed side to speak *for* a claim, and
+on the other side to speak *against* it; else the setting is *undecided*. Where several noise levels are looked at, one
+against is enough, and for needs all. A claim *holds* if every setting speaks for it, *holds only when* the setting is
+one of those named if some do, and *does not hold* if none does.
+
+**Not tested.** That the boundary group mainly corrects the spread and the other group the positive count: the two are
+corrected together here, as in the paper.
 """
 
 
-def write_page(page: str | Path, folder: Path, claims: list[Claim], shift: Table, settings: Settings) -> Path:
+def write_page(page: str | Path, folder: Path, claims: list[Claim], settings: Settings) -> Path:
     """Write the page of claims; figures and tables are linked relative to it."""
     target = Path(page)
-    quick = " --quick" if settings.name == "quick" else ""
     parts = [
         INTRODUCTION.format(
-            quick=quick,
+            quick=" --quick" if settings.name == "quick" else "",
             k=settings.n_neighbors,
             n_train=settings.n_train,
             n_val=settings.n_val,
@@ -60,31 +66,40 @@ def write_page(page: str | Path, folder: Path, claims: list[Claim], shift: Table
         ),
         "## Claim by claim\n",
         _tally(claims),
-        _table([{"": c.number, "claim": c.claim, "verdict": f"**{c.verdict}**", "where": c.because} for c in claims]),
+        _table(
+            [
+                {"": number, "claim": _claimed(c), "verdict": f"**{c.verdict}**", "settings": c.because}
+                for number, c in enumerate(claims, start=1)
+            ]
+        ),
     ]
-    for claim in claims:
-        parts += [f"### {claim.number}. {claim.claim}\n", f"**{claim.verdict.capitalize()}.** {claim.because}\n"]
-        parts.append(_table(claim.evidence))
+    for number, claim in enumerate(claims, start=1):
+        parts += [f"### {number}. {_claimed(claim)}\n", f"*{claim.test}*\n"]
+        parts += [f"Verdict: **{claim.verdict}** ({claim.because.rstrip('.')}).\n", _table(claim.evidence)]
     parts.append("## Figures\n")
     for name, caption in FIGURES.items():
         for protocol in PROTOCOLS if "{protocol}" in name else ("",):
             path = folder / "figures" / f"{name.format(protocol=protocol)}.png"
-            link = _link(path, target)
             if not path.exists():  # no dataset of this figure was run
                 continue
             text = caption.format(protocol=protocol)
-            parts.append(f"![{text}]({link})\n\n*{text}*\n")
+            parts.append(f"![{text}]({_link(path, target)})\n\n*{text}*\n")
     tables = _link(folder / "tables", target)
     files = f"`{tables}/shift_and_correction.csv`, `{tables}/cases.csv`"
-    parts.append(f"## Tables\n\nEvery number of every seed: {files}.\n")
+    parts.append(f"## Tables\n\nThe numbers of every seed: {files}.\n")
     return write_text(target, "\n".join(parts))
 
 
+def _claimed(claim: Claim) -> str:
+    return claim.claim if claim.claimed else f"(Not claimed by the paper.) {claim.claim}"
+
+
 def _tally(claims: list[Claim]) -> str:
-    counts = Counter(claim.verdict for claim in claims if not claim.claim.startswith("("))
+    counts = Counter(claim.verdict for claim in claims if claim.claimed)
+    open_ones = f", {counts[OPEN]} undecided" if counts[OPEN] else ""
     return (
         f"Of {sum(counts.values())} claims of the paper, {counts[HOLDS]} hold in every setting tried, "
-        f"{counts[PARTLY]} in some, {counts[FAILS]} in none.\n"
+        f"{counts[PARTLY]} in some, {counts[FAILS]} in none{open_ones}.\n"
     )
 
 

@@ -6,18 +6,24 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shapshift._files import write_text
 from shapshift._progress import progress_bar
-from shapshift.mechanism import CaseOne, CaseTwo
 from shapshift.reproduce import _experiments as experiments
 from shapshift.reproduce import _figures as figures
 from shapshift.reproduce._claims import judge
 from shapshift.reproduce._page import write_page
 from shapshift.reproduce._settings import CASES, FULL, HARD, Settings, protocols
 
-Cell = tuple[str, Callable[[], Any]]
+
+class Cell(NamedTuple):
+    """One piece of work; ``kind`` is a utility for shift and correction, or "cases"."""
+
+    dataset: str
+    protocol: str
+    kind: str
+    seed: int
 
 
 def run_reproduction(
@@ -52,75 +58,73 @@ def run_reproduction(
     out = Path(folder)
     for part in ("tables", "figures", "cells"):
         (out / part).mkdir(parents=True, exist_ok=True)
+    checksums = {name: _checksum(name, settings, data_dir) for name in settings.datasets}
     cells = _cells(settings, data_dir)
-    results: dict[str, Any] = {}
+    results: dict[Cell, Any] = {}
     with progress_bar("Reproducing", len(cells), progress) as advance:
-        for name, compute in cells:
-            results[name] = _stored(out / "cells" / f"{name}.json", settings, compute)
+        for cell, compute in cells.items():
+            key = f"{settings.digest}-{checksums[cell.dataset][:16]}"
+            results[cell] = _stored(out / "cells" / f"{'-'.join(map(str, cell))}.json", key, compute)
             advance(1)
-    shift = _shift_table(results, settings)
-    cases = _case_table(results)
+    shift = [
+        {"dataset": cell.dataset, "protocol": cell.protocol, "utility": cell.kind, "seed": cell.seed, **record}
+        for cell, result in results.items()
+        if cell.kind != "cases"
+        for record in result["records"]
+    ]
+    cases = [
+        {"dataset": cell.dataset, "protocol": cell.protocol, "seed": cell.seed, **record}
+        for cell, result in results.items()
+        if cell.kind == "cases"
+        for record in result
+    ]
+    examples = {
+        (cell.dataset, cell.protocol): result["example"]
+        for cell, result in results.items()
+        if cell.kind == "soft" and cell.seed == 0
+    }
     _write_csv(out / "tables" / "shift_and_correction.csv", shift)
     _write_csv(out / "tables" / "cases.csv", cases)
-    examples = {name: result["example"] for name, result in results.items() if name.endswith("-seed0")}
-    figures.draw_all(out / "figures", shift, examples, settings, data_dir)
+    figures.draw_all(out / "figures", shift, cases, examples, settings)
     claims = judge(shift, cases, settings)
-    _write_csv(out / "tables" / "claims.csv", [claim.record() for claim in claims])
-    return write_page(page or out / "reproduction.md", out, claims, shift, settings)
+    summary = [{"claim": c.claim, "test": c.test, "verdict": c.verdict, "where": c.because} for c in claims]
+    _write_csv(out / "tables" / "claims.csv", summary)
+    return write_page(page or out / "reproduction.md", out, claims, settings)
 
 
-def _cells(settings: Settings, data_dir: str | None) -> list[Cell]:
-    cells: list[Cell] = []
+def _cells(settings: Settings, data_dir: str | None) -> dict[Cell, Callable[[], Any]]:
+    cells: dict[Cell, Callable[[], Any]] = {}
     for name in settings.datasets:
         for protocol in protocols(name):
-            for utility in ("soft", "hard") if name in HARD else ("soft",):
-                for seed in range(settings.seeds):
-                    compute = partial(
+            for seed in range(settings.seeds):
+                for utility in ("soft", "hard") if name in HARD else ("soft",):
+                    cells[Cell(name, protocol, utility, seed)] = partial(
                         experiments.shift_and_correction, name, protocol, utility, seed, settings, data_dir
                     )
-                    cells.append((f"shift-{name}-{protocol}-{utility}-seed{seed}", compute))
-            if name in CASES:
-                cells.append((f"cases-{name}-{protocol}", partial(_case_records, name, protocol, settings, data_dir)))
+                if name in CASES:
+                    cells[Cell(name, protocol, "cases", seed)] = partial(
+                        experiments.case_records, name, protocol, seed, settings, data_dir
+                    )
     return cells
 
 
-def _case_records(name: str, protocol: str, settings: Settings, data_dir: str | None) -> list[dict[str, Any]]:
-    ones, twos = experiments.cases(name, protocol, settings, data_dir)
-    cases: list[CaseOne | CaseTwo] = [*ones, *twos]
-    return [record for case in cases for record in experiments.case_records(case)]
+def _checksum(name: str, settings: Settings, data_dir: str | None) -> str:
+    """Checksum of a dataset's source, so that cells of other data are not taken for this one's."""
+    return experiments.load(name, "natural", 0, settings, data_dir).sha256
 
 
-def _stored(path: Path, settings: Settings, compute: Callable[[], Any]) -> Any:
+def _stored(path: Path, key: str, compute: Callable[[], Any]) -> Any:
     """Return a finished cell, or compute it and keep it."""
     if path.exists():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["settings"] == settings.digest:
+            if kept["key"] == key:
                 return kept["result"]
         except (ValueError, KeyError, TypeError):
             pass  # not a whole cell of ours: compute it again
     result = compute()
-    write_text(path, json.dumps({"settings": settings.digest, "result": result}))
+    write_text(path, json.dumps({"key": key, "result": result}))
     return result
-
-
-def _shift_table(results: dict[str, Any], settings: Settings) -> list[dict[str, Any]]:
-    table = []
-    for cell, result in results.items():
-        if cell.startswith("shift-"):
-            _, dataset, protocol, utility, seed = cell.split("-")
-            key = {"dataset": dataset, "protocol": protocol, "utility": utility, "seed": int(seed.removeprefix("seed"))}
-            table += [{**key, **record} for record in result["records"]]
-    return table
-
-
-def _case_table(results: dict[str, Any]) -> list[dict[str, Any]]:
-    table = []
-    for cell, records in results.items():
-        if cell.startswith("cases-"):
-            _, dataset, protocol = cell.split("-")
-            table += [{"dataset": dataset, "protocol": protocol, **record} for record in records]
-    return table
 
 
 def _write_csv(path: Path, records: list[dict[str, Any]]) -> None:

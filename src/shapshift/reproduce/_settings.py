@@ -18,6 +18,10 @@ def protocols(dataset: str) -> tuple[str, ...]:
 HARD = ("gaussian", "creditcard")
 #: Datasets on which single points and pairs are followed.
 CASES = ("gaussian", "creditcard")
+KINDS = ("boundary", "nonboundary")
+SCENARIOS = ("BB", "NN", "BN")
+#: Raised when experiments change, so that finished cells of another kind are not taken for this one's.
+CELL_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Settings:
     seeds : int
         Every seed draws its own split and its own noise; confidence intervals are over seeds.
     n_sets, repeats : int
-        Validation points or pairs per case, and draws of noise for each.
+        Validation points or pairs per case and seed, and draws of noise for each.
     shown : float
         The level whose distributions the figures show.
     datasets : tuple of str
@@ -56,7 +60,7 @@ class Settings:
     @property
     def digest(self) -> str:
         """Short hash by which stored cells are recognised; which other datasets run does not matter to a cell."""
-        sizes = {key: value for key, value in asdict(self).items() if key != "datasets"}
+        sizes = {key: value for key, value in asdict(self).items() if key != "datasets"} | {"format": CELL_FORMAT}
         return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -67,8 +71,8 @@ FULL = Settings(
     n_neighbors=5,
     noise=(0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0),
     seeds=20,
-    n_sets=30,
-    repeats=20,
+    n_sets=10,
+    repeats=10,
     shown=1.0,
 )
 QUICK = Settings(
@@ -78,7 +82,7 @@ QUICK = Settings(
     n_neighbors=5,
     noise=(0.2, 1.0, 5.0),
     seeds=4,
-    n_sets=10,
+    n_sets=5,
     repeats=5,
     shown=1.0,
 )
