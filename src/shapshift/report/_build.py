@@ -1,0 +1,272 @@
+"""build_report: check, put the sections together, write."""
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from shapshift import _labels
+from shapshift import _validation as check
+from shapshift._files import write_atomically
+from shapshift.agreement import agreement
+from shapshift.audit import ShiftAudit
+from shapshift.correct import evaluate
+from shapshift.price import Allocation
+from shapshift.price._owners import check_owners
+from shapshift.report import _words
+from shapshift.report._features import read_features
+from shapshift.report._format import Unit, cell, count, fixed, money, percent, unit_for
+from shapshift.report._methods import definitions, parameter_groups
+from shapshift.report._page import render
+from shapshift.report._parts import DRAWN, Section
+from shapshift.report._payouts import payout_section
+from shapshift.report._points import map_section, scatter_section
+from shapshift.report._shift import neighbour_section, shift_section, spread_curves
+from shapshift.report._table import row_table
+from shapshift.report._values import boundary_section, value_section
+from shapshift.valuation import Valuation
+
+OWNER = "build_report"
+
+
+def build_report(
+    path: str | os.PathLike[str],
+    *,
+    valuation: Valuation,
+    audit: ShiftAudit | None = None,
+    noisy: Valuation | None = None,
+    corrected: Valuation | None = None,
+    allocation: Allocation | None = None,
+    X_train: Any = None,
+    y_train: Any = None,
+    X_val: Any = None,
+    feature_names: Sequence[str] | None = None,
+    owners: Any = None,
+    title: str = "What the training rows are worth",
+    notes: Sequence[str] = (),
+    parameters: Mapping[str, Any] | None = None,
+    date: str = "",
+    table_rows: int = 200,
+) -> Path:
+    """Write one self-contained HTML page that shows and explains the results.
+
+    Sections appear when their input is there.
+
+    Parameters
+    ----------
+    path : path-like
+        Where the page goes; an existing file is replaced as a whole.
+    valuation : Valuation
+        Values on the clean validation set.
+    audit : ShiftAudit, optional
+        For the verdict, the shift curves and the neighbours.
+    noisy, corrected : Valuation, optional
+        Values of the same rows on a noisy validation set, and after correction.
+    allocation : Allocation, optional
+        For the payouts.
+    X_train : table of shape (n_train, n_features), optional
+        For the table of rows and the map. It may be the table the model's features were made from: texts are shown,
+        and the map uses the numeric columns.
+    y_train : array-like of shape (n_train,), optional
+        Labels, for the table of rows.
+    X_val : table of shape (n_val, n_features), optional
+        For the map.
+    feature_names : sequence of str, optional
+        By default the column names of ``X_train``.
+    owners : array-like of shape (n_train,), optional
+        For the table of rows; by default those of ``allocation``.
+    title : str, optional
+        Heading of the page.
+    notes : sequence of str, optional
+        Remarks shown under the verdict.
+    parameters : mapping, optional
+        More parameters for the methods section, such as file names and seeds.
+    date : str, optional
+        Shown under the heading. There is none by default, so that the same results give the same bytes.
+    table_rows : int, default=200
+        Number of rows from each end in the table of most and least valuable rows.
+
+    Returns
+    -------
+    pathlib.Path
+        ``path``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import KNNShapley
+    >>> from shapshift.report import build_report
+    >>> X, y = load_iris(return_X_y=True)
+    >>> valuation = KNNShapley().fit(X[::2], y[::2]).value(X[1::2], y[1::2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = build_report(f"{folder}/iris.html", valuation=valuation, X_train=X[::2])
+    ...     page.stat().st_size < 1_000_000
+    True
+    """
+    _check_types(valuation, audit, noisy, corrected, allocation, title, notes, parameters, date)
+    check.check_count(OWNER, "table_rows", table_rows)
+    others = {name: given for name, given in (("noisy", noisy), ("corrected", corrected)) if given is not None}
+    features = points = None
+    if X_train is not None:
+        features = read_features(X_train, "X_train", valuation.n_train, "the valuation", feature_names)
+    if X_val is not None:
+        points = read_features(X_val, "X_val", valuation.n_val, "the validation set")
+    labels = None if y_train is None else _labels.check_labels(y_train, "y_train", valuation.n_train, "X_train")
+    owned = _owners(owners, allocation, valuation)
+    unit = unit_for(np.concatenate([valuation.values, *(other.values for other in others.values())]))
+
+    sections = _sections(valuation, audit, others, allocation, features, points, unit)
+    table = row_table(
+        valuation, unit, table_rows, audit=audit, corrected=corrected, features=features, labels=labels, owners=owned
+    )
+    page = {
+        "points drawn per chart": DRAWN,
+        "rows in the table, per end": table_rows,
+        "shapshift": version("shapshift"),
+    }
+    content = render(
+        {
+            "title": title,
+            "date": date,
+            "notes": list(notes),
+            "verdict": _words.verdict(audit),
+            "figures": _figures(valuation, audit, noisy, corrected, allocation),
+            "sections": sections,
+            "table": table,
+            "unit": unit,
+            "definitions": definitions(valuation, audit, corrected),
+            "parameter_groups": parameter_groups(
+                valuation,
+                audit=audit,
+                noisy=noisy,
+                corrected=corrected,
+                allocation=allocation,
+                given=parameters or {},
+                page=page,
+            ),
+            "version": version("shapshift"),
+        },
+        {chart.id: {"kind": chart.kind, **chart.data} for section in sections for chart in section.charts},
+    )
+
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    return write_atomically(path, write)
+
+
+def _sections(
+    valuation: Valuation,
+    audit: ShiftAudit | None,
+    others: dict[str, Valuation],
+    allocation: Allocation | None,
+    features: Any,
+    points: Any,
+    unit: Unit,
+) -> list[Section]:
+    evaluation = evaluate(others["corrected"], valuation, others.get("noisy")) if "corrected" in others else None
+    values = {"clean": valuation.values, **{name: other.values for name, other in others.items()}}
+    found: list[Section | None] = [value_section(values, unit, evaluation)]
+    if allocation is not None:
+        found.append(payout_section(allocation, unit))
+    if audit is not None:
+        found.append(shift_section(audit, unit))
+    moved = {name: other.values for name, other in others.items()}
+    if not moved and audit is not None:
+        moved = {"mean": audit.rows["mean"]}
+    if moved:
+        found.append(scatter_section(valuation, moved, unit))
+    found.append(boundary_section(valuation, unit, [] if audit is None else spread_curves(audit)))
+    if audit is not None:
+        found.append(neighbour_section(audit))
+    if features is not None:
+        found.append(map_section(valuation, features, points, unit))
+    return [section for section in found if section is not None]
+
+
+def _figures(
+    valuation: Valuation,
+    audit: ShiftAudit | None,
+    noisy: Valuation | None,
+    corrected: Valuation | None,
+    allocation: Allocation | None,
+) -> list[tuple[str, str, str]]:
+    """Few large numbers under the verdict: figure, what it is, and a remark."""
+    stats = valuation.stats()
+    found = [
+        (count(valuation.n_train), "training rows", f"valued on {count(valuation.n_val)} validation points"),
+        (
+            percent(stats["positive_ratio"]),
+            "of the rows help",
+            f"{count(stats['positive_count'])} have a positive value",
+        ),
+        (percent(valuation.boundary_fraction), "boundary points", "validation points whose neighbours disagree"),
+    ]
+    if audit is not None:
+        rho = audit.statistic("spearman")[0]
+        if np.isfinite(rho).any():
+            worst = int(np.nanargmin(rho))
+            found.append((fixed(float(rho[worst])), "lowest rank agreement", _words.level_phrase(audit, worst)))
+    if corrected is not None and noisy is not None:
+        after, before = (agreement(one.values, valuation.values)["spearman"] for one in (corrected, noisy))
+        found.append((fixed(after), "rank agreement, corrected", f"{fixed(before)} before the correction"))
+    if allocation is not None:
+        paid = int(allocation.cents.sum())
+        who = f"paid to {count(int((allocation.cents > 0).sum()))} of {count(len(allocation.owners))} owners"
+        found.append((money(paid).removesuffix(".00"), allocation.currency or "money", who))
+    return found
+
+
+def _owners(owners: Any, allocation: Allocation | None, valuation: Valuation) -> Any:
+    """Owner of each row, as text."""
+    if owners is not None:
+        known = check_owners(owners, valuation.ids)
+        names, codes = known.names, known.codes
+    elif allocation is not None:
+        names, codes = allocation.owners, allocation.codes
+    else:
+        return None
+    return np.array([cell(owner) for owner in names], dtype=object)[codes]
+
+
+def _check_types(
+    valuation: Valuation,
+    audit: object,
+    noisy: object,
+    corrected: object,
+    allocation: object,
+    title: object,
+    notes: object,
+    parameters: object,
+    date: object,
+) -> None:
+    given: list[tuple[str, Any, type[Any], bool]] = [
+        ("valuation", valuation, Valuation, True),
+        ("audit", audit, ShiftAudit, False),
+        ("noisy", noisy, Valuation, False),
+        ("corrected", corrected, Valuation, False),
+        ("allocation", allocation, Allocation, False),
+    ]
+    for name, thing, kind, needed in given:
+        if (thing is None and needed) or not (thing is None or isinstance(thing, kind)):
+            article = "an" if kind.__name__[0] in "AEIO" else "a"
+            raise TypeError(
+                f"The {name!r} parameter of {OWNER} must be {article} {kind.__name__}{'' if needed else ' or None'}. "
+                f"Got {type(thing).__name__} instead."
+            )
+        if thing is not None and thing.fingerprint != valuation.fingerprint:
+            raise ValueError(
+                f"The {name!r} parameter of {OWNER} is about other training rows than 'valuation': their fingerprints "
+                "differ. Make both with one fitted model."
+            )
+    for name, text in (("title", title), ("date", date)):
+        if not isinstance(text, str):
+            raise TypeError(f"The {name!r} parameter of {OWNER} must be a string. Got {text!r} instead.")
+    if isinstance(notes, str) or not isinstance(notes, Sequence) or not all(isinstance(note, str) for note in notes):
+        raise TypeError(f"The 'notes' parameter of {OWNER} must be a list of strings. Got {notes!r} instead.")
+    if not (parameters is None or isinstance(parameters, Mapping)):
+        raise TypeError(f"The 'parameters' parameter of {OWNER} must be a mapping. Got {parameters!r} instead.")

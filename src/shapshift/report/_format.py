@@ -1,0 +1,181 @@
+"""Numbers for people."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+NOTHING = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Longer texts from the data are cut: a page is not the place to read them.
+LONGEST = 80
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The power of ten in which a page shows values, so that they read 2.31 instead of 0.000231.
+
+    Attributes
+    ----------
+    exponent : int
+        Values are divided by 10 to this power.
+    """
+
+    exponent: int
+
+    @property
+    def label(self) -> str:
+        """Such as "x10⁻⁴", with a proper sign; empty for plain numbers."""
+        return f"{TIMES}10{str(self.exponent).translate(_RAISED)}" if self.exponent else ""
+
+    def scale(self, values: Any) -> Floats:
+        """Values in this unit."""
+        # Dividing would need a power of ten that very small values do not have.
+        scaled: Floats = np.asarray(values, dtype=np.float64) * 10.0**-self.exponent
+        return scaled
+
+    def axis(self, name: str) -> str:
+        """Name of an axis with the unit."""
+        return f"{name} ({self.label})" if self.exponent else name
+
+    def show(self, value: float) -> str:
+        """One value with its unit, for a sentence."""
+        shown = number(float(self.scale(value)))
+        return f"{shown}{self.label}" if self.exponent and value else shown
+
+
+def unit_for(values: Floats) -> Unit:
+    """Find the unit in which the larger part of the values lies between 0.1 and 100.
+
+    Examples
+    --------
+    >>> unit_for(np.array([0.00021, -0.0004, 0.0003])).exponent, unit_for(np.array([1.5, 20.0])).exponent
+    (-4, 0)
+    """
+    size = np.abs(values[values != 0])
+    if size.size == 0:
+        return Unit(0)
+    exponent = math.floor(math.log10(float(np.quantile(size, 0.75))))
+    # 10**300 and beyond have no reciprocal to multiply by.
+    return Unit(0 if -2 <= exponent <= 2 else max(min(exponent, 300), -300))
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number with a few significant digits and no needless exponent.
+
+    Examples
+    --------
+    >>> number(0.12345), number(1234567.0), number(0.0), number(1.5)
+    ('0.123', '1,230,000', '0', '1.5')
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return NOTHING
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    sign = MINUS if value < 0 else ""
+    if -4 < exponent < 9:
+        rounded = round(value, digits - 1 - exponent)
+        decimals = max(0, digits - 1 - exponent)
+        shown = f"{abs(rounded):,.{decimals}f}"
+        return sign + (shown.rstrip("0").rstrip(".") if "." in shown else shown)
+    mantissa, power = f"{abs(value):.{digits - 1}e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{sign}{mantissa}{TIMES}10{str(int(power)).translate(_RAISED)}"
+
+
+def fixed(value: float, decimals: int = 2) -> str:
+    """Write a number such as a correlation with a fixed number of decimals; "0.00" never has a sign."""
+    if not math.isfinite(value):
+        return NOTHING
+    shown = f"{abs(value):,.{decimals}f}"
+    return MINUS + shown if value < 0 and float(shown.replace(",", "")) != 0 else shown
+
+
+def count(value: float) -> str:
+    """Write a whole number with thousands separators; means of counts are rounded."""
+    return fixed(round(value), 0) if math.isfinite(value) else NOTHING
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage; small ones and those near 100% keep a decimal.
+
+    Examples
+    --------
+    >>> percent(0.824), percent(0.0042), percent(0.9996), percent(1.0), percent(0.00001)
+    ('82%', '0.4%', '99.9%', '100%', '<0.1%')
+    """
+    if not math.isfinite(share):
+        return NOTHING
+    near_end = 0 < abs(share) < 0.01 or 0.99 < share < 1
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    shown = min(round(100 * share, 1), 99.9) if share < 1 else 100 * share
+    return fixed(shown, 1 if near_end else 0) + "%"
+
+
+def money(cents: float, currency: str = "") -> str:
+    """Cents for a reader.
+
+    Examples
+    --------
+    >>> money(123450, "EUR"), money(5)
+    ('1,234.50 EUR', '0.05')
+    """
+    whole, rest = divmod(abs(int(cents)), 100)
+    shown = f"{MINUS if cents < 0 else ''}{whole:,}.{rest:02d}"
+    return f"{shown} {currency}" if currency else shown
+
+
+def change(ratio: float) -> str:
+    """How a quantity changed, given new over old: "falls by 13%", "more than doubles".
+
+    Examples
+    --------
+    >>> change(0.87), change(1.004), change(1.2), change(2.5)
+    ('falls by 13%', 'stays the same', 'rises by 20%', 'grows to 2.5 times')
+    """
+    if not math.isfinite(ratio):
+        return "cannot be compared"
+    if abs(ratio - 1) < 0.005:
+        return "stays the same"
+    if ratio >= 2:
+        return f"grows to {number(ratio, 2)} times"
+    return f"falls by {percent(1 - ratio)}" if ratio < 1 else f"rises by {percent(ratio - 1)}"
+
+
+def rows(n: float) -> str:
+    """Such as "1 row" or "1,204 rows"."""
+    shown = count(n)
+    return f"{shown} row" if shown == "1" else f"{shown} rows"
+
+
+def listed(names: list[str]) -> str:
+    """Such as "a, b and c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def cell(entry: Any) -> str:
+    """Write one entry of the caller's table: numbers that a browser can read back, texts cut to a line."""
+    if entry is None:
+        return ""
+    if isinstance(entry, np.generic):
+        entry = entry.item()
+    if isinstance(entry, bool):
+        return str(entry).lower()
+    if isinstance(entry, float):
+        return "" if math.isnan(entry) else f"{entry:.4g}"
+    text = " ".join(str(entry).split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def rounded(values: Any, digits: int = 4) -> list[float | None]:
+    """Numbers for a chart: a few significant digits, None where there is none."""
+    return [float(f"{x:.{digits}g}") if math.isfinite(x) else None for x in np.asarray(values, dtype=float).tolist()]

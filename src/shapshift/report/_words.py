@@ -1,0 +1,343 @@
+"""What the reader should conclude, computed from the numbers and never assumed."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.audit import ShiftAudit
+from shapshift.price import Allocation
+from shapshift.report._format import Unit, change, count, fixed, money, number, percent, rows
+from shapshift.valuation import Valuation
+
+Floats = npt.NDArray[np.float64]
+
+#: Axis on which more is a stronger perturbation.
+NOISE = "noise"
+# Correlations that differ by less are called the same.
+SAME = 0.01
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The one sentence at the top.
+
+    Attributes
+    ----------
+    level : {"stable", "shifts", "unstable", "unknown"}
+    word : str
+        The level for a reader.
+    sentence : str
+    detail : str
+        What it rests on.
+    """
+
+    level: str
+    word: str
+    sentence: str
+    detail: str
+
+
+def verdict(audit: ShiftAudit | None) -> Verdict:
+    """Whether the values can be relied on."""
+    if audit is None:
+        return Verdict(
+            "unknown",
+            "Not audited",
+            "These values come from one validation set; whether another one would give the same was not measured.",
+            "Run an audit to find out how far they can be relied on.",
+        )
+    rho, flips = audit.statistic("spearman")[0], flip_shares(audit)
+    worst = _worst(audit)
+    where = level_phrase(audit, worst)
+    effect = (
+        f"rank agreement with the clean values is {fixed(float(rho[worst]))} and {percent(float(flips[worst]))} of the "
+        "rows change sign"
+    )
+    if audit.verdict == "stable":
+        word = "Stable"
+        sentence = f"These values can be relied on: they hold at every level tried. Even {where}, {effect}."
+    elif "stable" in audit.verdicts:
+        word = "Shifts" if audit.verdict == "shifts" else "Unstable beyond a limit"
+        limit = _stable_up_to(audit)
+        held = (
+            f"hold up to {audit.axis} {limit} and not beyond" if limit else "hold for some changes and not for others"
+        )
+        sentence = f"These values {held}: {where}, {effect}."
+    elif audit.verdict == "shifts":
+        word = "Shifts"
+        sentence = f"These values move with the validation set at every level tried: {where}, {effect}."
+    else:
+        word = "Unstable"
+        sentence = (
+            f"Do not rely on these values: another validation set would give others. {_capital(where)}, {effect}."
+        )
+    detail = f"{_capital(audit.finding)}. Compare the levels with how far your own validation data may be off."
+    return Verdict(audit.verdict, word, sentence, detail)
+
+
+def flip_shares(audit: ShiftAudit) -> Floats:
+    """Share of the rows that change sign, at each level."""
+    share: Floats = (audit.statistic("flips_to_negative")[0] + audit.statistic("flips_to_positive")[0]) / audit.n_train
+    return share
+
+
+def level_phrase(audit: ShiftAudit, place: int) -> str:
+    """Such as "at noise 0.5"."""
+    return f"at {audit.axis} {audit.positions[place]:g}" if audit.ordered else f"under {audit.levels[place]}"
+
+
+def distribution(values: Mapping[str, Floats], unit: Unit) -> str:
+    """How many rows help, and how that changes from clean to noisy to corrected."""
+    clean = values["clean"]
+    positive = int((clean > 0).sum())
+    said = [
+        f"{count(positive)} of {rows(clean.size)} ({percent(positive / clean.size)}) have a positive value: they help "
+        "to classify the validation points. The others do not help or do harm. The mean is "
+        f"{unit.show(float(clean.mean()))}."
+    ]
+    for name, lead in (("noisy", "On the noisy validation set"), ("corrected", "After the correction")):
+        if name in values:
+            other = values[name]
+            helping = int((other > 0).sum())
+            spread = change(float(other.std() / clean.std())) if clean.std() > 0 else "cannot be compared"
+            compared = "as many as" if helping == positive else f"{_more(helping - positive)} than"
+            said.append(
+                f"{lead} {count(helping)} rows are positive, {compared} on the clean one, and the spread {spread}"
+                f"{' from the clean one' if name == 'corrected' and 'stays' not in spread else ''}."
+            )
+    return " ".join(said)
+
+
+def correction(evaluation: Any) -> str:
+    """Whether the correction helped, as a distribution and row by row: the two may differ."""
+    after, rho_after = evaluation.distribution["corrected"]["wasserstein"], evaluation.rows["corrected"]["spearman"]
+    if "noisy" not in evaluation.rows:
+        return f"The corrected values agree with the clean ones in rank to {fixed(rho_after)}."
+    before, rho_before = evaluation.distribution["noisy"]["wasserstein"], evaluation.rows["noisy"]["spearman"]
+    distances = f"from {number(before, 2)} to {number(after, 2)} clean standard deviations away"
+    ranks = f"from {fixed(rho_before)} to {fixed(rho_after)}"
+    nearer = after < before
+    verb = "brings the distribution back towards" if nearer else "does not bring the distribution nearer to"
+    said = f"The correction {verb} the clean one ({distances})"
+    if not np.isfinite(rho_before) or not np.isfinite(rho_after):
+        return said + "; rank agreement is not defined here."
+    gain = rho_after - rho_before
+    if gain > SAME:
+        said += f"{', and' if nearer else ', but'} it raises rank agreement with the clean values {ranks}. "
+    elif gain < -SAME:
+        said += f"{', but' if nearer else ', and'} it lowers rank agreement with the clean values {ranks}. "
+    else:
+        said += f"; rank agreement with the clean values stays the same ({fixed(rho_after)}). "
+    if nearer and gain > SAME:
+        return said + "Here the corrected values are the better ones in both respects."
+    if nearer and gain < -SAME:
+        return said + (
+            "Use the corrected values for totals and for counting rows that help, not for ranking rows: the order is "
+            "further from the clean one than before."
+        )
+    if nearer:
+        return said + "Use them for totals and for counting rows that help; for ranking rows nothing is gained."
+    if gain > SAME:
+        return said + "Use them for ranking rows, not for totals."
+    return said + "Here the correction does not help."
+
+
+def reading_a_histogram(several: bool, beyond: str) -> str:
+    """Say how to read the chart."""
+    switch = "Use the buttons to show or hide each." if several else ""
+    return " ".join(part for part in ("Right of the line at 0 are rows that help.", beyond, switch) if part)
+
+
+def boundary(valuation: Valuation, unit: Unit) -> str:
+    """Say what the split by boundary shows."""
+    share, at, off = valuation.boundary_fraction, valuation.boundary_values, valuation.nonboundary_values
+    n = int(valuation.boundary.sum())
+    if at is None:
+        return (
+            "No validation point lies near a class boundary: the nearest training rows of each agree on the label. "
+            "Such a validation set says little about hard cases."
+        )
+    if off is None:
+        return "Every validation point lies near a class boundary: the nearest training rows disagree on the label."
+    ratio = float(at.std() / off.std()) if off.std() > 0 else np.nan
+    said = (
+        f"{count(n)} of {count(valuation.n_val)} validation points ({percent(share)}) are boundary points: the labels "
+        "of their nearest training rows disagree. "
+    )
+    if np.isfinite(ratio):
+        said += (
+            f"On them the values spread {number(ratio, 2)} times as much as on the other points "
+            f"({unit.show(float(at.std()))} against {unit.show(float(off.std()))}). "
+        )
+    if np.ptp(at) > 0 and np.ptp(off) > 0:
+        opposite = float(np.mean((at > 0) != (off > 0)))
+        said += (
+            f"{percent(opposite)} of the rows help on one kind of point and not on the other, so the mix of the two "
+            "kinds in a validation set decides what these rows are worth."
+        )
+    return said.strip()
+
+
+def shift(audit: ShiftAudit) -> str:
+    """Say what the curves show."""
+    worst = _worst(audit)
+    rho, flips = float(audit.statistic("spearman")[0][worst]), float(flip_shares(audit)[worst])
+    top, n_top = float(audit.statistic("top_overlap")[0][worst]), int(audit.parameters["top"])
+    clean, std = float(audit.clean["std"]), float(audit.statistic("std")[0][worst])
+    positive = float(audit.statistic("positive_count")[0][worst])
+    difference = round(positive - audit.clean["positive_count"])
+    compared = "as many rows are" if difference == 0 else f"{_more(difference)} rows are"
+    return (
+        f"{_capital(level_phrase(audit, worst))}, where the values agree least with the clean ones, {order_kept(rho)} "
+        f"(Spearman {fixed(rho)}), {percent(top)} of the top {count(n_top)} rows are still among the top, and "
+        f"{percent(flips)} of the rows change sign. The spread {change(std / clean if clean > 0 else np.nan)} and "
+        f"{compared} positive. {_advice(audit)}"
+    )
+
+
+def neighbours(audit: ShiftAudit) -> str:
+    """How far neighbours are reshuffled, near a boundary and elsewhere."""
+    worst = _worst(audit)
+    kept = {
+        part: float(audit.statistic("neighbor_jaccard" + part)[0][worst]) for part in ("", "_boundary", "_nonboundary")
+    }
+    changed = {
+        part: float(audit.statistic("changed_predictions" + part)[0][worst]) for part in ("_boundary", "_nonboundary")
+    }
+    where = _capital(level_phrase(audit, worst))
+    said = (
+        f"Values change because a moved validation point meets other training rows. {where} the nearest rows "
+        f" before and after overlap by {percent(kept[''])}."
+    )
+    if np.isfinite(list(changed.values())).all():
+        near, far = changed["_boundary"], changed["_nonboundary"]
+        more, less = near > 1.2 * far + 0.01, far > 1.2 * near + 0.01
+        often = "more often than" if more else "less often than" if less else "about as often as"
+        rest = "reshuffling matters most where the classes meet" if more else "it is not the boundary that suffers most"
+        said += f" The prediction changes for {percent(near)} of the boundary points, {often} for the others "
+        said += f"({percent(far)}): {rest}."
+    return said
+
+
+def curve(levels: Sequence[str], axis: str, means: Sequence[tuple[str, Floats]], show: Callable[[float], str]) -> str:
+    """Say a curve in words: its two ends."""
+    said = []
+    for label, mean in means:
+        known = np.flatnonzero(np.isfinite(mean))
+        if known.size:
+            first, last = known[0], known[-1]
+            said.append(
+                f"{label}: {show(float(mean[first]))} at {axis} {levels[first]}"
+                + (f", {show(float(mean[last]))} at {axis} {levels[last]}" if last != first else "")
+            )
+    return "; ".join(said) + "." if said else "Not defined here."
+
+
+def scatter(found: Mapping[str, float], n: int, name: str) -> str:
+    """Say what a chart of clean against other values shows."""
+    lost, gained = found["flips_to_negative"], found["flips_to_positive"]
+    signs = (
+        "No row changes sign"
+        if lost + gained == 0
+        else f"{count(lost + gained)} of {rows(n)} ({percent((lost + gained) / n)}) change sign: {count(lost)} stop "
+        f"being positive, {count(gained)} become positive"
+    )
+    return f"{name}: {signs}. {_capital(order_kept(found['spearman']))} (Spearman {fixed(found['spearman'])})."
+
+
+def map_of_values(alike: float) -> str:
+    """Say whether rows that lie together on a map are worth the same."""
+    if not np.isfinite(alike):
+        return "All rows are worth the same."
+    said = f"(rank correlation {fixed(alike)} between a row and the rows around it)"
+    if alike >= 0.5:
+        return f"Value follows place: rows that lie close together are worth much the same {said}."
+    if alike >= 0.2:
+        return f"Rows that lie close together tend to similar values, with many exceptions {said}."
+    return f"Place says little about value: rows of high and of low value lie side by side {said}."
+
+
+def order_kept(rho: float) -> str:
+    """How well a rank correlation says that the order was kept."""
+    for least, said in (
+        (0.9, "the order of the rows is kept"),
+        (0.7, "the order of the rows is mostly kept"),
+        (0.5, "the order of the rows is kept only loosely"),
+        (0.0, "the order of the rows is largely lost"),
+        (-1.1, "the order of the rows is reversed rather than kept"),
+    ):
+        if rho >= least:
+            return said
+    return "the order of the rows cannot be compared"
+
+
+def payouts(names: Sequence[str], allocation: Allocation) -> str:
+    """Who is paid what, and how sure that is."""
+    paid, low, high, currency = allocation.cents, allocation.low, allocation.high, allocation.currency
+    if not names:
+        return "There is nobody to pay."
+    order = np.argsort(-paid, kind="stable")
+    first, total = order[0], int(paid.sum())
+    said = f"{names[first]} is paid most: {money(paid[first], currency)}"
+    said += f", {percent(paid[first] / total)} of the {money(total, currency)} paid out." if total else "."
+    for amount, what in (
+        (allocation.reserve_cents, "kept back as reserve"),
+        (allocation.unallocated_cents, "not paid to anyone"),
+    ):
+        said += f" {money(amount, currency)} {'is' if amount == 100 else 'are'} {what}." if amount else ""
+    nothing = int((paid == 0).sum())
+    if nothing:
+        said += f" {count(nothing)} of {count(len(names))} owners {'is' if nothing == 1 else 'are'} paid nothing."
+    if low is None or high is None:
+        return said + " How far another validation set would have paid differently was not measured."
+    widest = int(np.argmax(high - low))
+    said += (
+        f" Under {allocation.interval}, payouts move by up to {money(high[widest] - low[widest], currency)} "
+        f"({names[widest]}: between {money(low[widest])} and {money(high[widest])})."
+    )
+    pairs = len(names) - 1
+    unsettled = sum(bool(low[a] <= high[b]) for a, b in itertools.pairwise(order))
+    if pairs and unsettled:
+        said += (
+            f" Ranked by payout, {count(unsettled)} of {count(pairs)} owners have an interval that overlaps the next "
+            "owner's: which of the two earns more is not settled."
+        )
+    elif pairs:
+        said += " Ranked by payout, no interval overlaps the next owner's: who earns more than whom is settled."
+    return said
+
+
+def _advice(audit: ShiftAudit) -> str:
+    if audit.verdict == "stable":
+        return "Ranking and signs can be used as they are."
+    if limit := _stable_up_to(audit):
+        return f"Use the ranking only where you can vouch for your validation data to within noise {limit}."
+    return "Act only on rows whose stability is high in the table below, or value the rows on a larger validation set."
+
+
+def _stable_up_to(audit: ShiftAudit) -> str:
+    """Highest noise level up to which all are stable; empty where there is none."""
+    limit = ""
+    if audit.axis == NOISE:
+        for place in np.argsort(audit.positions, kind="stable"):
+            if audit.verdicts[place] != "stable":
+                break
+            limit = f"{audit.positions[place]:g}"
+    return limit
+
+
+def _worst(audit: ShiftAudit) -> int:
+    rho = audit.statistic("spearman")[0]
+    return int(np.nanargmin(rho)) if np.isfinite(rho).any() else int(np.nanargmax(flip_shares(audit)))
+
+
+def _more(difference: float) -> str:
+    return f"{count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
