@@ -20,7 +20,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## (.*)$$/\1|\2/' \
 		| while IFS='|' read -r name what; do printf '  %-10s %s\n' "$$name" "$$what"; done
 
-demo: $(VENV)/.run  ## value a dataset that ships with scikit-learn, and say where the results are
+demo: $(VENV)/.run  ## value, audit, correct and price a dataset that ships along; says which page to open
 	@$(PY) -m shapshift.demo
 
 test: lint  ## check the style and the types, then run the tests

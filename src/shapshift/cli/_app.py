@@ -1,0 +1,50 @@
+"""The application: all commands, and what happens before any of them runs."""
+
+import signal
+import sys
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+
+from shapshift.cli import about, audit, cases, correct, design, price, report, reproduce, rerun, value
+from shapshift.cli._commands import app, exit_codes
+from shapshift.cli._errors import Code
+
+# Importing a module registers its commands.
+MODULES = (about, audit, cases, correct, design, price, report, reproduce, rerun, value)
+# Their order in the help: as one would use them.
+ORDER = (
+    *("value", "audit", "correct", "price", "report", "cases", "design"),
+    *("demo", "datasets", "doctor", "rerun", "reproduce"),
+)
+app.registered_commands.sort(key=lambda registered: ORDER.index(registered.name or ""))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"shapshift {version('shapshift')}")
+        raise typer.Exit
+
+
+@app.callback(epilog=exit_codes())
+def root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Value every training row, see how far the values depend on the validation set, correct them, and pay for them.
+
+    Two files in, one page out: [cyan]shapshift report train.parquet val.parquet --label y[/]
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    signal.signal(signal.SIGTERM, _terminate)
+    app(prog_name="shapshift")
+
+
+def _terminate(*_: Any) -> None:
+    """End as on Ctrl-C: what is half-made is removed."""
+    sys.exit(Code.TERMINATED)

@@ -1,0 +1,139 @@
+"""How a function becomes a command: option groups are spread out for typer and put together again for the function."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import typer
+from rich.markup import escape
+
+from shapshift._validation import some
+from shapshift.cli._errors import MEANINGS, CommandError, clear_errors
+from shapshift.cli._options import Output
+from shapshift.cli._run import Run
+from shapshift.cli._terminal import Terminal
+
+app = typer.Typer(
+    name="shapshift",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A registered command.
+
+    Attributes
+    ----------
+    name : str
+    function : callable
+        Takes a Run (or a Terminal, if it writes no results) and one object per group.
+    groups : mapping of str to class
+        Parameter to group of options.
+    writes : bool
+        Whether it leaves a folder of results with a manifest.
+    """
+
+    name: str
+    function: Callable[..., None]
+    groups: Mapping[str, type]
+    writes: bool
+
+    def execute(self, groups: Mapping[str, Any], terminal: Terminal) -> Run | None:
+        """Run the command; ``groups`` are by parameter."""
+        if not self.writes:
+            self.function(terminal, **groups)
+            return None
+        with Run(self.name, {type(group).__name__: group for group in groups.values()}, terminal) as run:
+            self.function(run, **groups)
+            run.finish()
+            return run
+
+    def rebuild(self, options: Mapping[str, Mapping[str, Any]], inputs: Mapping[str, Path]) -> dict[str, Any]:
+        """Option groups from a manifest, by parameter."""
+        known = {group.__name__: {field.name for field in fields(group)} for group in self.groups.values()}
+        for name, given in options.items():
+            strange = [key for key in given if key not in known.get(name, ())]
+            if strange:
+                raise CommandError(f"The manifest has options that this release does not know: {some(strange)}.")
+        return {
+            parameter: group(**{**options.get(group.__name__, {}), **_own(group, inputs)})
+            for parameter, group in self.groups.items()
+        }
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def command(
+    name: str, *, examples: Sequence[str], writes: bool = True, panel: str = "Commands"
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command.
+
+    Parameters
+    ----------
+    name : str
+    examples : sequence of str
+        Command lines for the help.
+    writes : bool
+        Whether the function takes a Run and leaves results, or a Terminal and only says something.
+    panel : str
+        Where the command stands in the help.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function)
+        parameters = list(inspect.signature(function).parameters)[1:]
+        registered = Command(name, function, {parameter: hints[parameter] for parameter in parameters}, writes)
+        COMMANDS[name] = registered
+
+        def invoke(**given: Any) -> None:
+            groups = {parameter: group(**_own(group, given)) for parameter, group in registered.groups.items()}
+            output = next((group for group in groups.values() if isinstance(group, Output)), None)
+            shown = output if output is not None else next(iter(groups.values()))
+            terminal = Terminal(json=getattr(shown, "json", False), quiet=getattr(shown, "quiet", False))
+            with clear_errors(terminal, debug=getattr(shown, "debug", False)):
+                registered.execute(groups, terminal)
+
+        spread = _spread(registered.groups.values())
+        invoke.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+        invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
+        app.command(name, help=_help(function, examples), rich_help_panel=panel)(invoke)
+        return function
+
+    return register
+
+
+def _spread(groups: Iterable[type]) -> list[inspect.Parameter]:
+    """One parameter for each option of all groups."""
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=get_type_hints(group, include_extras=True)[field.name],
+        )
+        for group in groups
+        for field in fields(group)
+    ]
+
+
+def _own(group: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: given[field.name] for field in fields(group) if field.name in given}
+
+
+def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    said = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    shown = "\n\n".join(f"  [cyan]$[/] {escape(line)}" for line in examples)
+    return f"{said}\n\n[bold]Examples[/]\n\n{shown}"
+
+
+def exit_codes() -> str:
+    """Exit codes for the help."""
+    return "[bold]Exit codes[/]\n\n" + "\n\n".join(f"  {code.value:>3}  {text}" for code, text in MEANINGS.items())

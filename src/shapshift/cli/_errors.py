@@ -1,0 +1,122 @@
+"""What a command exits with, and how an error becomes one clear message."""
+
+import dis
+import errno
+import os
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from types import TracebackType
+from typing import Any
+
+import typer
+
+from shapshift.cli._terminal import Terminal
+
+
+class Code(IntEnum):
+    """Exit codes."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    EXISTS = 3
+    CANNOT_WRITE = 4
+    OTHER_BYTES = 5
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+MEANINGS = {
+    Code.OK: "done",
+    Code.UNEXPECTED: "something unexpected: a bug, or out of memory",
+    Code.USAGE: "an option or an input file is not as it must be",
+    Code.EXISTS: "results are there already; --force replaces them",
+    Code.CANNOT_WRITE: "results cannot be written: no permission, disk full",
+    Code.OTHER_BYTES: "rerun gave other bytes than the manifest says",
+    Code.INTERRUPTED: "interrupted by Ctrl-C; nothing was written",
+    Code.TERMINATED: "terminated; nothing was written",
+}
+
+
+class CommandError(Exception):
+    """An error to show as it is.
+
+    Parameters
+    ----------
+    message : str
+        What was expected, what came, and what to do.
+    code : Code
+    """
+
+    def __init__(self, message: str, code: Code = Code.USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@contextmanager
+def clear_errors(terminal: Terminal, *, debug: bool) -> Iterator[None]:
+    """Turn whatever goes wrong inside into a message and an exit code, and warnings into notes."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        terminal.warning(str(message))
+
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")  # what libraries say to programmers
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        try:
+            yield
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            terminal.error("Interrupted. Nothing was written.", title="Interrupted")
+            raise typer.Exit(Code.INTERRUPTED) from None
+        except Exception as error:
+            message, code = explain(error)
+            if debug:
+                terminal.trace("".join(traceback.format_exception(error)))
+            terminal.error(message)
+            raise typer.Exit(code) from None
+
+
+def explain(error: Exception) -> tuple[str, Code]:
+    """Message and exit code of an error.
+
+    Errors that the package raises on purpose carry a message for the user. Anything else, a ``ValueError`` from the
+    depths of NumPy for instance, is a bug, and pretending otherwise would send the user on a wild goose chase.
+    """
+    if isinstance(error, CommandError):
+        return str(error), error.code
+    if isinstance(error, MemoryError):
+        return f"Out of memory ({error}). Bound it with --max-memory 2GB, or value fewer rows.", Code.UNEXPECTED
+    if isinstance(error, FileExistsError) and raised_on_purpose(error.__traceback__):
+        return str(error), Code.EXISTS
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return "The disk is full; nothing was written. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
+        if raised_on_purpose(error.__traceback__):
+            return str(error), Code.USAGE
+        where = f" {os.fspath(error.filename)!r}" if isinstance(error.filename, str) else ""
+        return f"The system refused{where}: {error.strerror or error}.", Code.USAGE
+    if isinstance(error, ValueError | TypeError | ImportError) and raised_on_purpose(error.__traceback__):
+        return str(error), Code.USAGE
+    return (
+        f"Unexpected {type(error).__name__}: {error}\nThis should not happen. Run again with --debug (or set "
+        "SHAPSHIFT_DEBUG=1) for the traceback, and report it with that and the output of: shapshift doctor",
+        Code.UNEXPECTED,
+    )
+
+
+def raised_on_purpose(trace: TracebackType | None) -> bool:
+    """Whether an error comes from a ``raise`` statement of this package, and not from the inside of a library."""
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    statement = code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return statement and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("shapshift.")

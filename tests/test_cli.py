@@ -1,0 +1,522 @@
+"""The command line on real files of every kind: what it writes, says and repeats."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from cli_files import N_TRAIN, N_VAL, OWNERS, make_tables, run, write_all
+from sklearn.preprocessing import StandardScaler
+
+from shapshift import BoundaryCorrector, KNNShapley, ShiftAudit, Valuation, audit_shift
+from shapshift.cli import _specs, reproduce
+from shapshift.cli._commands import COMMANDS
+from shapshift.cli._errors import MEANINGS
+from shapshift.perturb import Compose, FlipLabels, GaussianNoise, LaplaceNoise, Round, ShiftPriors
+from shapshift.price import Allocation, Policy, allocate_budget
+
+KINDS = ("csv", "parquet", "feather", "arrow", "jsonl", "npz", "folder", "glob")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    return write_all(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own with train.csv, val.csv and noisy.csv."""
+    monkeypatch.chdir(tmp_path)
+    train, val = make_tables()
+    noisy = val.set_column(2, "size", pa.array(val["size"].to_numpy() + np.random.default_rng(5).normal(size=N_VAL)))
+    for name, table in (("train.csv", train), ("val.csv", val), ("noisy.csv", noisy)):
+        pacsv.write_csv(table, name)
+    return tmp_path
+
+
+COLUMNS = ("--label", "class", "--id", "row")
+MARKET = (*COLUMNS, "--owner", "seller")
+
+
+def fitted() -> tuple[Any, Any, Any]:
+    """The model that the commands should have fitted, and the validation set, made without them."""
+    train, val = make_tables()
+    X, X_val = (np.column_stack([t[c].to_numpy() for c in ("size", "weight", "age")]) for t in (train, val))
+    scaler = StandardScaler().fit(X)
+    model = KNNShapley(progress=False).fit(
+        scaler.transform(X), train["class"].to_pylist(), ids=train["row"].to_pylist()
+    )
+    return model, scaler.transform(X_val), val["class"].to_pylist()
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_value_reads_every_kind_of_file(kind: str, files: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    train, val = files[kind]
+    columns = () if kind == "npz" else (*COLUMNS, "--drop", "seller")
+    ran = run("value", train, val, *columns, "--out", tmp_path / "out", "--json")
+    assert ran.code == 0, ran.err
+    model, X_val, y_val = fitted()
+    expected = model.value(X_val, y_val).values
+    table = pq.read_table(tmp_path / "out" / "values.parquet")
+    np.testing.assert_allclose(table["value"].to_numpy(), expected, rtol=0, atol=1e-12)
+    assert table["id"].to_pylist() == [f"t{i:03d}" for i in range(N_TRAIN)]
+    assert ran.document["result"]["helpful"] == int((expected > 0).sum())
+
+
+def test_value_writes_what_it_says(here: Path) -> None:
+    ran = run("value", "train.csv", "val.csv", *MARKET)
+    assert ran.code == 0, ran.err
+    out = here / "shapshift-value"
+    assert sorted(os.listdir(out)) == ["manifest.json", "valuation.npz", "values.parquet"]
+    valuation = Valuation.load(out / "valuation.npz")
+    table = pq.read_table(out / "values.parquet")
+    order = np.argsort(-valuation.values)
+    assert table["rank"].to_pylist()[order[0]] == 1
+    assert set(table["owner"].to_pylist()) == set(OWNERS)
+    assert table["label"].to_pylist() == make_tables()[0]["class"].to_pylist()
+    assert f"Valued {N_TRAIN} training rows on {N_VAL} validation points" in ran.out
+    for place in (order[0], order[-1]):
+        assert valuation.ids[place] in ran.out
+    assert "StandardScaler" in ran.err  # the default scale is said aloud
+    assert not list(here.glob(".shapshift-*"))
+
+
+def test_options_reach_the_model(here: Path) -> None:
+    options = ("-k", 3, "--utility", "hard", "--semivalue", "beta:4,1", "--metric", "manhattan", "--ties", "index")
+    ran = run(
+        "value",
+        "train.csv",
+        "val.csv",
+        *MARKET,
+        *options,
+        "--scale",
+        "none",
+        "--jobs",
+        1,
+        "--max-memory",
+        "1GB",
+        "--quiet",
+    )
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    made = Valuation.load("shapshift-value/valuation.npz").parameters
+    assert (made["n_neighbors"], made["utility"], made["metric"], made["ties"]) == (3, "hard", "manhattan", "index")
+    assert made["semivalue"] == "Beta(alpha=4, beta=1)"
+
+
+def test_columns_can_be_listed_with_commas_or_one_by_one(here: Path) -> None:
+    for number, options in enumerate(
+        (("--drop", "seller,age"), ("--drop", "seller", "--drop", "age"), ("--features", "size,weight"))
+    ):
+        assert run("value", "train.csv", "val.csv", *COLUMNS, *options, "--out", f"out{number}").code == 0
+    assert len({digest(here / f"out{number}" / "values.parquet") for number in range(3)}) == 1
+
+
+def test_csv_output_holds_no_formula(tmp_path: Path) -> None:
+    train, val = make_tables()
+    evil = pa.array(["=1+1", "@SUM(A1)", "-x", *train["row"].to_pylist()[3:]])
+    pacsv.write_csv(train.set_column(0, "row", evil), tmp_path / "train.csv")
+    pacsv.write_csv(val, tmp_path / "val.csv")
+    ran = run(
+        "value", tmp_path / "train.csv", tmp_path / "val.csv", *MARKET, "--format", "csv", "--out", tmp_path / "out"
+    )
+    assert ran.code == 0, ran.err
+    with open(tmp_path / "out" / "values.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows[:3]] == ["'=1+1", "'@SUM(A1)", "'-x"]
+    # Negative numbers stay numbers, to the last bit.
+    values = Valuation.load(tmp_path / "out" / "valuation.npz").values
+    assert [float(row["value"]) for row in rows] == values.tolist()
+
+
+def test_markup_and_escapes_in_data_stay_text(tmp_path: Path) -> None:
+    train, val = make_tables()
+    ids = pa.array(["[red]x[/red]", "\x1b[31mboo", *train["row"].to_pylist()[2:]])
+    names = ["row", "[bold]seller", *train.column_names[2:]]
+    # Two rows with all the wrong labels, so that they are shown among the least valuable.
+    pq.write_table(train.set_column(0, "row", ids).rename_columns(names).slice(0, 8), tmp_path / "train.parquet")
+    pq.write_table(val.rename_columns(names), tmp_path / "val.parquet")
+    options = ("--label", "class", "--id", "row", "--owner", "[bold]seller", "--out", tmp_path / "out")
+    ran = run("value", tmp_path / "train.parquet", tmp_path / "val.parquet", *options)
+    assert ran.code == 0, ran.err
+    assert "[red]x[/red]" in ran.out
+    assert "\\x1b[31mboo" in ran.out
+    assert "\x1b" not in ran.out + ran.err
+    assert "[bold]seller" in ran.err
+    wrong = run(
+        "value",
+        tmp_path / "train.parquet",
+        tmp_path / "val.parquet",
+        "--label",
+        "[red]no[/red]",
+        "--out",
+        tmp_path / "o",
+    )
+    assert wrong.code == 2
+    assert "'[red]no[/red]' is not a column" in wrong.err
+
+
+def test_audit_is_the_library_s(here: Path) -> None:
+    ran = run("audit", "train.csv", "val.csv", *MARKET, "--noise", "0.1,1", "--repeats", 3, "--seed", 7)
+    assert ran.code == 0, ran.err
+    model, X_val, y_val = fitted()
+    expected = audit_shift(model, X_val, y_val, noise=[0.1, 1.0], repeats=3, random_state=7)
+    found = ShiftAudit.load("shapshift-audit/audit.npz")
+    np.testing.assert_allclose(found.means, expected.means, rtol=0, atol=1e-9, equal_nan=True)
+    assert f"Verdict: {expected.verdict}." in ran.out
+    with open("shapshift-audit/shift.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["spearman"]) for row in rows] == found.statistic("spearman")[0].tolist()
+    assert pq.read_table("shapshift-audit/rows.parquet").num_rows == N_TRAIN
+
+
+def test_audit_takes_perturbations(here: Path) -> None:
+    specs = ("--perturb", "laplace:epsilon=2", "--perturb", "round:1 | flip:0.1", "--perturb", "priors:yes=0.7")
+    ran = run("audit", "train.csv", "val.csv", *MARKET, *specs, "--repeats", 2, "--json")
+    assert ran.code == 0, ran.err
+    levels = [level["level"] for level in ran.document["result"]["levels"]]
+    assert levels == [
+        "LaplaceNoise(epsilon=2)",
+        "Round(decimals=1) | FlipLabels(rate=0.1)",
+        "ShiftPriors(shares=[['yes', 0.7]])",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gaussian:0.5", GaussianNoise(0.5)),
+        ("gaussian:sigma=0.5,relative=true", GaussianNoise(0.5, relative=True)),
+        ("laplace:epsilon=1,sensitivity=2.5", LaplaceNoise(1, sensitivity=2.5)),
+        ("round:1|flip:0.1", Compose(Round(1), FlipLabels(0.1))),
+        ("priors:1=0.25,n=10", ShiftPriors({1: 0.25}, n=10)),
+    ],
+)
+def test_perturbations_are_parsed(text: str, expected: Any) -> None:
+    assert _specs.parse_perturbation(text, [0, 1]) == expected
+
+
+def test_correct_fits_on_the_clean_set_and_reuses_the_fit(here: Path) -> None:
+    ran = run("correct", "train.csv", "noisy.csv", *MARKET, "--clean-val", "val.csv", "--out", "one", "--json")
+    assert ran.code == 0, ran.err
+    again = run("correct", "train.csv", "noisy.csv", *MARKET, "--fitted", "one/corrector.json", "--out", "two")
+    assert again.code == 0, again.err
+    assert digest(here / "one" / "corrected.parquet") == digest(here / "two" / "corrected.parquet")
+    assert (here / "one" / "evaluation.csv").exists()
+    assert not (here / "two" / "evaluation.csv").exists()
+    model, X_val, y_val = fitted()
+    corrector = BoundaryCorrector().fit(model.value(X_val, y_val))
+    table = pq.read_table("one/corrected.parquet")
+    assert int((table["value"].to_numpy() > 0).sum()) == corrector.positive_count_
+    assert ran.document["result"]["evaluation"]["rows"]["corrected"]["spearman"] > 0.5
+    entropy = run(
+        "correct",
+        "train.csv",
+        "noisy.csv",
+        *MARKET,
+        "--clean-val",
+        "val.csv",
+        "--method",
+        "entropy",
+        "--bins",
+        2,
+        "--out",
+        "three",
+    )
+    assert entropy.code == 0, entropy.err
+    assert (
+        run("correct", "train.csv", "noisy.csv", *MARKET, "--fitted", "three/corrector.json", "--out", "four").code == 0
+    )
+
+
+def test_price_pays_to_the_cent(here: Path) -> None:
+    options = (
+        "--budget",
+        "1000.01",
+        "--policy",
+        "carry",
+        "--floor",
+        "5",
+        "--cap",
+        "60%",
+        "--reserve",
+        "10%",
+        "--currency",
+        "CHF",
+    )
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--noise", "0.5", "--repeats", 3, "--json")
+    assert ran.code == 0, ran.err
+    result = ran.document["result"]
+    paid = [Decimal(entry["payout"]) for entry in result["owners"]]
+    assert sum(paid) + Decimal(result["reserve"]) + Decimal(result["unallocated"]) == Decimal("1000.01")
+    model, X_val, y_val = fitted()
+    rules = Policy(negatives="carry", floor="5", cap="60%", reserve="10%")
+    owners = make_tables()[0]["seller"].to_pylist()
+    expected = allocate_budget(model.value(X_val, y_val), "1000.01", owners=owners, policy=rules)
+    assert paid == list(expected.payouts.values())
+    assert all(Decimal(e["low"]) <= Decimal(e["payout"]) <= Decimal(e["high"]) for e in result["owners"])
+    allocation = Allocation.load("shapshift-price/allocation.npz")
+    assert allocation.currency == "CHF"
+    pages = [name for name in os.listdir("shapshift-price/statements") if name.endswith(".html")]
+    assert len(pages) == len(OWNERS)
+    with open("shapshift-price/statements/payouts.csv", newline="", encoding="utf-8") as file:
+        assert [Decimal(row["payout"]) for row in csv.DictReader(file)] == paid
+    assert (here / "shapshift-price" / "intervals.csv").exists()
+
+
+def test_price_of_owners_as_players_with_a_replication_check_and_correction(here: Path) -> None:
+    options = ("--budget", 100, "--replicate", "ann")
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--owners-as-players", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.document["result"]["basis"] == "owners"
+    assert ran.document["result"]["replication"][0]["owner"] == "ann"
+    corrected = run(
+        "price", "train.csv", "noisy.csv", *MARKET, "--budget", 100, "--clean-val", "val.csv", "--out", "c", "--json"
+    )
+    assert corrected.code == 0, corrected.err
+    assert {"corrected"} <= set(corrected.document["result"]["owners"][0])
+
+
+def test_cases_and_design(here: Path) -> None:
+    ran = run(
+        "cases", "train.csv", "val.csv", *MARKET, "--points", 2, "--repeats", 2, "--noise", "0.5", "--figures", "--json"
+    )
+    assert ran.code == 0, ran.err
+    assert set(ran.document["result"]["case_one"]) == {"boundary", "nonboundary"}
+    assert {"case_one.csv", "case_one.png", "case_two_levels.svg"} <= set(os.listdir("shapshift-cases"))
+    ran = run("design", "train.csv", "val.csv", *MARKET, "--select", 15, "--repeats", 2, "--noise", "0.5", "--json")
+    assert ran.code == 0, ran.err
+    assert isinstance(ran.document["result"]["profile"]["representative"], bool)
+    chosen = pq.read_table("shapshift-design/selected.parquet")
+    assert chosen.num_rows == 15
+    assert chosen.column_names == make_tables()[1].column_names
+    assert set(chosen["row"].to_pylist()) <= set(make_tables()[1]["row"].to_pylist())
+
+
+def test_report_bundles_everything_and_reruns(here: Path) -> None:
+    options = (*MARKET, "--budget", 100, "--noise", "0.2,1", "--repeats", 2, "--noisy-val", "noisy.csv")
+    ran = run("report", "train.csv", "val.csv", *options)
+    assert ran.code == 0, ran.err
+    out = here / "shapshift-report"
+    assert {"report.html", "audit.npz", "allocation.npz", "corrected.parquet", "values.parquet"} <= set(os.listdir(out))
+    assert str(out / "report.html") in ran.out
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert str(here) not in page
+    again = run("rerun", "shapshift-report", "--json")
+    assert again.code == 0, again.err
+    assert again.document["identical"] is True
+    assert digests(out) == digests(here / "shapshift-report-rerun")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("value", "train.csv", "val.csv", *MARKET, "--report", "page.html"),
+        ("audit", "train.csv", "val.csv", *MARKET, "--perturb", "mask:0.2", "--repeats", "2", "--format", "csv"),
+        ("correct", "train.csv", "noisy.csv", *MARKET, "--clean-val", "val.csv", "--report", "page.html"),
+        ("price", "train.csv", "val.csv", *MARKET, "--budget", "100", "--noise", "1", "--repeats", "2"),
+        ("datasets", "iris", "--n-train", "20"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_rerun_reproduces_the_bytes(command: tuple[str, ...], here: Path) -> None:
+    assert run(*command, "--out", "runs/one", "--seed", "3").code == 0
+    ran = run("rerun", "runs/one/manifest.json", "--out", "runs/two")
+    assert ran.code == 0, ran.err
+    assert "Identical" in ran.out
+    one, two = digests(here / "runs" / "one"), digests(here / "runs" / "two")
+    two.pop("page.html", None)  # a page from elsewhere goes into the new folder
+    assert one == two
+    # A second run from scratch too, at another time and with another number of threads.
+    jobs = () if command[0] == "datasets" else ("--jobs", "1")
+    assert run(*command, "--out", "runs/three", "--seed", "3", "--force", *jobs).code == 0
+    three = digests(here / "runs" / "three")
+    assert {k: v for k, v in three.items() if k != "manifest.json"} == {
+        k: v for k, v in one.items() if k != "manifest.json"
+    }
+
+
+def test_the_manifest_tells_the_truth_and_no_path(here: Path) -> None:
+    ran = run("value", here / "train.csv", "val.csv", *MARKET, "--seed", 4, "--report", "deep/er/page.html")
+    assert ran.code == 0, ran.err
+    text = (here / "shapshift-value" / "manifest.json").read_text(encoding="utf-8")
+    assert str(here) not in text
+    manifest = json.loads(text)
+    assert manifest["command"] == "value"
+    assert manifest["seed"] == 4
+    assert manifest["inputs"]["train"] == {"path": "../train.csv", "sha256": digest(here / "train.csv")}
+    assert manifest["outputs"] == {
+        name: digest(here / "shapshift-value" / name) for name in ("valuation.npz", "values.parquet")
+    }
+    assert manifest["report"] == {"name": "page.html", "sha256": digest(here / "deep" / "er" / "page.html")}
+    assert {"python", "shapshift", "numpy", "numba", "scikit-learn"} <= set(manifest["versions"])
+    assert manifest["options"]["Columns"]["label"] == "class"
+
+
+def test_rerun_refuses_a_changed_input_and_finds_a_moved_one(here: Path) -> None:
+    assert run("value", "train.csv", "val.csv", *MARKET, "--out", "one").code == 0
+    original = (here / "train.csv").read_bytes()
+    (here / "train.csv").write_bytes(original.replace(b"yes", b"no", 1))
+    ran = run("rerun", "one", "--out", "two")
+    assert ran.code == 2
+    assert "has changed" in ran.err
+    assert "train.csv" in ran.err
+    assert not (here / "two").exists()
+    (here / "train.csv").unlink()
+    ran = run("rerun", "one", "--out", "two")
+    assert ran.code == 2
+    assert "--data" in ran.err
+    (here / "moved").mkdir()
+    (here / "moved" / "train.csv").write_bytes(original)
+    (here / "val.csv").rename(here / "moved" / "val.csv")
+    ran = run("rerun", "one", "--out", "two", "--data", "moved")
+    assert ran.code == 0, ran.err
+    assert digest(here / "one" / "values.parquet") == digest(here / "two" / "values.parquet")
+
+
+def test_rerun_says_so_when_bytes_differ(here: Path) -> None:
+    assert run("value", "train.csv", "val.csv", *MARKET, "--out", "one").code == 0
+    path = here / "one" / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["outputs"]["values.parquet"] = "0" * 64
+    manifest["versions"]["numpy"] = "1.0"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    ran = run("rerun", path, "--out", "two", "--json")
+    path.write_text(json.dumps(manifest | {"options": {"Columns": {"colour": "red"}}}), encoding="utf-8")
+    assert "does not know: 'colour'" in run("rerun", path, "--out", "three").err
+    assert ran.code == 5
+    assert ran.document["different"] == ["values.parquet"]
+    assert "numpy 1.0" in ran.err
+
+
+def test_force_replaces_own_files_and_leaves_others(here: Path) -> None:
+    price = ("price", "train.csv", "val.csv", "--label", "class", "--budget", 100, "--out", "pay")
+    assert run(*price, "--id", "row", "--owner", "seller").code == 0
+    (here / "pay" / "mine.txt").write_text("keep me")
+    before = set(os.listdir(here / "pay" / "statements"))
+    ran = run(*price, "--owner", "row", "--drop", "seller", "--force")
+    assert ran.code == 0, ran.err
+    after = set(os.listdir(here / "pay" / "statements"))
+    assert len(after) == N_TRAIN + 1
+    assert before & after == {"payouts.csv"}  # statements of the earlier run are gone
+    assert (here / "pay" / "mine.txt").read_text() == "keep me"
+    assert not list((here / "pay").glob(".shapshift-*"))
+
+
+def test_results_can_go_where_other_files_are(here: Path) -> None:
+    ran = run("value", "train.csv", "val.csv", *MARKET, "--out", ".")
+    assert ran.code == 0, ran.err
+    assert {"train.csv", "values.parquet", "manifest.json"} <= set(os.listdir(here))
+
+
+def test_datasets_doctor_version(here: Path) -> None:
+    ran = run("datasets", "--json")
+    assert {"iris", "phoneme"} <= {entry["name"] for entry in ran.document["datasets"]}
+    assert "iris" in run("datasets").out
+    assert run("datasets", "wine", "--out", "data").code == 0
+    assert run("value", "data/train.parquet", "data/val.parquet", "--label", "label").code == 0
+    ran = run("doctor", "--json")
+    assert ran.code == 0
+    assert ran.document["works"] is True
+    assert "numba" in ran.document["versions"]
+    assert "Valuing works here" in run("doctor").out
+    assert run("--version").out.startswith("shapshift ")
+
+
+def test_reproduce_writes_a_manifest_and_does_not_start_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def quick(folder: Path, **options: Any) -> Path:
+        assert options["settings"].datasets == ("gaussian",)
+        (folder / "tables").mkdir(exist_ok=True)
+        (folder / "tables" / "claims.csv").write_text("claim\n")
+        page = folder / "reproduction.md"
+        page.write_text("# Reproduction\n")
+        return page
+
+    monkeypatch.setattr(reproduce, "run_reproduction", quick)
+    command = ("reproduce", "--quick", "--dataset", "gaussian", "--out", "again")
+    assert run(*command).code == 0
+    assert run(*command).code == 3
+    assert run(*command, "--force", "--json").document["page"].endswith("reproduction.md")
+    assert run("rerun", "again", "--json").document["identical"] is True
+    assert run("reproduce", "--dataset", "nope").code == 2
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_with_examples(name: str) -> None:
+    ran = run(name, "--help")
+    assert ran.code == 0
+    assert f"shapshift {name}" in ran.out
+    assert "Examples" in ran.out
+
+
+def test_the_help_lists_commands_and_exit_codes() -> None:
+    ran = run("--help")
+    for word in (*COMMANDS, "130", "--force replaces"):
+        assert word in ran.out
+
+
+def test_the_installed_command(here: Path) -> None:
+    """The real thing: a process, one JSON document on stdout and everything else on stderr."""
+    shapshift = [sys.executable, "-m", "shapshift"]
+    command = [*shapshift, "value", "train.csv", "val.csv", *MARKET, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["n_train"] == N_TRAIN
+    assert "StandardScaler" in done.stderr
+    environment = {
+        **os.environ,
+        "_SHAPSHIFT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "shapshift val",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(shapshift, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.stdout.split() == ["value"], done.stderr
+
+
+def documented() -> list[str]:
+    """Every command line in the documentation and in the help."""
+    page = Path(__file__).parent.parent / "docs" / "command_line.md"
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("shapshift ")]
+    for name in COMMANDS:
+        text = " ".join(run(name, "--help").out.split())
+        lines += re.findall(r"\$ (shapshift .*?)(?= \$ |╭)", text)
+    return lines
+
+
+def test_documented_options_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    lines = documented()
+    assert len(lines) > 30
+    for line in lines:
+        words = shlex.split(re.split(r" \| jq| && ", line)[0])
+        assert words[1] in COMMANDS, line
+        described = run(words[1], "--help").out
+        for word in words[2:]:
+            if word.startswith("-"):
+                assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", described), line
+
+
+def test_documented_exit_codes_are_the_real_ones() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "command_line.md").read_text(encoding="utf-8")
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == [code.value for code in MEANINGS]
