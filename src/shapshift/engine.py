@@ -266,7 +266,8 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
     tile = min(max(TILE_BYTES // row, 1), block)
     wave = min(max(workers, min(WAVE_BLOCKS * workers, WAVE_BYTES // per_block)), n_blocks)
     if max_memory is not None:
-        least = fixed + per_worker + per_block + row
+        # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
+        least = -(-16 * (fixed + per_worker + per_block + row) // 15)
         if max_memory < least:
             raise ValueError(
                 f"The 'max_memory' parameter must be at least {np.ceil(least / 1e5) / 10:.1f}MB for {n} training rows, "
@@ -274,7 +275,8 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
                 "instead. Raise it, or value fewer groups at a time."
             )
         # Workers first, then larger tiles, then longer waves.
-        workers = min(workers, (max_memory - fixed) // (per_worker + per_block + row))
-        tile = min(tile, ((max_memory - fixed) // workers - per_worker - per_block) // row)
-        wave = min(wave, (max_memory - fixed - workers * (per_worker + tile * row)) // per_block)
+        free = max_memory * 15 // 16 - fixed
+        workers = min(workers, free // (per_worker + per_block + row))
+        tile = min(tile, (free // workers - per_worker - per_block) // row)
+        wave = min(wave, (free - workers * (per_worker + tile * row)) // per_block)
     return Plan(block=block, tile=int(tile), workers=int(workers), wave=int(wave))
