@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shapshift.agreement import AGREEMENT, Baseline, agreement, distribution, spearman, t_interval
+from shapshift.agreement import AGREEMENT, Baseline, agreement, distribution, neighbor_jaccard, spearman, t_interval
 
 columns = st.integers(1, 12).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(-3, 3), min_size=n, max_size=n) for _ in range(2)])
@@ -134,3 +134,15 @@ def test_bad_columns() -> None:
         agreement([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="'reference' must hold finite"):
         agreement([1.0, 2.0], [1.0, np.nan])
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_jaccard_is_that_of_sets(k: int, n_points: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    before, after = (np.array([rng.permutation(8)[:k] for _ in range(n_points)]) for _ in range(2))
+    sets = [(set(a.tolist()), set(b.tolist())) for a, b in zip(before, after, strict=True)]
+    np.testing.assert_allclose(neighbor_jaccard(before, after), [len(a & b) / len(a | b) for a, b in sets])
+
+
+def test_a_reference_too_small_to_square_has_no_scale() -> None:
+    assert np.isnan(distribution([1e-200, 2e-200], [1e-200, 3e-200])["std_ratio"])

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -27,6 +34,7 @@ from shapshift import KNNShapley
 from shapshift._archive import write_archive
 from shapshift.agreement import AGREEMENT
 from shapshift.audit import ShiftAudit, Thresholds, audit_shift
+from shapshift.audit._levels import level_seeds, read_levels
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS, Running
 from shapshift.kernels.ordering import count_pairs, rank_sorted
 from shapshift.perturb import FlipLabels, GaussianNoise, LaplaceNoise, Perturbation, Round, ShiftPriors, Subsample
@@ -286,6 +294,111 @@ def test_levels_and_repeats_draw_different_noise() -> None:
     assert not np.allclose(audit.means[0], audit.means[1], equal_nan=True)
 
 
+@dataclass(frozen=True)
+class Shift(Perturbation):
+    """Any parameter will do: it is not used, but it tells levels apart."""
+
+    by: Any = None
+
+    def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+        return X_val + rng.normal(size=np.shape(X_val)), y_val
+
+
+def scaled(X_val: Any, y_val: Any, scale: float, rng: np.random.Generator) -> tuple[Any, Any]:
+    return X_val + scale * rng.normal(size=X_val.shape), y_val
+
+
+PARAMETERS = [
+    np.tanh, scaled, functools.partial(scaled, scale=2.0), [1, np.arange(3)], {"b", "a", "c"}, Recorder(1.0),
+    np.arange(5000.0), np.array([object()]), Round(1), pd.Series([1.0, 2.0]), pathlib.PurePosixPath("a"), 1 + 2j,
+]  # fmt: skip
+IN_ANOTHER_PROCESS = """
+import sys
+import numpy as np
+from test_audit import PARAMETERS, Shift, scaled
+from shapshift.audit._levels import level_seeds, read_levels
+levels = read_levels(None, [Shift(parameter) for parameter in PARAMETERS] + [scaled, lambda X, y: (X, y)], False)
+for level in levels:
+    print(level.name, next(level_seeds(0, level.parameters, 1)))
+"""
+
+
+def test_seeds_are_the_same_in_every_process() -> None:
+    folders = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    seen = [
+        subprocess.run(
+            [sys.executable, "-c", IN_ANOTHER_PROCESS],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": folders},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for seed in ("1", "2")
+    ]
+    assert len(seen[0]) == len(PARAMETERS) + 2
+    assert seen[0] == seen[1]
+    assert len({line.rsplit(maxsplit=1)[1] for line in seen[0]}) == len(seen[0])
+
+
+def seeds_of(*perturbations: Any) -> list[int]:
+    return [next(level_seeds(0, level.parameters, 1)) for level in read_levels(None, list(perturbations), False)]
+
+
+def test_seeds_go_by_what_a_parameter_is_worth() -> None:
+    for one, other in [
+        (GaussianNoise(1), GaussianNoise(1.0)),
+        (GaussianNoise(np.float64(1)), GaussianNoise(1)),
+        (Shift(np.arange(5000.0)), Shift(np.arange(5000.0))),
+        (Shift([1, 2]), Shift((1.0, 2.0))),
+        (functools.partial(scaled, scale=2), functools.partial(scaled, scale=2.0)),
+    ]:
+        assert seeds_of(one) == seeds_of(other)
+    long = np.arange(5000.0)
+    other = long.copy()
+    other[2500] = 0  # where NumPy would write dots
+    for one, two in [
+        (Shift(long), Shift(other)),
+        (Shift(long), Shift(long.astype(np.float32))),
+        (Shift(long), Shift(long[:, None])),
+        (Shift(np.tanh), Shift(np.sinh)),
+        (Shift(1), Shift(True)),
+        (functools.partial(scaled, scale=2), functools.partial(scaled, scale=3)),
+    ]:
+        assert seeds_of(one) != seeds_of(two)
+
+
+def test_equal_levels_are_numbered_and_draw_for_themselves() -> None:
+    first, second = (lambda X, y, rng: (X + rng.normal(size=X.shape), y) for _ in range(2))
+    audit = audit_shift(
+        fitted(), X_VAL, Y_VAL, perturbations=[first, second, GaussianNoise(1), GaussianNoise(1)], repeats=2,
+        keep_rows=True,
+    )  # fmt: skip
+    assert audit.levels == ("<lambda>", "<lambda> #2", "GaussianNoise(sigma=1)", "GaussianNoise(sigma=1) #2")
+    frames = [audit.rows_frame(level)["mean"].to_numpy() for level in audit.levels]
+    for one, other in itertools.combinations(frames, 2):
+        assert not np.array_equal(one, other)
+    alone = audit_shift(fitted(), X_VAL, Y_VAL, perturbations=[second], repeats=2)
+    np.testing.assert_array_equal(alone.means[0], audit.means[0])  # alone it is the first of its name
+
+
+def test_partial_functions_keep_their_arguments() -> None:
+    steps = [functools.partial(scaled, scale=scale) for scale in (0.5, 2.0)]
+    audit = audit_shift(fitted(), X_VAL, Y_VAL, perturbations=steps, repeats=2, keep_rows=True)
+    assert audit.levels == ("scaled(scale=0.5)", "scaled(scale=2.0)")
+    assert (audit.axis, audit.positions.tolist()) == ("scale", [0.5, 2.0])
+    assert audit.perturbations[0] == {"name": "scaled", "scale": 0.5}
+    assert not audit.rows_frame("scaled(scale=0.5)").equals(audit.rows_frame("scaled(scale=2.0)"))
+
+
+def test_messages_name_the_function_that_was_called() -> None:
+    with pytest.raises(ValueError, match="audit_payouts takes either 'noise'"):
+        read_levels(None, None, False, owner="audit_payouts")
+    with pytest.raises(ValueError, match="'noise' parameter of audit_payouts"):
+        read_levels([-1], None, False, owner="audit_payouts")
+    with pytest.raises(TypeError, match="'relative' parameter of audit_payouts must be True or False"):
+        read_levels([1], None, "yes", owner="audit_payouts")
+
+
 def test_a_drawn_seed_is_kept() -> None:
     audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.5], repeats=2, random_state=None)
     again = audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.5], repeats=2, random_state=audit.parameters["random_state"])
@@ -351,6 +464,13 @@ class Relabel(Reverse):
         return X_val, 1 - y_val
 
 
+def relabel_in_place(X_val: Any, y_val: Any, by: int = 1) -> tuple[Any, Any]:
+    return X_val, by - y_val
+
+
+relabel_in_place.pointwise = True  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("perturbation", "in_place"),
     [
@@ -367,6 +487,9 @@ class Relabel(Reverse):
         (Relabel(True), True),
         (lambda X_val, y_val: (X_val + 0.1, y_val), True),
         (lambda X_val, y_val: (X_val[:10], y_val[:10]), False),
+        (lambda X_val, y_val: (X_val, 1 - y_val), False),
+        (relabel_in_place, True),  # as its attribute says
+        (functools.partial(relabel_in_place, by=1), True),
     ],
 )
 def test_neighbours_are_compared_only_where_points_stay_in_place(perturbation: Any, in_place: bool) -> None:
@@ -421,7 +544,8 @@ def test_one_training_row() -> None:
     assert np.isnan(audit.statistic("spearman")[0][0])
     assert np.isnan(audit.statistic("alpha_nonboundary")[0][0])
     assert audit.statistic("top_overlap")[0][0] == 1
-    assert audit.verdict == "stable"
+    assert audit.verdict == "undefined"
+    assert audit.finding == "undefined at noise 1"
     assert audit.rows["stability"][0] == 1
 
 
@@ -468,14 +592,28 @@ def test_memory_does_not_grow_with_levels_or_repeats() -> None:
 # --- verdict --------------------------------------------------------------------------------------------------------
 
 
-def with_means(spearman: list[float], *, flips: float = 0, std: float = 1.0, axis: str = "noise") -> ShiftAudit:
-    audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.1 * (i + 1) for i in range(len(spearman))], repeats=1)
+def with_means(
+    spearman: list[float],
+    *,
+    flips: float = 0,
+    std: float = 1.0,
+    axis: str = "noise",
+    half: dict[str, float] | None = None,
+    repeats: int = 2,
+) -> ShiftAudit:
+    """An audit with these means, and intervals of these half widths: 0 where none is given."""
+    audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.1 * (i + 1) for i in range(len(spearman))], repeats=repeats)
     means = audit.means.copy()
     means[:, STATISTICS.index("spearman")] = spearman
     means[:, STATISTICS.index("flips_to_negative")] = flips * N / 2
     means[:, STATISTICS.index("flips_to_positive")] = flips * N / 2
     means[:, STATISTICS.index("std")] = std * audit.clean["std"]
-    return dataclasses.replace(audit, means=means, axis=axis)
+    width = np.zeros(len(STATISTICS))
+    for name, size in (half or {}).items():
+        width[STATISTICS.index(name)] = size * (audit.clean["std"] if name == "std" else 1)
+    nothing = np.full_like(means, np.nan)
+    lows, highs = (nothing, nothing) if repeats == 1 else (means - width, means + width)
+    return dataclasses.replace(audit, means=means, lows=lows, highs=highs, axis=axis)
 
 
 @pytest.mark.parametrize(
@@ -488,7 +626,11 @@ def with_means(spearman: list[float], *, flips: float = 0, std: float = 1.0, axi
         ({"spearman": [0.95], "flips": 0.26}, "unstable"),
         ({"spearman": [0.95], "std": 0.85}, "shifts"),
         ({"spearman": [0.95], "std": 1.15}, "shifts"),
-        ({"spearman": [np.nan]}, "stable"),
+        ({"spearman": [np.nan]}, "undefined"),
+        ({"spearman": [np.nan], "flips": 0.3}, "unstable"),
+        ({"spearman": [np.nan], "std": 0.0}, "unstable"),  # all values equal: their order is lost
+        ({"spearman": [0.95, np.nan]}, "undefined"),
+        ({"spearman": [0.85, np.nan]}, "shifts"),
         ({"spearman": [0.95, 0.2, 0.85]}, "unstable"),
     ],
 )
@@ -504,6 +646,7 @@ def test_verdict(options: dict[str, Any], verdict: str) -> None:
         ([0.95, 0.2, 0.8], "stable up to noise 0.1, unstable from noise 0.2"),
         ([0.8, 0.95], "shifts from noise 0.1"),
         ([0.2], "unstable from noise 0.1"),
+        ([0.95, np.nan, 0.2], "stable up to noise 0.1, undefined at noise 0.2, unstable from noise 0.3"),
     ],
 )
 def test_finding_names_where_stability_ends(spearman: list[float], finding: str) -> None:
@@ -511,8 +654,78 @@ def test_finding_names_where_stability_ends(spearman: list[float], finding: str)
     assert audit.finding == finding
     assert audit.summary() == f"{audit.verdict}: {finding} ({audit.thresholds})"
     assert repr(audit) == (
-        f"ShiftAudit(n_train=60, levels={len(spearman)}, repeats=1, verdict={audit.verdict!r}: {finding})"
+        f"ShiftAudit(n_train=60, levels={len(spearman)}, repeats=2, verdict={audit.verdict!r}: {finding})"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "borderline"),
+    [
+        ({"spearman": [0.95], "half": {"spearman": 0.04}}, False),
+        ({"spearman": [0.95], "half": {"spearman": 0.06}}, True),  # 0.89 would be a shift
+        ({"spearman": [0.89], "half": {"spearman": 0.02}}, True),  # 0.91 would be stable
+        ({"spearman": [0.45], "half": {"spearman": 0.04}}, False),
+        ({"spearman": [0.45], "half": {"spearman": 0.06}}, True),
+        ({"spearman": [0.7], "half": {"spearman": 0.1}, "std": 0.5}, False),  # a shift for another reason
+        ({"spearman": [0.95], "flips": 0.04, "half": {"flips_to_negative": 0.3}}, False),
+        ({"spearman": [0.95], "flips": 0.04, "half": {"flips_to_negative": 0.3, "flips_to_positive": 0.4}}, True),
+        ({"spearman": [0.95], "std": 0.95, "half": {"std": 0.04}}, False),
+        ({"spearman": [0.95], "std": 0.95, "half": {"std": 0.06}}, True),
+        ({"spearman": [0.95], "std": 0.88, "half": {"std": 0.3}}, True),  # both ends shift, what lies between does not
+        ({"spearman": [np.nan]}, False),
+    ],
+)
+def test_a_level_is_borderline_when_another_verdict_lies_within_its_intervals(
+    options: dict[str, Any], borderline: bool
+) -> None:
+    audit = with_means(**options)
+    assert audit.borderline == (borderline,)
+    assert ("borderline at noise 0.1" in audit.finding) is borderline
+    assert audit.to_frame("pandas")["borderline"].tolist() == [borderline]
+
+
+def test_borderline_levels_are_named() -> None:
+    wide = {"half": {"spearman": 0.06}}
+    assert with_means([0.99, 0.95, 0.85], **wide).finding == (
+        "stable up to noise 0.2, shifts from noise 0.3; borderline at noise 0.2, 0.3"
+    )
+    assert with_means([0.95, 0.7], axis="perturbation", **wide).finding == (
+        "stable under 0.1; shifts under 0.2; borderline under 0.1"
+    )
+
+
+def test_one_run_per_level_is_a_verdict_with_a_caveat() -> None:
+    assert with_means([0.95], std=0.85, repeats=1).borderline == (False,)
+    audit = with_means([0.95, 0.2], repeats=1)
+    assert audit.verdicts == ("stable", "unstable")
+    assert audit.borderline == (False, False)
+    assert audit.finding == (
+        "stable up to noise 0.1, unstable from noise 0.2; from one run per level, which tells no interval"
+    )
+
+
+class Collapsing(KNNShapley):
+    """Gives all rows the same value as soon as the points have moved."""
+
+    def value(self, X_val: Any, y_val: Any, **options: Any) -> Any:
+        valuation = super().value(X_val, y_val, **options)
+        moved = not np.array_equal(X_val, X_VAL)
+        return dataclasses.replace(valuation, values=np.full(N, 0.01)) if moved else valuation
+
+
+def test_values_that_collapse_are_unstable() -> None:
+    audit = audit_shift(Generic(Collapsing(K).fit(X, Y)), X_VAL, Y_VAL, noise=[0.1], repeats=2)
+    assert np.isnan(audit.statistic("spearman")[0][0])
+    assert audit.statistic("std")[0][0] == pytest.approx(0, abs=1e-15)
+    lenient = Thresholds(stable_flips=1.0, unstable_flips=1.0)
+    assert audit.judged_by(lenient).verdict == "unstable"
+
+
+def test_clean_values_without_spread_leave_the_verdict_open() -> None:
+    model = KNNShapley(1).fit([[0.0], [1.0]], [0, 0])
+    audit = audit_shift(model, [[5.0], [-5.0]], [0, 0], noise=[0.1], repeats=2)
+    assert audit.clean["std"] == pytest.approx(0)
+    assert audit.verdict == "undefined"
 
 
 def test_finding_of_other_levels_assumes_no_order_of_strength() -> None:
@@ -525,7 +738,7 @@ def test_finding_of_other_levels_assumes_no_order_of_strength() -> None:
 def test_finding_follows_the_level_not_the_order_given() -> None:
     audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[50.0, 0.0], repeats=2)
     assert audit.verdicts[1] == "stable" != audit.verdicts[0]
-    assert audit.finding == f"stable up to noise 0, {audit.verdicts[0]} from noise 50"
+    assert audit.finding.split(";")[0] == f"stable up to noise 0, {audit.verdicts[0]} from noise 50"
 
 
 def test_thresholds_can_be_set() -> None:
@@ -595,6 +808,15 @@ def test_models_that_cannot_be_audited() -> None:
     with pytest.raises(TypeError, match=r"'model' parameter of audit_shift must be a fitted estimator.*Got str"):
         audit_shift("model", X_VAL, Y_VAL, noise=[0.1])
 
+    class Bare:
+        def value(self, X_val: Any, y_val: Any) -> Any:
+            return np.zeros(N)
+
+    with pytest.raises(
+        TypeError, match=r"audit_shift must have a value method that returns a Valuation.*Bare.*ndarray"
+    ):
+        audit_shift(Bare(), X_VAL, Y_VAL, noise=[0.1])
+
 
 def test_unknown_names_are_refused() -> None:
     audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.1], repeats=1)
@@ -631,7 +853,7 @@ def test_tables_are_of_the_callers_kind(make: Callable[[Floats], Any], kind: typ
     assert isinstance(frame, kind)
     assert isinstance(rows, kind)
     wanted = [name + end for name in STATISTICS for end in ("", "_low", "_high")]
-    assert columns(frame) == ["level", "verdict", *wanted]
+    assert columns(frame) == ["level", "verdict", "borderline", *wanted]
     ids = [] if kind is pd.DataFrame else ["id"]
     assert columns(rows) == [*ids, "clean", "clean_rank", *ROW_STATISTICS]
     assert isinstance(audit.to_frame("polars"), pl.DataFrame)
@@ -666,7 +888,7 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path, keep_rows: bool, ids: list
 
 def saved(folder: Path) -> Path:
     path = folder / "audit.npz"
-    audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.1], repeats=1, keep_rows=True).save(path)
+    audit_shift(KNNShapley(K).fit(X, Y), X_VAL, Y_VAL, noise=[0.1], repeats=1, keep_rows=True).save(path)
     return path
 
 
@@ -685,7 +907,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         ShiftAudit.load(path)
 
 
-@pytest.mark.parametrize("missing", ["means", "rows.stability", "level_rows.mean", "ids"])
+@pytest.mark.parametrize("missing", ["means", "rows.stability", "level_rows.mean"])
 def test_incomplete_files_are_refused(tmp_path: Path, missing: str) -> None:
     path = saved(tmp_path)
     with zipfile.ZipFile(path) as archive:
@@ -712,6 +934,45 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path: Path, name: str) -
             archive.writestr(entry, part)
     with pytest.raises(ValueError, match="has shape"):
         ShiftAudit.load(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("parameters", {}), ("parameters", 3), ("parameters", {"repeats": "many"}), ("clean", {"mean": 0.0}),
+        ("clean", {"std": "wide"}), ("perturbations", []), ("perturbations", [3]), ("perturbations", [{}]),
+        ("levels", []), ("levels", [[1]]), ("axis", 3), ("fingerprint", None), ("kind", "excel"),
+        ("thresholds", {"stable_spearman": 7}), ("statistics", ["mean"]),
+    ],
+)  # fmt: skip
+def test_headers_that_no_audit_has_are_refused(tmp_path: Path, part: str, value: Any) -> None:
+    path = saved(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {entry: archive.read(entry) for entry in archive.namelist()}
+    header = json.loads(np.load(io.BytesIO(parts["header.npy"])).tobytes())
+    whole = isinstance(value, dict) and isinstance(header[part], dict) and value
+    header[part] = {**header[part], **value} if whole and part != "clean" else value
+    rewrite(path, parts, "header", np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
+    with pytest.raises(ValueError, match=r"is not a whole shapshift\.ShiftAudit file"):
+        ShiftAudit.load(path)
+
+
+@pytest.mark.parametrize("name", ["means", "positions", "rows.std", "clean_values"])
+def test_arrays_of_another_type_are_refused(tmp_path: Path, name: str) -> None:
+    path = saved(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {entry: archive.read(entry) for entry in archive.namelist()}
+    rewrite(path, parts, name, np.load(io.BytesIO(parts[f"{name}.npy"])).astype(np.complex128))
+    with pytest.raises(ValueError, match="holds complex128, not float64"):
+        ShiftAudit.load(path)
+
+
+def rewrite(path: Path, parts: dict[str, bytes], name: str, array: npt.NDArray[Any]) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, part in {**parts, f"{name}.npy": buffer.getvalue()}.items():
+            archive.writestr(entry, part)
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_nearest_is_the_published_rule(n_classes: int, utility: str) -> None:
     scores = naive_scores(clean, noisy, BOUNDARY_PARTS)
     rho = np.mean(clean.matrix.mean(axis=1) > 0)
     expected = scores - nearest_quantile(scores, 1 - rho)
-    corrected = BoundaryCorrector(positive="nearest").fit(clean).transform(noisy)
+    corrected = BoundaryCorrector(positive="nearest", min_points=1).fit(clean).transform(noisy)
     np.testing.assert_allclose(corrected.values, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert (corrected.values == 0).sum() == 1
     assert abs((corrected.values > 0).sum() - (clean.values > 0).sum()) <= 1
@@ -159,14 +159,14 @@ def test_one_part_per_level() -> None:
         for level in levels
     ]
     scores = naive_scores(clean, noisy, parts)
-    got = EntropyNormalizer(positive="nearest").fit(clean).transform(noisy)
+    got = EntropyNormalizer(positive="nearest", min_points=1).fit(clean).transform(noisy)
     expected = scores - nearest_quantile(scores, 1 - np.mean(clean.values > 0))
     np.testing.assert_allclose(got.values, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
 def test_quantile_bins() -> None:
     clean, noisy = make(n_classes=4, n=200, m=150, noise=0.4)
-    normalizer = EntropyNormalizer(bins=3, positive="nearest").fit(clean)
+    normalizer = EntropyNormalizer(bins=3, positive="nearest", min_points=1).fit(clean)
     ordered = np.sort(clean.entropy)
     first, second = ordered[150 // 3 - 1], ordered[2 * 150 // 3 - 1]
     np.testing.assert_allclose(normalizer.edges_, np.unique([first, second]), atol=1e-9)
@@ -259,13 +259,93 @@ def test_one_point_per_part_and_one_training_row() -> None:
     model = KNNShapley().fit(X, [0] * 5 + [1] * 5)
     clean, noisy = model.value([[0.2], [2.6]], [0, 1]), model.value([[0.25], [2.9]], [0, 1])
     assert clean.level_counts.tolist() == noisy.level_counts.tolist() == [1, 1]
-    assert np.isfinite(BoundaryCorrector(positive="nearest").fit(clean).transform(noisy).values).all()
+    published = BoundaryCorrector(positive="nearest", min_points=1)
+    assert np.isfinite(published.fit(clean).transform(noisy).values).all()
     single = KNNShapley().fit([[0.0]], ["a"])
     with pytest.warns(UserWarning, match="never seen"):
         wrong = single.value([[1.0]], ["b"])
     right = single.value([[1.0]], ["a"])
     with pytest.warns(CorrectionWarning):
-        BoundaryCorrector().fit(right).transform(wrong)
+        BoundaryCorrector(min_points=1).fit(right).transform(wrong)
+
+
+def few_boundary(valuation: Valuation, count: int) -> Valuation:
+    """The valuation on all points that are not on a boundary and the first few that are."""
+    keep = np.concatenate([np.flatnonzero(~valuation.boundary), np.flatnonzero(valuation.boundary)[:count]])
+    level = np.abs(valuation.entropy[keep, None] - valuation.level_entropy).argmin(axis=1)
+    present, counts = np.unique(level, return_counts=True)
+    return replace(
+        valuation,
+        values=valuation.matrix[:, keep].mean(axis=1),
+        entropy=valuation.entropy[keep],
+        boundary=valuation.boundary[keep],
+        level_entropy=valuation.level_entropy[present],
+        level_values=np.stack([valuation.matrix[:, keep[level == at]].mean(axis=1) for at in present]),
+        level_counts=counts,
+        matrix=valuation.matrix[:, keep],
+    )
+
+
+@pytest.mark.parametrize("side", ["clean", "noisy"])
+def test_a_part_of_few_points_is_not_rescaled(pair: list[Valuation], side: str) -> None:
+    whole = dict(zip(("clean", "noisy"), pair, strict=True))
+    sizes = {name: int(valuation.boundary.sum()) for name, valuation in whole.items()}
+    for count, rescaled in ((1, False), (4, False), (5, True)):
+        given = whole | {side: few_boundary(whole[side], count)}
+        counts = sizes | {side: count}
+        corrector = BoundaryCorrector().fit(given["clean"])
+        if rescaled:
+            corrector.transform(given["noisy"])
+        else:
+            message = f"too few boundary points .* {counts['clean']} in the clean and {counts['noisy']} in the noisy"
+            with pytest.warns(CorrectionWarning, match=message):
+                corrector.transform(given["noisy"])
+        part = corrector.report_.groups["boundary"]
+        assert (part["points_clean"], part["points_noisy"]) == (counts["clean"], counts["noisy"])
+        assert (part["alpha"] == 1.0) is not rescaled
+        assert f"{counts['noisy']} points (clean: {counts['clean']})" in str(corrector.report_)
+        # The published formula is one parameter away, and wild.
+        published = BoundaryCorrector(min_points=1).fit(given["clean"])
+        published.transform(given["noisy"])
+        expected = published.group_std_["boundary"] / given["noisy"].boundary_values.std()
+        assert published.report_.groups["boundary"]["alpha"] == pytest.approx(expected)
+
+
+def test_the_spread_of_a_part_falls_with_its_size(pair: list[Valuation]) -> None:
+    spreads = [BoundaryCorrector().fit(few_boundary(pair[0], k)).group_std_["boundary"] for k in (1, 5, 15)]
+    assert spreads[0] > 1.5 * spreads[1] > 1.5 * spreads[2]
+
+
+def test_bins_do_not_pool_points_of_which_the_clean_set_has_none(pair: list[Valuation]) -> None:
+    clean, noisy = pair
+    for keep, name in (
+        (clean.level_entropy == 0, "entropy 0.000000 to up"),
+        (clean.level_entropy > 0, "entropy 0 to 0"),
+    ):
+        normalizer = EntropyNormalizer(bins=3).fit(drop_levels(clean, keep))
+        with pytest.warns(CorrectionWarning, match=f"clean validation set has no {name}.* points, the noisy one has"):
+            normalizer.transform(noisy)
+        (alpha,) = (part["alpha"] for group, part in normalizer.report_.groups.items() if group.startswith(name))
+        assert alpha == 1.0
+
+
+def test_a_correction_is_made_once(pair: list[Valuation]) -> None:
+    clean, noisy = pair
+    corrector = BoundaryCorrector().fit(clean)
+    corrected = corrector.transform(noisy)
+    with pytest.raises(ValueError, match=r"'noisy' .*transform has been corrected already, by BoundaryCorrector"):
+        corrector.transform(corrected)
+    with pytest.raises(ValueError, match=r"'clean' .*EntropyNormalizer.fit has been corrected already"):
+        EntropyNormalizer().fit(corrected)
+
+
+def test_evaluation_compares_like_with_like(pair: list[Valuation]) -> None:
+    clean, noisy = pair
+    for options, name in (({"utility": "hard"}, "utility"), ({"n_neighbors": 3}, "n_neighbors")):
+        with pytest.raises(ValueError, match=f"'noisy' was computed with {name}="):
+            evaluate(clean, clean, make(**options)[1])
+    with pytest.raises(ValueError, match="'corrected' was computed with method='Other'"):
+        evaluate(replace(noisy, parameters={**noisy.parameters, "method": "Other"}), clean)
 
 
 # --- the shift and the sum ------------------------------------------------------------------------------------------
@@ -360,6 +440,8 @@ def test_refusals(pair: list[Valuation]) -> None:
         BoundaryCorrector(positive="median").fit(clean)
     with pytest.raises(TypeError, match="'preserve_sum'"):
         BoundaryCorrector(preserve_sum="yes").fit(clean)
+    with pytest.raises(ValueError, match="'min_points' parameter of BoundaryCorrector must be at least 1"):
+        BoundaryCorrector(min_points=0).fit(clean)
     with pytest.raises(ValueError, match="'bins' parameter of EntropyNormalizer must be at least 1"):
         EntropyNormalizer(bins=0).fit(clean)
     with pytest.raises(ValueError, match="'corrected' values other training rows"):
@@ -371,7 +453,7 @@ def test_refusals(pair: list[Valuation]) -> None:
 def test_scikit_learn_idiom(pair: list[Valuation]) -> None:
     corrector = EntropyNormalizer(bins=2, preserve_sum=True)
     copy = clone(corrector.fit(pair[0]))
-    assert copy.get_params() == {"bins": 2, "positive": "exact", "preserve_sum": True}
+    assert copy.get_params() == {"bins": 2, "positive": "exact", "preserve_sum": True, "min_points": 5}
     assert not hasattr(copy, "group_std_")
     assert copy.set_params(positive="nearest").positive == "nearest"
 
@@ -408,7 +490,7 @@ def test_damaged_and_foreign_files(pair: list[Valuation], tmp_path: Path) -> Non
     refused(text[:-30], "not a whole shapshift.BoundaryCorrector file")
     refused(text, "it holds a shapshift.BoundaryCorrector", EntropyNormalizer)
     refused(text.replace('"n_train_": 150', '"n_train_": 151'), "checksum")
-    refused(text.replace('"version": 1', '"version": 9'), "format version 9")
+    refused(text.replace('"version": 2', '"version": 9'), "format version 9")
     refused("[1, 2]", "not a whole")
     refused("{}", "not a whole")
     body = json.loads(text)

@@ -176,6 +176,15 @@ def test_a_later_fetch_must_give_the_same_rows(openml: OpenML, tmp_path: Path) -
     assert load_dataset("phoneme").verified is None
 
 
+@pytest.mark.parametrize("content", ["", "{", "[1]", "{}", '{"sha256": 3, "source": "x"}', '{"sha256": "x"}', "\udcff"])
+def test_a_damaged_note_is_said(openml: OpenML, tmp_path: Path, content: str) -> None:
+    load_dataset("phoneme")
+    note = tmp_path / "cache" / "openml-1489.json"
+    note.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError, match=r"note openml-1489\.json.*is damaged.*delete openml-1489\.json and"):
+        load_dataset("phoneme")
+
+
 def test_rows_without_a_stored_checksum_are_fetched_again(openml: OpenML, tmp_path: Path) -> None:
     load_dataset("phoneme")
     (tmp_path / "cache" / "openml-1489.json").unlink()

@@ -15,10 +15,16 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from shapshift import KNNShapley
-from shapshift.design import BoundaryStratifiedSplit, design_validation, entropy_profile
+from shapshift.design import (
+    BoundaryStratifiedSplit,
+    EntropyProfile,
+    ProfileComparison,
+    design_validation,
+    entropy_profile,
+)
 from shapshift.design.neighbors import apportion, leave_one_out_entropy, neighbor_model
 from shapshift.design.select import _improve
-from shapshift.perturb import GaussianNoise, Subsample
+from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
 
 
 def naive_entropy(x: np.ndarray, X: np.ndarray, y: np.ndarray, k: int, without: int | None) -> float:
@@ -94,6 +100,23 @@ def test_verdicts_are_right_about_as_often_as_they_say() -> None:
     far = np.linalg.norm(X_val, axis=1) > 1.6
     verdict = entropy_profile(X, y, X_val[far], y_val[far]).verdict
     assert verdict.startswith("not representative (fewer boundary points, other class shares")
+
+
+def test_the_verdict_names_what_differs() -> None:
+    def profile(*shares: float) -> EntropyProfile:
+        levels = np.array([0.0, 0.5, 0.673])
+        return EntropyProfile(levels, np.array(shares), 100, 1 - shares[0], {0: 1.0}, {0: 0.5})
+
+    def verdict(theirs: EntropyProfile, own: EntropyProfile) -> str:
+        distance = float(np.abs(theirs.shares - own.shares).sum() / 2)
+        return ProfileComparison(theirs, own, distance, (0.0, 1.0), 0.05, 0.0, 0.1).verdict.split(":")[0]
+
+    own = profile(0.5, 0.25, 0.25)
+    assert verdict(profile(0.5, 0.0, 0.5), own) == "not representative (other entropy levels)"
+    assert verdict(profile(0.51, 0.0, 0.49), own) == "not representative (other entropy levels)"
+    assert verdict(profile(0.3, 0.45, 0.25), own) == "not representative (more boundary points)"
+    assert verdict(profile(0.8, 0.1, 0.1), own) == "not representative (fewer boundary points)"
+    assert verdict(own, own) == "representative"
 
 
 def test_profile_samples_many_rows_and_takes_frames() -> None:
@@ -243,7 +266,7 @@ def test_selection_shifts_less_on_fresh_noise(scene: tuple) -> None:
 
 def test_selection_keeps_class_and_boundary_shares(scene: tuple) -> None:
     model, X, y = scene
-    design = design_validation(model, X, y, 60, noise=0.3, repeats=2, holdout=1, n_random=2)
+    design = design_validation(model, X, y, 60, noise=0.3, repeats=2, holdout=1, n_random=5)
     boundary = model.value(X, y).boundary
     for label in (0, 1):
         for side in (False, True):
@@ -263,7 +286,7 @@ def test_statistics_against_direct_computation(scene: tuple) -> None:
             return super().with_seed(seed)
 
     noise = Recorded(0.5)
-    design = design_validation(model, X, y, 30, noise=noise, repeats=2, holdout=3, n_random=2)
+    design = design_validation(model, X, y, 30, noise=noise, repeats=2, holdout=3, n_random=5)
     assert len(set(seeds)) == 5  # held-out noise is not the noise that was selected by
     members = design.indices
     whole, clean = model.value(X, y).values, model.value(X[members], y[members]).values
@@ -296,6 +319,15 @@ def test_swaps_end_where_no_swap_helps() -> None:
             assert objective(swapped) >= objective(members) - 1e-9
 
 
+def test_swaps_end_where_costs_are_negative() -> None:
+    # Whatever comes in costs less than nothing, since it cancels what the rest adds up to. The candidate is worth the
+    # same as what would leave, up to rounding: no reason to swap.
+    features = np.array([[10.0], [-1.0], [-1.0]])
+    variance = np.array([0.0, 1e-14, 0.0])
+    members = _improve(features, variance, np.array([0, 1, 1]), np.array([0, 1]), 5, np.random.default_rng(0))
+    assert sorted(members.tolist()) == [0, 1]
+
+
 def test_sketch_is_good_enough_and_seeds_reproduce(scene: tuple) -> None:
     model, X, y = scene
     few = {"noise": 0.3, "repeats": 4, "holdout": 3, "n_random": 5}
@@ -313,7 +345,7 @@ def test_selection_takes_frames_and_reports(scene: tuple) -> None:
     names = ["a", "b"]
     frame = pd.DataFrame(X, columns=names, index=[f"p{i}" for i in range(400)])
     model = KNNShapley(progress=False).fit(frame[:200], y[:200].astype(str))
-    few = {"noise": GaussianNoise(0.5, relative=True), "repeats": 2, "holdout": 1, "n_random": 2}
+    few = {"noise": GaussianNoise(0.5, relative=True), "repeats": 2, "holdout": 1, "n_random": 5}
     design = design_validation(model, frame[200:], y[200:].astype(str), 20, **few)
     assert design.parameters["noise"]["name"] == "GaussianNoise"
     table = design.to_frame("pandas")
@@ -337,12 +369,74 @@ def test_selection_refusals(scene: tuple) -> None:
         design_validation(model, X, y, 10, noise=Subsample(0.5))
     with pytest.raises(TypeError, match=r"perturbation"):
         design_validation(model, X, y, 10, noise="loud")
+    with pytest.raises(ValueError, match="'n_random' parameter of design_validation must be at least 5"):
+        design_validation(model, X, y, 10, noise=0.1, n_random=4)
+
+
+def relabel(X_val: np.ndarray, y_val: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return X_val, 1 - y_val
+
+
+def test_noise_must_keep_the_points_in_their_places(scene: tuple) -> None:
+    model, X, y = scene
+    few = {"repeats": 2, "holdout": 1, "n_random": 5}
+
+    def reverse(X_val: np.ndarray, y_val: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return X_val[::-1], y_val[::-1]
+
+    with pytest.raises(ValueError, match="must keep the 400 points of the pool, in order, which reverse does not"):
+        design_validation(model, X, y, 10, noise=reverse, **few)
+    with pytest.raises(ValueError, match=r"which relabel does not.*pointwise = True"):
+        design_validation(model, X, y, 10, noise=relabel, **few)
+    relabel.pointwise = True
+    assert design_validation(model, X, y, 10, noise=relabel, **few).indices.size == 10
+    assert design_validation(model, X, y, 10, noise=FlipLabels(0.2), **few).indices.size == 10
+
+
+def test_without_noise_there_is_nothing_to_save(scene: tuple) -> None:
+    model, X, y = scene
+    design = design_validation(model, X, y, 20, noise=0, repeats=2, holdout=1, n_random=5)
+    assert (design.gain, design.beats_random) == (0.0, False)
+    assert design.verdict.startswith("has nothing to gain: this noise does not shift")
+    assert "saved" not in design.verdict
+
+
+class OnlyValues:
+    def __init__(self, model: KNNShapley) -> None:
+        self.model = model
+
+    def value(self, X_val: object, y_val: object) -> object:
+        return self.model.value(X_val, y_val)
+
+
+class NoValuation(OnlyValues):
+    def value(self, X_val: object, y_val: object, matrix: bool = False) -> object:
+        return np.zeros(3)
+
+
+class NoMatrix(OnlyValues):
+    def value(self, X_val: object, y_val: object, **options: object) -> object:
+        return self.model.value(X_val, y_val)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (OnlyValues, r"must give the values on single points.*OnlyValues.value has no 'matrix' argument"),
+        (NoValuation, "must have a value method that returns a Valuation. That of NoValuation returns ndarray"),
+        (NoMatrix, "Its matrix is None"),
+    ],
+)
+def test_models_that_cannot_be_designed_for(scene: tuple, kind: type, message: str) -> None:
+    model, X, y = scene
+    with pytest.raises(TypeError, match=message):
+        design_validation(kind(model), X, y, 10, noise=0.1, n_random=5)
 
 
 def test_plots(scene: tuple) -> None:
     plt = pytest.importorskip("matplotlib.pyplot")
     model, X, y = scene
-    design = design_validation(model, X, y, 20, noise=0.3, repeats=2, holdout=1, n_random=3)
+    design = design_validation(model, X, y, 20, noise=0.3, repeats=2, holdout=1, n_random=5)
     assert design.plot().get_xlabel().startswith("distance")
     profile = entropy_profile(X[:100], y[:100], X[100:], y[100:])
     assert profile.plot().get_ylabel() == "share of points"

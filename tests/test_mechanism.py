@@ -430,6 +430,58 @@ def test_other_perturbations_can_be_asked_for(two: SimpleNamespace) -> None:
     assert relative.parameters["perturbation"] == {"name": "GaussianNoise", "sigma": 0.5, "relative": True}
 
 
+def test_perturbations_must_keep_the_points_in_their_places(two: SimpleNamespace) -> None:
+    def swap(X_val: Any, y_val: Any) -> tuple[Any, Any]:
+        return X_val[::-1], y_val[::-1]
+
+    def relabel(X_val: Any, y_val: Any) -> tuple[Any, Any]:
+        return X_val, 1 - y_val
+
+    few: Any = {"noise": [0.5], "repeats": 2}
+    with pytest.raises(
+        ValueError, match=r"'perturbation' parameter of case_two must keep the 4 .* which swap does not"
+    ):
+        case_two(two.model, *two.val, perturbation=lambda level: swap, **few)
+    with pytest.raises(ValueError, match=r"of case_one must keep .* which relabel does not.*pointwise = True"):
+        case_one(two.model, *two.val, perturbation=lambda level: relabel, **few)
+    relabel.pointwise = True  # type: ignore[attr-defined]
+    assert case_one(two.model, *two.val, perturbation=lambda level: relabel, **few).kind == "boundary"
+
+
+def test_training_rows_must_be_those_that_were_fitted(two: SimpleNamespace, three: SimpleNamespace) -> None:
+    few: Any = {"noise": [0.5], "repeats": 1}
+    for rows in (two.X_train[::-1], two.X_train + 1e-6, two.X_train[:, ::-1]):
+        with pytest.raises(ValueError, match="'X_train' must hold the rows that the model was fitted on, in the same"):
+            case_two(two.model, *two.val, X_train=rows, **few)
+        with pytest.raises(ValueError, match="'X_train' must hold the rows"):
+            noise_demo(two.model, *two.val, rows)
+    labels = np.array(["x", "y", "z"])[three.y_train].astype(object)
+    model = KNNShapley(metric="manhattan").fit(pd.DataFrame(three.X_train, columns=list("abcd")), labels)
+    table = pd.DataFrame(three.X, columns=list("abcd"))
+    y_val = np.array(["x", "y", "z"])[three.y]
+    assert noise_demo(model, table, y_val, pd.DataFrame(three.X_train, columns=list("abcd"))).before.size == 5
+
+
+def test_other_models_are_asked_for_the_spread_of_their_columns(two: SimpleNamespace) -> None:
+    few: Any = {"noise": [0.5], "repeats": 1}
+    bare = OnlyValues(two.model)
+    assert case_two(bare, *two.val, X_train=two.X_train + 5, **few).map is not None  # it cannot tell
+    bare.feature_std_ = two.model.feature_std_  # type: ignore[attr-defined]
+    assert case_two(bare, *two.val, X_train=two.X_train, **few).map is not None
+    with pytest.raises(ValueError, match="'X_train' must hold the rows"):
+        case_two(bare, *two.val, X_train=2 * two.X_train, **few)
+
+
+def test_models_must_return_valuations(two: SimpleNamespace) -> None:
+    class Bare:
+        def value(self, X_val: Any, y_val: Any) -> Any:
+            return np.zeros(N_TRAIN)
+
+    for call in (case_one, case_two, pick_points, pick_pairs):
+        with pytest.raises(TypeError, match=f"of {call.__name__} must have a value method that returns a Valuation"):
+            call(Bare(), *two.val)
+
+
 # Results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from shapshift.perturb import (
     as_perturbation,
 )
 from shapshift.perturb.containers import count_rows, take_rows
+from shapshift.perturb.identity import digest
 
 EVERY = [
     GaussianNoise(0.5),
@@ -239,6 +241,25 @@ def test_equal_steps_of_a_seeded_composition_draw_independently() -> None:
     assert twice == (GaussianNoise(1.0) | GaussianNoise(1.0)).with_seed(0)
 
 
+def test_steps_of_one_kind_draw_independently_whatever_their_seeds() -> None:
+    zero, labels = np.zeros((4000, 1)), np.zeros(4000)
+    alone = GaussianNoise(1.0, random_state=0)
+    twice = alone | alone
+    assert abs(twice(zero, labels)[0].std() - np.sqrt(2)) < 0.05  # 2 if both added the same noise
+    np.testing.assert_array_equal(twice(zero, labels)[0], twice(zero, labels)[0])
+    first = (alone | Subsample(1.0))(zero, labels)[0]
+    np.testing.assert_array_equal(first, alone(zero, labels)[0])
+    np.testing.assert_array_equal((Subsample(1.0) | alone)(zero, labels)[0], first)
+    thrice = alone | Subsample(1.0) | alone | alone
+    assert abs(thrice(zero, labels)[0].std() - np.sqrt(3)) < 0.08
+
+    def jitter(X_val: Any, y_val: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+        return X_val + rng.normal(size=X_val.shape), y_val
+
+    step = as_perturbation(jitter)._with(random_state=0)
+    assert abs((step | step)(zero, labels)[0].std() - np.sqrt(2)) < 0.05
+
+
 def test_composition_binds_its_steps() -> None:
     step = GaussianNoise(0.1, relative=True) | BoundaryCoverage(0.5)
     made, y = step.bind(MODEL).with_seed(0)(X, Y)
@@ -279,13 +300,90 @@ def test_an_own_class_needs_one_method() -> None:
     assert Shift(2.0).with_seed(4).parameters == {"name": "Shift", "by": 2.0, "random_state": 4}
 
 
-@pytest.mark.parametrize("result", [None, (X,), (X, Y[:-1]), [X, Y]])
-def test_functions_must_return_a_pair(result: Any) -> None:
+@pytest.mark.parametrize("result", [None, (X,), (X, Y[:-1]), [X, Y], (X, None), (3, 4), X])
+def test_perturbations_must_return_a_pair(result: Any) -> None:
     def broken(X_val: Any, y_val: Any) -> Any:
         return result
 
+    @dataclass(frozen=True)
+    class Broken(Perturbation):
+        def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Any:
+            return result
+
     with pytest.raises(ValueError, match="'broken' must return the pair"):
         as_perturbation(broken)(X, Y)
+    with pytest.raises(ValueError, match="'Broken' must return the pair"):
+        (Round(1) | Broken())(X, Y)
+
+
+@pytest.mark.parametrize("make", [np.array, pd.DataFrame, lambda rows: rows.tolist(), sparse.csr_array])
+def test_what_an_own_class_changes_in_place_is_a_copy(make: Any) -> None:
+    @dataclass(frozen=True)
+    class Clear(Perturbation):
+        def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+            if isinstance(X_val, list):
+                X_val[0][0] = 99.0
+            elif isinstance(X_val, pd.DataFrame):
+                X_val.iloc[0, 0] = 99.0
+            else:
+                X_val[0, 0] = 99.0
+            y_val[0] = 9
+            return X_val, y_val
+
+    table, labels = make(X), Y.copy()
+    kept = copy.deepcopy(table)
+    changed, flipped = Clear()(table, labels)
+    assert flipped[0] == 9
+    np.testing.assert_array_equal(labels, Y)
+    for part in (table, kept):
+        plain = part.toarray() if sparse.issparse(part) else np.asarray(part)
+        np.testing.assert_array_equal(plain, X)
+    assert np.asarray(changed.toarray() if sparse.issparse(changed) else changed)[0, 0] == 99.0
+
+
+# --- identity ------------------------------------------------------------------------------------------------------
+
+
+def shift(X_val: Any, y_val: Any, by: Any, name: str = "") -> tuple[Any, Any]:
+    return X_val + by, y_val
+
+
+def test_bound_arguments_are_parameters() -> None:
+    step = as_perturbation(functools.partial(shift, by=2.0, name="far"))
+    assert step.parameters == {"name": "shift", "random_state": None, "by": 2.0, "name_": "far"}
+    assert as_perturbation(functools.partial(shift, by=np.zeros(3))).parameters["by"].startswith("float64 array of")
+    np.testing.assert_array_equal(step(X, Y)[0], X + 2.0)
+
+
+def test_parameters_of_any_kind_are_plain_and_tell_values_apart() -> None:
+    @dataclass(frozen=True)
+    class Step(Perturbation):
+        what: Any
+
+        def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+            return X_val, y_val
+
+    @dataclass
+    class Point:
+        x: float
+
+    long = np.zeros(5000)
+    long[2500] = 1
+    different = [
+        1, True, "1", None, [1], {1: 2}, np.zeros(5000), long, np.zeros(5000, np.float32), np.zeros((2, 2500)),
+        np.array(["a", None], dtype=object), np.tanh, np.sinh, shift, functools.partial(shift, by=1),
+        functools.partial(shift, by=2), Point(1.0), Point(2.0), Point, b"a", float("nan"), {3}, pd.Series([1, 2]),
+        pa.array(["a", "b"]), pl.Series([1, 3]),
+    ]  # fmt: skip
+    told = [json.dumps(Step(what).parameters) for what in different]
+    assert len(set(told)) == len(told)
+    assert not any("0x" in text for text in told)
+    assert Step(object()).parameters["what"] == "object"
+    assert Step(lambda: None).parameters["what"].endswith("<lambda>")
+    digests = {digest(Step(what).parameters) for what in (1, 1.0, np.int8(1), np.float32(1))}
+    assert len(digests) == 1
+    assert digest(0.0) == digest(-0.0) == digest(0)
+    assert digest(2**70) != digest(2**70 + 1)
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------
@@ -302,6 +400,7 @@ def test_functions_must_return_a_pair(result: Any) -> None:
         (lambda: GaussianNoise(float("nan")), ValueError, "finite number"),
         (lambda: GaussianNoise("1"), TypeError, "finite number"),  # type: ignore[arg-type]
         (lambda: GaussianNoise(True), TypeError, "finite number"),
+        (lambda: GaussianNoise(1.0, relative="yes"), TypeError, "'relative' parameter of GaussianNoise must be True"),  # type: ignore[arg-type]
         (lambda: GaussianNoise(0.1, random_state=-1), ValueError, "'random_state' parameter of GaussianNoise"),
         (lambda: GaussianNoise(0.1, random_state="x"), TypeError, "'random_state'"),  # type: ignore[arg-type]
         (lambda: GaussianNoise(0.1).with_seed(-1), ValueError, "'seed' parameter of GaussianNoise"),

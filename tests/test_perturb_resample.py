@@ -89,3 +89,12 @@ def test_boundary_coverage_with_an_empty_group() -> None:
     assert len(BoundaryCoverage(0.0).bind(model)(inside, [0, 1])[1]) == 2
     with pytest.raises(ValueError, match=r"needs the model: call \.bind\(model\) first"):
         BoundaryCoverage(0.5)(inside, [0, 1])
+
+
+def test_boundary_coverage_needs_a_model_that_returns_a_valuation() -> None:
+    class Bare:
+        def value(self, X_val: object, y_val: object) -> object:
+            return np.zeros(3)
+
+    with pytest.raises(TypeError, match=r"BoundaryCoverage.bind must have a value method that returns a Valuation"):
+        BoundaryCoverage(0.5).bind(Bare())(X, Y)

@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 240, 48
 SHOWN_LEVELS = 12
 # Seen on white and on black alike.
 POSITIVE, OTHER, LINE = "#2b8cc4", "#d5722a", "#888888"
-VERDICTS = {"stable": "#1a9268", "shifts": "#b07d1a", "unstable": "#d0453b"}
+VERDICTS = {"stable": "#1a9268", "shifts": "#b07d1a", "unstable": "#d0453b", "undefined": "#767676"}
 
 
 def valuation_html(valuation: Valuation) -> str:

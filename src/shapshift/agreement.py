@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy import special
 
 from shapshift.kernels.ordering import count_pairs, rank_sorted
+from shapshift.valuation import summarize
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -134,17 +135,39 @@ def distribution(values: Any, reference: Any) -> dict[str, float]:
     (1.0, 0.612)
     """
     new, old = _checked(values, reference)
-    spread = float(old.std()) if np.ptp(old) > 0 else np.nan
-    positive = np.count_nonzero(new > 0)
+    spread = (float(old.std()) if np.ptp(old) > 0 else 0.0) or np.nan
+    mine, theirs = summarize(new), summarize(old)
     return {
-        "mean": float(new.mean()),
-        "std": float(new.std()),
-        "positive_count": float(positive),
-        "mean_shift": float((new.mean() - old.mean()) / spread),
-        "std_ratio": float(new.std() / spread),
-        "positive_difference": float(positive - np.count_nonzero(old > 0)),
+        "mean": mine["mean"],
+        "std": mine["std"],
+        "positive_count": float(mine["positive_count"]),
+        "mean_shift": (mine["mean"] - theirs["mean"]) / spread,
+        "std_ratio": mine["std"] / spread,
+        "positive_difference": float(mine["positive_count"] - theirs["positive_count"]),
         "wasserstein": float(np.abs(np.sort(new) - np.sort(old)).mean() / spread),
     }
+
+
+def neighbor_jaccard(before: Integers, after: Integers) -> Floats:
+    """Overlap of each point's nearest rows before and after: the size of their intersection over that of their union.
+
+    Parameters
+    ----------
+    before, after : ndarray of shape (n_points, k)
+        Positions of different rows, in any order.
+
+    Returns
+    -------
+    ndarray of shape (n_points,)
+
+    Examples
+    --------
+    >>> neighbor_jaccard(np.array([[0, 1], [2, 3]]), np.array([[1, 0], [3, 4]]))
+    array([1.   , 0.333])
+    """
+    both = np.sort(np.concatenate([before, after], axis=1), axis=1)
+    shared = np.count_nonzero(both[:, 1:] == both[:, :-1], axis=1)
+    return np.asarray(shared / (both.shape[1] - shared))
 
 
 def spearman(new: Floats, old: Floats) -> float:

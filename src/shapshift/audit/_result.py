@@ -10,19 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._archive import damaged_file, read_archive, write_archive
+from shapshift.audit._finding import describe
+from shapshift.audit._levels import UNORDERED
+from shapshift.audit._saved import check_arrays, check_loaded_header
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS
-from shapshift.audit._thresholds import VERDICTS, Thresholds, check_thresholds
+from shapshift.audit._thresholds import VERDICTS, Interval, Thresholds, check_thresholds
 from shapshift.valuation import to_table
 
 Floats = npt.NDArray[np.float64]
 
 KIND = "shapshift.ShiftAudit"
 VERSION = 1
-
-#: Axis of levels of Gaussian noise, on which more is stronger.
-NOISE = "noise"
-#: Axis of levels that cannot be ordered by one number.
-UNORDERED = "perturbation"
 
 _ARRAYS = ("positions", "means", "lows", "highs", "clean_values", "clean_ranks", "ids")
 
@@ -34,7 +32,8 @@ class ShiftAudit:
     Attributes
     ----------
     levels : tuple
-        Name of each level: the noise level, or what the perturbation is called.
+        Name of each level: the noise level, or what the perturbation is called, followed by "#2", "#3" where an
+        earlier one is called the same.
     axis : str
         What the levels measure.
     positions : ndarray of shape (n_levels,)
@@ -135,38 +134,47 @@ class ShiftAudit:
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """Verdict of each level: "stable", "shifts" or "unstable"."""
-        mean = {name: self.statistic(name)[0] for name in STATISTICS}
-        flips = (mean["flips_to_negative"] + mean["flips_to_positive"]) / self.n_train
-        scale = self.clean["std"]
-        ratios = mean["std"] / scale if scale > 0 else np.full(len(self.levels), np.nan)
+        """Verdict of each level: "stable", "shifts", "unstable", or "undefined" where a statistic is not defined."""
         return tuple(
-            self.thresholds.judge(spearman=float(rho), flips=float(share), std_ratio=float(ratio))
-            for rho, share, ratio in zip(mean["spearman"], flips, ratios, strict=True)
+            self.thresholds.judge(**{name: interval[0] for name, interval in judged.items()})
+            for judged in self._judged()
         )
 
     @property
+    def borderline(self) -> tuple[bool, ...]:
+        """Whether another verdict lies within the confidence intervals of a level; False where there are none.
+
+        More ``repeats`` make the intervals narrower. That of the sign flips adds up those of the flips to negative and
+        to positive, which makes it rather too wide.
+        """
+        return tuple(self.thresholds.borderline(**judged) for judged in self._judged())
+
+    @property
     def verdict(self) -> str:
-        """Verdict of the worst level: "stable", "shifts" or "unstable"."""
+        """Verdict of the worst level: "stable", "undefined", "shifts" or "unstable", from good to bad."""
         return max(self.verdicts, key=VERDICTS.index)
 
     @property
     def finding(self) -> str:
-        """Where along the noise levels the verdict changes; for other levels, which verdict each has."""
-        along = np.argsort(self.positions, kind="stable")
-        verdicts = [self.verdicts[place] for place in along]
-        names = [f"{self.positions[place]:g}" if self.ordered else str(self.levels[place]) for place in along]
-        if self.axis != NOISE:  # more of another number need not mean a stronger perturbation
-            where = f"at {self.axis}" if self.ordered else "under"
-            found = {verdict: [n for n, v in zip(names, verdicts, strict=True) if v == verdict] for verdict in VERDICTS}
-            return "; ".join(f"{verdict} {where} {', '.join(chosen)}" for verdict, chosen in found.items() if chosen)
-        first = {verdict: verdicts.index(verdict) for verdict in VERDICTS if verdict in verdicts}
-        shifts, unstable = first.get("shifts", len(names)), first.get("unstable", len(names))
-        stable = min(shifts, unstable)  # so many levels are stable before the first that is not
-        parts = [f"stable up to noise {names[stable - 1]}"] if stable else []
-        parts += [f"shifts from noise {names[shifts]}"] if shifts < unstable else []
-        parts += [f"unstable from noise {names[unstable]}"] if unstable < len(names) else []
-        return ", ".join(parts)
+        """Where along the noise levels the verdict changes; for other levels, which verdict each has.
+
+        Then which levels are borderline, or that one run per level gives no interval to tell.
+        """
+        return describe(self)
+
+    def _judged(self) -> list[dict[str, Interval]]:
+        """For each level, the intervals that verdicts rest on."""
+        scale = self.clean["std"] if self.clean["std"] > 0 else np.nan
+        bounds = {name: np.stack(self.statistic(name)) for name in ("spearman", "std")}
+        flips = np.stack(self.statistic("flips_to_negative")) + np.stack(self.statistic("flips_to_positive"))
+        found = {"spearman": bounds["spearman"], "flips": flips / self.n_train, "std_ratio": bounds["std"] / scale}
+        return [
+            {
+                name: (float(low_high[0, at]), float(low_high[1, at]), float(low_high[2, at]))
+                for name, low_high in found.items()
+            }
+            for at in range(len(self.levels))
+        ]
 
     def summary(self) -> str:
         """Verdict in one line: at which level the values stop being stable, and by which thresholds."""
@@ -187,10 +195,14 @@ class ShiftAudit:
         Returns
         -------
         table
-            One row per level: ``level``, ``verdict``, and for each statistic its mean over the repeats under its own
-            name and its confidence interval under ``<name>_low`` and ``<name>_high``.
+            One row per level: ``level``, ``verdict``, ``borderline``, and for each statistic its mean over the repeats
+            under its own name and its confidence interval under ``<name>_low`` and ``<name>_high``.
         """
-        columns: dict[str, npt.NDArray[Any]] = {"level": np.array(self.levels), "verdict": np.array(self.verdicts)}
+        columns: dict[str, npt.NDArray[Any]] = {
+            "level": np.array(self.levels),
+            "verdict": np.array(self.verdicts),
+            "borderline": np.array(self.borderline),
+        }
         for name in STATISTICS:
             for end, column in zip(("", "_low", "_high"), self.statistic(name), strict=True):
                 columns[name + end] = column
@@ -293,8 +305,7 @@ class ShiftAudit:
         """
         header, arrays = read_archive(path, KIND, VERSION)
         try:
-            if header["statistics"] != list(STATISTICS):
-                raise ValueError("it has other statistics than this release")
+            check_loaded_header(header)
             kept = any(name.startswith("level_rows.") for name in arrays)
             loaded = cls(
                 **{name: arrays[name] for name in _ARRAYS},
@@ -309,24 +320,15 @@ class ShiftAudit:
                 fingerprint=header["fingerprint"],
                 kind=header["kind"],
             )
-            loaded._check_shapes()
+            check_arrays(loaded)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged_file(path, KIND, error) from error
         return loaded
 
-    def _check_shapes(self) -> None:
-        n, n_levels = self.n_train, len(self.levels)
-        expected: dict[str, tuple[Any, tuple[int, ...]]] = {
-            name: (getattr(self, name), (n_levels, len(STATISTICS))) for name in ("means", "lows", "highs")
-        }
-        expected["positions"] = (self.positions, (n_levels,))
-        expected.update({name: (getattr(self, name), (n,)) for name in ("clean_values", "clean_ranks", "ids")})
-        expected.update({f"rows.{name}": (column, (n,)) for name, column in self.rows.items()})
-        per_level = self.level_rows or {}
-        expected.update({f"level_rows.{name}": (column, (n_levels, n)) for name, column in per_level.items()})
-        for name, (array, shape) in expected.items():
-            if array.shape != shape:
-                raise ValueError(f"{name!r} has shape {array.shape}, not {shape}")
+    def _repr_html_(self) -> str:
+        from shapshift._notebook import audit_html
+
+        return audit_html(self)
 
     def __repr__(self) -> str:
         return (

@@ -1,9 +1,6 @@
 """audit_shift: one fit, one clean run, then level by level and repeat by repeat."""
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,8 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
-from shapshift.audit._result import NOISE, UNORDERED, ShiftAudit
+from shapshift.audit._levels import level_axis, level_seeds, read_levels
+from shapshift.audit._result import ShiftAudit
 from shapshift.audit._statistics import (
     CONFIDENCE,
     ROW_STATISTICS,
@@ -26,9 +24,8 @@ from shapshift.audit._statistics import (
     group_stds,
 )
 from shapshift.audit._thresholds import Thresholds, check_thresholds
-from shapshift.perturb import GaussianNoise, Perturbation, as_perturbation
-from shapshift.perturb.base import without_seeds
-from shapshift.valuation import Valuation
+from shapshift.perturb.base import keeps_points
+from shapshift.valuation import Valuation, check_returned
 
 
 def audit_shift(
@@ -65,7 +62,9 @@ def audit_shift(
         Runs per level, each with a seed of its own.
     random_state : int or None, default=0
         Seed. The seeds of a level depend on its perturbation alone, so that a level comes out the same whichever other
-        levels are audited with it, in whatever order. None draws a seed, which the result keeps.
+        levels are audited with it, in whatever order, and in every process: numbers count by value, arrays by content,
+        functions by name. Of levels that cannot be told apart by these, such as two lambdas, the second is called
+        "<lambda> #2" and has seeds of its own. None draws a seed, which the result keeps.
     top : float or int, default=0.1
         Size of the top and bottom sets whose overlap is measured: a share of the rows, or a number of rows.
     thresholds : Thresholds, optional
@@ -103,7 +102,7 @@ def audit_shift(
     >>> bool(mean[0] > 0.9 > 0.5 > mean[1])
     True
     """
-    levels = _levels(noise, perturbations, relative)
+    levels = read_levels(noise, perturbations, relative, owner="audit_shift")
     check.check_count("audit_shift", "repeats", repeats)
     seed = _check_seed(random_state)
     judge = check_thresholds(thresholds)
@@ -119,7 +118,7 @@ def audit_shift(
         for number, (level, perturbation) in enumerate(zip(levels, bound, strict=True)):
             running = Running(len(STATISTICS))
             own_rows = RunningRows(clean_run.baseline) if keep_rows else None
-            for run_seed in _seeds(seed, level.parameters, repeats):
+            for run_seed in level_seeds(seed, level.parameters, repeats):
                 found, values, ranks = clean_run.measure(perturbation.with_seed(run_seed))
                 running.add(np.array([found.get(name, np.nan) for name in STATISTICS]))
                 for summary in (rows, own_rows):
@@ -131,7 +130,7 @@ def audit_shift(
                 for name, column in own_rows.summary().items():
                     level_rows[name][number] = column
     clean = clean_run.valuation
-    axis, positions = _axis(levels, noise is not None)
+    axis, positions = level_axis(levels, noise is not None)
     return ShiftAudit(
         levels=tuple(level.name for level in levels),
         axis=axis,
@@ -168,13 +167,14 @@ class _CleanRun:
         self.valuation: Valuation
         if callable(getattr(model, "value_and_neighbors", None)):
             self.valuation, hood = model.value_and_neighbors(X_val, y_val)
+            check_returned("audit_shift", model, self.valuation)
             # Only a second look gives the clean neighbours' ranks with ties averaged, as the perturbed ones are.
             _, own = model.value_and_neighbors(X_val, y_val, reference=hood.nearest)
             self._neighbors = Neighbors(
                 hood.nearest, own.reference_ranks, self.valuation.boundary, getattr(model, "codes_", None)
             )
         else:
-            self.valuation = model.value(X_val, y_val)
+            self.valuation = check_returned("audit_shift", model, model.value(X_val, y_val))
         self._labels = _labels.check_labels(y_val, "y_val", self.valuation.n_val, "X_val")
         self._stds = group_stds(self.valuation)
         self.baseline = Baseline(self.valuation.values, top)
@@ -183,7 +183,7 @@ class _CleanRun:
         """Statistics, values and ranks of one perturbed run."""
         X, y = perturbation(self._X_val, self._y_val)
         reshuffling: dict[str, float] = {}
-        if self._neighbors is not None and self._in_place(perturbation, y):
+        if self._neighbors is not None and keeps_points(perturbation, self._labels, y):
             valuation, hood = self._model.value_and_neighbors(X, y, reference=self._neighbors.nearest)
             reshuffling = self._neighbors.compare(hood.nearest, hood.reference_ranks)
         else:
@@ -192,89 +192,8 @@ class _CleanRun:
         found |= distribution(valuation) | alphas(self._stds, group_stds(valuation)) | reshuffling
         return found, valuation.values, ranks
 
-    def _in_place(self, perturbation: Any, y: Any) -> bool:
-        """Whether the perturbed points are the clean ones, one for one."""
-        if len(y) != self._labels.size:
-            return False
-        declared = getattr(perturbation, "pointwise", None)
-        if declared is not None:
-            return bool(declared)
-        return bool(np.array_equal(_labels.check_labels(y, "y_val", len(y), "X_val"), self._labels))
-
-
-@dataclass(frozen=True)
-class _Level:
-    name: Any
-    perturbation: Perturbation
-    parameters: dict[str, Any]
-
-
-def _levels(noise: Any, perturbations: Any, relative: bool) -> list[_Level]:
-    if (noise is None) == (perturbations is None):
-        raise ValueError(
-            "audit_shift takes either 'noise', a list of levels, or 'perturbations', a list of perturbations. Got "
-            + ("neither." if noise is None else "both.")
-        )
-    name, given = ("noise", noise) if perturbations is None else ("perturbations", perturbations)
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise TypeError(f"The {name!r} parameter of audit_shift must be a list of levels. Got {given!r} instead.")
-    entries = list(given)
-    if not entries:
-        raise ValueError(f"The {name!r} parameter of audit_shift is empty: at least one level is needed.")
-    if noise is not None:
-        return [_noise_level(entry, relative) for entry in entries]
-    if relative:
-        raise ValueError(
-            "The 'relative' parameter of audit_shift goes with 'noise'. With 'perturbations', pass "
-            "GaussianNoise(..., relative=True)."
-        )
-    made = [as_perturbation(entry) for entry in entries]
-    return [_Level(_title(one), one, without_seeds(one.parameters)) for one in made]
-
-
-def _noise_level(level: Any, relative: bool) -> _Level:
-    check.check_number("audit_shift", "noise", level)
-    perturbation = GaussianNoise(float(level), relative=relative)
-    return _Level(float(level), perturbation, without_seeds(perturbation.parameters))
-
-
-def _title(perturbation: Perturbation) -> str:
-    """Name of a perturbation with those parameters that are not left at their default."""
-    steps = getattr(perturbation, "steps", None)
-    if steps is not None:
-        return " | ".join(_title(step) for step in steps)
-    parameters = without_seeds(perturbation.parameters)
-    defaults = {field.name: field.default for field in fields(perturbation)}
-    shown = [name for name in defaults if name in parameters and parameters[name] != defaults[name]]
-    given = [f"{name}={parameters[name]}" for name in shown]
-    return f"{parameters['name']}({', '.join(given)})" if given else str(parameters["name"])
-
 
 def _check_seed(random_state: Any) -> int:
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
     return check.check_count("audit_shift", "random_state", random_state, at_least=0)
-
-
-def _seeds(seed: int, parameters: dict[str, Any], repeats: int) -> Iterator[int]:
-    """Seeds of one level: they depend on its perturbation, not on its place among the others."""
-    digest = hashlib.blake2b(json.dumps(parameters, sort_keys=True).encode(), digest_size=16).digest()
-    level = tuple(int(word) for word in np.frombuffer(digest, dtype="<u4"))
-    for repeat in range(repeats):
-        sequence = np.random.SeedSequence(seed, spawn_key=(*level, repeat))
-        yield int(sequence.generate_state(1, np.uint64)[0])
-
-
-def _axis(levels: list[_Level], noise: bool) -> tuple[str, npt.NDArray[np.float64]]:
-    """Find what the levels measure and where each stands: the number in which they differ, if there is one."""
-    if noise:
-        return NOISE, np.array([level.name for level in levels])
-    first = levels[0].parameters
-    if all(level.parameters.keys() == first.keys() for level in levels):
-        varying = [key for key in first if any(level.parameters[key] != first[key] for level in levels)]
-        columns = [[level.parameters[key] for level in levels] for key in varying]
-        numeric = all(isinstance(x, int | float) and not isinstance(x, bool) for column in columns for x in column)
-        # A second number is fine if it goes with the first, as the scale of Laplace noise goes with epsilon.
-        if varying and numeric and len(set(columns[0])) == len(levels):
-            return varying[0].replace("_", " "), np.array(columns[0], dtype=np.float64)
-    return UNORDERED, np.arange(len(levels), dtype=np.float64)

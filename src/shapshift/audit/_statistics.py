@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.agreement import AGREEMENT, Baseline, t_interval
+from shapshift.agreement import AGREEMENT, Baseline, neighbor_jaccard, t_interval
 from shapshift.boundary import majority
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, summarize
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -30,15 +30,8 @@ RANK_INTERVAL = 1.6448536269514722
 
 def distribution(valuation: Valuation) -> dict[str, float]:
     """Mean, std, positive count and ratio of the values, and the share of boundary points."""
-    values = valuation.values
-    positive = float(np.count_nonzero(values > 0))
-    return {
-        "mean": float(values.mean()),
-        "std": float(values.std()),
-        "positive_count": positive,
-        "positive_ratio": positive / values.size,
-        "boundary_fraction": valuation.boundary_fraction,
-    }
+    found = {name: float(number) for name, number in summarize(valuation.values).items()}
+    return found | {"boundary_fraction": valuation.boundary_fraction}
 
 
 def group_stds(valuation: Valuation) -> dict[str, float]:
@@ -74,10 +67,7 @@ class Neighbors:
 
     def compare(self, nearest: Integers, ranks: Floats) -> dict[str, float]:
         """How far the perturbed neighbours, and the clean ones' perturbed ranks, are from the clean ones."""
-        k = self.nearest.shape[1]
-        both = np.sort(np.concatenate([self.nearest, nearest], axis=1), axis=1)
-        shared = np.count_nonzero(both[:, 1:] == both[:, :-1], axis=1)
-        jaccard = shared / (2 * k - shared)
+        jaccard = neighbor_jaccard(self.nearest, nearest)
         displacement = np.abs(ranks - self.ranks)
         changed: Any = None
         if self.codes is not None:

@@ -4,19 +4,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: From good to bad.
-VERDICTS = ("stable", "shifts", "unstable")
+#: Mean, lower and upper bound.
+Interval = tuple[float, float, float]
+
+#: From good to bad. "undefined" is better than what is known to be bad, and not as good as what is known to hold.
+VERDICTS = ("stable", "undefined", "shifts", "unstable")
+#: Values whose standard deviation falls to this share of the clean one are all equal, up to rounding.
+COLLAPSED = 1e-9
 
 
 @dataclass(frozen=True)
 class Thresholds:
     """Where "stable" ends and "unstable" begins; all compare means over the repeats of one level.
 
-    A level is unstable if the Spearman correlation with the clean values is below ``unstable_spearman`` or more than
-    the share ``unstable_flips`` of the rows change sign. It is stable if the correlation is at least
-    ``stable_spearman``, at most ``stable_flips`` of the rows change sign, and the standard deviation of the values is
-    within ``stable_std_change`` of the clean one, relatively. Otherwise it shifts. A statistic that is not defined
-    (a correlation over one row) decides nothing.
+    A level is unstable if the Spearman correlation with the clean values is below ``unstable_spearman``, more than the
+    share ``unstable_flips`` of the rows change sign, or the values collapse: all rows get the same one, so that their
+    order is lost. It is stable if the correlation is at least ``stable_spearman``, at most ``stable_flips`` of the rows
+    change sign, and the standard deviation of the values is within ``stable_std_change`` of the clean one, relatively.
+    Otherwise it shifts. Where a statistic is not defined (a correlation over one row, or with clean values that are
+    all equal) and the others do not make the level unstable, the verdict is "undefined".
 
     Parameters
     ----------
@@ -33,6 +39,8 @@ class Thresholds:
     'shifts'
     >>> Thresholds(stable_std_change=0.25).judge(spearman=0.95, flips=0.01, std_ratio=0.8)
     'stable'
+    >>> Thresholds().judge(spearman=float("nan"), flips=0.0, std_ratio=1.0)
+    'undefined'
     """
 
     stable_spearman: float = 0.9
@@ -72,20 +80,48 @@ class Thresholds:
 
         Returns
         -------
-        {"stable", "shifts", "unstable"}
+        {"stable", "shifts", "unstable", "undefined"}
         """
-        if spearman < self.unstable_spearman or flips > self.unstable_flips:
+        if spearman < self.unstable_spearman or flips > self.unstable_flips or std_ratio <= COLLAPSED:
             return "unstable"
+        if np.isnan([spearman, flips, std_ratio]).any():
+            return "undefined"
         moved = (
             spearman < self.stable_spearman or flips > self.stable_flips or abs(std_ratio - 1) > self.stable_std_change
         )
         return "shifts" if moved else "stable"
 
+    def borderline(self, *, spearman: Interval, flips: Interval, std_ratio: Interval) -> bool:
+        """Tell whether another verdict lies within the confidence intervals.
+
+        Each statistic is moved through its interval while the others stay at their means.
+
+        Parameters
+        ----------
+        spearman, flips, std_ratio : (float, float, float)
+            Mean, lower and upper bound, see :meth:`judge`. Bounds that are NaN move nothing.
+
+        Returns
+        -------
+        bool
+        """
+        given = {"spearman": spearman, "flips": flips, "std_ratio": std_ratio}
+        means = {name: interval[0] for name, interval in given.items()}
+        verdict = self.judge(**means)
+        for name, (_, low, high) in given.items():
+            if np.isnan([low, high]).any():
+                continue
+            # The bounds will do where more is better or worse throughout; a ratio is best at 1.
+            ends = (low, high, min(max(1.0, low), high)) if name == "std_ratio" else (low, high)
+            if any(self.judge(**{**means, name: end}) != verdict for end in ends):
+                return True
+        return False
+
     def __str__(self) -> str:
         return (
             f"stable: Spearman >= {self.stable_spearman:g}, sign flips in <= {self.stable_flips:.0%} of the rows, and "
             f"std within {self.stable_std_change:.0%}; unstable: Spearman < {self.unstable_spearman:g}, or sign flips "
-            f"in > {self.unstable_flips:.0%} of the rows"
+            f"in > {self.unstable_flips:.0%} of the rows, or all values equal"
         )
 
 

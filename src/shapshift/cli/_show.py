@@ -16,7 +16,7 @@ from shapshift.price._money import show_money
 from shapshift.valuation import Valuation
 
 SHOWN = 5
-VERDICT_STYLES = {"stable": "green", "shifts": "yellow", "unstable": "red"}
+VERDICT_STYLES = {"stable": "green", "shifts": "yellow", "unstable": "red", "undefined": "yellow"}
 
 
 def value_table(valuation: Valuation, data: Data, **more: Any) -> Any:

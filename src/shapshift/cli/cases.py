@@ -12,11 +12,9 @@ from shapshift.cli._options import METHOD, Columns, Files, Method, Noise, Output
 from shapshift.cli._run import Run, frame
 from shapshift.cli._show import number
 from shapshift.cli._specs import parse_levels, parse_noise_only
-from shapshift.mechanism import case_one, case_two
+from shapshift.mechanism import KINDS, SCENARIOS, case_one, case_two
 
 LEVELS = "0.1,0.2,0.5,1,2"
-KINDS = ("boundary", "nonboundary")
-SCENARIOS = ("BB", "NN", "BN")
 
 
 @dataclass(frozen=True)

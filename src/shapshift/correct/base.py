@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
@@ -16,13 +15,16 @@ from sklearn.utils.validation import check_is_fitted
 from shapshift import _validation as check
 from shapshift._archive import check_header, reading
 from shapshift._files import write_text
+from shapshift._warn import warn
 from shapshift.correct.arithmetic import exact_shift, sum_factor, weighted_mean
 from shapshift.correct.report import CorrectionReport, CorrectionWarning
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, summarize
 
 Floats = npt.NDArray[np.float64]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+#: A part with fewer points than this on either side is not rescaled, unless the caller says otherwise.
+MIN_POINTS = 5
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
 MUST_AGREE = ("method", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors")
 # A spread below this share of the largest score is rounding, not spread.
@@ -34,6 +36,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     positive: str
     preserve_sum: bool
+    min_points: int
 
     def _learn_groups(self, clean: Valuation) -> None:
         """Look at the clean levels where the parts depend on them."""
@@ -48,7 +51,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Parameters
         ----------
         clean : Valuation
-            Values on the clean validation set.
+            Values on the clean validation set, not corrected ones.
         y : None
             Ignored.
 
@@ -57,9 +60,11 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self
         """
         self._check_parameters()
-        check_valuation(type(self).__name__ + ".fit", "clean", clean)
+        check_uncorrected(type(self).__name__ + ".fit", "clean", clean)
         self._learn_groups(clean)
-        self.group_std_ = {name: _spread(scores) for name, _, scores in self._split(clean)}
+        parts = self._split(clean)
+        self.group_std_ = {name: _spread(scores) for name, _, scores in parts}
+        self.group_counts_ = {name: int(clean.level_counts[members].sum()) for name, members, _ in parts}
         self.positive_count_ = int(np.count_nonzero(clean.values > 0))
         self.n_train_ = clean.n_train
         self.positive_ratio_ = self.positive_count_ / self.n_train_
@@ -73,7 +78,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Parameters
         ----------
         noisy : Valuation
-            Values of the same training rows, by the same method.
+            Values of the same training rows, by the same method, not corrected yet.
 
         Returns
         -------
@@ -89,19 +94,21 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         groups: dict[str, dict[str, float | None]] = {}
         notes: list[str] = []
         for name, members, scores in self._split(noisy):
-            mean, spread = float(scores.mean()), _spread(scores)
-            alpha = self._alpha(name, spread, notes)
+            mean, spread, count = float(scores.mean()), _spread(scores), int(noisy.level_counts[members].sum())
+            alpha = self._alpha(name, spread, count, notes)
             levels[members] = mean + alpha * (levels[members] - mean)
             groups[name] = {
-                "share": float(noisy.level_counts[members].sum() / noisy.level_counts.sum()),
+                "points_noisy": count,
+                "points_clean": self.group_counts_.get(name, 0),
+                "share": float(count / noisy.level_counts.sum()),
                 "alpha": alpha,
                 "mean": mean,
                 "std_noisy": spread,
                 "std_clean": self.group_std_.get(name),
             }
         notes += [
-            f"The noisy validation set has no {name} points, the clean one has: they count for nothing."
-            for name in self.group_std_
+            f"The noisy validation set has no {name} points, the clean one has {count}: they count for nothing."
+            for name, count in self.group_counts_.items()
             if name not in groups
         ]
         scores = weighted_mean(levels, noisy.level_counts)
@@ -117,11 +124,12 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         by_row = np.where(values > 0, factor, 1 / factor)
         values, levels = values * by_row, levels * by_row
         for note in notes:
-            warnings.warn(note, CorrectionWarning, stacklevel=2)
+            warn(note, CorrectionWarning)
         self.report_ = CorrectionReport(
             corrector=type(self).__name__,
             positive=self.positive,
             preserve_sum=bool(self.preserve_sum),
+            min_points=int(self.min_points),
             groups=groups,
             shift=shift,
             factor=factor,
@@ -202,10 +210,19 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             parts.append((name, members, scores))
         return parts
 
-    def _alpha(self, name: str, spread: float, notes: list[str]) -> float:
+    def _alpha(self, name: str, spread: float, count: int, notes: list[str]) -> float:
         """Return the factor that restores the clean spread of a part, and note where there is none."""
         if name not in self.group_std_:
-            notes.append(f"The clean validation set has no {name} points, the noisy one has: they keep their spread.")
+            notes.append(
+                f"The clean validation set has no {name} points, the noisy one has {count}: they keep their spread."
+            )
+            return 1.0
+        if min(count, self.group_counts_[name]) < self.min_points:
+            notes.append(
+                f"There are too few {name} points to compare spreads, {self.group_counts_[name]} in the clean and "
+                f"{count} in the noisy validation set: they keep their spread. At least {self.min_points} are needed "
+                "on both sides; min_points=1 rescales whatever there is."
+            )
             return 1.0
         if spread == 0:
             notes.append(
@@ -232,29 +249,22 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return shift
 
     def _fitted_names(self) -> tuple[str, ...]:
-        return ("group_std_", "positive_count_", "n_train_", "parameters_", "fingerprint_")
+        return ("group_std_", "group_counts_", "positive_count_", "n_train_", "parameters_", "fingerprint_")
 
     def _check_parameters(self) -> None:
         owner = type(self).__name__
         check.check_choice(owner, "positive", self.positive, ("exact", "nearest"))
-        if not isinstance(self.preserve_sum, bool | np.bool_):
-            raise TypeError(
-                f"The 'preserve_sum' parameter of {owner} must be a bool. Got {self.preserve_sum!r} instead."
-            )
+        check.check_flag(owner, "preserve_sum", self.preserve_sum)
+        check.check_count(owner, "min_points", self.min_points)
 
     def _check_comparable(self, noisy: Valuation) -> None:
-        check_valuation(type(self).__name__ + ".transform", "noisy", noisy)
+        check_uncorrected(type(self).__name__ + ".transform", "noisy", noisy)
         if noisy.fingerprint != self.fingerprint_:
             raise ValueError(
                 "'noisy' values other training rows than the clean valuation did (their fingerprints differ). Use one "
                 "fitted model for both, or fit the corrector on a clean valuation of these rows."
             )
-        for name, expected in self.parameters_.items():
-            if name in noisy.parameters and noisy.parameters[name] != expected:
-                raise ValueError(
-                    f"'noisy' was computed with {name}={noisy.parameters[name]!r}, the clean valuation with "
-                    f"{name}={expected!r}. Compute both alike."
-                )
+        check_alike("noisy", noisy, self.parameters_)
 
 
 def _spread(scores: Floats) -> float:
@@ -264,12 +274,8 @@ def _spread(scores: Floats) -> float:
 
 
 def _summary(values: Floats) -> dict[str, float]:
-    return {
-        "mean": float(values.mean()),
-        "std": float(values.std()),
-        "sum": float(values.sum()),
-        "positive_count": int(np.count_nonzero(values > 0)),
-    }
+    found = summarize(values)
+    return {name: found[name] for name in ("mean", "std", "positive_count")} | {"sum": float(values.sum())}
 
 
 def check_valuation(owner: str, name: str, valuation: object) -> None:
@@ -279,6 +285,27 @@ def check_valuation(owner: str, name: str, valuation: object) -> None:
             f"The {name!r} parameter of {owner} must be a Valuation, as the value method of a model returns. Got "
             f"{type(valuation).__name__} instead."
         )
+
+
+def check_uncorrected(owner: str, name: str, valuation: Valuation) -> None:
+    """Refuse anything but a Valuation as a model returned it: a correction is made for those, once."""
+    check_valuation(owner, name, valuation)
+    if "correction" in valuation.parameters:
+        made_by = valuation.parameters["correction"]["corrector"]
+        raise ValueError(
+            f"The {name!r} parameter of {owner} has been corrected already, by {made_by}. Pass the valuation that the "
+            "model returned."
+        )
+
+
+def check_alike(name: str, valuation: Valuation, clean: Mapping[str, Any]) -> None:
+    """Refuse values that were computed otherwise than the clean ones, given the parameters of these."""
+    for key in MUST_AGREE:
+        if key in clean and key in valuation.parameters and valuation.parameters[key] != clean[key]:
+            raise ValueError(
+                f"{name!r} was computed with {key}={valuation.parameters[key]!r}, the clean valuation with "
+                f"{key}={clean[key]!r}. Compute both alike."
+            )
 
 
 def _checksum(body: Mapping[str, Any]) -> str:

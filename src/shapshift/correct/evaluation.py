@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.agreement import agreement, distribution
-from shapshift.correct.base import check_valuation
+from shapshift.correct.base import check_alike, check_valuation
 from shapshift.valuation import Valuation, to_table
 
 Floats = npt.NDArray[np.float64]
@@ -79,7 +79,7 @@ def evaluate(
     Parameters
     ----------
     corrected, clean : Valuation
-        Of the same training rows.
+        Of the same training rows, computed by the same method, utility, K and so on.
     noisy : Valuation, optional
         The values before the correction, to see what it gained or lost.
     top : float or int, default=0.1
@@ -105,6 +105,7 @@ def evaluate(
                 f"{name!r} values other training rows than 'clean' (their fingerprints differ). Compare valuations of "
                 "one fitted model."
             )
+        check_alike(name, valuation, clean.parameters)
     rows = {name: agreement(valuation.values, clean.values, top=top) for name, valuation in given.items()}
     for entry in rows.values():
         entry["sign_agreement"] = 1 - (entry["flips_to_negative"] + entry["flips_to_positive"]) / clean.n_train

@@ -15,12 +15,13 @@ class CorrectionReport:
 
     Attributes
     ----------
-    corrector, positive, preserve_sum
+    corrector, positive, preserve_sum, min_points
         Class and parameters of the corrector.
     groups : dict
-        For each part of the noisy validation set: its ``share`` of the points (for the boundary part: lambda), the
-        factor ``alpha``, the ``mean`` around which it acted, and the standard deviations ``std_noisy`` and
-        ``std_clean`` (None when the clean set has no such points).
+        For each part of the noisy validation set: how many points it has there and in the clean set (``points_noisy``,
+        ``points_clean``), its ``share`` of the noisy points (for the boundary part: lambda), the factor ``alpha``, the
+        ``mean`` around which it acted, and the standard deviations ``std_noisy`` and ``std_clean`` (None when the clean
+        set has no such points).
     shift : float
         The number b added to all values.
     factor : float
@@ -36,6 +37,7 @@ class CorrectionReport:
     corrector: str
     positive: str
     preserve_sum: bool
+    min_points: int
     groups: Mapping[str, Mapping[str, float | None]]
     shift: float
     factor: float
@@ -55,7 +57,8 @@ class CorrectionReport:
             f"  shift {self.shift:+.4g}, factor {self.factor:.4g}, clean positive count {self.positive_target}",
         ]
         lines += [
-            f"  {name}: share {part['share']:.3f}, std {part['std_noisy']:.4g} x alpha {part['alpha']:.4g}"
+            f"  {name}: {part['points_noisy']} points (clean: {part['points_clean']}), share {part['share']:.3f}, std "
+            f"{part['std_noisy']:.4g} x alpha {part['alpha']:.4g}"
             for name, part in self.groups.items()
         ]
         lines += [

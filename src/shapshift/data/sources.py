@@ -198,7 +198,7 @@ def _read_rows(path: Path) -> Rows:
 def _cached(cache: Path, key: str, make: Callable[[], Rows]) -> Rows:
     """Rows from the cache, or made and put there; either way they must have the checksum stored at first."""
     data, note = cache / f"{key}.parquet", cache / f"{key}.json"
-    stored = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else None
+    stored = _read_note(cache, key) if note.is_file() else None
     fresh = stored is None or not data.is_file()
     rows = make() if fresh else _read_rows(data)
     digest = digest_of(rows)
@@ -219,6 +219,21 @@ def _cached(cache: Path, key: str, make: Callable[[], Rows]) -> Rows:
         write_text(note, json.dumps(about, indent=2))
         write_atomically(data, lambda file: pq.write_table(pa.table(columns), file, compression="zstd"))
     return replace(rows, source=about["source"], verified=stored is not None or None)
+
+
+def _read_note(cache: Path, key: str) -> dict[str, Any]:
+    """Read what was noted at the first fetch."""
+    note = cache / f"{key}.json"
+    try:
+        stored: Any = json.loads(note.read_text(encoding="utf-8"))
+        if not isinstance(stored, dict) or not all(isinstance(stored.get(part), str) for part in ("sha256", "source")):
+            raise ValueError("it must hold 'sha256' and 'source'")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"The note {note.name}, which tells the checksum of the cached rows, is damaged ({error}). Restore it, or "
+            f"delete {key}.json and {key}.parquet in {str(cache)!r} to fetch the rows anew and accept what comes."
+        ) from error
+    return stored
 
 
 def _fetched(name: str, source: Source, cache: Path) -> Rows:

@@ -6,7 +6,8 @@ selected from a pool for values that a stated noise shifts least (:func:`design_
 """
 
 from shapshift.design.profile import EntropyProfile, ProfileComparison, entropy_profile
-from shapshift.design.select import DesignResult, design_validation
+from shapshift.design.result import DesignResult
+from shapshift.design.select import design_validation
 from shapshift.design.split import BoundaryStratifiedSplit
 
 __all__ = [

@@ -74,7 +74,11 @@ class ProfileComparison:
 
     @property
     def verdict(self) -> str:
-        """One readable line."""
+        """One readable line.
+
+        Of entropy profiles that differ it says "more" or "fewer boundary points" if the boundary shares account for at
+        least half of the distance, else "other entropy levels".
+        """
         low, high = self.interval
         near = f"total variation {self.distance:.3f} [{low:.3f}, {high:.3f}], chance allows {self.expected:.3f}"
         theirs, own = self.validation.boundary_fraction, self.training.boundary_fraction
@@ -83,7 +87,9 @@ class ProfileComparison:
             return f"representative: {shares}; {near}"
         reasons = []
         if self.distance > self.expected:
-            reasons.append("more boundary points" if theirs > own else "fewer boundary points")
+            mostly = abs(theirs - own) >= self.distance / 2
+            more = "more boundary points" if theirs > own else "fewer boundary points"
+            reasons.append(more if mostly else "other entropy levels")
         if self.class_distance > self.class_expected:
             reasons.append(f"other class shares (total variation {self.class_distance:.3f})")
         return f"not representative ({', '.join(reasons)}): {shares}; {near}"

@@ -1,8 +1,9 @@
 """Select validation points for values that a stated noise shifts least, and check it on noise not used to select."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -11,116 +12,18 @@ import numpy.typing as npt
 from shapshift import _labels
 from shapshift import _validation as check
 from shapshift.agreement import spearman
+from shapshift.design.result import STATISTICS, DesignResult
 from shapshift.design.split import draw_stratified
 from shapshift.perturb import GaussianNoise, Perturbation, as_perturbation
+from shapshift.perturb.base import must_keep_points
 from shapshift.perturb.containers import count_rows, take_rows
-from shapshift.valuation import Valuation, to_table
+from shapshift.valuation import Valuation, check_returned
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # About this many (training row, validation point) values are held at once.
 CHUNK_VALUES = 2**22
-STATISTICS = ("shift", "distance", "total", "spearman")
-
-
-@dataclass(frozen=True, eq=False)
-class DesignResult:
-    """A selected validation set and how it fared, on fresh noise, against random ones of the same size.
-
-    Each of ``chosen``, ``random`` and ``stratified`` maps the statistics ``shift`` (root mean square difference
-    between the set's values with and without noise), ``distance`` (between the set's and the whole pool's values,
-    both without noise), ``total`` (between the set's values with noise and the pool's without), all in standard
-    deviations of the pool's values, and ``spearman`` (between the set's values with and without noise).
-
-    Attributes
-    ----------
-    indices : ndarray of int
-        Positions in the pool of the selected points, ascending.
-    chosen : dict of float
-        Statistics of the selection.
-    random : dict of ndarray
-        Statistics of random sets of the same size, drawn evenly from the pool.
-    stratified : dict of ndarray
-        Statistics of random sets that keep the pool's class and boundary shares, as the selection does.
-    boundary_fraction, pool_boundary_fraction : float
-        Share of boundary points in the selection and in the pool.
-    parameters : dict
-        How the selection was made.
-    """
-
-    indices: Ints
-    chosen: Mapping[str, float]
-    random: Mapping[str, Floats]
-    stratified: Mapping[str, Floats]
-    boundary_fraction: float
-    pool_boundary_fraction: float
-    parameters: Mapping[str, Any]
-
-    @property
-    def score(self) -> float:
-        """Shift of the selection on held-out noise."""
-        return self.chosen["shift"]
-
-    @property
-    def random_interval(self) -> tuple[float, float]:
-        """Range that holds 95 % of the random sets' shifts."""
-        low, high = np.quantile(self.random["shift"], [0.025, 0.975])
-        return float(low), float(high)
-
-    @property
-    def gain(self) -> float:
-        """Share of a random set's mean shift that the selection saves; negative when it is worse."""
-        return float(1 - self.score / self.random["shift"].mean())
-
-    @property
-    def beats_random(self) -> bool:
-        """Whether the selection shifts less than (nearly) all random sets."""
-        return self.score < self.random_interval[0]
-
-    @property
-    def verdict(self) -> str:
-        """One readable line."""
-        low, high = self.random_interval
-        relation = "less than" if self.beats_random else "more than" if self.score > high else "no less than"
-        return (
-            f"shifts {relation} random choices: {self.score:.3f} against {self.random['shift'].mean():.3f} "
-            f"[{low:.3f}, {high:.3f}] ({self.gain:+.0%} saved); distance to the pool's values "
-            f"{self.chosen['distance']:.3f} against {self.random['distance'].mean():.3f}"
-        )
-
-    def to_frame(self, kind: str = "numpy") -> Any:
-        """Tabulate the comparison.
-
-        Parameters
-        ----------
-        kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
-            "numpy" means pandas if it is installed, else pyarrow.
-
-        Returns
-        -------
-        table
-            ``statistic``, ``chosen``, then ``random``, ``random_low``, ``random_high`` (mean and 95 % range) and the
-            same for ``stratified``.
-        """
-        columns: dict[str, npt.NDArray[Any]] = {
-            "statistic": np.array(STATISTICS),
-            "chosen": np.array([self.chosen[name] for name in STATISTICS]),
-        }
-        for which in ("random", "stratified"):
-            sets = np.stack([getattr(self, which)[name] for name in STATISTICS])
-            low, high = np.quantile(sets, [0.025, 0.975], axis=1)
-            columns |= {which: sets.mean(axis=1), f"{which}_low": low, f"{which}_high": high}
-        return to_table(columns, None, kind)
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the selection among the random sets; see :mod:`shapshift.plots.design`."""
-        from shapshift.plots.design import plot_design
-
-        return plot_design(self, ax)
-
-    def __str__(self) -> str:
-        return self.verdict
 
 
 def design_validation(
@@ -161,13 +64,14 @@ def design_validation(
         Number of points to select; fewer than the pool has.
     noise : float or perturbation
         Standard deviation of Gaussian feature noise, or a perturbation. It must change the points one by one, keeping
-        their number and order; subsampling and the like are refused.
+        their number and order; subsampling and the like are refused, and so is a function that returns other labels,
+        unless it says ``pointwise = True``.
     repeats : int, default=10
         Draws of noise to select by; at least 2.
     holdout : int, default=10
         Fresh draws of noise to compare by.
     n_random : int, default=20
-        Number of random sets, and of stratified ones, to compare with; at least 2.
+        Number of random sets, and of stratified ones, to compare with; at least 5, or there is no range to speak of.
     fidelity : float, default=0.25
         Weight of the distance to the pool's values; 0 asks for small shifts alone.
     sketch : int, default=512
@@ -202,9 +106,10 @@ def design_validation(
     """
     owner = "design_validation"
     model = check.check_model(owner, model)
+    _check_matrix(owner, model)
     n_pool = count_rows(X_pool)
     for name, count, least in (
-        ("m", m, 1), ("repeats", repeats, 2), ("holdout", holdout, 1), ("n_random", n_random, 2), ("sketch", sketch, 1),
+        ("m", m, 1), ("repeats", repeats, 2), ("holdout", holdout, 1), ("n_random", n_random, 5), ("sketch", sketch, 1),
         ("sweeps", sweeps, 1),
     ):  # fmt: skip
         check.check_count(owner, name, count, at_least=least)
@@ -221,7 +126,7 @@ def design_validation(
     seeds = [int(seed) for seed in draws.generate_state(repeats + holdout)]
     rng = np.random.default_rng(lots)
 
-    pool = _Pool(model, X_pool, y_pool, perturbation, n_pool)
+    pool = _Pool(model, X_pool, y_pool, perturbation, labels)
     vectors, drift, variance, boundary = _sketches(pool, seeds[:repeats], sketch, rng)
     codes = _labels.encode_labels(labels)[1]
     features = np.hstack([drift, math.sqrt(fidelity) * (vectors - vectors.mean(axis=0))])
@@ -261,7 +166,12 @@ class _Pool:
     X: Any
     y: Any
     perturbation: Perturbation
-    size: int
+    labels: npt.NDArray[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of candidates."""
+        return self.labels.size
 
     def stream(self, seed: int | None, positions: Ints) -> Iterator[tuple[Ints, Valuation]]:
         """Value the points at ``positions``, with the noise of that seed or (None) as they are, chunk by chunk."""
@@ -269,17 +179,13 @@ class _Pool:
         if seed is not None:
             # The whole pool at once: a point's noise must not depend on which others are looked at.
             X, y = self.perturbation.with_seed(seed)(X, y)
-            resamples = getattr(self.perturbation, "pointwise", None) is False
-            if resamples or count_rows(X) != self.size:
-                raise ValueError(
-                    f"'noise' must keep the {self.size} points of the pool, in order, which "
-                    f"{self.perturbation.parameters['name']} does not. Use a perturbation of features or labels."
-                )
+            must_keep_points(f"'noise' must keep the {self.size} points of the pool", self.perturbation, self.labels, y)
         n_train = getattr(self.model, "codes_", np.empty(CHUNK_VALUES // 64)).size
         step = max(1, CHUNK_VALUES // n_train)
         for lo in range(0, positions.size, step):
             here = positions[lo : lo + step]
-            yield here, self.model.value(take_rows(X, here), take_rows(y, here), matrix=True)
+            valuation = self.model.value(take_rows(X, here), take_rows(y, here), matrix=True)
+            yield here, check_returned("design_validation", self.model, valuation)
 
 
 def _sketches(
@@ -309,10 +215,23 @@ def _sketches(
     return vectors, drift, np.maximum(variance, 0.0), boundary
 
 
+def _check_matrix(owner: str, model: Any) -> None:
+    taken = signature(model.value).parameters.values()
+    if not any(parameter.name == "matrix" or parameter.kind is Parameter.VAR_KEYWORD for parameter in taken):
+        raise TypeError(
+            f"The 'model' parameter of {owner} must give the values on single points, "
+            "value(X_val, y_val, matrix=True), as KNNShapley does. "
+            f"{type(model).__name__}.value has no 'matrix' argument."
+        )
+
+
 def _project(valuation: Valuation, projection: Floats | None) -> Floats:
     matrix = valuation.matrix
     if matrix is None:
-        raise TypeError("The 'model' parameter of design_validation must give value(..., matrix=True) a matrix.")
+        raise TypeError(
+            "The 'model' parameter of design_validation must return a Valuation with a matrix from value(X_val, y_val, "
+            "matrix=True). Its matrix is None."
+        )
     return matrix.T if projection is None else np.asarray(matrix.T @ projection)
 
 
@@ -337,7 +256,8 @@ def _improve(
                 continue
             cost = 2 * features[candidates] @ rest + own_cost[candidates]
             best = int(cost.argmin())
-            if cost[best] < (2 * features[leaving] @ rest + own_cost[leaving]) * (1 - 1e-12):
+            now = 2 * features[leaving] @ rest + own_cost[leaving]  # without what the rest costs, so it can be negative
+            if cost[best] < now - 1e-12 * abs(now):
                 entering = candidates[best]
                 members[place], free[leaving], free[entering] = entering, True, False
                 total = rest + features[entering]

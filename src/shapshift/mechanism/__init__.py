@@ -8,10 +8,12 @@ many, with confidence intervals.
 """
 
 from shapshift.mechanism._cases import case_one, case_two, noise_demo
-from shapshift.mechanism._points import pick_pairs, pick_points
+from shapshift.mechanism._points import KINDS, SCENARIOS, pick_pairs, pick_points
 from shapshift.mechanism._results import CaseOne, CaseTwo, Example, FeatureMap, NoiseDemo
 
 __all__ = [
+    "KINDS",
+    "SCENARIOS",
     "CaseOne",
     "CaseTwo",
     "Example",

@@ -140,8 +140,9 @@ def case_two(
     n_pairs : int, default=1
         How many pairs to pick; fewer where there are not so many.
     X_train : table of shape (n_train, n_features), optional
-        The training rows as they were given to ``fit``, which models do not keep. Needed only to show where the
-        changed rows lie.
+        The training rows as they were given to ``fit``, in the same order. Needed only to show where the changed rows
+        lie. Other rows, or another order, are refused where the model can tell: :class:`KNNShapley` by its
+        fingerprint, others by the standard deviations ``feature_std_`` of the columns, which do not tell the order.
 
     Returns
     -------
@@ -173,7 +174,7 @@ def case_two(
                 f"{pair.tolist()}, both of class {source.labels[pair[0]]!r}."
             )
     seen, entropy = _look_at(source, sets)
-    draw = None if X_train is None else projection(X_train, seen.valuation.n_train)
+    draw = None if X_train is None else projection(X_train, source.model, seen.valuation.n_train)
     found = {"".join("B" if at > 0 else "N" for at in pair) for pair in entropy}
     if scenario is not None and found != {scenario}:
         raise ValueError(
@@ -214,8 +215,8 @@ def noise_demo(
     X_val, y_val : table and labels
         The validation set to take the point from.
     X_train : table of shape (n_train, n_features)
-        The training rows as they were given to ``fit``. Neighbours are those in all features, also where more than
-        two are drawn as principal components.
+        The training rows as they were given to ``fit``, checked as in :func:`case_two`. Neighbours are those in all
+        features, also where more than two are drawn as principal components.
     noise : float, default=0.1
         Noise level.
     point : int, optional
@@ -258,7 +259,7 @@ def noise_demo(
         noise=plan.example,
         point=int(at[0]),
         label=source.labels[at[0]],
-        map=projection(X_train, valuation.n_train)(model.codes_, X_clean, X_noisy),
+        map=projection(X_train, source.model, valuation.n_train)(model.codes_, X_clean, X_noisy),
         ids=valuation.ids,
         classes=np.asarray(model.classes_),
         before=before.nearest[0],

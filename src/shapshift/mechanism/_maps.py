@@ -1,19 +1,22 @@
 """Training rows and validation points in two dimensions, for maps."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from sklearn.base import clone
 
 from shapshift import _validation as check
+from shapshift.estimators import KNNShapley
 from shapshift.mechanism._results import FeatureMap
 
 Floats = npt.NDArray[np.float64]
 
 
-def projection(X_train: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureMap]:
+def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureMap]:
     """Make a map of the training rows that places validation points on it.
 
     Two features are taken as they are, one is drawn on a line, more are reduced to the first two principal components
@@ -22,6 +25,10 @@ def projection(X_train: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureM
     Parameters
     ----------
     X_train : table of shape (n_train, n_features)
+        The rows that the model was fitted on, in that order: checked by the model's fingerprint for
+        :class:`KNNShapley`, by the spread of each column for other models that tell theirs (``feature_std_``), and else
+        by their number alone.
+    model : fitted estimator
     n_train : int
         How many rows the model was fitted on.
 
@@ -35,6 +42,7 @@ def projection(X_train: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureM
         raise ValueError(
             f"'X_train' must hold the {n_train} rows that the model was fitted on. Got {table.rows.shape[0]} rows."
         )
+    _check_same_rows(X_train, table.rows, model)
     width = table.rows.shape[1]
     names, place = _plane(table.rows, table.columns)
 
@@ -48,6 +56,23 @@ def projection(X_train: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureM
         )
 
     return draw
+
+
+def _check_same_rows(X_train: Any, rows: Any, model: Any) -> None:
+    """Refuse rows, or an order of rows, that the model was not fitted on, as far as it can tell."""
+    if isinstance(model, KNNShapley):
+        with warnings.catch_warnings():  # the fit has warned already
+            warnings.simplefilter("ignore")
+            same = clone(model).fit(X_train, model.classes_[model.codes_]).fingerprint_ == model.fingerprint_
+    else:
+        spread: Any = getattr(model, "feature_std_", None)
+        known = spread is not None and not sparse.issparse(rows)
+        same = not known or (np.shape(spread) == rows.shape[1:] and np.allclose(rows.std(axis=0), spread))
+    if not same:
+        raise ValueError(
+            "'X_train' must hold the rows that the model was fitted on, in the same order. These are others, or in "
+            "another order: rows would be drawn in the wrong places. Pass the table that was given to fit."
+        )
 
 
 def _plane(rows: Any, columns: list[str] | None) -> tuple[tuple[str, str], Callable[[Any], Floats]]:

@@ -13,7 +13,7 @@ from shapshift import _validation as check
 from shapshift.mechanism._points import Source, look
 from shapshift.mechanism._results import Example, signs
 from shapshift.perturb import as_perturbation
-from shapshift.perturb.base import without_seeds
+from shapshift.perturb.base import must_keep_points, without_seeds
 from shapshift.perturb.containers import take_rows
 from shapshift.valuation import Valuation
 
@@ -164,12 +164,11 @@ def perturbed(source: Source, positions: Ints, plan: Plan, noise: float, at: int
     rows = np.tile(positions, plan.repeats)
     perturb = as_perturbation(plan.perturbation(noise)).bind(source.model)
     perturb = perturb.with_seed(int(np.random.SeedSequence([plan.random_state, at]).generate_state(1)[0]))
-    X, y = perturb(take_rows(source.X, rows), source.labels[rows])
-    if getattr(perturb, "pointwise", None) is False or len(y) != rows.size:
-        raise ValueError(
-            f"The 'perturbation' parameter must keep the {rows.size} validation points, in order, which "
-            f"{perturb.parameters['name']} does not. Use a perturbation of features or labels."
-        )
+    labels = source.labels[rows]
+    X, y = perturb(take_rows(source.X, rows), labels)
+    must_keep_points(
+        f"The 'perturbation' parameter of {plan.owner} must keep the {rows.size} validation points", perturb, labels, y
+    )
     return X, np.asarray(y)
 
 

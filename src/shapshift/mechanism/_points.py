@@ -13,12 +13,14 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift.boundary import majority
 from shapshift.perturb.containers import count_rows, take_rows
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, check_returned
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+#: Kinds of points: near a class boundary or not.
 KINDS = ("boundary", "nonboundary")
+#: Kinds of pairs: two boundary points, two that are none, or the first a boundary point and the second not.
 SCENARIOS = ("BB", "NN", "BN")
 _LETTERS = {"B": "boundary", "N": "nonboundary"}
 
@@ -123,6 +125,7 @@ class Look:
 class Source:
     """A model and the validation set to take points from."""
 
+    owner: str
     model: Any
     X: Any
     labels: npt.NDArray[Any]
@@ -149,7 +152,7 @@ def open_source(owner: str, model: Any, X_val: Any, y_val: Any) -> Source:
     labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
     classes = getattr(model, "classes_", None)
     codes = _labels.encode_labels(labels)[1] if classes is None else _labels.look_up_labels(labels, classes)
-    return Source(model, X_val, labels, codes)
+    return Source(owner, model, X_val, labels, codes)
 
 
 def look(source: Source, X: Any, y: Any, **options: Any) -> Look:
@@ -158,9 +161,11 @@ def look(source: Source, X: Any, y: Any, **options: Any) -> Look:
     An equal vote goes to the first class.
     """
     if not source.has_neighbors:
-        return Look(source.model.value(X, y, **options), None)
+        return Look(check_returned(source.owner, source.model, source.model.value(X, y, **options)), None)
     valuation, neighborhood = source.model.value_and_neighbors(X, y, **options)
-    return Look(valuation, majority(source.model.codes_[neighborhood.nearest]))
+    return Look(
+        check_returned(source.owner, source.model, valuation), majority(source.model.codes_[neighborhood.nearest])
+    )
 
 
 def choose_points(source: Source, kind: str, n_points: int, random_state: int) -> Ints:

@@ -4,15 +4,18 @@ import copy
 import inspect
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
+from shapshift import _labels
 from shapshift import _validation as check
-from shapshift._archive import is_json_scalar
 from shapshift.perturb.containers import count_rows
+from shapshift.perturb.identity import bound_arguments, function_name, plain
 
 Pair = tuple[Any, Any]
 
@@ -22,7 +25,8 @@ class Perturbation(ABC):
     """A seeded change to a validation set; to write one, give a subclass the method ``apply``.
 
     NumPy arrays, pandas and polars frames, pyarrow tables and sparse matrices come back as what they were (sparse as
-    CSR); other containers of features come back as NumPy arrays. Labels keep their container and type.
+    CSR); other containers of features come back as NumPy arrays. Labels keep their container and type. The ``apply`` of
+    a subclass gets copies and may change them in place; what it returns must be a pair with as many labels as rows.
 
     Parameters
     ----------
@@ -34,7 +38,7 @@ class Perturbation(ABC):
     ----------
     pointwise : bool
         Whether the points stay the same ones in the same order, so that each can be compared with itself. A subclass
-        need not have it; what asks for it then goes by the number of points and their labels.
+        or function need not have it; what asks for it then goes by the number of points and their labels.
 
     Examples
     --------
@@ -51,6 +55,8 @@ class Perturbation(ABC):
     """
 
     random_state: int | None = None
+    # How many steps of the same kind come before this one in a composition.
+    _place: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if self.random_state is not None:
@@ -58,19 +64,21 @@ class Perturbation(ABC):
 
     def __call__(self, X_val: Any, y_val: Any) -> Pair:
         """Return the changed features and labels."""
-        # The class name enters the seed: steps that share a seed must not share their random numbers.
-        key = (zlib.crc32(self._owner.encode()),)
+        # Kind and place enter the seed: steps that share a seed must not share their random numbers.
+        key = (zlib.crc32(self._owner.encode()), *([self._place] if self._place else []))
         rng = np.random.default_rng(np.random.SeedSequence(self.random_state, spawn_key=key))
-        return self.apply(X_val, y_val, rng)
+        if type(self).apply.__module__.startswith(f"{__package__}."):  # ours leave their arguments alone
+            return self.apply(X_val, y_val, rng)
+        return self._checked(self.apply(copy.deepcopy(X_val), copy.deepcopy(y_val), rng))
 
     @abstractmethod
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
-        """Change the validation set, drawing only from ``rng`` and leaving the arguments as they are."""
+        """Change the validation set, drawing only from ``rng``."""
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Name and parameters, ready for JSON; mappings from labels become lists of pairs."""
-        return {"name": self._owner} | {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        """Name and parameters, ready for JSON; mappings from labels become lists of pairs, arrays are hashed."""
+        return {"name": self._owner} | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
 
     def with_seed(self, seed: int) -> Self:
         """Return the same perturbation with another seed."""
@@ -83,6 +91,18 @@ class Perturbation(ABC):
     @property
     def _owner(self) -> str:
         return type(self).__name__
+
+    def _checked(self, result: Any) -> Pair:
+        """Refuse anything but a pair with as many labels as rows."""
+        sizes: list[Any] = []
+        if isinstance(result, tuple) and len(result) == 2:
+            sizes = [_size(part) for part in result]
+            if sizes[0] == sizes[1] is not None:
+                return result
+        raise ValueError(
+            f"The perturbation {self.parameters['name']!r} must return the pair (X_val, y_val) with as many labels as "
+            f"rows. Got {type(result).__name__}" + (f" of sizes {sizes}." if sizes else ".")
+        )
 
     def _with(self, **changes: Any) -> Self:
         changed = copy.copy(self)
@@ -101,7 +121,9 @@ class Perturbation(ABC):
 class Compose(Perturbation):
     """Several perturbations, one after the other; also written ``a | b``.
 
-    `with_seed` gives every step a seed of its own, made from the one given and the step's position.
+    `with_seed` gives every step a seed of its own, made from the one given and the step's position. Steps that come
+    with seeds keep them; of several steps of one kind, each draws numbers of its own even where the seeds are equal,
+    and the first draws what it would draw alone.
 
     Parameters
     ----------
@@ -131,8 +153,10 @@ class Compose(Perturbation):
 
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
         """Apply the steps in order."""
+        before: Counter[str] = Counter()
         for step in self.steps:
-            X_val, y_val = step(X_val, y_val)
+            X_val, y_val = step._with(_place=before[step._owner])(X_val, y_val)
+            before[step._owner] += 1
         return X_val, y_val
 
     @property
@@ -161,20 +185,25 @@ class FunctionPerturbation(Perturbation):
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
         """Call the function on copies, with ``rng`` if it has such an argument."""
         seeded = "rng" in inspect.signature(self.function).parameters
-        result = self.function(copy.deepcopy(X_val), copy.deepcopy(y_val), **({"rng": rng} if seeded else {}))
-        if not (isinstance(result, tuple) and len(result) == 2 and count_rows(result[0]) == count_rows(result[1])):
-            raise ValueError(
-                f"The perturbation {self.parameters['name']!r} must return the pair (X_val, y_val) with as many labels "
-                f"as rows. Got {type(result).__name__}"
-                + (f" of sizes {[count_rows(part) for part in result]}." if isinstance(result, tuple) else ".")
-            )
-        return result
+        given = copy.deepcopy(X_val), copy.deepcopy(y_val)
+        return self._checked(self.function(*given, **({"rng": rng} if seeded else {})))
+
+    @property
+    def pointwise(self) -> bool | None:
+        """What the function, or the one behind a partial, says of itself; no attribute where it says nothing."""
+        candidates: list[Any] = [self.function, getattr(self.function, "func", None)]
+        for function in candidates:
+            if hasattr(function, "pointwise"):
+                declared: bool | None = function.pointwise
+                return declared
+        raise AttributeError(f"The function {function_name(self.function)!r} does not say whether points stay in place")
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The function's name and the seed."""
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        return {"name": name, "random_state": self.random_state}
+        """The function's name, the arguments bound by a partial, and the seed."""
+        own = {"name": function_name(self.function), "random_state": self.random_state}
+        bound = bound_arguments(self.function)
+        return own | {f"{key}_" if key in own else key: plain(value) for key, value in bound.items()}
 
 
 def as_perturbation(obj: Any) -> Perturbation:
@@ -184,7 +213,8 @@ def as_perturbation(obj: Any) -> Perturbation:
     ----------
     obj : perturbation or callable
         A function takes ``(X_val, y_val)``, of which it gets copies, and returns the changed pair. If it has an
-        argument ``rng``, it is given a seeded NumPy generator.
+        argument ``rng``, it is given a seeded NumPy generator. Arguments bound by ``functools.partial`` become
+        parameters. If it changes labels but keeps the points in their places, set ``function.pointwise = True``.
 
     Returns
     -------
@@ -223,11 +253,43 @@ def without_seeds(parameters: Any) -> Any:
         return {str(key): without_seeds(part) for key, part in parameters.items() if key != "random_state"}
     if isinstance(parameters, list | tuple):
         return [without_seeds(part) for part in parameters]
-    return _plain(parameters)
+    return plain(parameters)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return [[_plain(key), _plain(entry)] for key, entry in value.items()]
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if is_json_scalar(value) else repr(value)
+def keeps_points(perturbation: Any, labels: npt.NDArray[Any], y: Any) -> bool:
+    """Whether perturbed points are the clean ones, one for one.
+
+    There must be as many. Beyond that the perturbation's ``pointwise`` counts, where it says; else points with the same
+    labels in the same order are taken to be the same points.
+
+    Parameters
+    ----------
+    perturbation : Perturbation
+    labels : ndarray of shape (n_val,)
+        Clean labels, checked.
+    y : array-like
+        Perturbed labels.
+    """
+    if count_rows(y) != labels.size:
+        return False
+    declared = getattr(perturbation, "pointwise", None)
+    if declared is not None:
+        return bool(declared)
+    return bool(np.array_equal(_labels.check_labels(y, "y_val", labels.size, "X_val"), labels))
+
+
+def must_keep_points(what: str, perturbation: Perturbation, labels: npt.NDArray[Any], y: Any) -> None:
+    """Refuse a perturbation that does not keep the points; ``what`` names the parameter and the points."""
+    if not keeps_points(perturbation, labels, y):
+        raise ValueError(
+            f"{what}, in order, which {perturbation.parameters['name']} does not: it resamples or reorders them, or "
+            "returns other labels. Use a perturbation of features or labels; one of your own that changes labels "
+            "must have the attribute pointwise = True."
+        )
+
+
+def _size(part: Any) -> int | None:
+    try:
+        return count_rows(part)
+    except (TypeError, IndexError):
+        return None

@@ -72,6 +72,7 @@ class GaussianNoise(FeaturePerturbation):
     def __post_init__(self) -> None:
         super().__post_init__()
         check.check_number(self._owner, "sigma", self.sigma)
+        check.check_flag(self._owner, "relative", self.relative)
 
     def bind(self, model: Any) -> Self:
         """Take the features' training standard deviations from a fitted model, when noise is relative to them."""

@@ -11,6 +11,7 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift.perturb.base import Pair, Perturbation, check_one
 from shapshift.perturb.containers import count_points, count_rows, take_rows
+from shapshift.valuation import check_returned
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -179,7 +180,7 @@ class BoundaryCoverage(Perturbation):
         """Resample the points."""
         if self._model is None:
             raise ValueError("BoundaryCoverage needs the model: call .bind(model) first.")
-        boundary = np.asarray(self._model.value(X_val, y_val).boundary)
+        boundary = check_returned("BoundaryCoverage.bind", self._model, self._model.value(X_val, y_val)).boundary
         groups = [np.flatnonzero(boundary), np.flatnonzero(~boundary)]
         counts = _largest_remainders(np.array([self.fraction, 1 - self.fraction]), self.n or boundary.size)
         for rows, count, kind in zip(groups, counts, ("boundary", "non-boundary"), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,9 +122,9 @@ def plot_shift(audit: ShiftAudit) -> Any:
     plot_statistic(audit, "boundary_fraction", ax=axes[1, 1], legend=False)
     plot_neighbors(audit, ax=axes[1, 2])
     found = audit.finding if audit.ordered else audit.verdict
-    axes[0, 0].figure.suptitle(
-        f"{audit.n_train:,} values, {audit.repeats} runs per level: {found}", fontsize=12, x=0.01, ha="left"
-    )
+    runs = "1 run" if audit.repeats == 1 else f"{audit.repeats} runs"
+    title = textwrap.fill(f"{audit.n_train:,} values, {runs} per level: {found}", 118)  # as wide as the figure
+    axes[0, 0].figure.suptitle(title, fontsize=12, x=0.01, ha="left")
     return axes
 
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from shapshift import _validation as check
 from shapshift._archive import damaged_file, from_json, read_archive, to_json, write_archive
 from shapshift._progress import progress_bar
-from shapshift.audit._result import NOISE, UNORDERED
-from shapshift.audit._run import _axis, _levels, _seeds
+from shapshift.audit._levels import NOISE, UNORDERED, read_levels
+from shapshift.audit._levels import level_axis as _axis
+from shapshift.audit._levels import level_seeds as _seeds
 from shapshift.price._allocate import check_policy, pay, row_contributions
 from shapshift.price._allocation import Allocation
 from shapshift.price._game import check_seed, owner_values
@@ -287,7 +288,7 @@ def audit_payouts(
     >>> bool((pay.low <= pay.cents).all() and (pay.cents <= pay.high).all())
     True
     """
-    levels = _levels(noise, perturbations, relative)
+    levels = read_levels(noise, perturbations, relative, owner="audit_payouts")
     check.check_count("audit_payouts", "repeats", repeats)
     seed = check_seed("audit_payouts", random_state)
     policy = check_policy("audit_payouts", policy)

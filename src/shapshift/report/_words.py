@@ -27,7 +27,7 @@ class Verdict:
 
     Attributes
     ----------
-    level : {"stable", "shifts", "unstable", "unknown"}
+    level : {"stable", "shifts", "unstable", "undefined", "unknown"}
     word : str
         The level for a reader.
     sentence : str
@@ -67,6 +67,9 @@ def verdict(audit: ShiftAudit | None) -> Verdict:
             f"hold up to {audit.axis} {limit} and not beyond" if limit else "hold for some changes and not for others"
         )
         sentence = f"These values {held}: {where}, {effect}."
+    elif audit.verdict == "undefined":
+        word = "Undefined"
+        sentence = "Whether these values can be relied on cannot be told: the statistics that would say so are undefined."
     elif audit.verdict == "shifts":
         word = "Shifts"
         sentence = f"These values move with the validation set at every level tried: {where}, {effect}."

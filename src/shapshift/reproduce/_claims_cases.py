@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shapshift.reproduce._settings import CASES, KINDS, SCENARIOS, Settings, protocols
+from shapshift.mechanism import KINDS, SCENARIOS
+from shapshift.reproduce._settings import CASES, Settings, protocols
 from shapshift.reproduce._summary import Interval, Table, level
 from shapshift.reproduce._verdicts import Claim, above, below, every, make_claim, within
 

@@ -3,16 +3,13 @@
 import warnings
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from shapshift.agreement import agreement
+from shapshift.agreement import agreement, neighbor_jaccard
 from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer
 from shapshift.data import Dataset, load_dataset
 from shapshift.estimators import KNNShapley
-from shapshift.mechanism import CaseOne, CaseTwo, NoiseDemo, case_one, case_two, noise_demo
+from shapshift.mechanism import KINDS, SCENARIOS, CaseOne, CaseTwo, NoiseDemo, case_one, case_two, noise_demo
 from shapshift.perturb import GaussianNoise
-from shapshift.reproduce._settings import KINDS, SCENARIOS, Settings
+from shapshift.reproduce._settings import Settings
 from shapshift.valuation import Valuation
 
 Record = dict[str, Any]
@@ -50,8 +47,8 @@ def shift_and_correction(
     model = fitted(data, settings, utility)
     clean, near = model.value_and_neighbors(data.X_val, data.y_val)
     correctors = {
-        "boundary": BoundaryCorrector(positive="nearest").fit(clean),  # the paper's own rule
-        "entropy": EntropyNormalizer(positive="nearest").fit(clean),
+        "boundary": BoundaryCorrector(positive="nearest", min_points=1).fit(clean),  # as published
+        "entropy": EntropyNormalizer(positive="nearest", min_points=1).fit(clean),
     }
     records = [_record(clean, clean, 0.0, "clean", 1.0)]
     example: dict[str, list[float]] = {}
@@ -63,7 +60,7 @@ def shift_and_correction(
             # A validation set can lose all its boundary points; the documented rule then applies.
             warnings.simplefilter("ignore", CorrectionWarning)
             versions |= {kind: corrector.transform(noisy) for kind, corrector in correctors.items()}
-        jaccard = _jaccard(near.nearest, moved.nearest)
+        jaccard = float(neighbor_jaccard(near.nearest, moved.nearest).mean())
         records += [_record(v, clean, sigma, version, jaccard) for version, v in versions.items()]
         if sigma == settings.shown and seed == 0:
             example = {version: v.values.tolist() for version, v in {"clean": clean, **versions}.items()}
@@ -83,11 +80,6 @@ def _record(valuation: Valuation, clean: Valuation, sigma: float, version: str, 
         "jaccard": jaccard,
         **{key: rows[key] for key in ("spearman", "rmse", "flips_to_negative", "flips_to_positive")},
     }
-
-
-def _jaccard(before: npt.NDArray[np.int64], after: npt.NDArray[np.int64]) -> float:
-    shared = (before[:, :, None] == after[:, None, :]).sum(axis=(1, 2))
-    return float((shared / (2 * before.shape[1] - shared)).mean())
 
 
 def cases(

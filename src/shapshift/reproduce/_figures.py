@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from shapshift.mechanism import SCENARIOS
 from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, save_figure, tidy
 from shapshift.plots.mechanism import plot_case_one, plot_case_two
 from shapshift.reproduce import _experiments as experiments
-from shapshift.reproduce._settings import SCENARIOS, Settings, protocols
+from shapshift.reproduce._settings import Settings, protocols
 from shapshift.reproduce._summary import Interval, Table, level
 
 TITLES = {

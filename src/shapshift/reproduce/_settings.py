@@ -18,8 +18,6 @@ def protocols(dataset: str) -> tuple[str, ...]:
 HARD = ("gaussian", "creditcard")
 #: Datasets on which single points and pairs are followed.
 CASES = ("gaussian", "creditcard")
-KINDS = ("boundary", "nonboundary")
-SCENARIOS = ("BB", "NN", "BN")
 #: Raised when experiments change, so that finished cells of another kind are not taken for this one's.
 CELL_FORMAT = 2
 

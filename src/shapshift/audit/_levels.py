@@ -1,0 +1,150 @@
+"""The levels of an audit: what is done at each, what it is called, its seeds, and where it stands on an axis."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift import _validation as check
+from shapshift.perturb import GaussianNoise, Perturbation, as_perturbation
+from shapshift.perturb.base import FunctionPerturbation, without_seeds
+from shapshift.perturb.identity import digest, plain
+
+#: Axis of levels of Gaussian noise, on which more is stronger.
+NOISE = "noise"
+#: Axis of levels that cannot be ordered by one number.
+UNORDERED = "perturbation"
+#: Parameter of the second and later of equal levels; with its blanks it cannot be the name of another parameter.
+PLACE = "place among equals"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of an audit.
+
+    Attributes
+    ----------
+    name : float or str
+        The noise level, or what the perturbation is called; no two perturbations of an audit have the same name.
+    perturbation : Perturbation
+    parameters : dict
+        Of the perturbation, without seeds. The second and later of equal ones say which they are, see ``PLACE``.
+    """
+
+    name: Any
+    perturbation: Perturbation
+    parameters: dict[str, Any]
+
+
+def read_levels(noise: Any, perturbations: Any, relative: bool, *, owner: str = "audit_shift") -> list[Level]:
+    """Make levels of what the caller gives, checked.
+
+    Parameters
+    ----------
+    noise : sequence of float or None
+    perturbations : sequence of perturbation or function, or None
+        One of the two must be given.
+    relative : bool
+        Whether ``noise`` is in units of each feature's standard deviation.
+    owner : str
+        The function that takes these parameters, for messages.
+
+    Returns
+    -------
+    list of Level
+    """
+    if (noise is None) == (perturbations is None):
+        raise ValueError(
+            f"{owner} takes either 'noise', a list of levels, or 'perturbations', a list of perturbations. Got "
+            + ("neither." if noise is None else "both.")
+        )
+    name, given = ("noise", noise) if perturbations is None else ("perturbations", perturbations)
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise TypeError(f"The {name!r} parameter of {owner} must be a list of levels. Got {given!r} instead.")
+    entries = list(given)
+    if not entries:
+        raise ValueError(f"The {name!r} parameter of {owner} is empty: at least one level is needed.")
+    check.check_flag(owner, "relative", relative)
+    if noise is not None:
+        return _numbered([_noise_level(owner, entry, bool(relative)) for entry in entries])
+    if relative:
+        raise ValueError(
+            f"The 'relative' parameter of {owner} goes with 'noise'. With 'perturbations', pass "
+            "GaussianNoise(..., relative=True)."
+        )
+    made = [as_perturbation(entry) for entry in entries]
+    return _numbered([Level(_title(one), one, without_seeds(one.parameters)) for one in made])
+
+
+def level_seeds(seed: int, parameters: dict[str, Any], repeats: int) -> Iterator[int]:
+    """Seeds of one level: they depend on its parameters, not on its place among other levels, nor on the process.
+
+    Parameters
+    ----------
+    seed : int
+        Of the whole audit.
+    parameters : dict
+        See :class:`Level`.
+    repeats : int
+        How many.
+    """
+    words = tuple(int(word) for word in np.frombuffer(digest(parameters), dtype="<u4"))
+    for repeat in range(repeats):
+        sequence = np.random.SeedSequence(seed, spawn_key=(*words, repeat))
+        yield int(sequence.generate_state(1, np.uint64)[0])
+
+
+def level_axis(levels: list[Level], noise: bool) -> tuple[str, npt.NDArray[np.float64]]:
+    """Find what the levels measure and where each stands: the number in which they differ, if there is one."""
+    if noise:
+        return NOISE, np.array([level.name for level in levels])
+    first = levels[0].parameters
+    if all(level.parameters.keys() == first.keys() for level in levels):
+        varying = [key for key in first if any(level.parameters[key] != first[key] for level in levels)]
+        columns = [[level.parameters[key] for level in levels] for key in varying]
+        numeric = all(isinstance(x, int | float) and not isinstance(x, bool) for column in columns for x in column)
+        # A second number is fine if it goes with the first, as the scale of Laplace noise goes with epsilon.
+        if varying and numeric and len(set(columns[0])) == len(levels):
+            return varying[0].replace("_", " "), np.array(columns[0], dtype=np.float64)
+    return UNORDERED, np.arange(len(levels), dtype=np.float64)
+
+
+def _noise_level(owner: str, level: Any, relative: bool) -> Level:
+    check.check_number(owner, "noise", level)
+    perturbation = GaussianNoise(float(level), relative=relative)
+    return Level(float(level), perturbation, without_seeds(perturbation.parameters))
+
+
+def _numbered(levels: list[Level]) -> list[Level]:
+    """Tell levels apart that have equal parameters, or equal names, by their place among the equal ones."""
+    same: Counter[bytes] = Counter()
+    titles: Counter[str] = Counter()
+    numbered = []
+    for level in levels:
+        name, parameters, key = level.name, level.parameters, digest(level.parameters)
+        same[key] += 1
+        if same[key] > 1:
+            parameters = parameters | {PLACE: same[key]}
+        if isinstance(name, str):
+            titles[name] += 1
+            name = name if titles[name] == 1 else f"{name} #{titles[name]}"
+        numbered.append(Level(name, level.perturbation, parameters))
+    return numbered
+
+
+def _title(perturbation: Perturbation) -> str:
+    """Name of a perturbation with those parameters that are not left at their default."""
+    steps = getattr(perturbation, "steps", None)
+    if steps is not None:
+        return " | ".join(_title(step) for step in steps)
+    parameters = without_seeds(perturbation.parameters)
+    if isinstance(perturbation, FunctionPerturbation):
+        shown = [key for key in parameters if key != "name"]
+    else:
+        defaults = {field.name: plain(field.default) for field in fields(perturbation)}
+        shown = [name for name in defaults if name in parameters and parameters[name] != defaults[name]]
+    given = [f"{name}={parameters[name]}" for name in shown]
+    return f"{parameters['name']}({', '.join(given)})" if given else str(parameters["name"])
