@@ -69,7 +69,7 @@ def verdict(audit: ShiftAudit | None) -> Verdict:
         sentence = f"These values {held}: {where}, {effect}."
     elif audit.verdict == "undefined":
         word = "Undefined"
-        sentence = "Whether these values can be relied on cannot be told: the statistics that would say so are undefined."
+        sentence = "Whether these values can be relied on cannot be told: the statistics that would say are undefined."
     elif audit.verdict == "shifts":
         word = "Shifts"
         sentence = f"These values move with the validation set at every level tried: {where}, {effect}."
