@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar, Self
 from uuid import UUID
 
 import numpy as np
@@ -16,6 +16,61 @@ import numpy.typing as npt
 from shapshift._files import write_atomically
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Saved:
+    """A result that can be written to a file and read back: one ``.npz`` of arrays and JSON, no pickle.
+
+    Attributes
+    ----------
+    archive_kind, archive_version
+        What files of this class say they are.
+    """
+
+    archive_kind: ClassVar[str]
+    archive_version: ClassVar[int] = 1
+
+    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
+        """Split into a JSON-able header and arrays."""
+        raise NotImplementedError
+
+    @classmethod
+    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
+        """Put together again; any error means that the file is not whole."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one ``.npz`` file: arrays and JSON, no pickle, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+        """
+        write_archive(path, self.archive_kind, self.archive_version, *self._to_archive())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        object
+            Of this class.
+
+        Raises
+        ------
+        ValueError
+            If the file is missing, damaged, or something else.
+        """
+        header, arrays = read_archive(path, cls.archive_kind, cls.archive_version)
+        try:
+            return cls._from_archive(header, arrays)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged_file(path, cls.archive_kind, error) from error
 
 
 def write_archive(

@@ -1,22 +1,19 @@
 """The one result type: what every valuation returns and every later step takes."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._archive import damaged_file, from_json, read_archive, to_json, write_archive
+from shapshift._archive import Arrays, Saved, from_json, to_json
 
 Floats = npt.NDArray[np.float64]
 
-FORMAT = "shapshift.Valuation"
-FORMAT_VERSION = 1
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _ARRAYS = (
@@ -33,7 +30,7 @@ _ARRAYS = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Valuation:
+class Valuation(Saved):
     """What each training row is worth on one validation set.
 
     Attributes
@@ -64,6 +61,9 @@ class Valuation:
     id_names : tuple
         Names of the levels of the caller's index.
     """
+
+    archive_kind: ClassVar[str] = "shapshift.Valuation"
+    archive_version: ClassVar[int] = 1
 
     values: Floats
     ids: npt.NDArray[Any]
@@ -187,13 +187,7 @@ class Valuation:
 
         return plot_values(self, ax=ax)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the valuation to one ``.npz`` file: arrays and JSON, no pickle, atomically.
-
-        Parameters
-        ----------
-        path : path-like
-        """
+    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
         header = {
             "parameters": dict(self.parameters),
             "fingerprint": self.fingerprint,
@@ -203,40 +197,21 @@ class Valuation:
             "group_sizes": list(self.group_sizes),
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
-        write_archive(path, FORMAT, FORMAT_VERSION, header, arrays)
+        return header, arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a valuation written by :meth:`save`.
-
-        Parameters
-        ----------
-        path : path-like
-
-        Returns
-        -------
-        Valuation
-
-        Raises
-        ------
-        ValueError
-            If the file is missing, damaged, or something else.
-        """
-        header, arrays = read_archive(path, FORMAT, FORMAT_VERSION)
+    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
         optional: dict[str, Any] = {"matrix": None}
-        try:
-            loaded = cls(
-                **{**optional, **arrays},
-                group_names=tuple(from_json(name) for name in header["group_names"]),
-                group_sizes=tuple(header["group_sizes"]),
-                parameters=header["parameters"],
-                fingerprint=header["fingerprint"],
-                kind=header["kind"],
-                id_names=tuple(from_json(name) for name in header["id_names"]),
-            )
-            loaded._check_shapes()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_file(path, FORMAT, error) from error
+        loaded = cls(
+            **{**optional, **arrays},
+            group_names=tuple(from_json(name) for name in header["group_names"]),
+            group_sizes=tuple(header["group_sizes"]),
+            parameters=header["parameters"],
+            fingerprint=header["fingerprint"],
+            kind=header["kind"],
+            id_names=tuple(from_json(name) for name in header["id_names"]),
+        )
+        loaded._check_shapes()
         return loaded
 
     def _check_shapes(self) -> None:

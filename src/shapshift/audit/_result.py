@@ -1,15 +1,14 @@
 """ShiftAudit: what an audit found, level by level and row by row, and whether the values can be relied on."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._archive import damaged_file, read_archive, write_archive
+from shapshift._archive import Arrays, Saved
 from shapshift.audit._finding import describe
 from shapshift.audit._levels import UNORDERED
 from shapshift.audit._saved import check_arrays, check_loaded_header
@@ -19,14 +18,12 @@ from shapshift.valuation import to_table
 
 Floats = npt.NDArray[np.float64]
 
-KIND = "shapshift.ShiftAudit"
-VERSION = 1
 
 _ARRAYS = ("positions", "means", "lows", "highs", "clean_values", "clean_ranks", "ids")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ShiftAudit:
+class ShiftAudit(Saved):
     """How the values of the training rows move when the validation set does.
 
     Attributes
@@ -62,6 +59,9 @@ class ShiftAudit:
     kind : str
         The caller's kind of table.
     """
+
+    archive_kind: ClassVar[str] = "shapshift.ShiftAudit"
+    archive_version: ClassVar[int] = 1
 
     levels: tuple[Any, ...]
     axis: str
@@ -263,13 +263,7 @@ class ShiftAudit:
             return plot_shift(self)
         return plot_statistic(self, statistic or "spearman", ax=ax)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the audit to one ``.npz`` file: arrays and JSON, no pickle, atomically.
-
-        Parameters
-        ----------
-        path : path-like
-        """
+    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
         header = {
             "levels": list(self.levels),
             "axis": self.axis,
@@ -284,45 +278,26 @@ class ShiftAudit:
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         for prefix, columns in (("rows", self.rows), ("level_rows", self.level_rows or {})):
             arrays.update({f"{prefix}.{name}": column for name, column in columns.items()})
-        write_archive(path, KIND, VERSION, header, arrays)
+        return header, arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an audit written by :meth:`save`.
-
-        Parameters
-        ----------
-        path : path-like
-
-        Returns
-        -------
-        ShiftAudit
-
-        Raises
-        ------
-        ValueError
-            If the file is missing, damaged, or something else.
-        """
-        header, arrays = read_archive(path, KIND, VERSION)
-        try:
-            check_loaded_header(header)
-            kept = any(name.startswith("level_rows.") for name in arrays)
-            loaded = cls(
-                **{name: arrays[name] for name in _ARRAYS},
-                levels=tuple(header["levels"]),
-                axis=header["axis"],
-                perturbations=tuple(header["perturbations"]),
-                clean=header["clean"],
-                rows={name: arrays[f"rows.{name}"] for name in ROW_STATISTICS},
-                level_rows={name: arrays[f"level_rows.{name}"] for name in ROW_STATISTICS} if kept else None,
-                parameters=header["parameters"],
-                thresholds=Thresholds(**header["thresholds"]),
-                fingerprint=header["fingerprint"],
-                kind=header["kind"],
-            )
-            check_arrays(loaded)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_file(path, KIND, error) from error
+    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
+        check_loaded_header(header)
+        kept = any(name.startswith("level_rows.") for name in arrays)
+        loaded = cls(
+            **{name: arrays[name] for name in _ARRAYS},
+            levels=tuple(header["levels"]),
+            axis=header["axis"],
+            perturbations=tuple(header["perturbations"]),
+            clean=header["clean"],
+            rows={name: arrays[f"rows.{name}"] for name in ROW_STATISTICS},
+            level_rows={name: arrays[f"level_rows.{name}"] for name in ROW_STATISTICS} if kept else None,
+            parameters=header["parameters"],
+            thresholds=Thresholds(**header["thresholds"]),
+            fingerprint=header["fingerprint"],
+            kind=header["kind"],
+        )
+        check_arrays(loaded)
         return loaded
 
     def _repr_html_(self) -> str:

@@ -1,16 +1,15 @@
 """Allocation: who is paid what, and why."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._archive import damaged_file, from_json, read_archive, to_json, write_archive
+from shapshift._archive import Arrays, Saved, from_json, to_json
 from shapshift.price._money import Policy, show_money, to_decimal
 from shapshift.price._owners import owner_column
 from shapshift.valuation import to_table
@@ -21,15 +20,13 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Cents = npt.NDArray[np.int64]
 
-KIND = "shapshift.Allocation"
-VERSION = 1
 
 _ARRAYS = ("cents", "contributions", "values", "row_values", "row_counts", "codes", "ids")
 _OPTIONAL = ("corrected", "low", "high")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Allocation:
+class Allocation(Saved):
     """A budget shared out among the owners of training rows.
 
     Attributes
@@ -66,6 +63,9 @@ class Allocation:
     kind : str
         The caller's kind of table.
     """
+
+    archive_kind: ClassVar[str] = "shapshift.Allocation"
+    archive_version: ClassVar[int] = 1
 
     owners: tuple[Any, ...]
     cents: Cents
@@ -228,13 +228,7 @@ class Allocation:
 
         return plot_payouts(self, top=top, ax=ax)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the allocation to one ``.npz`` file: arrays and JSON, no pickle, atomically.
-
-        Parameters
-        ----------
-        path : path-like
-        """
+    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
         header = {
             "owners": [to_json(owner, "an owner") for owner in self.owners],
             "policy": self.policy.to_dict(),
@@ -242,38 +236,19 @@ class Allocation:
             **{name: getattr(self, name) for name in _PLAIN},
         }
         arrays = {name: getattr(self, name) for name in (*_ARRAYS, *_OPTIONAL) if getattr(self, name) is not None}
-        write_archive(path, KIND, VERSION, header, arrays)
+        return header, arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an allocation written by :meth:`save`.
-
-        Parameters
-        ----------
-        path : path-like
-
-        Returns
-        -------
-        Allocation
-
-        Raises
-        ------
-        ValueError
-            If the file is missing, damaged, or something else.
-        """
-        header, arrays = read_archive(path, KIND, VERSION)
-        try:
-            parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
-            parts |= {name: arrays.get(name) for name in _OPTIONAL} | {name: header[name] for name in _PLAIN}
-            loaded = cls(
-                **parts,
-                owners=tuple(from_json(owner) for owner in header["owners"]),
-                policy=Policy(**header["policy"]),
-                parameters=header["parameters"],
-            )
-            loaded._check_whole()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_file(path, KIND, error) from error
+    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
+        parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
+        parts |= {name: arrays.get(name) for name in _OPTIONAL} | {name: header[name] for name in _PLAIN}
+        loaded = cls(
+            **parts,
+            owners=tuple(from_json(owner) for owner in header["owners"]),
+            policy=Policy(**header["policy"]),
+            parameters=header["parameters"],
+        )
+        loaded._check_whole()
         return loaded
 
     def _check_whole(self) -> None:

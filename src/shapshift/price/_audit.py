@@ -1,17 +1,16 @@
 """audit_payouts: what would have been paid on other versions of the validation set."""
 
 import copy
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shapshift import _validation as check
-from shapshift._archive import damaged_file, from_json, read_archive, to_json, write_archive
+from shapshift._archive import Arrays, Saved, from_json, to_json
 from shapshift._progress import progress_bar
 from shapshift.audit._levels import NOISE, UNORDERED, read_levels
 from shapshift.audit._levels import level_axis as _axis
@@ -25,8 +24,6 @@ from shapshift.valuation import to_table
 
 Cents = npt.NDArray[np.int64]
 
-KIND = "shapshift.PayoutAudit"
-VERSION = 1
 #: Summaries of the payouts of one level over its repeats.
 SUMMARIES = ("low", "q05", "median", "q95", "high")
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
@@ -36,7 +33,7 @@ _UP_TO = "\N{LESS-THAN OR EQUAL TO}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PayoutAudit:
+class PayoutAudit(Saved):
     """How payouts move when the validation set does.
 
     Attributes
@@ -66,6 +63,9 @@ class PayoutAudit:
     kind : str
         The caller's kind of table.
     """
+
+    archive_kind: ClassVar[str] = "shapshift.PayoutAudit"
+    archive_version: ClassVar[int] = 1
 
     owners: tuple[Any, ...]
     levels: tuple[Any, ...]
@@ -169,13 +169,7 @@ class PayoutAudit:
         columns |= {name: self.cents[:, i].ravel() / 100 for i, name in enumerate(SUMMARIES)}
         return to_table(columns, None, kind or self.kind)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the audit to one ``.npz`` file: arrays and JSON, no pickle, atomically.
-
-        Parameters
-        ----------
-        path : path-like
-        """
+    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
         header = {
             "owners": [to_json(owner, "an owner") for owner in self.owners],
             "levels": list(self.levels),
@@ -184,40 +178,21 @@ class PayoutAudit:
             **{name: getattr(self, name) for name in _PLAIN},
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        write_archive(path, KIND, VERSION, header, arrays)
+        return header, arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an audit written by :meth:`save`.
-
-        Parameters
-        ----------
-        path : path-like
-
-        Returns
-        -------
-        PayoutAudit
-
-        Raises
-        ------
-        ValueError
-            If the file is missing, damaged, or something else.
-        """
-        header, arrays = read_archive(path, KIND, VERSION)
-        try:
-            parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS} | {name: header[name] for name in _PLAIN}
-            loaded = cls(
-                **parts,
-                owners=tuple(from_json(owner) for owner in header["owners"]),
-                levels=tuple(header["levels"]),
-                policy=Policy(**header["policy"]),
-                parameters=header["parameters"],
-            )
-            n, n_levels = len(loaded.owners), len(loaded.levels)
-            if loaded.cents.shape != (n_levels, len(SUMMARIES), n) or loaded.clean.shape != (n,):
-                raise ValueError("its parts do not fit together")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_file(path, KIND, error) from error
+    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
+        parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS} | {name: header[name] for name in _PLAIN}
+        loaded = cls(
+            **parts,
+            owners=tuple(from_json(owner) for owner in header["owners"]),
+            levels=tuple(header["levels"]),
+            policy=Policy(**header["policy"]),
+            parameters=header["parameters"],
+        )
+        n, n_levels = len(loaded.owners), len(loaded.levels)
+        if loaded.cents.shape != (n_levels, len(SUMMARIES), n) or loaded.clean.shape != (n,):
+            raise ValueError("its parts do not fit together")
         return loaded
 
     def __repr__(self) -> str:

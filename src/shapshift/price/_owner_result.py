@@ -1,28 +1,25 @@
 """OwnerValues: what each owner is worth when its rows enter together."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._archive import damaged_file, from_json, read_archive, to_json, write_archive
+from shapshift._archive import Arrays, Saved, from_json, to_json
 from shapshift.price._owners import owner_column
 from shapshift.valuation import to_table
 
 Floats = npt.NDArray[np.float64]
 
-KIND = "shapshift.OwnerValues"
-VERSION = 1
 
 _ARRAYS = ("values", "low", "high", "row_counts", "codes", "group_means")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OwnerValues:
+class OwnerValues(Saved):
     """What each owner contributes when all its rows enter together.
 
     Attributes
@@ -54,6 +51,9 @@ class OwnerValues:
     kind : str
         The caller's kind of table.
     """
+
+    archive_kind: ClassVar[str] = "shapshift.OwnerValues"
+    archive_version: ClassVar[int] = 1
 
     owners: tuple[Any, ...]
     values: Floats
@@ -117,13 +117,7 @@ class OwnerValues:
         columns |= {f"value[{name}]": means for name, means in self.group_values.items()}
         return to_table(columns, None, kind or self.kind)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the values to one ``.npz`` file: arrays and JSON, no pickle, atomically.
-
-        Parameters
-        ----------
-        path : path-like
-        """
+    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
         header = {
             "owners": [to_json(owner, "an owner") for owner in self.owners],
             "method": self.method,
@@ -135,39 +129,20 @@ class OwnerValues:
             "fingerprint": self.fingerprint,
             "kind": self.kind,
         }
-        write_archive(path, KIND, VERSION, header, {name: getattr(self, name) for name in _ARRAYS})
+        return header, {name: getattr(self, name) for name in _ARRAYS}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read values written by :meth:`save`.
-
-        Parameters
-        ----------
-        path : path-like
-
-        Returns
-        -------
-        OwnerValues
-
-        Raises
-        ------
-        ValueError
-            If the file is missing, damaged, or something else.
-        """
-        header, arrays = read_archive(path, KIND, VERSION)
+    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
         plain = ("method", "n_permutations", "full", "empty", "parameters", "fingerprint", "kind")
-        try:
-            parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS} | {name: header[name] for name in plain}
-            loaded = cls(
-                **parts,
-                owners=tuple(from_json(owner) for owner in header["owners"]),
-                group_names=tuple(from_json(name) for name in header["group_names"]),
-            )
-            shapes = {loaded.values.shape, loaded.low.shape, loaded.high.shape, loaded.row_counts.shape}
-            if shapes != {(len(loaded.owners),)}:
-                raise ValueError("its parts do not fit together")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged_file(path, KIND, error) from error
+        parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS} | {name: header[name] for name in plain}
+        loaded = cls(
+            **parts,
+            owners=tuple(from_json(owner) for owner in header["owners"]),
+            group_names=tuple(from_json(name) for name in header["group_names"]),
+        )
+        shapes = {loaded.values.shape, loaded.low.shape, loaded.high.shape, loaded.row_counts.shape}
+        if shapes != {(len(loaded.owners),)}:
+            raise ValueError("its parts do not fit together")
         return loaded
 
     def __repr__(self) -> str:
