@@ -124,3 +124,17 @@ def test_all_names_exist() -> None:
     for name in shapshift.__all__:
         assert getattr(shapshift, name) is not None
     assert {"Beta", "KNNShapley", "Valuation"} <= set(shapshift.__all__)
+
+
+def test_every_public_name_is_found_and_listed() -> None:
+    for name in shapshift.__all__:
+        assert getattr(shapshift, name).__name__ == name
+        assert name in dir(shapshift)
+    assert sorted(shapshift._HOME_OF) == sorted(shapshift.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'KNNShaply'"):
+        _ = shapshift.KNNShaply
+
+
+def test_importing_the_package_alone_loads_nothing_heavy() -> None:
+    code = "import sys, shapshift; print(sorted({'numpy', 'sklearn', 'numba', 'scipy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

@@ -32,7 +32,7 @@ TILE_BYTES = 64 * 2**20
 # Blocks per worker between two reductions: enough that waiting for the slowest hardly matters.
 WAVE_BLOCKS = 4
 # Partial sums beyond this are not worth a longer wave.
-WAVE_BYTES = 256 * 2**20
+WAVE_BYTES = 128 * 2**20
 # What a thread costs beside its arrays: stack, allocator, counters of the sort.
 WORKER_BYTES = 2**21
 
@@ -158,6 +158,7 @@ def run_task(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | 
     blocks = [slice(start, min(start + plan.block, task.n_val)) for start in range(0, task.n_val, plan.block)]
     counts = np.zeros(n_levels, dtype=np.int64)
     spare: list[_Buffers] = []
+    used: list[Floats] = []  # partial sums that have been added up, to be filled again
     with (
         # Workers write into arrays of this process, whatever backend a surrounding context prefers.
         joblib.Parallel(n_jobs=plan.workers, require="sharedmem") as parallel,
@@ -167,14 +168,14 @@ def run_task(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | 
         for first in range(0, len(blocks), plan.wave):
             wave = blocks[first : first + plan.wave]
             results = parallel(
-                joblib.delayed(_value_block)(task, block, plan.tile, points[block], spare, advance) for block in wave
+                joblib.delayed(_value_block)(task, block, plan, points[block], spare, used, advance) for block in wave
             )
             for cells, counted, partial in results:
                 counts += counted
-                for cell, part in zip(cells, partial, strict=True):
+                for cell, part in zip(cells, partial, strict=False):
                     if cell >= 0:
                         sums[cell] += part
-            del results, partial, part
+                used.append(partial)
     return Sums(
         levels=sums[:n_levels],
         level_counts=counts,
@@ -196,7 +197,13 @@ class _Buffers:
 
 
 def _value_block(
-    task: Task, block: slice, tile_rows: int, points: _Points, spare: list[_Buffers], advance: Callable[[int], None]
+    task: Task,
+    block: slice,
+    plan: Plan,
+    points: _Points,
+    spare: list[_Buffers],
+    used: list[Floats],
+    advance: Callable[[int], None],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
     """Value one block of points.
 
@@ -207,16 +214,18 @@ def _value_block(
     counts : ndarray
         Points per entropy level.
     partial : ndarray
-        One sum per cell.
+        One sum per cell; rows beyond the cells mean nothing.
     """
     n_levels, n_points = task.levels.size, block.stop - block.start
     groups, targets, reference = task.groups[block], task.targets[block], task.reference[block]
     group_cells = np.unique(groups) if task.n_groups else np.empty(0, dtype=np.int64)
-    partial = np.zeros((n_levels + group_cells.size, task.n_train))
-    buffers = spare.pop() if spare else _Buffers(task, tile_rows)
+    # Handed on from block to block, like the buffers: large arrays that come and go leave holes behind.
+    partial = used.pop() if used else np.empty((n_levels + min(task.n_groups, plan.block), task.n_train))
+    partial[: n_levels + group_cells.size] = 0.0
+    buffers = spare.pop() if spare else _Buffers(task, plan.tile)
     bases = _bases(task, targets)
-    for lo in range(0, n_points, tile_rows):
-        here = slice(lo, min(lo + tile_rows, n_points))
+    for lo in range(0, n_points, plan.tile):
+        here = slice(lo, min(lo + plan.tile, n_points))
         values = buffers.tile[: here.stop - lo]
         kept = points[here]
         task.fill(block.start + lo, block.start + here.stop, values)
