@@ -438,6 +438,7 @@ def test_datasets_doctor_version(here: Path) -> None:
     assert run("value", "data/train.parquet", "data/val.parquet", "--label", "label").code == 0
     ran = run("doctor", "--json")
     assert ran.code == 0
+    assert ran.document["command"] == "doctor"
     assert ran.document["works"] is True
     assert "numba" in ran.document["versions"]
     assert "Valuing works here" in run("doctor").out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import shutil
 import signal
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_files import make_tables, run
 
-from shapshift import KNNShapley, demo
+from shapshift import KNNShapley
 from shapshift.cli import _errors
 from shapshift.cli._errors import CommandError, explain
 from shapshift.cli._folder import Folder
@@ -136,15 +138,15 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
     [
         ((*VALUE, "--semivalue", "beta:4"), "beta:ALPHA,BETA"),
         ((*VALUE, "--semivalue", "shapely"), "--semivalue must be one of"),
-        ((*VALUE, "--max-memory", "lots"), "max_memory"),
-        ((*VALUE, "--jobs", "0"), "n_jobs"),
+        ((*VALUE, "--max-memory", "lots"), "--max-memory must be"),
+        ((*VALUE, "--jobs", "0"), "--jobs must be"),
         (("audit", *VALUE[1:], "--noise", "0.1,x"), "--noise must be numbers"),
         (("audit", *VALUE[1:], "--noise", "-1"), "--noise must be numbers"),
         (("audit", *VALUE[1:], "--noise", "1", "--perturb", "round:1"), "either --noise or --perturb"),
         (("audit", *VALUE[1:], "--perturb", "blur:1"), "--perturb must begin with one of"),
         (("audit", *VALUE[1:], "--perturb", "laplace"), "--perturb laplace takes epsilon, sensitivity"),
         (("audit", *VALUE[1:], "--perturb", "laplace:eps=1"), "--perturb laplace takes epsilon, sensitivity"),
-        (("audit", *VALUE[1:], "--perturb", "laplace:epsilon=0"), "'epsilon' parameter of LaplaceNoise"),
+        (("audit", *VALUE[1:], "--perturb", "laplace:epsilon=0"), "The epsilon of --perturb laplace must be"),
         (("audit", *VALUE[1:], "--perturb", "priors:maybe=0.5"), "The labels are: "),
         (("audit", *VALUE[1:], "--perturb", "round:1", "--relative"), "--relative goes with --noise"),
         (("correct", *VALUE[1:]), "either --clean-val"),
@@ -152,14 +154,14 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
         (("correct", *VALUE[1:], "--fitted", "none.json"), "There is no file"),
         (("correct", *VALUE[1:], "--clean-val", "val.csv", "--bins", "3"), "--bins goes with --method entropy"),
         (("price", *VALUE[1:]), "--budget"),
-        (("price", *VALUE[1:], "--budget", "1,000"), "'budget'"),
+        (("price", *VALUE[1:], "--budget", "1,000"), "--budget must be"),
         (("price", *VALUE[1:], "--budget", "100", "--floor", "60"), "floor"),
-        (("price", *VALUE[1:], "--budget", "100", "--cap", "130%"), "'cap'"),
+        (("price", *VALUE[1:], "--budget", "100", "--cap", "130%"), "--cap, where"),
         (("price", *VALUE[1:], "--budget", "100", "--replicate", "zoe"), "--replicate must name an owner"),
         (("price", *VALUE[1:-2], "--drop", "seller", "--budget", "9"), "--owner must name"),
         (("cases", *VALUE[1:], "--perturb", "round:1"), "--perturb does not go with this command"),
         (("design", *VALUE[1:], "--select", "10", "--noise", "0.1,0.2"), "one level"),
-        (("design", *VALUE[1:], "--select", "4000"), "'m' parameter"),
+        (("design", *VALUE[1:], "--select", "4000"), "--select must be"),
         (("datasets", "irsi"), "Did you mean 'iris'?"),
         (("rerun", "nothing"), "There is no manifest"),
         (("rerun", "train.csv"), "is not a manifest"),
@@ -293,7 +295,7 @@ def test_an_interrupted_command_in_process(here: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(KNNShapley, "value", interrupt)
-    refused(*VALUE, code=130, says=("Interrupted", "Nothing was written"))
+    refused(*VALUE, code=130, says=("Interrupted: Nothing was written",))
 
 
 @pytest.mark.parametrize("broken", [lambda: 1 / 0, lambda: np.zeros(2) + np.zeros(3)], ids=["division", "numpy"])
@@ -316,10 +318,14 @@ def test_errors_are_told_apart() -> None:
         raise AssertionError
 
     meant = caught(lambda: KNNShapley(n_neighbors=0).fit([[0.0]], [0]))
-    assert explain(meant) == (str(meant), 2)
+    said, code = explain(meant)
+    assert code == 2
+    assert said.startswith("--neighbors must be")
+    assert str(meant).endswith(said.removeprefix("--neighbors"))
     assert explain(caught(lambda: int("x")))[1] == 1
     assert explain(caught(lambda: open("/no/such/file")))[1] == 2  # noqa: SIM115
-    assert explain(OSError(28, "No space left on device"))[1] == 4
+    for number in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE):
+        assert explain(OSError(number, os.strerror(number)))[1] == 4
     assert explain(CommandError("x", _errors.Code.EXISTS)) == ("x", 3)
     message, code = explain(MemoryError("Unable to allocate"))
     assert code == 1
@@ -342,9 +348,12 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o777 & ~umask()
     with Folder(target, force=True) as folder:
         folder.path("two.txt").write_text("2")
-        folder.commit(stale=["deep/one.txt"])
-    assert sorted(os.listdir(target)) == ["deep", "two.txt"]
-    assert os.listdir(target / "deep") == []
+        folder.commit(stale={"deep/one.txt": hashlib.sha256(b"1").hexdigest()})
+    assert sorted(os.listdir(target)) == ["two.txt"]  # the emptied folder is gone too
+    with Folder(target, force=True) as folder:
+        folder.path("three.txt").write_text("3")
+        folder.commit(stale={"two.txt": "0" * 64})  # somebody has changed it since
+    assert sorted(os.listdir(target)) == ["three.txt", "two.txt"]
 
 
 def umask() -> int:
@@ -364,6 +373,5 @@ def test_warnings_are_notes(here: Path) -> None:
 
 
 def test_the_demo_keeps_its_hands_off_other_folders(here: Path) -> None:
-    refused("demo", "--out", ".", code=3, says=("no earlier demo",))
-    with pytest.raises(FileExistsError):
-        demo.main("train.csv")
+    refused("demo", "--out", ".", code=3, says=("already holds", "'train.csv'"))
+    refused("demo", "--out", "train.csv", says=("is a file",))

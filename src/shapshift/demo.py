@@ -4,30 +4,32 @@ Five sellers offer measurements of tumours to somebody who wants to tell benign 
 got 15% of its labels wrong. What is each seller paid? Run it with ``python -m shapshift.demo`` or ``shapshift demo``.
 """
 
+import runpy
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from shapshift._files import write_atomically
-from shapshift.audit import audit_shift
+from shapshift.audit import ShiftAudit, audit_shift
 from shapshift.correct import BoundaryCorrector, evaluate
 from shapshift.estimators import KNNShapley
 from shapshift.perturb import GaussianNoise
 from shapshift.price import Allocation, Policy, allocate_budget, audit_payouts, write_statements
 from shapshift.price._money import show_money
 from shapshift.report import build_report
+from shapshift.valuation import Valuation
 
 SELLERS = ("Alpha", "Bravo", "Charlie", "Delta", "Echo")
 CARELESS, WRONG = "Delta", 0.15
@@ -35,6 +37,7 @@ BUDGET = 10_000
 NOISE = (0.1, 0.2, 0.5, 1.0)
 REPEATS = 10
 PAGE = "report.html"
+FILES = ("train.csv", "val.csv", "values.parquet", "valuation.npz", "audit.npz", "allocation.npz", "statements/")
 
 Array = npt.NDArray[Any]
 
@@ -53,11 +56,13 @@ class Market:
     wrong: Array
 
 
-def make_market() -> Market:
+def make_market(seed: int = 0) -> Market:
     """Split the data, hand the training rows out to sellers, and spoil some labels of one of them."""
     data = load_breast_cancer()
-    X, X_val, y, y_val = train_test_split(data.data, data.target, test_size=0.3, random_state=0, stratify=data.target)
-    rng = np.random.default_rng(0)
+    X, X_val, y, y_val = train_test_split(
+        data.data, data.target, test_size=0.3, random_state=seed, stratify=data.target
+    )
+    rng = np.random.default_rng(seed)
     sellers = rng.choice(SELLERS, size=len(y))
     careless = np.flatnonzero(sellers == CARELESS)
     wrong = np.zeros(len(y), dtype=bool)
@@ -82,60 +87,89 @@ def make_market() -> Market:
     )
 
 
-def main(folder: str | Path = "shapshift-demo") -> Path:
+class Teller(Protocol):
+    """Where the story is told."""
+
+    def line(self, text: str | Text = "", style: str = "") -> None:
+        """Say a line."""
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], styles: Any = None) -> None:
+        """Show a table."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What came out."""
+
+    market: Market
+    clean: Valuation
+    audit: ShiftAudit
+    pay: Allocation
+
+
+def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0, progress: bool | None = None) -> Story:
     """Run the demo.
 
     Parameters
     ----------
-    folder : path-like
-        Where the results go. Those of an earlier demo are replaced.
+    path : callable
+        Gives the place to write the file of a name to.
+    page : Path
+        Where to write the page.
+    say : Teller
+        Where the story is told.
+    seed : int, default=0
+    progress : bool or None, default=None
+        Whether to show progress bars; by default, in a terminal.
 
     Returns
     -------
-    pathlib.Path
-        The page to open.
+    Story
     """
-    out, console = _own_folder(folder), Console(highlight=False)
-    market = make_market()
+    market = make_market(seed)
     X_val, y_val = market.X_val, market.y_val
+    drawn: dict[str, Any] = {"noise": NOISE, "repeats": REPEATS, "random_state": seed, "progress": progress}
 
-    model = KNNShapley(n_neighbors=5, n_jobs=-1).fit(market.X, market.y)
+    model = KNNShapley(n_neighbors=5, n_jobs=-1, progress=progress).fit(market.X, market.y)
     clean = model.value(X_val, y_val)
     worst = np.argsort(clean.values)[: market.wrong.sum()]
-    console.print(
-        f"[bold]1 Value[/]    {clean.n_train} training rows on {clean.n_val} validation points. {market.wrong.sum()} "
-        f"labels are wrong; {market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows."
+    _step(
+        say,
+        "1 Value",
+        f"{clean.n_train} training rows on {clean.n_val} validation points. {market.wrong.sum()} labels are wrong; "
+        f"{market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows.",
     )
 
-    audit = audit_shift(model, X_val, y_val, noise=NOISE, repeats=REPEATS)
-    console.print(f"[bold]2 Audit[/]    With noise on the validation set, the values are: {audit.finding}.")
+    audit = audit_shift(model, X_val, y_val, **drawn)
+    _step(say, "2 Audit", f"With noise on the validation set, the values are: {audit.finding}.")
 
-    noisy = model.value(*GaussianNoise(NOISE[-1], random_state=0)(X_val, y_val))
+    noisy = model.value(*GaussianNoise(NOISE[-1], random_state=seed)(X_val, y_val))
     corrected = BoundaryCorrector().fit(clean).transform(noisy)
     before, after = (evaluate(corrected, clean, noisy).distribution[which] for which in ("noisy", "corrected"))
     positive = [one.stats()["positive_count"] for one in (clean, noisy, corrected)]
-    console.print(
-        f"[bold]3 Correct[/]  Noise {NOISE[-1]:g} changes the spread of the values to {before['std_ratio']:.0%} and "
-        f"the number of helpful rows from {positive[0]} to {positive[1]}; correction makes that "
-        f"{after['std_ratio']:.0%} and {positive[2]}."
+    _step(
+        say,
+        "3 Correct",
+        f"Noise {NOISE[-1]:g} changes the spread of the values to {before['std_ratio']:.0%} and the number of helpful "
+        f"rows from {positive[0]} to {positive[1]}; correction makes that {after['std_ratio']:.0%} and {positive[2]}.",
     )
 
-    policy = Policy(negatives="carry")
-    payment: dict[str, Any] = {"owners": market.sellers, "policy": policy}
-    intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, noise=NOISE, repeats=REPEATS)
+    payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
+    intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn)
     pay = allocate_budget(clean, BUDGET, **payment, audit=intervals)
-    console.print("[bold]4 Price[/]    ", _payouts(pay, market), sep="\n")
+    _step(say, "4 Price", f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers.")
+    _show_payouts(say, pay, market)
 
-    _write(out / "train.csv", lambda file: csv.write_csv(market.train, file))
-    _write(out / "val.csv", lambda file: csv.write_csv(market.val, file))
+    _write(path("train.csv"), lambda file: csv.write_csv(market.train, file))
+    _write(path("val.csv"), lambda file: csv.write_csv(market.val, file))
     rows = clean.to_frame("pyarrow").append_column("wrong_label", pa.array(market.wrong))
-    _write(out / "values.parquet", lambda file: pq.write_table(rows, file))
-    clean.save(out / "valuation.npz")
-    audit.save(out / "audit.npz")
-    pay.save(out / "allocation.npz")
-    write_statements(pay, out / "statements", overwrite=True)
-    page = build_report(
-        out / PAGE,
+    _write(path("values.parquet"), lambda file: pq.write_table(rows, file))
+    clean.save(path("valuation.npz"))
+    audit.save(path("audit.npz"))
+    pay.save(path("allocation.npz"))
+    write_statements(pay, path("statements/payouts.csv").parent)
+    build_report(
+        page,
         title="Five sellers, one of them careless",
         valuation=clean,
         audit=audit,
@@ -147,40 +181,24 @@ def main(folder: str | Path = "shapshift-demo") -> Path:
         X_val=market.val.drop_columns(["diagnosis"]),
         notes=[f"{CARELESS} got {WRONG:.0%} of its labels wrong, on purpose: this is a demonstration."],
     )
-    console.print(f"[bold]5 Report[/]   Open in a browser: [bold]{page.resolve()}[/]", soft_wrap=True)
-    console.print(
-        f"\nThe same from files: shapshift report {out}/train.csv {out}/val.csv --label diagnosis --owner seller "
-        f"--budget {BUDGET} --policy carry",
-        soft_wrap=True,
-        markup=False,
-    )
-    return page
+    _step(say, "5 Report", "All of this is on one page; it is named at the end.")
+    return Story(market, clean, audit, pay)
 
 
-def _payouts(pay: Allocation, market: Market) -> Table:
-    table = Table("seller", "rows", "wrong labels", "paid", f"between, under {pay.interval}", box=None, padding=(0, 2))
-    for column in table.columns[1:]:
-        column.justify = "right"
+def _step(say: Teller, name: str, text: str) -> None:
+    say.line(Text.assemble((f"{name:<11}", "bold"), text))
+
+
+def _show_payouts(say: Teller, pay: Allocation, market: Market) -> None:
+    rows, styles = [], []
     for i in np.argsort(-pay.cents, kind="stable"):
         low, high = (show_money(bound[i]) for bound in (pay.low, pay.high) if bound is not None)
         wrong = market.wrong[market.sellers == pay.owners[i]].sum()
-        row = (
-            pay.owners[i],
-            str(pay.row_counts[i]),
-            str(wrong),
-            show_money(pay.cents[i], pay.currency),
-            f"{low} to {high}",
-        )
-        table.add_row(*row, style="red" if wrong else "")
-    return table
-
-
-def _own_folder(folder: str | Path) -> Path:
-    out = Path(folder)
-    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / PAGE).is_file())):
-        raise FileExistsError(f"{str(out)!r} is there and is no earlier demo. Name another folder.")
-    out.mkdir(parents=True, exist_ok=True)
-    return out
+        paid = show_money(pay.cents[i], pay.currency)
+        rows.append([pay.owners[i], int(pay.row_counts[i]), int(wrong), paid, f"{low} to {high}"])
+        styles.append("red" if wrong else "")
+    columns = ["seller", ">rows", ">wrong labels", ">paid", f">between, under {pay.interval}"]
+    say.table("Payouts", columns, rows, styles)
 
 
 def _write(path: Path, write: Any) -> None:
@@ -191,4 +209,6 @@ def _write(path: Path, write: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    # The command keeps watch over what is written where; this is another name for it.
+    sys.argv[1:] = ["demo", *(["--out"] if sys.argv[1:] and not sys.argv[1].startswith("-") else []), *sys.argv[1:]]
+    runpy.run_module("shapshift", run_name="__main__")

@@ -1,15 +1,14 @@
 """The application: all commands, and what happens before any of them runs."""
 
-import signal
-import sys
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from shapshift.cli import about, audit, cases, correct, design, price, report, reproduce, rerun, value
 from shapshift.cli._commands import app, exit_codes
-from shapshift.cli._errors import Code
+
+__all__ = ["app"]
 
 # Importing a module registers its commands.
 MODULES = (about, audit, cases, correct, design, price, report, reproduce, rerun, value)
@@ -37,14 +36,3 @@ def root(
 
     Two files in, one page out: [cyan]shapshift report train.parquet val.parquet --label y[/]
     """
-
-
-def main() -> None:
-    """Run the command line."""
-    signal.signal(signal.SIGTERM, _terminate)
-    app(prog_name="shapshift")
-
-
-def _terminate(*_: Any) -> None:
-    """End as on Ctrl-C: what is half-made is removed."""
-    sys.exit(Code.TERMINATED)

@@ -37,19 +37,23 @@ class Command:
         Parameter to group of options.
     writes : bool
         Whether it leaves a folder of results with a manifest.
+    replaces_own : bool
+        Whether results of its own earlier run are replaced without --force.
     """
 
     name: str
     function: Callable[..., None]
     groups: Mapping[str, type]
     writes: bool
+    replaces_own: bool = False
 
     def execute(self, groups: Mapping[str, Any], terminal: Terminal) -> Run | None:
         """Run the command; ``groups`` are by parameter."""
         if not self.writes:
             self.function(terminal, **groups)
             return None
-        with Run(self.name, {type(group).__name__: group for group in groups.values()}, terminal) as run:
+        named = {type(group).__name__: group for group in groups.values()}
+        with Run(self.name, named, terminal, replaces_own=self.replaces_own) as run:
             self.function(run, **groups)
             run.finish()
             return run
@@ -71,7 +75,7 @@ COMMANDS: dict[str, Command] = {}
 
 
 def command(
-    name: str, *, examples: Sequence[str], writes: bool = True, panel: str = "Commands"
+    name: str, *, examples: Sequence[str], writes: bool = True, replaces_own: bool = False, panel: str = "Commands"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command.
 
@@ -82,6 +86,8 @@ def command(
         Command lines for the help.
     writes : bool
         Whether the function takes a Run and leaves results, or a Terminal and only says something.
+    replaces_own : bool
+        Whether results of an earlier run of this command are replaced without --force.
     panel : str
         Where the command stands in the help.
     """
@@ -89,7 +95,8 @@ def command(
     def register(function: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(function)
         parameters = list(inspect.signature(function).parameters)[1:]
-        registered = Command(name, function, {parameter: hints[parameter] for parameter in parameters}, writes)
+        groups_of = {parameter: hints[parameter] for parameter in parameters}
+        registered = Command(name, function, groups_of, writes, replaces_own)
         COMMANDS[name] = registered
 
         def invoke(**given: Any) -> None:

@@ -12,6 +12,8 @@ from shapshift.cli._run import Run
 from shapshift.cli._specs import parse_semivalue
 from shapshift.estimators import KNNShapley
 from shapshift.tables import Prepared, TableSpec, prepare, read_table
+from shapshift.tables.about import about
+from shapshift.tables.npz import other_name
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def load(run: Run, files: Files, columns: Columns) -> Data:
     train_path, val_path = run.input("train", files.train), run.input("val", files.val)
     with run.terminal.busy(f"Reading {files.train} and {files.val}"):
         train, val = read_table(train_path), read_table(val_path)
-        spec = table_spec(columns, [*train.column_names, *val.column_names])
+        spec = table_spec(_as_read(columns, train), [*train.column_names, *val.column_names])
         arrays = prepare(train, val, spec)
     for note in arrays.notes:
         run.terminal.note(f"{note[0].upper()}{note[1:]}.")
@@ -89,6 +91,17 @@ def fit_model(run: Run, method: Method, data: Data) -> Any:
         progress=run.terminal.progress,
     )
     return model.fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+
+
+def _as_read(columns: Columns, train: Any) -> Columns:
+    """Name the ids and owners of an .npz file as they are called in there: ``owner`` and ``owners`` mean the same."""
+    roles = about(train).roles
+    changed: dict[str, Any] = {}
+    for role in ("id", "owner"):
+        given = getattr(columns, role)
+        if given is not None and given not in train.column_names and roles.get(role) in other_name(given, role):
+            changed[role] = roles[role]
+    return replace(columns, **changed)
 
 
 def _without_folders(note: str, paths: Sequence[Path]) -> str:

@@ -3,6 +3,7 @@
 import dis
 import errno
 import os
+import re
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -33,11 +34,45 @@ MEANINGS = {
     Code.OK: "done",
     Code.UNEXPECTED: "something unexpected: a bug, or out of memory",
     Code.USAGE: "an option or an input file is not as it must be",
-    Code.EXISTS: "results are there already; --force replaces them",
+    Code.EXISTS: "results are there already; --force replaces those of the same command",
     Code.CANNOT_WRITE: "results cannot be written: no permission, disk full",
     Code.OTHER_BYTES: "rerun gave other bytes than the manifest says",
     Code.INTERRUPTED: "interrupted by Ctrl-C; nothing was written",
     Code.TERMINATED: "terminated; nothing was written",
+}
+
+
+# What the library calls a parameter, and the option that sets it.
+_OPTIONS = {
+    **{
+        ("", name): f"--{name.replace('_', '-')}"
+        for name in (
+            *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed"),
+            *("utility", "semivalue", "metric", "ties", "max_memory", "noise", "relative", "repeats"),
+            *("budget", "floor", "cap", "reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum"),
+            *("fidelity", "n_train", "n_val", "data_dir"),
+        )
+    },
+    ("", "n_neighbors"): "--neighbors",
+    ("", "n_jobs"): "--jobs",
+    ("", "random_state"): "--seed",
+    ("Policy", "negatives"): "--policy",
+    ("design_validation", "m"): "--select",
+    ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
+    ("Beta", "beta"): "BETA of --semivalue beta:ALPHA,BETA",
+    ("case_one", "n_points"): "--points",
+    ("case_two", "n_pairs"): "--points",
+}
+_PERTURBATIONS = {
+    "GaussianNoise": "gaussian",
+    "LaplaceNoise": "laplace",
+    "Round": "round",
+    "Quantize": "quantize",
+    "MaskFeatures": "mask",
+    "FlipLabels": "flip",
+    "Subsample": "subsample",
+    "BoundaryCoverage": "coverage",
+    "ShiftPriors": "priors",
 }
 
 
@@ -61,7 +96,7 @@ def clear_errors(terminal: Terminal, *, debug: bool) -> Iterator[None]:
     """Turn whatever goes wrong inside into a message and an exit code, and warnings into notes."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        terminal.warning(str(message))
+        terminal.warning(in_options(str(message)))
 
     with warnings.catch_warnings():
         if not debug:
@@ -73,7 +108,7 @@ def clear_errors(terminal: Terminal, *, debug: bool) -> Iterator[None]:
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
-            terminal.error("Interrupted. Nothing was written.", title="Interrupted")
+            terminal.error("Nothing was written.", title="Interrupted")
             raise typer.Exit(Code.INTERRUPTED) from None
         except Exception as error:
             message, code = explain(error)
@@ -99,16 +134,29 @@ def explain(error: Exception) -> tuple[str, Code]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return "The disk is full; nothing was written. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
         if raised_on_purpose(error.__traceback__):
-            return str(error), Code.USAGE
+            return in_options(str(error)), Code.USAGE
         where = f" {os.fspath(error.filename)!r}" if isinstance(error.filename, str) else ""
-        return f"The system refused{where}: {error.strerror or error}.", Code.USAGE
+        code = Code.USAGE if isinstance(error, FileNotFoundError) else Code.CANNOT_WRITE
+        return f"The system refused{where}: {error.strerror or error}.", code
     if isinstance(error, ValueError | TypeError | ImportError) and raised_on_purpose(error.__traceback__):
-        return str(error), Code.USAGE
+        return in_options(str(error)), Code.USAGE
     return (
         f"Unexpected {type(error).__name__}: {error}\nThis should not happen. Run again with --debug (or set "
         "SHAPSHIFT_DEBUG=1) for the traceback, and report it with that and the output of: shapshift doctor",
         Code.UNEXPECTED,
     )
+
+
+def in_options(message: str) -> str:
+    """Rewrite a message of the library in terms of the command line."""
+
+    def option(found: re.Match[str]) -> str:
+        parameter, owner = found["parameter"], found["owner"]
+        if owner in _PERTURBATIONS:
+            return f"The {parameter} of --perturb {_PERTURBATIONS[owner]}"
+        return _OPTIONS.get((owner, parameter)) or _OPTIONS.get(("", parameter)) or found[0]
+
+    return re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<owner>\w+)", option, message)
 
 
 def raised_on_purpose(trace: TracebackType | None) -> bool:

@@ -3,8 +3,9 @@
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -14,12 +15,13 @@ import pyarrow.parquet as pq
 from shapshift._files import write_atomically, write_text
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._errors import Code, CommandError
-from shapshift.cli._folder import MANIFEST, Folder, copy_file, writing
-from shapshift.cli._manifest import Manifest
+from shapshift.cli._folder import Folder, beside, existing_parent, writing
+from shapshift.cli._manifest import MANIFEST, PAGE_ENDINGS, Manifest
 from shapshift.cli._options import Output, Page, Tables
 from shapshift.cli._terminal import Terminal
 from shapshift.price._statement import cell
 from shapshift.tables import file_digest
+from shapshift.tables.files import find_parts
 
 # These say where results go and what is shown; they are no part of a run.
 _NOT_KEPT = {"Output": ("out", "force", "json", "quiet", "debug"), "Page": ("report",), "Dataset": ("data_dir",)}
@@ -34,6 +36,8 @@ class Run:
     groups : mapping of str to dataclass
         The options, by the name of their group.
     terminal : Terminal
+    replaces_own : bool
+        Whether results of an earlier run of the same command are replaced without being asked.
 
     Attributes
     ----------
@@ -43,8 +47,10 @@ class Run:
         What the manifest says was chosen.
     """
 
-    def __init__(self, command: str, groups: Mapping[str, Any], terminal: Terminal) -> None:
-        self.command, self.groups, self.terminal = command, groups, terminal
+    def __init__(
+        self, command: str, groups: Mapping[str, Any], terminal: Terminal, *, replaces_own: bool = False
+    ) -> None:
+        self.command, self.groups, self.terminal, self.replaces_own = command, groups, terminal, replaces_own
         self.output: Output = groups.get("Output", Output())
         self.out = self.output.out or Path(f"shapshift-{command}")
         self.page: Path | None = groups.get("Page", Page()).report
@@ -52,6 +58,8 @@ class Run:
         self.parameters: dict[str, Any] = {}
         self.manifest: Manifest | None = None
         self._inputs: dict[str, dict[str, str]] = {}
+        self._names: set[str] = set()
+        self._earlier: Manifest | None = None
         self._folder = Folder(self.out, force=self.output.force)
 
     @property
@@ -60,20 +68,18 @@ class Run:
         return self.output.seed
 
     def __enter__(self) -> Self:
+        self._earlier = manifests.earlier(self.out, self.command)
+        if self._earlier is not None and self.replaces_own:
+            self._folder.own = {**self._earlier_files(), MANIFEST: manifests.digest(self.out / MANIFEST)}
         if self.page is not None:
-            if self.page.is_dir():
-                raise CommandError(f"--report must name a file such as out.html. {str(self.page)!r} is a folder.")
-            if self.page.exists() and not self.output.force:
-                raise CommandError(
-                    f"{str(self.page)!r} is there already. Name another file with --report, or use --force.",
-                    Code.EXISTS,
-                )
-            folder = self.page.absolute().parent
-            if folder.is_dir() and not os.access(folder, os.W_OK):
-                raise CommandError(
-                    f"{str(self.page)!r} cannot be written: no permission in its folder.", Code.CANNOT_WRITE
-                )
+            self._check_place(self.page)
         self._folder.__enter__()
+        try:
+            if self.page is not None:
+                self.use_page(self.page)
+        except BaseException as error:
+            self._folder.__exit__(error)
+            raise
         self.terminal.hold()
         return self
 
@@ -88,8 +94,10 @@ class Run:
         return path
 
     def will_write(self, *names: str) -> None:
-        """Refuse, before the work begins, to replace what is there."""
+        """Refuse, before the work begins, to replace what is there; a name that ends in ``/`` is a whole folder."""
         self._folder.check_free(names)
+        self._names.update(names)
+        self._check_page()
 
     def path(self, name: str) -> Path:
         """Where to write a result; it moves into place when the run is done."""
@@ -111,10 +119,27 @@ class Run:
 
         write_atomically(path, write)
 
+    def use_page(self, page: Path) -> None:
+        """Say where the page goes; refused where that would replace anything but an earlier page."""
+        self._check_place(page)
+        inside = self._inside(page)
+        if inside is not None:
+            self._folder.check_free([inside])
+        elif page.exists() and not self.output.force:
+            raise CommandError(
+                f"{str(page)!r} is there already. Name another file with --report, or use --force.", Code.EXISTS
+            )
+        self.page = page
+        self._check_page()
+
     def finish(self) -> None:
-        """Write the manifest and move everything into place."""
-        made = {name: manifests.digest(self.path(name)) for name in self._folder.names()}
-        page = None if self.page is None else {"name": self.page.name, "sha256": made.pop(_PAGE)}
+        """Write the manifest and move everything into place, a page that goes elsewhere last."""
+        page = None
+        if self.page is not None:
+            page = {"name": self.page.name, "sha256": manifests.digest(self.path(_PAGE))}
+        made = {name: manifests.digest(self.path(name)) for name in self._folder.names() if name != _PAGE}
+        self._names.update(made)
+        self._check_page()
         self.manifest = Manifest(
             command=self.command,
             options=self._kept_options(),
@@ -125,11 +150,9 @@ class Run:
             outputs=made,
             report=page,
         )
-        if self.page is not None:
-            self._place_page(self.page)
         with writing(self.out):
             write_text(self.path(MANIFEST), self.manifest.to_json())
-        self._folder.commit(stale=self._earlier_outputs())
+        self._commit()
         self.terminal.release()
         self.terminal.document(
             {
@@ -155,33 +178,84 @@ class Run:
         """Where to write the page; it moves to its place with the results."""
         return self.path(_PAGE)
 
-    def _place_page(self, page: Path) -> None:
-        """Let a page inside the folder move with the rest, and copy any other to where it belongs."""
-        staged, inside = self.path(_PAGE), Path(os.path.abspath(page))
-        folder = Path(os.path.abspath(self.out))
-        if inside.is_relative_to(folder):
-            os.replace(staged, self.path(inside.relative_to(folder).as_posix()))
-        else:
-            copy_file(staged, page)
+    def _commit(self) -> None:
+        """Move everything into place; a page inside the folder moves with the rest."""
+        stale = self._earlier_files()
+        if self.page is None:
+            self._folder.commit(stale)
+            return
+        staged, inside = self.path(_PAGE), self._inside(self.page)
+        if inside is not None:
+            os.replace(staged, self.path(inside))
+            self._folder.commit(stale)
+            return
+        target = Path(os.path.realpath(self.page))  # a link stays one
+        with beside(staged, target) as hidden:
             staged.unlink()
+            self._folder.commit(stale)
+            with writing(target):
+                os.replace(hidden, target)
+
+    def _inside(self, page: Path) -> str | None:
+        """Name of the page within the folder of results, None for one elsewhere."""
+        target, folder = Path(os.path.realpath(page)), Path(os.path.realpath(self.out))
+        return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else None
+
+    def _check_place(self, page: Path) -> None:
+        """Refuse a page that is no file, or that no file could be."""
+        if page.is_dir():
+            raise CommandError(f"--report must name a file such as out.html. {str(page)!r} is a folder.")
+        if page.suffix.lower() not in PAGE_ENDINGS:
+            raise CommandError(f"--report must name a file that ends in .html, such as out.html. Got {str(page)!r}.")
+        if Path(os.path.realpath(self.out)).is_relative_to(os.path.realpath(page)):
+            raise CommandError(f"--report and --out must differ. Both name {str(page)!r}.")
+        folder = existing_parent(page)
+        if not os.access(folder, os.W_OK):
+            raise CommandError(f"{str(page)!r} cannot be written: no permission in its folder.", Code.CANNOT_WRITE)
+        if any(above.exists() and not above.is_dir() for above in page.absolute().parents):
+            raise CommandError(f"--report must name a file in a folder. In {str(page)!r} a file stands for a folder.")
+
+    def _check_page(self) -> None:
+        """Refuse a page that would replace an input or a result of this very run."""
+        if self.page is None:
+            return
+        inside = self._inside(self.page)
+        folders = {name.rpartition("/")[0] for name in self._names} - {""}
+        if inside is not None and (inside in (*self._names, MANIFEST) or inside.rpartition("/")[0] in folders):
+            raise CommandError(f"--report must not name a result of the run. Got {str(self.page)!r}; choose another.")
+        target = os.path.realpath(self.page)
+        for path in self._input_paths():
+            if os.path.realpath(path) == target or (self.page.exists() and os.path.samefile(path, self.page)):
+                raise CommandError(
+                    f"--report must not name an input, it would be replaced. Got {str(self.page)!r}; choose another."
+                )
+
+    def _input_paths(self) -> Iterator[Path]:
+        """Every file that the options name as an input."""
+        for name, group in self.groups.items():
+            for field in fields(group):
+                given = getattr(group, field.name)
+                if isinstance(given, Path) and field.name not in _NOT_KEPT.get(name, ()):
+                    with suppress(OSError, ValueError):  # reading it will say what is wrong with it
+                        yield from find_parts(given).files
 
     def _kept_options(self) -> dict[str, dict[str, Any]]:
         kept = {}
         for name, group in self.groups.items():
-            fields = {key: value for key, value in asdict(group).items() if key not in _NOT_KEPT.get(name, ())}
-            for key in fields:
+            given = {key: value for key, value in asdict(group).items() if key not in _NOT_KEPT.get(name, ())}
+            for key in given:
                 if key in self._inputs:
-                    fields[key] = self._inputs[key]["path"]
-            if fields:
-                kept[name] = fields
+                    given[key] = self._inputs[key]["path"]
+            if given:
+                kept[name] = given
         return kept
 
-    def _earlier_outputs(self) -> Sequence[str]:
-        """Files of the run that is replaced."""
-        try:
-            return list(manifests.read_manifest(self.out).outputs)
-        except (CommandError, OSError):
-            return []
+    def _earlier_files(self) -> dict[str, str]:
+        """Files of the run that is replaced, its page among them if that is in the folder."""
+        if self._earlier is None:
+            return {}
+        page = self._earlier.report
+        return {**self._earlier.outputs, **({} if page is None else {page["name"]: page["sha256"]})}
 
 
 _PAGE = ".page.html"

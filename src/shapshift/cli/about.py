@@ -19,6 +19,7 @@ from shapshift.cli._commands import command
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._options import OUTPUT, Output, Tables, option
 from shapshift.cli._run import Run, frame
+from shapshift.cli._show import describe_audit, describe_payouts, describe_values
 from shapshift.cli._terminal import Terminal
 from shapshift.data import list_datasets, load_dataset
 from shapshift.data.sources import cache_folder
@@ -90,6 +91,7 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
         return
     groups = {type(group).__name__: group for group in (dataset, tables, output)}
     with Run("datasets", groups, terminal) as run:
+        run.will_write(run.table_name("train"), run.table_name("val"))
         data = load_dataset(
             dataset.name,
             data_dir=dataset.data_dir,
@@ -106,27 +108,30 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
         run.finish()
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the demo goes."""
-
-    out: Annotated[Path, option("--out", "-o", panel=OUTPUT, metavar="FOLDER", text="Folder for the results.")] = Path(
-        "shapshift-demo"
-    )
-    debug: Annotated[
-        bool, option("--debug", envvar="SHAPSHIFT_DEBUG", panel=OUTPUT, text="Show the traceback of an error.")
-    ] = False
-
-
-@command("demo", writes=False, panel=PANEL, examples=["shapshift demo"])
-def demo(terminal: Terminal, place: Place) -> None:
+@command("demo", replaces_own=True, panel=PANEL, examples=["shapshift demo", "shapshift demo --out tour --json"])
+def demo(run: Run, output: Output) -> None:
     """Go the whole way on data that ships along: value, audit, correct, price, report.
 
-    Takes seconds and needs no files.
+    Takes seconds and needs no files. Results of an earlier demo are replaced; files that are not its own are not,
+    without --force.
     """
     from shapshift import demo as demonstration  # it brings the page and the data along
 
-    demonstration.main(place.out)
+    run.use_page(run.out / demonstration.PAGE)
+    run.will_write(*demonstration.FILES)
+    story = demonstration.tell(
+        run.path, run.page_path(), say=run.terminal, seed=run.seed, progress=run.terminal.progress
+    )
+    run.parameters = {"valuation": dict(story.clean.parameters), "audit": dict(story.audit.parameters)}
+    run.result = {
+        "values": describe_values(story.clean),
+        "audit": describe_audit(story.audit),
+        "payouts": describe_payouts(story.pay),
+    }
+    run.terminal.line(
+        f"The same from files: shapshift report {run.out}/train.csv {run.out}/val.csv --label diagnosis "
+        f"--owner seller --budget {demonstration.BUDGET} --policy carry"
+    )
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,7 @@ def doctor(terminal: Terminal, said: Said) -> None:
     """Say which versions, devices and threads there are, and whether valuing works here."""
     works, seconds = _self_test()
     found: dict[str, Any] = {
+        "command": "doctor",
         "versions": manifests.versions(),
         "extras": {name: manifests.installed(name) for name in EXTRAS},
         "platform": platform.platform(),

@@ -45,7 +45,8 @@ def cases(run: Run, files: Files, columns: Columns, method: Method, sets: Sets, 
 
     Writes [bold]case_one.csv[/], [bold]case_two.csv[/] and [bold]manifest.json[/].
     """
-    run.will_write("case_one.csv", "case_two.csv")
+    drawn = [f"{name}.{kind}" for name in ("case_one", "case_two", "case_two_levels") for kind in ("png", "svg")]
+    run.will_write("case_one.csv", "case_two.csv", *(drawn if sets.figures else ()))
     parse_noise_only(noise)
     data = load(run, files, columns)
     model = fit_model(run, method, data)

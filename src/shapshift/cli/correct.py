@@ -99,7 +99,8 @@ def correct(
     if (correction.clean_val is None) == (correction.fitted is None):
         raise CommandError("Give either --clean-val, to fit the correction, or --fitted, a corrector.json.")
     table = run.table_name("corrected")
-    run.will_write(table, "corrected.npz", "corrector.json", "evaluation.csv")
+    evaluated = ("evaluation.csv",) if correction.clean_val is not None else ()
+    run.will_write(table, "corrected.npz", "corrector.json", *evaluated)
     data = load(run, files, columns)
     model = fit_model(run, method, data)
     clean = None

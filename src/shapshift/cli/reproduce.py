@@ -8,7 +8,8 @@ from shapshift._files import write_text
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import command
 from shapshift.cli._errors import Code, CommandError
-from shapshift.cli._folder import MANIFEST, writing
+from shapshift.cli._folder import writing
+from shapshift.cli._manifest import MANIFEST
 from shapshift.cli._options import OUTPUT, option
 from shapshift.cli._terminal import Terminal
 from shapshift.reproduce import FULL, QUICK, run_reproduction
@@ -60,7 +61,7 @@ def reproduce(terminal: Terminal, options: Reproduction) -> None:
     unknown = [name for name in options.dataset or [] if name not in DATASETS]
     if unknown:
         raise CommandError(f"--dataset must be one of {', '.join(DATASETS)}. Got {unknown[0]!r}.")
-    if (options.out / MANIFEST).exists() and not options.force:
+    if manifests.earlier(options.out, "reproduce") is not None and not options.force:
         raise CommandError(
             f"{str(options.out)!r} holds a finished reproduction. Name another folder with --out, or use --force.",
             Code.EXISTS,

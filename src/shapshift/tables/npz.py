@@ -1,6 +1,7 @@
 """NumPy archives: features, labels, and optionally names, ids and owners. Nothing in them is ever run."""
 
 import zipfile
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from shapshift._validation import some
 from shapshift.tables.about import About, marked, repeated
 from shapshift.tables.files import Source
 
-_ROLES = {"y": "label", "ids": "id", "owners": "owner"}
-_EXPECTED = "Expected arrays X (rows by features) and y, and optionally feature_names, ids and owners"
+# What an array means; of two names for the same thing the first that is there counts.
+_ROLES = {"label": ("y",), "id": ("ids", "id"), "owner": ("owners", "owner")}
+_EXPECTED = (
+    "Expected arrays X (rows by features) and y, and optionally feature_names, ids (or id) and owners (or owner)"
+)
 
 
 def read_npz(source: Source) -> Any:
-    """Read the arrays as columns: features by name, then ``y``, ``ids`` and ``owners``."""
+    """Read the arrays as columns: features by name, then ``y``, ``ids`` or ``id``, and ``owners`` or ``owner``."""
     arrays = _arrays(source)
     if "X" not in arrays:
         hint = ""
@@ -29,21 +33,19 @@ def read_npz(source: Source) -> Any:
             f"The array X of {source.name} must have rows and columns of numbers. Got shape {X.shape} of type "
             f"{X.dtype}. Reshape it, for instance with X.reshape(len(X), -1)."
         )
-    names = _names(source, arrays, X.shape[1])
+    roles = {role: names[0] for role, known in _ROLES.items() if (names := [name for name in known if name in arrays])}
+    names = _names(source, arrays, X.shape[1], roles.values())
     columns = {name: _column(X[:, j]) for j, name in enumerate(names)}
-    roles = {}
-    for name, role in _ROLES.items():
-        if name in arrays:
-            values = arrays[name]
-            values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-            if values.shape != (len(X),):
-                raise ValueError(
-                    f"The array {name} of {source.name} must have one entry for each of the {len(X)} rows of X. Got "
-                    f"shape {values.shape}."
-                )
-            columns[name] = _column(values)
-            roles[role] = name
-    ignored = sorted(set(arrays) - {"X", "feature_names", *_ROLES})
+    for name in roles.values():
+        values = arrays[name]
+        values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+        if values.shape != (len(X),):
+            raise ValueError(
+                f"The array {name} of {source.name} must have one entry for each of the {len(X)} rows of X. Got "
+                f"shape {values.shape}."
+            )
+        columns[name] = _column(values)
+    ignored = sorted(set(arrays) - {"X", "feature_names", *roles.values()})
     notes = [f"did not use the arrays {some(ignored)} of {source.name}"] if ignored else []
     return marked(pa.table(columns), About(source.name, notes, roles))
 
@@ -70,11 +72,17 @@ def _arrays(source: Source) -> dict[str, npt.NDArray[Any]]:
     )
 
 
-def _names(source: Source, arrays: dict[str, npt.NDArray[Any]], width: int) -> list[str]:
+def other_name(name: str, role: str) -> list[str]:
+    """Say what else an array of that role may be called."""
+    known = _ROLES.get(role, ())
+    return [other for other in known if other != name] if name in known else []
+
+
+def _names(source: Source, arrays: dict[str, npt.NDArray[Any]], width: int, others: Iterable[str]) -> list[str]:
     if "feature_names" not in arrays:
         return [f"x{j}" for j in range(width)]
     names = [_text(name) for name in arrays["feature_names"].ravel().tolist()]
-    twice = repeated([*names, *(name for name in _ROLES if name in arrays)])
+    twice = repeated([*names, *others])
     if len(names) != width or twice:
         raise ValueError(
             f"The array feature_names of {source.name} must name the {width} columns of X, each differently and none "
