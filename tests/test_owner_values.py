@@ -22,6 +22,7 @@ RNG = np.random.default_rng(0)
 X, X_VAL = RNG.normal(size=(60, 3)), RNG.normal(size=(25, 3))
 Y, Y_VAL = (X[:, 0] > 0).astype(int), (X_VAL[:, 0] > 0).astype(int)
 MODEL = KNNShapley().fit(X, Y)
+UNSURE = pytest.mark.filterwarnings("ignore:Owner values are sampled and not as sure")
 OWNERS = np.array(["ann", "bob", "cid", "dee", "eve"])[RNG.integers(0, 5, 60)]
 
 
@@ -131,6 +132,7 @@ def test_equal_owners_get_equal_values_to_the_bit() -> None:
     assert found.values[0] == found.values[1] == found.values[2] != found.values[3]
 
 
+@UNSURE
 def test_groups_average_to_the_whole() -> None:
     groups = np.array(["p", "q", "p", "r", "q"])[np.arange(25) % 5]
     for method in ("exact", "sample"):
@@ -142,6 +144,7 @@ def test_groups_average_to_the_whole() -> None:
             np.testing.assert_allclose(found.group_values["q"], alone.values, atol=1e-14)
 
 
+@UNSURE
 def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for method in ("exact", "sample"):
         whole = owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method=method, n_permutations=40)
@@ -163,6 +166,7 @@ def test_all_orders_together_are_exact() -> None:
     np.testing.assert_allclose(mean, owner_values(MODEL, X_VAL, Y_VAL, OWNERS).values, atol=1e-14)
 
 
+@UNSURE
 def test_sampling_intervals_cover_the_exact_values() -> None:
     exact = owner_values(MODEL, X_VAL, Y_VAL, OWNERS)
     covered = []
@@ -178,6 +182,7 @@ def test_sampling_intervals_cover_the_exact_values() -> None:
     assert 0.9 <= np.mean(covered) <= 0.99
 
 
+@UNSURE
 def test_orders_come_with_their_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
     real = game_module._marginals
@@ -190,13 +195,26 @@ def test_orders_come_with_their_reverse(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_sampling_stops_at_the_tolerance() -> None:
-    found = owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method="sample", n_permutations=10**5, tolerance=0.01)
+    found = owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method="sample", n_permutations=10**5, tolerance=0.1)
     assert found.converged
+    typical = np.abs(found.values).mean()
+    assert found.half_width <= 0.1 * typical  # in parts of a typical value, not of the utility
+    assert found.relative_half_width == pytest.approx(found.half_width / typical)
     assert 32 <= found.n_permutations < 10**5
     np.testing.assert_allclose((found.low + found.high) / 2, found.values, atol=1e-15)
     np.testing.assert_allclose(found.values, owner_values(MODEL, X_VAL, Y_VAL, OWNERS).values, atol=0.02)
 
 
+def test_values_that_are_not_sure_enough_are_said_to_be() -> None:
+    with pytest.warns(UserWarning, match=r"after 40 orders the widest 95% interval .* 'tolerance' asks for 5%"):
+        found = owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method="sample", n_permutations=40)
+    assert not found.converged
+    # Below a thousandth of the utility, but far from sure for owners who are worth as little.
+    many = owner_values(MODEL, X_VAL, Y_VAL, range(60), n_permutations=20000, tolerance=0.3)
+    assert many.half_width <= 0.3 * np.abs(many.values).mean()
+
+
+@UNSURE
 def test_same_seed_same_bytes() -> None:
     runs = [
         owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method="sample", n_permutations=50, random_state=seed)
@@ -209,6 +227,7 @@ def test_same_seed_same_bytes() -> None:
     assert again.values.tobytes() == runs[3].values.tobytes()
 
 
+@UNSURE
 def test_many_owners_are_sampled_and_leave_one_out_is_exact() -> None:
     found = owner_values(MODEL, X_VAL, Y_VAL, range(60), n_permutations=400)
     assert found.method == "sample"

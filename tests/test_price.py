@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cli_files import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -27,16 +28,19 @@ from shapshift.correct import BoundaryCorrector
 from shapshift.perturb import GaussianNoise, Round, Subsample
 from shapshift.price import (
     Allocation,
+    OwnerValues,
     PayoutAudit,
     Policy,
     allocate_budget,
     audit_payouts,
     owner_values,
     replication_gain,
+    safe_cell,
+    show_money,
     write_statements,
 )
 from shapshift.price._split import split_cents
-from shapshift.price._statement import cell, page_names
+from shapshift.price._statement import page_names
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -626,6 +630,110 @@ def test_bad_audits(arguments: dict[str, Any], message: str) -> None:
         audit_payouts(MODEL, X_VAL, Y_VAL, 10, owners=OWNERS, **arguments)
 
 
+# --- owners as players, sampled -------------------------------------------------------------------------------------
+
+MANY = np.array([f"owner {i}" for i in range(20)])[np.arange(80) % 20]
+UNSURE = pytest.mark.filterwarnings("ignore:Owner values are sampled")
+
+
+@UNSURE
+def test_intervals_of_sampled_owners_contain_what_is_paid_whatever_the_seed() -> None:
+    options = {"random_state": 5, "n_permutations": 60}
+    values = owner_values(MODEL, X_VAL, Y_VAL, MANY, **options)
+    common: dict[str, Any] = {"owners": MANY, "noise": [0.1], "repeats": 2, "basis": "owners", "random_state": 5}
+    same = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common, owner_options=options)
+    made = allocate_budget(CLEAN, 1000, owners=MANY, values=values, audit=same)
+    np.testing.assert_array_equal(same.clean, made.cents)
+    assert ((made.low <= made.cents) & (made.cents <= made.high)).all()
+    assert same.parameters["owner_options"] == options
+    other = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common, owner_options={"n_permutations": 60})
+    with pytest.raises(ValueError, match=r"unperturbed validation set it pays \d+ of 20 .* the seed above all"):
+        allocate_budget(CLEAN, 1000, owners=MANY, values=values, audit=other)
+
+
+def test_intervals_of_another_validation_set_are_refused(audit: PayoutAudit) -> None:
+    noisy = MODEL.value(*GaussianNoise(0.5, random_state=1)(X_VAL, Y_VAL))
+    with pytest.raises(ValueError, match="Audit the validation set and the model that made the values"):
+        allocate_budget(noisy, 1000, owners=OWNERS, audit=audit)
+
+
+@pytest.mark.parametrize(
+    ("options", "basis", "message"),
+    [
+        (3, "owners", "must be a mapping"),
+        ({"groups": 1}, "owners", "takes method, semivalue"),
+        ({"random_state": 1}, "rows", "goes with basis='owners' only"),
+    ],
+)
+def test_bad_owner_options(options: Any, basis: str, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        audit_payouts(MODEL, X_VAL, Y_VAL, 10, owners=OWNERS, noise=[1], basis=basis, owner_options=options)
+    with pytest.raises((TypeError, ValueError), match=message):
+        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, "bob", budget=10, basis=basis, owner_options=options)
+
+
+@UNSURE
+def test_replication_is_valued_with_the_options_of_the_payment() -> None:
+    options = {"random_state": 5, "n_permutations": 60}
+    common: dict[str, Any] = {"budget": 1000, "basis": "owners"}
+    found = replication_gain(MODEL, X, Y, X_VAL, Y_VAL, MANY, "owner 3", **common, owner_options=options)
+    paid = allocate_budget(CLEAN, 1000, owners=MANY, values=owner_values(MODEL, X_VAL, Y_VAL, MANY, **options))
+    assert found.before.payouts == paid.payouts
+
+
+def sampled(seed: int, orders: int = 40, tolerance: float = 0.05) -> OwnerValues:
+    return owner_values(
+        MODEL, X_VAL, Y_VAL, OWNERS, method="sample", n_permutations=orders, random_state=seed, tolerance=tolerance
+    )
+
+
+@UNSURE
+@pytest.mark.parametrize("policy", [Policy(), Policy(floor=200, reserve="5%", cap="40%")])
+def test_sampling_intervals_cover_what_exact_values_pay(policy: Policy) -> None:
+    exact = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=policy, values=owner_values(MODEL, X_VAL, Y_VAL, OWNERS))
+    assert exact.sampling_low is None
+    covered = []
+    for seed in range(60):
+        made = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=policy, values=sampled(seed))
+        assert made.sampling_low is not None
+        assert made.sampling_high is not None
+        assert ((made.sampling_low <= made.cents) & (made.cents <= made.sampling_high)).all()
+        covered.append((made.sampling_low <= exact.cents) & (exact.cents <= made.sampling_high))
+    assert np.mean(covered) >= 0.88
+
+
+def test_unsure_payouts_are_said_to_be(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="not as sure as asked for"):
+        values = sampled(1)
+    with pytest.warns(UserWarning, match=r"off by up to [\d.]+ EUR to either side .* more than the tolerance of 0.05"):
+        made = allocate_budget(CLEAN, 1000, owners=OWNERS, values=values)
+    assert made.sampling_low is not None
+    assert made.sampling_high is not None
+    widest = max((made.cents - made.sampling_low).max(), (made.sampling_high - made.cents).max())
+    assert show_money(widest, "EUR") in made.sampling_note()
+    low, high = show_money(made.sampling_low[0]), show_money(made.sampling_high[0], "EUR")
+    assert low in made.line(made.owners[0])
+    assert made.to_frame("pandas")["sampling_high"].tolist() == (made.sampling_high / 100).tolist()
+    written = write_statements(made, tmp_path)
+    assert f"between {low} and {high}" in _page_text(written[1])
+    assert read_payouts(written[0])[0]["sampling_low"] == low
+    made.save(tmp_path / "pay.npz")
+    np.testing.assert_array_equal(Allocation.load(tmp_path / "pay.npz").sampling_high, made.sampling_high)
+    labels = [text.get_text() for text in made.plot().get_legend().get_texts()]
+    plt.close("all")
+    assert labels == ["95%, owner values are sampled", "paid"]
+    sure = allocate_budget(CLEAN, 1000, owners=OWNERS, values=sampled(1, 10**5, 0.2))  # no warning: an error here
+    assert "more than the tolerance" not in sure.sampling_note()
+
+
+def test_a_statement_names_the_semivalue_that_was_paid(tmp_path: Path) -> None:
+    rows = KNNShapley(semivalue="loo").fit(X, Y).value(X_VAL, Y_VAL)
+    made = allocate_budget(rows, 100, owners=OWNERS, values=owner_values(MODEL, X_VAL, Y_VAL, OWNERS))
+    assert "semivalue" not in made.parameters
+    assert made.parameters["owner_values"]["semivalue"] == "shapley"
+    assert "loo" not in _page_text(write_statements(made, tmp_path)[1]).split()
+
+
 # --- copies ---------------------------------------------------------------------------------------------------------
 
 
@@ -800,7 +908,7 @@ def test_statements_of_hostile_owners_stay_text(tmp_path: Path) -> None:
         assert not page.attributes & {"src", "href", "onclick", "onerror"}
         assert "http:" not in page.text
     assert "<script>alert(1)</script>" in _page_text(written[1])
-    with written[0].open(newline="", encoding="utf-8") as file:
+    with written[0].open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     assert len(rows) == n + 1
     for owner, row in zip(HOSTILE, rows[1:], strict=True):
@@ -826,7 +934,7 @@ def _page_text(path: Path) -> str:
     ],
 )  # fmt: skip
 def test_cells(entry: Any, expected: Any) -> None:
-    assert cell(entry) == expected
+    assert safe_cell(entry) == expected
 
 
 def test_page_names_differ_for_different_owners() -> None:
@@ -863,6 +971,178 @@ def test_a_statement_says_what_was_valued_on_what_and_how(tmp_path: Path, audit:
     assert not {"ann", "bob", "dee"} & set(text.split())
     largest = own[np.argmax(np.abs(CLEAN.values[own]))]
     assert f"{CLEAN.values[largest]:+.4e}" in text
+
+
+def read_payouts(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_statement_says_where_values_come_from_and_what_bounds_them(tmp_path: Path, audit: PayoutAudit) -> None:
+    rules = Policy(floor=230, cap="27%")
+    plain = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=rules)
+    made = plain.with_interval(dataclasses.replace(audit, policy=rules, clean=plain.cents), up_to=0.5)
+    assert {"floor", "cap"} <= set(made.bound)
+    written = write_statements(
+        made,
+        tmp_path,
+        sources={"train": "train.csv (sha256 0a1b2c)"},
+        features=["width", "<b>"],
+        notes=["numbers scaled: standard"],
+    )
+    text = _page_text(written[1])
+    assert "Source: traintrain.csv (sha256 0a1b2c)" in text
+    assert "2: width, <b>" in text
+    assert "numbers scaled: standard" in text
+    assert "12 draws, 6 at each of 2 levels (0.1, 0.5)" in text
+    assert "standard deviation of Gaussian noise added to every feature" in text
+    assert "in units of the features as they were valued" in text
+    for name, path in zip(made.bound, written[1:], strict=True):
+        said = {"floor": "at the floor", "cap": "at the cap", "": "neither binds"}[name]
+        assert said in _page_text(path)
+    rows = read_payouts(written[0])
+    assert [row["bound"] for row in rows] == list(made.bound)
+    assert {row["draws"] for row in rows} == {"12"}
+    assert sum(float(row["contribution_share"]) for row in rows) == pytest.approx(1)
+    assert [float(row["pay_share"]) for row in rows] == pytest.approx((made.cents / made.cents.sum()).tolist())
+    relative = audit_payouts(MODEL, X_VAL, Y_VAL, 10, owners=OWNERS, noise=[0.1], repeats=1, relative=True)
+    assert "standard deviations of each feature in the training rows" in relative.about()["sigma"]
+    for bad in ({"notes": "x"}, {"features": "x"}, {"sources": ["x"]}):
+        with pytest.raises(TypeError, match=f"The '{next(iter(bad))}' parameter of write_statements"):
+            write_statements(made, tmp_path / "bad", **bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reserve", "kept"),
+    [("0.005%", True), ("0.00001%", True), ("0.01", True), ("0%", False), ("0.0%", False), (0, False)],
+)
+def test_rules_name_every_reserve(reserve: Any, kept: bool) -> None:
+    assert any("is kept back" in said for said in Policy(reserve=reserve).sentences()) == kept
+
+
+def test_text_stands_in_quotes_and_spreadsheets_know_the_encoding(tmp_path: Path) -> None:
+    owners = ["a;=1+1", "b\t=2", "Zoë", 'q";=3']
+    table = write_statements(allocate_budget(valued([1.0] * 4), 100, owners=owners), tmp_path)[0]
+    content = table.read_bytes()
+    assert content.startswith(b"\xef\xbb\xbf")
+    lines = content.decode("utf-8-sig").split("\r\n")
+    assert lines[1].startswith('"a;=1+1",1,1.0,')
+    assert lines[4].startswith('"q"";=3",')
+    # A reader that separates by semicolons or tabs finds no cell that begins with a formula.
+    for separator in ";\t":
+        cells = [entry for row in csv.reader(lines, delimiter=separator) for entry in row]
+        assert not any(entry.startswith("=") for entry in cells)
+    assert [row["owner"] for row in read_payouts(table)] == owners
+
+
+def test_owners_who_are_paid_for_a_negative_total_are_told_so(tmp_path: Path) -> None:
+    values, owners = [5.0, -9.0, 1.0, -2.0], ["mixed", "mixed", "good", "bad"]
+    made = allocate_budget(valued(values), 600, owners=owners)
+    carry = allocate_budget(valued(values), 600, owners=owners, policy=Policy(negatives="carry"))
+    assert euros(made) == {"mixed": "500.00", "good": "100.00", "bad": "0.00"}
+    assert list(made.notes) == ["mixed"]
+    assert f"Policy 'carry' would pay {carry.payouts['mixed']} EUR." in made.notes["mixed"]
+    assert "rows sum to a negative value; under 'clip' only its helpful rows count" in made.notes["mixed"]
+    assert carry.notes == {}
+    written = write_statements(made, tmp_path)
+    assert made.notes["mixed"] in _page_text(written[1])
+    assert "negative value;" not in _page_text(written[2])
+    assert [row["note"] for row in read_payouts(written[0])] == [made.notes["mixed"], "", ""]
+    made.save(tmp_path / "pay.npz")
+    assert Allocation.load(tmp_path / "pay.npz").notes == made.notes
+
+
+def test_changes_by_correction_count_from_the_noisy_values(tmp_path: Path) -> None:
+    noisy = MODEL.value(*GaussianNoise(0.5, random_state=1)(X_VAL, Y_VAL))
+    fair = BoundaryCorrector().fit(CLEAN).transform(noisy)
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS, corrected=fair, noisy=noisy)
+    before, after = (allocate_budget(one, 1000, owners=OWNERS) for one in (noisy, fair))
+    assert made.payouts == allocate_budget(CLEAN, 1000, owners=OWNERS).payouts
+    assert made.correction_changes == before.compare(after)
+    frame = made.to_frame("pandas")
+    np.testing.assert_allclose(frame["change"], frame["corrected"] - frame["uncorrected"])
+    written = write_statements(made, tmp_path)
+    assert f"On the noisy validation set {before.payouts['bob']} EUR" in _page_text(
+        written[1 + made.owners.index("bob")]
+    )
+    assert [Decimal(row["change"]) for row in read_payouts(written[0])] == list(made.correction_changes.values())
+    with pytest.raises(ValueError, match="goes with 'corrected'"):
+        allocate_budget(CLEAN, 1000, owners=OWNERS, noisy=noisy)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+COMMAND = ("--label", "y", "--owner", "who", "--budget", 100)
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    train = pd.DataFrame({"p": X[:, 0], "q": X[:, 1], "y": Y, "who": OWNERS, "seller": MANY})
+    train.to_csv("train.csv", index=False)
+    for name, points in (("val", X_VAL), ("noisy", X_VAL + np.random.default_rng(2).normal(0, 0.7, X_VAL.shape))):
+        pd.DataFrame({"p": points[:, 0], "q": points[:, 1], "y": Y_VAL}).to_csv(f"{name}.csv", index=False)
+    return tmp_path
+
+
+def test_the_command_pays_sampled_owners_with_its_seed(tables: Path) -> None:
+    options = ("--label", "y", "--owner", "seller", "--drop", "who", "--budget", 100, "--owners-as-players")
+    ran = run("price", "train.csv", "val.csv", *options, "--noise", "0.1", "--repeats", 1, "--seed", 3, "--json")
+    assert ran.code == 0, ran.err
+    for entry in ran.document["result"]["owners"]:
+        assert Decimal(entry["low"]) <= Decimal(entry["payout"]) <= Decimal(entry["high"])
+        assert Decimal(entry["sampling_low"]) <= Decimal(entry["payout"]) <= Decimal(entry["sampling_high"])
+    assert ran.err.count("Owner values are sampled") == 1
+    few = run("price", "train.csv", "val.csv", *options, "--permutations", 40, "--out", "few")
+    assert "sampled with 40 orders" in few.err
+    assert Allocation.load("few/allocation.npz").parameters["owner_values"]["n_permutations"] == 40
+    refused = run("price", "train.csv", "val.csv", *options, "--semivalue", "banzhaf", "--out", "b")
+    assert refused.code == 2
+    assert "for up to 16 owners, and there are 20" in refused.err
+
+
+def test_the_command_refuses_what_means_nothing_for_owners_as_players(tables: Path) -> None:
+    options = (*COMMAND, "--drop", "seller", "--owners-as-players")
+    ran = run("price", "train.csv", "noisy.csv", *options, "--clean-val", "val.csv")
+    assert ran.code == 2
+    assert "correction acts on values of rows" in ran.err
+    ran = run("price", "train.csv", "val.csv", *options, "--semivalue", "calibrated")
+    assert ran.code == 2
+    assert "--semivalue calibrated is for values of rows" in ran.err
+    assert run("price", "train.csv", "val.csv", *options, "--semivalue", "banzhaf").code == 0
+    made = Allocation.load("shapshift-price/allocation.npz")
+    assert made.parameters["owner_values"]["semivalue"] == "banzhaf"
+
+
+def test_the_command_writes_copies_sources_and_notes(tables: Path) -> None:
+    ran = run("price", "train.csv", "val.csv", *COMMAND, "--drop", "seller", "--replicate", "ann", "--replicate", "bob")
+    assert ran.code == 0, ran.err
+    rows = read_payouts(tables / "shapshift-price" / "replication.csv")
+    assert [(row["copied_by"], row["owner"]) for row in rows[:2]] == [
+        ("ann", rows[0]["owner"]),
+        ("ann", rows[1]["owner"]),
+    ]
+    assert {row["copied_by"] for row in rows} == {"ann", "bob"}
+    own = next(row for row in rows if row["copied_by"] == row["owner"] == "ann")
+    assert f"{float(own['change']):+,.2f}" in ran.out
+    pages = list((tables / "shapshift-price" / "statements").glob("*.html"))
+    text = _page_text(pages[0])
+    for part in ("train.csv (sha256 ", "val.csv (sha256 ", "2: p, q", "numbers scaled: standard"):
+        assert part in text
+    made = Allocation.load("shapshift-price/allocation.npz")
+    for owner, note in made.notes.items():
+        assert f"{owner}: {note}" in ran.err
+
+
+def test_the_report_says_what_correction_changes(tables: Path) -> None:
+    options = (*COMMAND, "--drop", "seller", "--noise", "0.5", "--repeats", 1, "--noisy-val", "noisy.csv")
+    ran = run("report", "train.csv", "val.csv", *options)
+    assert ran.code == 0, ran.err
+    made = Allocation.load("shapshift-report/allocation.npz")
+    assert made.correction_changes is not None
+    assert any(made.correction_changes.values())
+    row = read_payouts(tables / "shapshift-report" / "statements" / "payouts.csv")[0]
+    assert Decimal(row["change"]) == Decimal(row["corrected"]) - Decimal(row["uncorrected"])
 
 
 def test_statements_are_the_same_every_time_and_never_overwrite(tmp_path: Path) -> None:

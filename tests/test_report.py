@@ -28,11 +28,12 @@ from shapshift._notebook import audit_html, valuation_html
 from shapshift.audit import audit_shift
 from shapshift.correct import BoundaryCorrector, evaluate
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
-from shapshift.price import allocate_budget, audit_payouts
-from shapshift.report import _words, build_report
-from shapshift.report._format import MINUS, cell, change, count, money, number, percent, unit_for
+from shapshift.price import Policy, allocate_budget, audit_payouts
+from shapshift.report import _payout_words, _words, build_report
+from shapshift.report._format import MINUS, cell, change, count, distinct, figure, money, number, percent, unit_for
 from shapshift.report._page import as_json
 from shapshift.report._parts import DRAWN
+from shapshift.report._payout_words import Draws
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&<!--"
 FOLDER = Path(shapshift.report.__file__).parent
@@ -55,7 +56,8 @@ def inputs() -> Any:
     allocation = allocate_budget(clean, **pay, corrected=corrected, audit=bounds)
     return SimpleNamespace(
         X=X[train], y=y[train], X_val=X[val], y_val=y[val], model=model, clean=clean, noisy=noisy, owners=owners,
-        corrected=corrected, audit=audit, allocation=allocation, names=[str(name) for name in data.feature_names[:8]],
+        corrected=corrected, audit=audit, bounds=bounds, allocation=allocation,
+        names=[str(name) for name in data.feature_names[:8]],
     )  # fmt: skip
 
 
@@ -470,13 +472,179 @@ def test_verdicts(tmp_path: Path) -> None:
 def test_words_on_payouts() -> None:
     made = inputs()
     plain = allocate_budget(made.clean, 1000, owners=made.owners, policy=None)
-    assert "was not measured" in _words.payouts(["a", "b", "c"], plain)
-    apart = replace(plain, low=plain.cents - 1, high=plain.cents + 1, interval="x")
-    order = np.sort(plain.cents)
-    settled = bool((np.diff(order) > 2).all())
-    assert ("is settled" in _words.payouts(["a", "b", "c"], apart)) == settled
-    wide = replace(plain, low=plain.cents * 0, high=plain.cents * 2, interval="noise")
-    assert "2 of 2 owners have an interval that overlaps" in _words.payouts(["a", "b", "c"], wide)
+    assert "was not measured" in _payout_words.payouts(["a", "b", "c"], plain)
+    cents = np.array([50_000, 30_000, 20_000])
+    apart = replace(plain, cents=cents, low=cents - 1, high=cents + 1, interval="\N{GREEK SMALL LETTER SIGMA} ≤ 1")
+    words = _payout_words.payouts(["a", "b", "c"], apart, Draws(3, 20, 7))
+    assert "none of these draws changes who earns more" in words
+    assert "settled" not in words
+    assert "smallest and largest over 60 random draws (20 at each of 3 levels) of this one kind of change" in words
+    assert "move by up to 0.02 EUR; 0 of 2 pairs of neighbours in rank could change" in _payout_words.effect(apart)
+    wide = replace(apart, low=cents * 0, high=cents * 2)
+    assert "2 of 2 pairs of neighbours have overlapping intervals" in _payout_words.payouts(["a", "b", "c"], wide)
+    one = replace(apart, high=cents + np.array([0, 0, 15_000]))
+    assert "1 of 2 pairs of neighbours has overlapping intervals" in _payout_words.payouts(["a", "b", "c"], one)
+    # Owners that are paid the same nothing in every draw do not change places.
+    still = replace(apart, cents=cents * 0, low=cents * 0, high=cents * 0, unallocated_cents=100_000)
+    words = _payout_words.payouts(["a", "b", "c"], still)
+    assert words.startswith("Nobody is paid anything. 1,000.00 EUR are not paid to anyone.")
+    assert "paid most" not in words
+    assert "no payout moves" in words
+
+
+def test_words_say_who_is_paid_for_a_negative_total() -> None:
+    plain = allocate_budget(inputs().clean, 1000, owners=inputs().owners)
+    harmful = replace(plain, values=np.array([0.1, -0.2, 0.3]))
+    assert plain.policy.negatives == "clip"
+    assert "b is paid although its rows taken together" in _payout_words.payouts(["a", "b", "c"], harmful)
+    assert "although" not in _payout_words.payouts(["a", "b", "c"], plain)
+    carried = replace(harmful, policy=Policy(negatives="carry"))
+    assert "although" not in _payout_words.payouts(["a", "b", "c"], carried)
+
+
+def test_change_by_correction_starts_from_the_noisy_payout(tmp_path: Path) -> None:
+    made = inputs()
+    plain = replace(made.allocation, uncorrected=made.allocation.corrected - 1234)
+    path = build_report(tmp_path / "a.html", valuation=made.clean, allocation=plain)
+    assert path.read_text(encoding="utf-8").count("<td>12.34</td>") >= 3
+
+
+def test_the_verdict_speaks_of_payouts() -> None:
+    made = inputs()
+    moved = money(int((made.allocation.high - made.allocation.low).max()), "EUR")
+    for audit in (made.audit, None):
+        sentence = _words.verdict(audit, made.allocation).sentence
+        assert f"payouts move by up to {moved}" in sentence
+        assert "of 2 pairs of neighbours in rank could change places" in sentence
+        assert "as the model sees them" in _words.verdict(audit, made.allocation).detail
+    assert "payouts" not in _words.verdict(made.audit).sentence
+    assert "as the model sees them" in _words.verdict(made.audit).detail
+
+
+def test_payout_intervals_name_their_draws(tmp_path: Path) -> None:
+    made = inputs()
+    given = {**everything(), "payout_audit": made.bounds}
+    page = read(build_report(tmp_path / "a.html", **given))
+    assert "over 6 random draws (3 at each of 2 levels)" in page.text
+    assert f"the random seed was {made.bounds.parameters['random_state']}" in page.text
+    assert "A budget of 1,000.00 EUR is shared out" in page.text
+    assert "Rows with a negative value count nothing." in page.text
+    without = read(build_report(tmp_path / "d.html", **everything()))
+    assert "over 6 random draws (3 at each of 2 levels)" in without.text
+    narrow = made.allocation.with_interval(made.bounds, up_to=0.1)
+    page = read(build_report(tmp_path / "b.html", **{**given, "allocation": narrow}))
+    assert "over 3 random draws" in page.text
+    other = replace(made.allocation, low=made.allocation.low - 1)
+    with pytest.raises(ValueError, match="'payout_audit' parameter must be the audit whose intervals"):
+        build_report(tmp_path / "c.html", **{**given, "allocation": other})
+    with pytest.raises(ValueError, match="needs 'allocation'"):
+        build_report(tmp_path / "c.html", **{**given, "allocation": None})
+
+
+def test_one_is_singular() -> None:
+    values = {"clean": np.array([1.0, 1.0, -1.0]), "noisy": np.array([3.0, -1.0, -1.0])}
+    said = _words.distribution(values, unit_for(values["clean"]))
+    assert "1 row is positive, 1 fewer than on the clean one" in said
+    assert "the spread grows to 2 times that of the clean one" in said
+    flips = {"flips_to_negative": 0, "flips_to_positive": 1, "spearman": 0.9}
+    assert "1 of 9 rows (11%) changes sign: 0 stop being positive, 1 becomes positive" in _words.scatter(flips, 9, "x")
+    made = inputs()
+    worst = int(np.nanargmin(made.audit.statistic("spearman")[0]))
+    positive = round(float(made.audit.statistic("positive_count")[0][worst])) + 1
+    one = {**made.audit.parameters, "top": 1}
+    said = _words.shift(replace(made.audit, clean={**made.audit.clean, "positive_count": positive}, parameters=one))
+    assert "1 fewer row is positive" in said
+    assert "the top row stays at the top in" in said
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_the_card_on_the_correction_is_neutral_where_it_does_not_help(tmp_path: Path, helps: bool) -> None:
+    made = inputs()
+    worse = replace(made.corrected, values=made.clean.values if helps else -made.clean.values)
+    text = build_report(tmp_path / "a.html", **{**everything(), "corrected": worse}).read_text(encoding="utf-8")
+    card = "rank agreement, corrected" if helps else "rank agreement on one noisy set"
+    assert (f"<span>{card}</span>") in text
+    assert text.count("<span>rank agreement") == 1
+    assert "at noise 2, mean of 3 draws" in text
+
+
+def test_notes_on_the_data_stand_with_the_methods(tmp_path: Path) -> None:
+    text = build_report(tmp_path / "a.html", valuation=inputs().clean, notes=["Two columns were left out."]).read_text(
+        encoding="utf-8"
+    )
+    assert text.index("Two columns were left out.") > text.index('id="methods"')
+
+
+def test_different_owners_never_look_alike(tmp_path: Path) -> None:
+    made = inputs()
+    prefix, rest = "The University Hospital of the Free and Hanseatic City of Somewhere, Department of " * 2, "x" * 100
+    names = [
+        f"{prefix}A",
+        f"{prefix}B",
+        f"{prefix}C{rest}",
+        f"{prefix}D{rest}",
+        "A\u200b",
+        "A",
+        "A\u200d",
+        1,
+        "1",
+        "a  b",
+    ]
+    names += ["a b", "a b (#11)"]
+    shown = distinct(names)
+    assert len(set(shown)) == len(names)
+    assert all(len(name) < 100 for name in shown)
+    assert shown[0].endswith("Department of A")
+    owners = np.array(names[:4], dtype=object)[np.arange(made.clean.n_train) % 4]
+    path = build_report(
+        tmp_path / "a.html", valuation=made.clean, allocation=allocate_budget(made.clean, 9, owners=owners)
+    )
+    page = read(path)
+    assert len(set(page.charts["payouts"]["names"])) == 4
+    head, rows = table_rows(path)
+    assert {cells[head.index("owner")] for _, cells in rows} == set(page.charts["payouts"]["names"])
+    assert all(name in page.text for name in shown[:2])
+
+
+def test_direction_marks_are_shown(tmp_path: Path) -> None:
+    made = inputs()
+    turned = "abc\u202edef\u2066\u200f\u061c"
+    owners = np.array([turned, "plain"], dtype=object)[np.arange(made.clean.n_train) % 2]
+    path = build_report(
+        tmp_path / "a.html",
+        valuation=made.clean,
+        allocation=allocate_budget(made.clean, 9, owners=owners, currency=turned),
+        X_train=pd.DataFrame(made.X[:, :2], columns=[f"{turned}1", f"{turned}2"]),
+        title=turned + "\ud800",
+        notes=[turned],
+        date=turned,
+        parameters={turned: turned},
+    )
+    page = read(path)
+    marks = set("\u202e\u2066\u200f\u061c\ud800")
+    assert not marks & set(page.text)
+    assert not marks & set(json.dumps(page.charts, ensure_ascii=False))
+    assert "abc\\u202edef\\u2066\\u200f\\u061c" in page.charts["payouts"]["names"]
+    assert "abc\\u202edef" in page.charts["map-value"]["axes"][0]
+    # Joiners belong to the spelling of some languages.
+    assert cell("\u0645\u06cc\u200c\u062e") == "\u0645\u06cc\u200c\u062e"
+
+
+def test_rows_are_written_for_people(tmp_path: Path) -> None:
+    made = inputs()
+    table = pd.DataFrame({"income": np.full(made.clean.n_train, 70_760.0), "year": 2019, "rate": 0.0123456})
+    values = made.clean.values.copy()
+    order = np.argsort(-values, kind="stable")
+    values[order[-2:]] = values[order[-2]]
+    values[order[:3]] = [values[order[0]], 1e-12, 0.0]
+    head, rows = table_rows(
+        build_report(tmp_path / "a.html", valuation=replace(made.clean, values=values), X_train=table)
+    )
+    assert rows[0][1][-3:] == ["70,760", "2019", "0.01235"]
+    place = next(i for i, name in enumerate(head) if name.startswith("value"))
+    shown = [cells[place] for _, cells in rows]
+    assert not {"0.000", "-0.000"} & set(shown)
+    assert "0" in shown
 
 
 def test_numbers_are_written_for_people() -> None:
@@ -493,7 +661,10 @@ def test_numbers_are_written_for_people() -> None:
     unit = unit_for(np.array([2e-4, -3e-4]))
     assert unit.show(-0.000231) == f"{MINUS}2.31\N{MULTIPLICATION SIGN}10⁻⁴"
     assert unit.show(0.0) == "0"
-    assert cell("a\n  b" + "x" * 100) == ("a b" + "x" * 76 + "…")
+    assert cell("a\n  b" + "x" * 100 + "z") == "a b" + "x" * 36 + "…" + "x" * 39 + "z"
+    assert figure(float("inf")) == "∞"
+    assert figure(-123456.78) == "-123,456.8"
+    assert figure(2.5e20) == "2.5e+20"
     assert cell(float("nan")) == cell(None) == ""
 
 

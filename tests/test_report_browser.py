@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def real_inputs() -> dict[str, Any]:
         "noisy": noisy,
         "corrected": corrected,
         "allocation": allocate_budget(clean, 10_000, owners=owners, corrected=corrected, audit=bounds),
+        "payout_audit": bounds,
         "X_train": table[train],
         "y_train": label[train],
         "X_val": table[~train],
@@ -338,6 +340,96 @@ def test_perturbations_by_name_draw(browser: Any, folder: Path) -> None:
             assert min(ink(page).values()) >= 50
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             screenshot(page, f"named-{width}")
+
+
+# Row (or column) of a chart in which most pixels have the colour of the dashed line, and where a value belongs.
+LINE = """([id, across, value]) => {
+    const plot = document.querySelector(`[data-chart="${id}"]`);
+    const canvas = plot.querySelector("canvas");
+    const copy = document.createElement("canvas");
+    [copy.width, copy.height] = [canvas.width, canvas.height];
+    const context = copy.getContext("2d", { willReadFrequently: true });
+    context.drawImage(canvas, 0, 0);
+    const { data } = context.getImageData(0, 0, copy.width, copy.height);
+    const hex = getComputedStyle(document.documentElement).getPropertyValue("--clean").trim();
+    const colour = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+    const found = new Array(across ? copy.width : copy.height).fill(0);
+    for (let y = 0; y < copy.height; y += 1) for (let x = 0; x < copy.width; x += 1) {
+        const at = 4 * (y * copy.width + x);
+        if (data[at + 3] > 100 && colour.every((c, i) => Math.abs(c - data[at + i]) < 40)) found[across ? x : y] += 1;
+    }
+    const { chart } = plot;
+    const most = Math.max(...found);
+    return {
+        at: found.indexOf(most),
+        share: most / (across ? copy.height : copy.width),
+        belongs: chart.convertToPixel(across ? { xAxisIndex: 0 } : { yAxisIndex: 0 }, value),
+    };
+}"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_clean_line_stands_at_small_values(browser: Any, folder: Path, named: bool) -> None:
+    given = real_inputs()
+    audit = given["audit"]
+    if named:
+        audit = replace(audit, axis="perturbation", levels=tuple(f"change {i}" for i in range(len(audit.levels))))
+        assert not audit.ordered
+    # Much larger values on the page make its unit 1, in which what the audit found are numbers far below 0.01.
+    large = replace(given["valuation"], values=given["valuation"].values * 1e3)
+    path = build_report(folder / f"small-{named}.html", valuation=large, audit=audit)
+    with opened(browser, path) as page:
+        for chart in ("std", "mean"):
+            clean = audit.clean[chart]
+            assert 0 < clean < 0.005
+            line = page.evaluate(LINE, [chart, named, clean])
+            assert line["share"] > 0.2
+            assert abs(line["at"] - line["belongs"]) <= 1.5
+
+
+def labels(page: Any, chart: str, axis: str) -> list[str]:
+    return page.evaluate(
+        """([id, name]) => document.querySelector(`[data-chart="${id}"]`).chart
+            .getModel().getComponent(name).axis.getViewLabels().map((label) => label.formattedLabel)""",
+        [chart, axis],
+    )
+
+
+def test_few_rows_and_little_money(browser: Any, folder: Path) -> None:
+    X = np.array([[9_500.0, 1.0], [70_760.0, 2.0], [100_000.0, 3.0], [12.5, 4.0], [1_000_000.0, 5.0], [0.0, 6.0]])
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    model = KNNShapley(n_neighbors=2, progress=False).fit(scaled, [0, 0, 1, 0, 1, 1])
+    validation = scaled + 0.1, [0, 0, 1, 0, 1, 0]
+    clean = model.value(*validation)
+    prefix = "The University Hospital of the Free and Hanseatic City, Department of "
+    owners = [f"{prefix}{name}" for name in ("Surgery", "Surgery", "Medicine", "Medicine", "Law", f"Law {'x' * 90} A")]
+    owners[4] = f"{prefix}Law {'x' * 90} B"
+    path = build_report(
+        folder / "few.html",
+        valuation=clean,
+        audit=audit_shift(model, *validation, noise=[0.1, 0.5], repeats=3, progress=False),
+        allocation=allocate_budget(clean, 2, owners=owners),
+        X_train=pd.DataFrame(X, columns=["income", "size"]),
+    )
+    for width in (1200, 360):
+        with opened(browser, path, width=width) as page:
+            assert labels(page, "spearman", "yAxis")[-1] == "1"
+            assert "120%" not in labels(page, "flips", "yAxis")
+            for chart, axis in (
+                ("distribution", "yAxis"),
+                ("positive", "yAxis"),
+                ("payouts", "xAxis"),
+                ("std", "yAxis"),
+            ):
+                found = labels(page, chart, axis)
+                assert len(found) > 1
+                assert len(set(found)) == len(found), chart
+            names = labels(page, "payouts", "yAxis")
+            assert len(set(names)) == len(names) == 4
+            assert any(name.endswith("ery") for name in names)
+            page.locator("#row-table th", has_text="income").get_by_role("button").click()
+            assert column(page, "income") == ["0", "12.5", "9500", "70,760", "100,000", "1,000,000"]
+            screenshot(page, f"few-{width}")
 
 
 def test_a_large_report_opens_fast(browser: Any, folder: Path) -> None:

@@ -26,8 +26,7 @@ from shapshift.audit import ShiftAudit, audit_shift
 from shapshift.correct import BoundaryCorrector, evaluate
 from shapshift.estimators import KNNShapley
 from shapshift.perturb import GaussianNoise
-from shapshift.price import Allocation, Policy, allocate_budget, audit_payouts, write_statements
-from shapshift.price._money import show_money
+from shapshift.price import Allocation, Policy, allocate_budget, audit_payouts, show_money, write_statements
 from shapshift.report import build_report
 from shapshift.valuation import Valuation
 
@@ -175,6 +174,7 @@ def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0,
         audit=audit,
         noisy=noisy,
         corrected=corrected,
+        payout_audit=intervals,
         allocation=pay,
         X_train=market.train.drop_columns(["seller", "diagnosis"]),
         y_train=market.train["diagnosis"],

@@ -19,7 +19,7 @@ from shapshift.cli._folder import Folder, beside, existing_parent, writing
 from shapshift.cli._manifest import MANIFEST, PAGE_ENDINGS, Manifest
 from shapshift.cli._options import Output, Page, Tables
 from shapshift.cli._terminal import Terminal
-from shapshift.price._statement import cell
+from shapshift.price import safe_cell
 from shapshift.tables import file_digest
 from shapshift.tables.files import find_parts
 
@@ -262,12 +262,12 @@ _PAGE = ".page.html"
 
 
 def csv_text(header: Sequence[str], rows: Any) -> str:
-    """CSV in which no text is run as a formula by a spreadsheet."""
+    """CSV for spreadsheets: no text is run as a formula, all of it is quoted, and accents are read as such."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([cell(name) for name in header])
-    writer.writerows([["" if entry is None else cell(entry) for entry in row] for row in rows])
-    return out.getvalue()
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow([safe_cell(name) for name in header])
+    writer.writerows([["" if entry is None else safe_cell(entry) for entry in row] for row in rows])
+    return "\ufeff" + out.getvalue()
 
 
 def frame(columns: Mapping[str, Any]) -> Any:

@@ -11,8 +11,7 @@ from shapshift.cli._data import Data
 from shapshift.cli._run import frame
 from shapshift.cli._terminal import Terminal
 from shapshift.correct import CorrectionEvaluation
-from shapshift.price import Allocation
-from shapshift.price._money import show_money
+from shapshift.price import Allocation, show_money
 from shapshift.valuation import Valuation
 
 SHOWN = 5

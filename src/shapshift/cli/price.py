@@ -1,8 +1,12 @@
 """``shapshift price``."""
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+import pyarrow as pa
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
@@ -20,12 +24,16 @@ from shapshift.price import (
     audit_payouts,
     owner_values,
     replication_gain,
+    show_money,
     write_statements,
 )
-from shapshift.price._money import show_money
 from shapshift.valuation import Valuation
 
 PANEL = "Payment"
+# Beyond so many owners only some values of owners as players can be had: enumeration doubles with each.
+MOST_ENUMERATED = 16
+# Owners that are named one by one in the terminal.
+NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,16 @@ class Payment:
             "--owners-as-players", panel=PANEL, text="Pay for an owner's rows entering together, not for their sum."
         ),
     ] = False
+    permutations: Annotated[
+        int,
+        option(
+            "--permutations",
+            panel=PANEL,
+            metavar="N",
+            min=4,
+            text="With --owners-as-players and more than 16 owners: most orders to draw.",
+        ),
+    ] = 2000
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,7 @@ class Checks:
             "--clean-val",
             panel=PANEL,
             metavar="FILE",
-            text="Clean validation rows, when VAL is noisy: say what correction changes.",
+            text="Clean validation rows, when VAL is noisy: say what correction changes. Not with --owners-as-players.",
         ),
     ] = None
     replicate: Annotated[
@@ -106,10 +124,12 @@ def price(
     what cannot be allocated add up to the budget to the cent.
 
     Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load), with
-    --noise or --perturb also [bold]intervals.csv[/] and [bold]payout_audit.npz[/], and [bold]manifest.json[/].
+    --noise or --perturb also [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate
+    [bold]replication.csv[/], and [bold]manifest.json[/].
     """
     check_payment(columns, payment)
-    run.will_write("allocation.npz", "statements/payouts.csv", "intervals.csv", "payout_audit.npz")
+    _check_players(payment, checks, method)
+    run.will_write("allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
     data = load(run, files, columns)
     check_owners(data)
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
@@ -121,7 +141,7 @@ def price(
         clean = model.value(other.X_val, other.y_val)
         corrected = BoundaryCorrector().fit(clean).transform(valuation)
     allocation = pay(run, data, model, valuation, payment, noise, corrected)
-    run.result = show.describe_payouts(allocation)
+    run.result = describe(allocation)
     show.show_payouts(run.terminal, allocation)
     if copiers:
         _replicate(run, data, model, payment, copiers)
@@ -140,19 +160,35 @@ def pay(
     noise: Noise,
     corrected: Valuation | None = None,
     default_noise: str | None = None,
+    noisy: Valuation | None = None,
 ) -> Allocation:
-    """Allocate the budget and write everything about it."""
+    """Allocate the budget and write everything about it.
+
+    Parameters
+    ----------
+    run, data, model, valuation, payment, noise
+        What is paid, and how.
+    corrected : Valuation, optional
+        Corrected values, to say what correction changes; nothing is said about it for owners as players.
+    default_noise : str, optional
+        Levels of the interval when none were asked for.
+    noisy : Valuation, optional
+        What was corrected, where that is not ``valuation``.
+    """
     rules = policy_of(payment)
     owners, basis = data.arrays.owners, "owners" if payment.owners_as_players else "rows"
     X, y, shown = data.arrays.X_val, data.arrays.y_val, run.terminal.progress
-    values = None
-    if payment.owners_as_players:
-        values = owner_values(model, X, y, owners, random_state=run.seed, progress=shown)
-        corrected = None  # correction is about values of rows
+    values, options = None, owner_options(run, data, model, payment)
+    if options is not None:
+        with warnings.catch_warnings():
+            # allocate_budget says the same in money.
+            warnings.filterwarnings("ignore", message="Owner values are sampled and not as sure")
+            values = owner_values(model, X, y, owners, **options, progress=shown)
+        corrected = noisy = None  # correction is about values of rows
     arguments = audit_arguments(noise, data.classes, default_noise)
     audit = None
     if arguments is not None:
-        common: dict[str, Any] = {"owners": owners, "policy": rules, "basis": basis}
+        common: dict[str, Any] = {"owners": owners, "policy": rules, "basis": basis, "owner_options": options}
         audit = audit_payouts(model, X, y, payment.budget, **common, **arguments, random_state=run.seed, progress=shown)
         run.write_table("intervals.csv", audit.to_frame("pyarrow"))
         audit.save(run.path("payout_audit.npz"))
@@ -163,13 +199,74 @@ def pay(
         policy=rules,
         values=values,
         corrected=corrected,
+        noisy=noisy,
         audit=audit,
         currency=payment.currency,
     )
     allocation.save(run.path("allocation.npz"))
-    write_statements(allocation, run.path("statements/payouts.csv").parent)
+    write_statements(
+        allocation,
+        run.path("statements/payouts.csv").parent,
+        sources=run.files(),
+        features=data.arrays.feature_names,
+        notes=[*_encoding(data), *data.arrays.notes],
+    )
     run.parameters["allocation"] = {"policy": rules.to_dict(), "basis": basis, **allocation.parameters}
+    if values is not None and values.method == "sample" and values.converged:
+        run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
+    for owner, note in list(allocation.notes.items())[:NAMED]:
+        run.terminal.warning(f"{owner}: {note}")
+    if len(allocation.notes) > NAMED:
+        more = len(allocation.notes) - NAMED
+        run.terminal.warning(f"The same holds for {more:,} more owners, see statements/payouts.csv.")
     return allocation
+
+
+def describe(allocation: Allocation) -> dict[str, Any]:
+    """Summarise payouts for JSON, with what sampling and the policy leave open."""
+    said = show.describe_payouts(allocation)
+    notes = allocation.notes
+    for i, entry in enumerate(said["owners"]):
+        if allocation.sampling_low is not None and allocation.sampling_high is not None:
+            entry["sampling_low"] = show.amount(allocation.sampling_low[i])
+            entry["sampling_high"] = show.amount(allocation.sampling_high[i])
+        if allocation.owners[i] in notes:
+            entry["note"] = notes[allocation.owners[i]]
+    return said
+
+
+def owner_options(run: Run, data: Data, model: Any, payment: Payment) -> dict[str, Any] | None:
+    """Options of owners as players, the same wherever they are valued; None when rows are paid."""
+    if not payment.owners_as_players:
+        return None
+    n = len(set(data.arrays.owners.tolist())) if data.arrays.owners is not None else 0
+    if n > MOST_ENUMERATED and model.semivalue not in ("shapley", "loo"):
+        raise CommandError(
+            f"--semivalue {model.semivalue} with --owners-as-players is computed for up to {MOST_ENUMERATED} owners, "
+            f"and there are {n:,}. Use --semivalue shapley, which can be sampled, or pay for rows."
+        )
+    return {"semivalue": model.semivalue, "n_permutations": payment.permutations, "random_state": run.seed}
+
+
+def _encoding(data: Data) -> list[str]:
+    spec = data.arrays.spec
+    return [f"numbers scaled: {spec['scale']}", f"categories: {spec['categorical']}"]
+
+
+def _check_players(payment: Payment, checks: Checks, method: Method) -> None:
+    """Refuse what means nothing when owners are the players."""
+    if not payment.owners_as_players:
+        return
+    if checks.clean_val is not None:
+        raise CommandError(
+            "--clean-val does not go with --owners-as-players: correction acts on values of rows, and owners are paid "
+            "for their rows entering together. Leave one of them out."
+        )
+    if method.semivalue == "calibrated":
+        raise CommandError(
+            "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, loo or "
+            "beta:ALPHA,BETA."
+        )
 
 
 def policy_of(payment: Payment) -> Policy:
@@ -204,8 +301,8 @@ def _known_owner(data: Data, name: str) -> Any:
     return known[name]
 
 
-def _replicate(run: Run, data: Data, model: Any, payment: Payment, owners: list[Any]) -> None:
-    found = []
+def _replicate(run: Run, data: Data, model: Any, payment: Payment, owners: Sequence[Any]) -> None:
+    found, tables = [], []
     for name in owners:
         with run.terminal.busy(f"Valuing with copies of the rows of {name}"):
             result = replication_gain(
@@ -219,8 +316,12 @@ def _replicate(run: Run, data: Data, model: Any, payment: Payment, owners: list[
                 budget=payment.budget,
                 policy=policy_of(payment),
                 basis="owners" if payment.owners_as_players else "rows",
+                owner_options=owner_options(run, data, model, payment),
                 currency=payment.currency,
             )
+        table = result.to_frame("pyarrow")
+        copier = pa.array([str(name)] * table.num_rows)
+        tables.append(table.add_column(0, "copied_by", copier).set_column(1, "owner", table["owner"].cast(pa.string())))
         at = result.before.owners.index(name)
         before, after = result.before.cents[at], result.after.cents[at]
         found.append(
@@ -230,4 +331,5 @@ def _replicate(run: Run, data: Data, model: Any, payment: Payment, owners: list[
             f"With a copy of each of its rows, {name} would be paid {show_money(after, payment.currency)}: "
             f"{result.gain:+,.2f}."
         )
+    run.write_table("replication.csv", pa.concat_tables(tables))
     run.result["replication"] = found

@@ -62,8 +62,10 @@ def report(
     price write.
     """
     names = [run.table_name(stem) for stem in ("values", "rows", "corrected")]
+    if run.page is None:
+        run.use_page(run.out / "report.html")
+    paid = ("allocation.npz", "intervals.csv", "payout_audit.npz", "statements/")
     run.will_write(
-        "report.html",
         *names,
         "valuation.npz",
         "audit.npz",
@@ -71,11 +73,10 @@ def report(
         "corrected.npz",
         "corrector.json",
         "evaluation.csv",
+        *(paid if payment.budget is not None else ()),
     )
     if payment.budget is not None:
         policy_of(payment)
-    if run.page is None:
-        run.page = run.out / "report.html"
     data = load(run, files, columns)
     if payment.budget is not None:
         check_owners(data)
@@ -104,7 +105,7 @@ def report(
 
     allocation = None
     if payment.budget is not None:
-        allocation = pay(run, data, model, valuation, payment, noise, default_noise=LEVELS)
+        allocation = pay(run, data, model, valuation, payment, noise, corrected, LEVELS, noisy)
     write_page(run, data, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation)
     run.parameters |= {"valuation": dict(valuation.parameters), "audit": dict(audit.parameters)}
     run.parameters["correction"] = corrector.report_.to_dict()

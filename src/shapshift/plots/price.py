@@ -1,4 +1,4 @@
-"""Payouts per owner, with the interval they move in and what correction changes."""
+"""Payouts per owner, with the interval they move in, what sampling leaves open and what correction changes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from shapshift.price import Allocation
 
 NAME_LENGTH = 28
+UNSURE = "#777777"
 
 
 def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> Any:
@@ -42,11 +43,15 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         ax.barh(places, money, height=0.62, color=CORRECTED, alpha=0.55, linewidth=0, label="paid")
         if allocation.low is not None and allocation.high is not None:
             reach = np.stack([money - allocation.low[shown] / 100, allocation.high[shown] / 100 - money])
-            # A payout from other values than the audited ones may lie outside; the whisker then starts at it.
+            # Files made by hand may hold anything; a length below 0 is no whisker.
             ax.errorbar(
                 money, places, xerr=np.maximum(reach, 0.0), fmt="none", ecolor=CLEAN, elinewidth=1.3, capsize=3,
                 label=f"under {allocation.interval}",
             )  # fmt: skip
+        if allocation.sampling_low is not None and allocation.sampling_high is not None:
+            low, high = allocation.sampling_low[shown] / 100, allocation.sampling_high[shown] / 100
+            # Beside the other whisker, not on it: they answer different questions.
+            ax.hlines(places + 0.2, low, high, color=UNSURE, linewidth=3, label="95%, owner values are sampled")
         if allocation.corrected is not None:
             after = allocation.corrected[shown] / 100
             ax.plot(after, places, "D", color=NONBOUNDARY, markersize=5, label="after correction")
@@ -60,7 +65,7 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         ax.set_ylim(len(names) - 0.4, -0.6)  # the largest on top
         ax.set_xlim(left=0)
         ax.xaxis.set_major_formatter(lambda amount, _: f"{amount:,.10g}")
-        several = allocation.low is not None or allocation.corrected is not None
+        several = any(part is not None for part in (allocation.low, allocation.corrected, allocation.sampling_low))
         tidy(ax, xlabel=f"Payout ({allocation.currency})", title=_title(allocation))
         if several:
             # Between the title and the bars, where it can hide neither.

@@ -4,9 +4,10 @@ from shapshift.price._allocate import allocate_budget
 from shapshift.price._allocation import Allocation
 from shapshift.price._audit import PayoutAudit, audit_payouts
 from shapshift.price._game import owner_values
-from shapshift.price._money import Policy
+from shapshift.price._money import Policy, show_money
 from shapshift.price._owner_result import OwnerValues
 from shapshift.price._replication import ReplicationCheck, replication_gain
+from shapshift.price._statement import cell as safe_cell
 from shapshift.price._statement import write_statements
 
 __all__ = [
@@ -19,5 +20,7 @@ __all__ = [
     "audit_payouts",
     "owner_values",
     "replication_gain",
+    "safe_cell",
+    "show_money",
     "write_statements",
 ]

@@ -1,6 +1,8 @@
 """allocate_budget: from values to payouts."""
 
 import math
+import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +29,7 @@ def allocate_budget(
     policy: Policy | None = None,
     values: OwnerValues | None = None,
     corrected: Valuation | None = None,
+    noisy: Valuation | None = None,
     audit: "PayoutAudit | None" = None,
     currency: str = "EUR",
 ) -> Allocation:
@@ -45,10 +48,15 @@ def allocate_budget(
         By default in proportion to the sum of each owner's positive row values.
     values : OwnerValues, optional
         Pay for these values of owners as players, see :func:`owner_values`, instead of sums over rows. Negative ones
-        count nothing under either rule for negatives.
+        count nothing under either rule for negatives. Where they are sampled, the result says how far each payout may
+        be off for that, see ``Allocation.sampling_low``, and a warning names the largest such amount if the sampling
+        did not reach its tolerance.
     corrected : Valuation, optional
         The same values after correction: the result then says what correction changes, see
         ``Allocation.correction_changes``. To pay the corrected values, pass them as ``valuation``.
+    noisy : Valuation, optional
+        What was corrected, where that is not what is paid: when ``valuation`` is the clean one, and ``corrected`` comes
+        from a noisy version of the validation set. Changes by correction then count from it.
     audit : PayoutAudit, optional
         Attach its intervals, see :meth:`Allocation.with_interval`.
     currency : str, default="EUR"
@@ -76,6 +84,27 @@ def allocate_budget(
     >>> {owner: str(amount) for owner, amount in pay.payouts.items()}
     {'ann': '0.00', 'bob': '80.00', 'cid': '20.00'}
     """
+    made = make_allocation(
+        valuation, budget, owners=owners, policy=policy, values=values, corrected=corrected, noisy=noisy,
+        currency=currency,
+    )  # fmt: skip
+    if values is not None and not values.converged:
+        warnings.warn(made.sampling_note(), UserWarning, stacklevel=2)
+    return made if audit is None else made.with_interval(audit)
+
+
+def make_allocation(
+    valuation: Valuation,
+    budget: Any,
+    *,
+    owners: Any,
+    policy: Policy | None = None,
+    values: OwnerValues | None = None,
+    corrected: Valuation | None = None,
+    noisy: Valuation | None = None,
+    currency: str = "EUR",
+) -> Allocation:
+    """Do the work of :func:`allocate_budget`, without interval and warning."""
     policy = check_policy("allocate_budget", policy)
     _check_valuation("valuation", valuation)
     if not isinstance(currency, str):
@@ -85,21 +114,19 @@ def allocate_budget(
     cents = parse_money("allocate_budget", "budget", budget)
     keys = draw_keys(ownership, valuation.ids, cents)
     paid, reserve, unallocated = pay(contributions, cents, policy, keys)
-    after = None
-    if corrected is not None:
-        _check_valuation("corrected", corrected)
-        if basis == "owners":
-            raise ValueError(
-                "The 'corrected' parameter of allocate_budget corrects values of rows, but 'values' pays for owners as "
-                "players. Leave one of them out."
-            )
-        if corrected.fingerprint != valuation.fingerprint:
-            raise ValueError(
-                "The 'corrected' parameter of allocate_budget must value the same training rows as 'valuation', but "
-                "their fingerprints differ. Correct the valuation that is paid."
-            )
-        after, _, _ = pay(_contributions(corrected, ownership, policy, None)[1], cents, policy, keys)
-    made = Allocation(
+    if noisy is not None and corrected is None:
+        raise ValueError("The 'noisy' parameter of allocate_budget goes with 'corrected'. Pass both, or neither.")
+    others: dict[str, npt.NDArray[np.int64] | None] = {"corrected": None, "noisy": None}
+    for name, other in (("corrected", corrected), ("noisy", noisy)):
+        if other is not None:
+            _check_other(name, other, valuation, basis)
+            others[name] = pay(_contributions(other, ownership, policy, None)[1], cents, policy, keys)[0]
+    carried = None
+    if basis == "rows" and policy.negatives == "clip" and ((totals < 0) & (contributions > 0)).any():
+        rules = replace(policy, negatives="carry")
+        carried = pay(row_contributions(valuation.values, ownership, "carry")[1], cents, rules, keys)[0]
+    sampling = None if values is None or values.method == "exact" else sampled_payouts(values, paid, cents, policy)
+    return Allocation(
         owners=ownership.names,
         cents=paid,
         contributions=contributions,
@@ -114,15 +141,37 @@ def allocate_budget(
         policy=policy,
         basis=basis,
         currency=currency,
-        corrected=after,
+        corrected=others["corrected"],
         low=None,
         high=None,
         interval="",
         parameters=_parameters(valuation, values),
         fingerprint=valuation.fingerprint,
         kind=valuation.kind,
+        uncorrected=others["noisy"],
+        carried=carried,
+        sampling_low=None if sampling is None else sampling[0],
+        sampling_high=None if sampling is None else sampling[1],
     )
-    return made if audit is None else made.with_interval(audit)
+
+
+def sampled_payouts(
+    values: OwnerValues, paid: npt.NDArray[np.int64], budget: int, policy: Policy
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Payouts, in cents, at both ends of the interval of each owner's value.
+
+    The pay per unit of contribution is held: values add up to the same total in every sample.
+    """
+    floor, cap, reserve = policy.cents(budget)
+    contributions = np.maximum(values.values, 0.0)
+    most = budget - reserve if cap is None else min(cap, budget - reserve)
+    free = (contributions > 0) & (paid > floor) & (paid < most)
+    free = free if free.any() else contributions > 0
+    total = math.fsum(contributions[free])
+    rate = float(paid[free].sum()) / total if total else 0.0
+    low = np.clip(np.floor(rate * np.maximum(values.low, 0.0)), floor, most).astype(np.int64)
+    high = np.clip(np.ceil(rate * np.maximum(values.high, 0.0)), floor, most).astype(np.int64)
+    return np.minimum(low, paid), np.maximum(high, paid)
 
 
 def row_contributions(values: Floats, ownership: Ownership, negatives: str) -> tuple[Floats, Floats]:
@@ -198,13 +247,29 @@ def _parameters(valuation: Valuation, values: OwnerValues | None) -> dict[str, A
         "boundary_fraction": valuation.boundary_fraction,
     }
     if values is not None:
-        keys = ("semivalue", "tolerance", "random_state")
+        parameters.pop("semivalue", None)  # that of single rows: nobody is paid by it
+        keys = ("semivalue", "tolerance", "confidence", "random_state")
         parameters["owner_values"] = {key: values.parameters[key] for key in keys} | {
             "method": values.method,
             "n_permutations": values.n_permutations,
             "half_width": values.half_width,
+            "converged": values.converged,
         }
     return parameters
+
+
+def _check_other(name: str, other: Any, valuation: Valuation, basis: str) -> None:
+    _check_valuation(name, other)
+    if basis == "owners":
+        raise ValueError(
+            f"The {name!r} parameter of allocate_budget is about values of rows, but 'values' pays for owners as "
+            "players. Leave one of them out."
+        )
+    if other.fingerprint != valuation.fingerprint:
+        raise ValueError(
+            f"The {name!r} parameter of allocate_budget must value the same training rows as 'valuation', but "
+            "their fingerprints differ. Correct the valuation that is paid."
+        )
 
 
 def _check_valuation(name: str, valuation: Any) -> None:

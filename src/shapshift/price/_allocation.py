@@ -22,7 +22,7 @@ Cents = npt.NDArray[np.int64]
 
 
 _ARRAYS = ("cents", "contributions", "values", "row_values", "row_counts", "codes", "ids")
-_OPTIONAL = ("corrected", "low", "high")
+_OPTIONAL = ("corrected", "low", "high", "uncorrected", "carried", "sampling_low", "sampling_high")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,6 +62,14 @@ class Allocation(Saved):
         Hash of the training rows and labels.
     kind : str
         The caller's kind of table.
+    uncorrected : ndarray of shape (n_owners,) or None
+        Payouts, in cents, from the noisy values that were corrected, when those are not the ones that are paid.
+    carried : ndarray of shape (n_owners,) or None
+        Payouts, in cents, if negative rows reduced what their owner is paid, where the policy clips them and an owner
+        with a negative total is paid for its helpful rows.
+    sampling_low, sampling_high : ndarray of shape (n_owners,) or None
+        Payouts, in cents, at both ends of the 95% interval of each owner's sampled value; None where values are exact.
+        They say what more sampling may change, and are no part of ``low`` and ``high``.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Allocation"
@@ -88,6 +96,10 @@ class Allocation(Saved):
     parameters: Mapping[str, Any]
     fingerprint: str
     kind: str = "numpy"
+    uncorrected: Cents | None = None
+    carried: Cents | None = None
+    sampling_low: Cents | None = None
+    sampling_high: Cents | None = None
 
     def __post_init__(self) -> None:
         for name in (*_ARRAYS, *_OPTIONAL):
@@ -120,13 +132,45 @@ class Allocation(Saved):
 
     @property
     def correction_changes(self) -> dict[Any, Decimal] | None:
-        """By how much each payout changes when the corrected values are paid instead; None without corrected values."""
+        """By how much correction changes each payout; None without corrected values.
+
+        That is from the payout, or from ``uncorrected`` where the payout itself rests on clean values.
+        """
         if self.corrected is None:
             return None
+        before = self.cents if self.uncorrected is None else self.uncorrected
+        return {owner: to_decimal(change) for owner, change in zip(self.owners, self.corrected - before, strict=True)}
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """What holds each payout where it is: "floor", "cap", or "" where it is in proportion."""
+        floor, cap, _ = self.policy.cents(self.budget_cents)
+        return tuple("cap" if cents == cap else "floor" if 0 < cents == floor else "" for cents in self.cents)
+
+    @property
+    def notes(self) -> dict[Any, str]:
+        """What the owners should know whose rows sum to a negative value and who are paid all the same."""
+        if self.carried is None:
+            return {}
         return {
-            owner: to_decimal(after - before)
-            for owner, before, after in zip(self.owners, self.cents, self.corrected, strict=True)
+            owner: "This owner's rows sum to a negative value; under 'clip' only its helpful rows count. Policy "
+            f"'carry' would pay {show_money(self.carried[i], self.currency)}."
+            for i, owner in enumerate(self.owners)
+            if self.values[i] < 0 < self.contributions[i]
         }
+
+    def sampling_note(self) -> str:
+        """Say how far payouts may be off because owner values are sampled; empty where they are exact."""
+        if self.sampling_low is None or self.sampling_high is None:
+            return ""
+        off = np.maximum(self.cents - self.sampling_low, self.sampling_high - self.cents)
+        how = self.parameters["owner_values"]
+        said = (
+            f"Owner values are sampled with {how['n_permutations']:,} orders: a payout may be off by up to "
+            f"{show_money(off.max(), self.currency)} to either side (95%), by "
+            f"{show_money(np.median(off))} in the median."
+        )
+        return said if how["converged"] else f"{said} That is more than the tolerance of {how['tolerance']:g} allows."
 
     def compare(self, other: "Allocation") -> dict[Any, Decimal]:
         """By how much each owner is paid more in another allocation; an owner who is absent from one gets 0 there.
@@ -150,7 +194,8 @@ class Allocation(Saved):
         Parameters
         ----------
         audit : PayoutAudit
-            Of the same training rows, owners, budget and policy.
+            Of the same training rows, owners, budget and policy; its payouts on the unperturbed validation set must be
+            these.
         up_to : float, optional
             Use the levels up to this one only, where levels are numbers.
         bounds : {"range", "quantiles"}, default="range"
@@ -163,7 +208,14 @@ class Allocation(Saved):
         """
         audit.check_same(self)
         low, high = audit.bounds(up_to=up_to, bounds=bounds)
-        return replace(self, low=low, high=high, interval=audit.condition(up_to=up_to, bounds=bounds))
+        about = audit.about(up_to=up_to, bounds=bounds)
+        return replace(
+            self,
+            low=low,
+            high=high,
+            interval=audit.condition(up_to=up_to, bounds=bounds),
+            parameters={**self.parameters, "interval": about},
+        )
 
     def line(self, owner: Any) -> str:
         """Say in one line what an owner is paid, within which interval, and what correction would change.
@@ -178,6 +230,9 @@ class Allocation(Saved):
         said = f"{owner}: {show_money(self.cents[at], self.currency)}"
         if self.low is not None and self.high is not None:
             said += f", between {show_money(self.low[at])} and {show_money(self.high[at])} under {self.interval}"
+        if self.sampling_low is not None and self.sampling_high is not None:
+            low, high = show_money(self.sampling_low[at]), show_money(self.sampling_high[at])
+            said += f", {low} to {high} for the sampling of owner values (95%)"
         if self.corrected is not None:
             said += f", {show_money(self.corrected[at])} after correction"
         return said
@@ -194,8 +249,8 @@ class Allocation(Saved):
         -------
         table
             One row per owner: ``owner``, ``rows``, ``value``, ``contribution``, ``payout``; with an audit also ``low``
-            and ``high``; with corrected values also ``corrected`` and ``change``. Money is in units of the currency;
-            for exact amounts use ``payouts``.
+            and ``high``; with sampled owner values ``sampling_low`` and ``sampling_high``; with corrected values also
+            ``corrected`` and ``change``. Money is in units of the currency; for exact amounts use ``payouts``.
         """
         columns: dict[str, npt.NDArray[Any]] = {
             "owner": owner_column(self.owners),
@@ -206,8 +261,12 @@ class Allocation(Saved):
         }
         if self.low is not None and self.high is not None:
             columns |= {"low": self.low / 100, "high": self.high / 100}
+        if self.sampling_low is not None and self.sampling_high is not None:
+            columns |= {"sampling_low": self.sampling_low / 100, "sampling_high": self.sampling_high / 100}
         if self.corrected is not None:
-            columns |= {"corrected": self.corrected / 100, "change": (self.corrected - self.cents) / 100}
+            before = self.cents if self.uncorrected is None else self.uncorrected
+            columns |= {"uncorrected": self.uncorrected / 100} if self.uncorrected is not None else {}
+            columns |= {"corrected": self.corrected / 100, "change": (self.corrected - before) / 100}
         return to_table(columns, None, kind or self.kind)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:

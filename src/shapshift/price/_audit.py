@@ -17,8 +17,9 @@ from shapshift.audit._levels import level_axis as _axis
 from shapshift.audit._levels import level_seeds as _seeds
 from shapshift.price._allocate import check_policy, pay, row_contributions
 from shapshift.price._allocation import Allocation
-from shapshift.price._game import check_seed, owner_values
-from shapshift.price._money import Policy, parse_money
+from shapshift.price._game import value_owners
+from shapshift.price._money import Policy, parse_money, show_money
+from shapshift.price._owner_options import check_owner_options, check_seed
 from shapshift.price._owners import check_owners, draw_keys, owner_column
 from shapshift.valuation import to_table
 
@@ -57,7 +58,8 @@ class PayoutAudit(Saved):
     policy : Policy
     basis : {"rows", "owners"}
     parameters : mapping
-        ``repeats``, ``random_state``, ``relative``, ``corrector``, ``perturbations``, and the ``model``'s.
+        ``repeats``, ``random_state``, ``relative``, ``corrector``, ``owner_options``, ``perturbations``, and the
+        ``model``'s.
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
@@ -145,6 +147,35 @@ class PayoutAudit(Saved):
                     f"{'s' if not what.endswith('s') or what == 'basis' else ''} from the allocation's. Run "
                     "audit_payouts with the same arguments."
                 )
+        moved = np.flatnonzero(self.clean != allocation.cents)
+        if moved.size:
+            at = moved[0]
+            raise ValueError(
+                "The 'audit' parameter must come from an audit of the same payouts, but on the unperturbed validation "
+                f"set it pays {moved.size} of {len(self.owners)} owners another amount: {self.owners[at]!r} "
+                f"{show_money(self.clean[at])} instead of {show_money(allocation.cents[at])}. Audit the validation set "
+                "and the model that made the values"
+                + (
+                    "; for owners as players pass the options of owner_values as owner_options, the seed above all."
+                    if self.basis == "owners"
+                    else "."
+                )
+            )
+
+    def about(self, *, up_to: float | None = None, bounds: str = "range") -> dict[str, Any]:
+        """Describe the interval: levels, draws per level, what the bounds are and what a level means."""
+        chosen = self._chosen(up_to)
+        levels = [level for level, taken in zip(self.levels, chosen, strict=True) if taken]
+        repeats = int(self.parameters["repeats"])
+        said = {"levels": levels, "draws_per_level": repeats, "draws": repeats * len(levels), "bounds": bounds}
+        if self.axis == NOISE:
+            unit = (
+                "in standard deviations of each feature in the training rows"
+                if self.parameters.get("relative")
+                else "in units of the features as they were valued, after any scaling"
+            )
+            said["sigma"] = f"standard deviation of Gaussian noise added to every feature of a validation point, {unit}"
+        return said
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the payouts under perturbation.
@@ -220,6 +251,7 @@ def audit_payouts(
     random_state: int | None = 0,
     policy: Policy | None = None,
     basis: str = "rows",
+    owner_options: Mapping[str, Any] | None = None,
     corrector: Any = None,
     relative: bool = False,
     progress: bool | None = None,
@@ -241,6 +273,10 @@ def audit_payouts(
         As in :func:`shapshift.audit_shift`.
     basis : {"rows", "owners"}, default="rows"
         Pay for sums over rows, or for owners as players, see :func:`owner_values`.
+    owner_options : mapping, optional
+        With ``basis="owners"``, the options of :func:`owner_values` that the payment used: ``method``, ``semivalue``,
+        ``max_players_exact``, ``n_permutations``, ``tolerance``, ``random_state``. Every run draws the same orders, so
+        that the interval shows what the validation set moves, not the sampling.
     corrector : fitted corrector, optional
         Applied to each perturbed valuation before it is paid: anything with ``transform(valuation)``.
     progress : bool, default=None
@@ -269,6 +305,9 @@ def audit_payouts(
     policy = check_policy("audit_payouts", policy)
     cents = parse_money("audit_payouts", "budget", budget)
     _check_basis(basis, corrector)
+    options = check_owner_options("audit_payouts", owner_options, basis)
+    if options.get("random_state", 0) is None:
+        options["random_state"] = check_seed("audit_payouts", None)  # one seed for all runs
     quiet = copy.copy(model)  # shares the fit; its bar would stand in the way of this one
     if hasattr(quiet, "progress"):
         quiet.progress = False
@@ -278,7 +317,7 @@ def audit_payouts(
 
     def paid(X: Any, y: Any, correct: bool) -> Cents:
         if basis == "owners":
-            contributions = np.maximum(owner_values(quiet, X, y, owners, progress=False).values, 0.0)
+            contributions = np.maximum(value_owners(quiet, X, y, owners, **options, progress=False).values, 0.0)
         else:
             valuation = quiet.value(X, y)
             if correct and corrector is not None:
@@ -313,12 +352,17 @@ def audit_payouts(
             "random_state": seed,
             "relative": bool(relative),
             "corrector": None if corrector is None else type(corrector).__name__,
+            "owner_options": {name: _plain(option) for name, option in options.items()},
             "perturbations": [level.parameters for level in levels],
             "model": dict(clean.parameters),
         },
         fingerprint=clean.fingerprint,
         kind=clean.kind,
     )
+
+
+def _plain(option: Any) -> Any:
+    return option if option is None or isinstance(option, str | int | float) else str(option)
 
 
 def _check_basis(basis: Any, corrector: Any) -> None:

@@ -1,6 +1,7 @@
 """owner_values: the Shapley value of the game in which an owner's rows enter together."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from shapshift._progress import progress_bar
 from shapshift.coefficients import Beta
 from shapshift.distances import Filler, tile_filler
 from shapshift.price._game_kernel import add_coalitions, add_marginals, list_owners
+from shapshift.price._owner_options import check_seed
 from shapshift.price._owner_result import OwnerValues
 from shapshift.price._owners import Ownership, check_owners
 
@@ -44,7 +46,7 @@ def owner_values(
     semivalue: str | Beta = "shapley",
     max_players_exact: int = 16,
     n_permutations: int = 2000,
-    tolerance: float = 1e-3,
+    tolerance: float = 0.05,
     random_state: int | None = 0,
     groups: Any = None,
     progress: bool | None = None,
@@ -70,8 +72,9 @@ def owner_values(
         for 16.
     n_permutations : int, default=2000
         Most orders to draw when sampling. They come in pairs, an order and its reverse.
-    tolerance : float, default=1e-3
-        Sampling stops once every owner's 95% interval reaches no farther than this to either side of its value.
+    tolerance : float, default=0.05
+        Sampling stops once every owner's 95% interval reaches no farther to either side of its value than this part of
+        the mean absolute value of an owner. A warning says so if ``n_permutations`` do not suffice for that.
     random_state : int or None, default=0
         Seed of the sampling.
     groups : array-like of shape (n_val,), optional
@@ -97,6 +100,48 @@ def owner_values(
     >>> owner_values(model, [[0.9]], ["b"], ["ann", "bob", "bob"]).values.round(3)
     array([-0.25,  0.75])
     """
+    found = value_owners(
+        model,
+        X_val,
+        y_val,
+        owners,
+        method=method,
+        semivalue=semivalue,
+        max_players_exact=max_players_exact,
+        n_permutations=n_permutations,
+        tolerance=tolerance,
+        random_state=random_state,
+        groups=groups,
+        progress=progress,
+    )
+    if not found.converged:
+        warnings.warn(
+            f"Owner values are sampled and not as sure as asked for: after {found.n_permutations} orders the widest "
+            f"95% interval reaches {found.half_width:.2g} to either side, {found.relative_half_width:.0%} of the mean "
+            f"absolute owner value; 'tolerance' asks for {tolerance:.0%}. Raise 'n_permutations', or put owners "
+            "together.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def value_owners(
+    model: Any,
+    X_val: Any,
+    y_val: Any,
+    owners: Any,
+    *,
+    method: str = "auto",
+    semivalue: str | Beta = "shapley",
+    max_players_exact: int = 16,
+    n_permutations: int = 2000,
+    tolerance: float = 0.05,
+    random_state: int | None = 0,
+    groups: Any = None,
+    progress: bool | None = None,
+) -> OwnerValues:
+    """Do the work of :func:`owner_values`, without its warning: for many calls in a row."""
     _check_arguments(method, semivalue, tolerance)
     check.check_count("owner_values", "max_players_exact", max_players_exact)
     check.check_count("owner_values", "n_permutations", n_permutations, at_least=4)
@@ -282,10 +327,10 @@ def _sample(
     n, pairs = game.n_owners, most // 2
     total, squares = np.zeros(n), np.zeros(n)
     cells = np.zeros((game.n_cells, n))
-    drawn, half = 0, np.full(n, np.inf)
+    drawn, half, typical = 0, np.full(n, np.inf), 0.0
     shift: Floats | None = None  # squares of differences from a first guess do not cancel
     with progress_bar("Permutations", most, progress) as advance:
-        while drawn < pairs and not (half <= tolerance).all():
+        while drawn < pairs and not (half <= tolerance * typical).all():
             batch = min(max(FIRST_PAIRS, drawn), pairs - drawn)
             forward = rng.permuted(np.tile(np.arange(n), (batch, 1)), axis=1)
             orders = np.stack([forward, forward[:, ::-1]], axis=1).reshape(2 * batch, n)
@@ -299,6 +344,7 @@ def _sample(
             if drawn > 1:
                 variance = np.maximum(squares - total**2 / drawn, 0.0) / (drawn - 1)
                 half = stats.t.ppf((1 + CONFIDENCE) / 2, drawn - 1) * np.sqrt(variance / drawn)
+            typical = float(np.abs(total / drawn + shift).mean())
             advance(2 * batch)
     mean = total / drawn + (0.0 if shift is None else shift)
     return mean, half, cells / (2 * drawn), 2 * drawn
@@ -345,16 +391,9 @@ def _check_arguments(method: Any, semivalue: Any, tolerance: Any) -> None:
         check.check_choice("owner_values", "semivalue", semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
     if isinstance(tolerance, bool) or not (isinstance(tolerance, int | float | np.number) and 0 < tolerance < np.inf):
         raise ValueError(
-            "The 'tolerance' parameter of owner_values must be a positive number, in units of the utility. Got "
-            f"{tolerance!r} instead."
+            "The 'tolerance' parameter of owner_values must be a positive number, a part of the mean absolute owner "
+            f"value such as 0.05. Got {tolerance!r} instead."
         )
-
-
-def check_seed(owner: str, random_state: Any) -> int:
-    """Return a seed: the one given, or a fresh one that the result can name."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-    return check.check_count(owner, "random_state", random_state, at_least=0)
 
 
 def _refuse_what_cannot_be_sampled(method: str, semivalue: str | Beta, n: int, most: int) -> None:

@@ -162,7 +162,7 @@ class Policy:
             said.append(f"No owner is paid less than {amount(self.floor)}.")
         if self.cap is not None:
             said.append(f"No owner is paid more than {amount(self.cap)}; the rest is shared among the others.")
-        if not self.reserve.startswith("0.00") and self.reserve != "0%":
+        if any(parse_amount("Policy", "reserve", self.reserve)):
             said.append(f"{amount(self.reserve)} is kept back.")
         said.append(
             "Payouts are rounded to cents by largest remainder; between owners with exactly equal contributions "

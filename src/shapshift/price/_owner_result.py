@@ -85,8 +85,16 @@ class OwnerValues(Saved):
 
     @property
     def converged(self) -> bool:
-        """Whether all intervals are as narrow as was asked for."""
-        return bool(self.half_width <= self.parameters["tolerance"])
+        """Whether all intervals are as narrow as was asked for, see ``tolerance`` of :func:`owner_values`."""
+        return self.half_width == 0 or self.relative_half_width <= self.parameters["tolerance"]
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half the width of the widest interval, as a part of the mean absolute value of an owner."""
+        typical = float(np.abs(self.values).mean())
+        if typical == 0:
+            return 0.0 if self.half_width == 0 else float("inf")
+        return self.half_width / typical
 
     @property
     def group_values(self) -> dict[Any, Floats]:

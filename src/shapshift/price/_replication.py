@@ -1,5 +1,6 @@
 """replication_gain: what an owner would gain by submitting copies of its rows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -13,10 +14,11 @@ from sklearn.base import clone
 from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._archive import object_array
-from shapshift.price._allocate import allocate_budget, check_policy
+from shapshift.price._allocate import check_policy, make_allocation
 from shapshift.price._allocation import Allocation
-from shapshift.price._game import owner_values
+from shapshift.price._game import value_owners
 from shapshift.price._money import Policy, parse_money, show_money, to_decimal
+from shapshift.price._owner_options import check_owner_options, check_seed
 from shapshift.price._owners import check_owners, owner_column
 from shapshift.valuation import to_table
 
@@ -98,6 +100,7 @@ def replication_gain(
     copies: int = 1,
     policy: Policy | None = None,
     basis: str = "rows",
+    owner_options: Mapping[str, Any] | None = None,
     currency: str = "EUR",
 ) -> ReplicationCheck:
     """Compute what an owner would gain by submitting copies of its rows.
@@ -120,6 +123,8 @@ def replication_gain(
         How many copies of each of its rows the owner adds.
     basis : {"rows", "owners"}, default="rows"
         Pay for sums over rows, or for owners as players, see :func:`owner_values`.
+    owner_options : mapping, optional
+        With ``basis="owners"``, the options of :func:`owner_values` that the payment used.
 
     Returns
     -------
@@ -137,6 +142,9 @@ def replication_gain(
     """
     check.check_count("replication_gain", "copies", copies)
     check.check_choice("replication_gain", "basis", basis, ("rows", "owners"))
+    options = check_owner_options("replication_gain", owner_options, basis)
+    if options.get("random_state", 0) is None:
+        options["random_state"] = check_seed("replication_gain", None)  # the same draws before and after
     policy = check_policy("replication_gain", policy)
     parse_money("replication_gain", "budget", budget)
     fitted = clone(model).fit(X_train, y_train)
@@ -158,8 +166,10 @@ def replication_gain(
     def allocate(estimator: Any, X: Any, rows: Positions) -> Allocation:
         # Positions as ids: the same rows draw the same lot for an odd cent before and after.
         valuation = replace(estimator.value(X, y_val), ids=rows)
-        values = owner_values(estimator, X, y_val, names[rows], progress=False) if basis == "owners" else None
-        return allocate_budget(valuation, budget, owners=names[rows], policy=policy, values=values, currency=currency)
+        values = None
+        if basis == "owners":
+            values = value_owners(estimator, X, y_val, names[rows], **options, progress=False)
+        return make_allocation(valuation, budget, owners=names[rows], policy=policy, values=values, currency=currency)
 
     return ReplicationCheck(
         owner, int(copies), allocate(fitted, X_val, np.arange(n)), allocate(copied, X_copied, taken)

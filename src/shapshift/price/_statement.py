@@ -8,7 +8,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +26,8 @@ TABLE = "payouts.csv"
 _WIDE = "\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 _FORMULA = tuple("=+-@\t\r\n" + _WIDE)
 _NAME_LENGTH = 40
+_FEATURES = 50
+_UTF8_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _LABELS = {
     "n_neighbors": "Nearest neighbours",
     "n_classes": "Classes",
@@ -38,6 +40,9 @@ def write_statements(
     folder: str | os.PathLike[str],
     *,
     title: str = "Statement of payment",
+    sources: Mapping[str, str] | None = None,
+    features: Sequence[str] | None = None,
+    notes: Sequence[str] | None = None,
     max_rows: int = 1000,
     overwrite: bool = False,
 ) -> list[Path]:
@@ -50,6 +55,12 @@ def write_statements(
         Made if it does not exist.
     title : str
         Heading of the pages.
+    sources : mapping of str to str, optional
+        What the values were computed from, such as ``{"train": "train.csv (sha256 1f3a...)"}``: listed on each page.
+    features : sequence of str, optional
+        Names of the features that rows were compared by.
+    notes : sequence of str, optional
+        What was done to the tables: scaling, encoding, filling in.
     max_rows : int, default=1000
         Rows listed on a page, those of largest absolute value; the others are summed up in one line.
     overwrite : bool, default=False
@@ -64,7 +75,9 @@ def write_statements(
     -----
     Each file is written atomically, the table last, so that it never lists a page that is not there. Pages need no
     network, run no script, and name no owner but their own. What comes from the data is escaped; in the table, text
-    that a spreadsheet would run as a formula gets an apostrophe in front. File names are made of plain letters and a
+    that a spreadsheet would run as a formula gets an apostrophe in front, and all text stands in quotes, so that no
+    list separator inside a name starts a new cell. The table begins with the mark by which spreadsheets know UTF-8
+    (read it with ``encoding="utf-8-sig"``). File names are made of plain letters and a
     hash, whatever an owner is called.
     """
     if not isinstance(allocation, Allocation):
@@ -76,6 +89,7 @@ def write_statements(
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise ValueError(f"'folder' must name a folder. Got the file {str(target)!r}; choose another name.")
+    context = _context(sources, features, notes)
     names = page_names(allocation.owners)
     table = target / TABLE
     pages = [target / name for name in names]
@@ -87,29 +101,41 @@ def write_statements(
         )
     target.mkdir(parents=True, exist_ok=True)
     for number, path in enumerate(pages):
-        _write(path, page(allocation, number, title, max_rows))
-    _write(table, payout_table(allocation, names))
+        _write(path, page(allocation, number, title, max_rows, context))
+    _write(table, _UTF8_MARK + payout_table(allocation, names))
     return [table, *pages]
 
 
 def payout_table(allocation: Allocation, pages: list[str]) -> str:
     """Make the table of all owners as CSV text."""
     audited, corrected = allocation.low is not None, allocation.corrected is not None
-    header = ["owner", "rows", "value", "contribution", "share", "payout", "currency"]
-    header += ["low", "high", "interval"] * audited + ["corrected", "change"] * corrected + ["page"]
+    header = ["owner", "rows", "value", "contribution", "contribution_share", "payout", "currency", "pay_share"]
+    header += ["bound", "low", "high", "interval", "draws"] if audited else ["bound"]
+    header += ["sampling_low", "sampling_high"] * (allocation.sampling_low is not None)
+    header += ["uncorrected"] * (allocation.uncorrected is not None)
+    header += ["corrected", "change"] * corrected + ["note"] * bool(allocation.notes) + ["page"]
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
+    # Text in quotes: where ";" or a tab separates cells, what follows one in a name must not become a cell.
+    writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(header)
-    total = math.fsum(allocation.contributions)
+    total, paid = math.fsum(allocation.contributions), int(allocation.cents.sum())
+    bound, notes, changes = allocation.bound, allocation.notes, allocation.correction_changes
     for i, owner in enumerate(allocation.owners):
         contribution = float(allocation.contributions[i])
         row: list[Any] = [cell(owner), int(allocation.row_counts[i]), float(allocation.values[i]), contribution]
         row += [contribution / total if total else 0.0, to_decimal(allocation.cents[i]), cell(allocation.currency)]
+        row += [int(allocation.cents[i]) / paid if paid else 0.0, bound[i]]
         if allocation.low is not None and allocation.high is not None:
             row += [to_decimal(allocation.low[i]), to_decimal(allocation.high[i]), cell(allocation.interval)]
-        if allocation.corrected is not None:
-            after = allocation.corrected[i]
-            row += [to_decimal(after), to_decimal(after - allocation.cents[i])]
+            row.append(allocation.parameters.get("interval", {}).get("draws", ""))
+        if allocation.sampling_low is not None and allocation.sampling_high is not None:
+            row += [to_decimal(allocation.sampling_low[i]), to_decimal(allocation.sampling_high[i])]
+        if allocation.uncorrected is not None:
+            row.append(to_decimal(allocation.uncorrected[i]))
+        if allocation.corrected is not None and changes is not None:
+            row += [to_decimal(allocation.corrected[i]), changes[owner]]
+        if notes:
+            row.append(notes.get(owner, ""))
         writer.writerow([*row, pages[i]])
     return out.getvalue()
 
@@ -144,7 +170,9 @@ def page_names(owners: tuple[Any, ...]) -> list[str]:
     return names
 
 
-def page(allocation: Allocation, number: int, title: str, max_rows: int) -> str:
+def page(
+    allocation: Allocation, number: int, title: str, max_rows: int, context: Mapping[str, str] | None = None
+) -> str:
     """Make one owner's page."""
     owner = str(allocation.owners[number])
     body = [
@@ -155,7 +183,7 @@ def page(allocation: Allocation, number: int, title: str, max_rows: int) -> str:
         "<h2>How the amount comes about</h2>",
         _facts(_amounts(allocation, number)),
         "<h2>What was valued, on what, and how</h2>",
-        _facts(_method(allocation)),
+        _facts(_method(allocation) | dict(context or {})),
         "<h2>Rules of payment</h2>",
         f"<ul>{''.join(f'<li>{_text(said)}</li>' for said in allocation.policy.sentences(allocation.currency))}</ul>",
         "<h2>Rows</h2>",
@@ -174,19 +202,35 @@ def _around(allocation: Allocation, number: int) -> Iterator[str]:
     if allocation.low is not None and allocation.high is not None:
         low, high = show_money(allocation.low[number]), show_money(allocation.high[number], allocation.currency)
         yield f"Between {low} and {high} would have been paid under {allocation.interval} in the validation set."
-    if allocation.corrected is not None:
-        after = allocation.corrected[number]
-        change = f"{to_decimal(after - allocation.cents[number]):+,.2f}"
-        yield f"With values corrected for the shift, {show_money(after, allocation.currency)} ({change})."
+    if allocation.sampling_low is not None and allocation.sampling_high is not None:
+        low = show_money(allocation.sampling_low[number])
+        high = show_money(allocation.sampling_high[number], allocation.currency)
+        yield f"Owner values are sampled: with 95% confidence, exact ones would pay between {low} and {high}."
+    changes = allocation.correction_changes
+    if allocation.corrected is not None and changes is not None:
+        after = show_money(allocation.corrected[number], allocation.currency)
+        change = f"{changes[allocation.owners[number]]:+,.2f}"
+        if allocation.uncorrected is None:
+            yield f"With values corrected for the shift, {after} ({change})."
+        else:
+            before = show_money(allocation.uncorrected[number], allocation.currency)
+            yield f"On the noisy validation set {before} would have been paid, and {after} after correction ({change})."
+    note = allocation.notes.get(allocation.owners[number])
+    if note is not None:
+        yield note
 
 
 def _amounts(allocation: Allocation, number: int) -> dict[str, str]:
-    total = math.fsum(allocation.contributions)
+    total, paid = math.fsum(allocation.contributions), int(allocation.cents.sum())
     own = float(allocation.contributions[number])
     facts = {
         "Rows": f"{allocation.row_counts[number]:,} of {allocation.codes.size:,}",
         "Total value": f"{allocation.values[number]:.6g}",
-        "Contribution": f"{own:.6g} of {total:.6g}" + (f" ({own / total:.2%})" if total else ""),
+        "Contribution": f"{own:.6g} of {total:.6g}" + (f" ({own / total:.2%} of all contributions)" if total else ""),
+        "Share of what is paid out": f"{allocation.cents[number] / paid:.2%}" if paid else "nothing is paid out",
+        "Floor or cap": {"floor": "this payout is at the floor", "cap": "this payout is at the cap"}.get(
+            allocation.bound[number], "neither binds this payout"
+        ),
         "Owners": f"{len(allocation.owners):,}",
         "Budget": show_money(allocation.budget_cents, allocation.currency),
     }
@@ -208,10 +252,46 @@ def _method(allocation: Allocation) -> dict[str, str]:
         "Share of boundary points": f"{known.pop('boundary_fraction'):.1%}",
     }
     known.pop("n_train")
+    interval = known.pop("interval", None)
+    if interval is not None:
+        facts["Interval"] = _interval(interval)
+        if "sigma" in interval:
+            facts["\N{GREEK SMALL LETTER SIGMA} is"] = interval["sigma"]
     for name, setting in known.items():
         said = ", ".join(f"{key}: {part}" for key, part in setting.items()) if isinstance(setting, dict) else setting
         facts[_LABELS.get(name, str(name).replace("_", " ").capitalize())] = str(said)
     return facts | {"Fingerprint of the training rows": allocation.fingerprint}
+
+
+def _interval(about: Mapping[str, Any]) -> str:
+    what = "lowest and highest payout" if about["bounds"] == "range" else "5% and 95% quantiles of the payout"
+    levels = len(about["levels"])
+    return (
+        f"{what} over {about['draws']:,} draws, {about['draws_per_level']:,} at {'each of ' * (levels > 1)}{levels} "
+        f"level{'s' * (levels > 1)} ({check.some(about['levels'])}), and the unperturbed validation set"
+    )
+
+
+def _context(
+    sources: Mapping[str, str] | None, features: Sequence[str] | None, notes: Sequence[str] | None
+) -> dict[str, str]:
+    """Turn what the caller knows about where the values come from into facts."""
+    for name, given in (("features", features), ("notes", notes)):
+        if isinstance(given, str):
+            raise TypeError(f"The {name!r} parameter of write_statements must be a list of strings. Got {given!r}.")
+    if sources is not None and not isinstance(sources, Mapping):
+        raise TypeError(
+            "The 'sources' parameter of write_statements must map names to texts, such as {'train': 'train.csv'}. Got "
+            f"{type(sources).__name__} instead."
+        )
+    facts = {f"Source: {name}": str(said) for name, said in (sources or {}).items()}
+    if features is not None:
+        shown = ", ".join(map(str, features[:_FEATURES]))
+        more = f" and {len(features) - _FEATURES:,} more" if len(features) > _FEATURES else ""
+        facts["Features"] = f"{len(features):,}: {shown}{more}"
+    if notes:
+        facts["Preparation"] = "; ".join(map(str, notes))
+    return facts
 
 
 def _rows(allocation: Allocation, number: int, max_rows: int) -> str:

@@ -14,14 +14,15 @@ from shapshift._files import write_atomically
 from shapshift.agreement import agreement
 from shapshift.audit import ShiftAudit
 from shapshift.correct import evaluate
-from shapshift.price import Allocation
+from shapshift.price import Allocation, PayoutAudit
 from shapshift.price._owners import check_owners
 from shapshift.report import _words
 from shapshift.report._features import read_features
-from shapshift.report._format import Unit, cell, count, fixed, money, percent, unit_for
+from shapshift.report._format import Unit, count, distinct, fixed, money, percent, plural, unit_for
 from shapshift.report._methods import definitions, parameter_groups
 from shapshift.report._page import render
 from shapshift.report._parts import DRAWN, Section
+from shapshift.report._payout_words import Draws, draws_of
 from shapshift.report._payouts import payout_section
 from shapshift.report._points import map_section, scatter_section
 from shapshift.report._shift import neighbour_section, shift_section, spread_curves
@@ -40,6 +41,7 @@ def build_report(
     noisy: Valuation | None = None,
     corrected: Valuation | None = None,
     allocation: Allocation | None = None,
+    payout_audit: PayoutAudit | None = None,
     X_train: Any = None,
     y_train: Any = None,
     X_val: Any = None,
@@ -67,6 +69,8 @@ def build_report(
         Values of the same rows on a noisy validation set, and after correction.
     allocation : Allocation, optional
         For the payouts.
+    payout_audit : PayoutAudit, optional
+        The audit whose intervals ``allocation`` carries: the methods then list its parameters and seed.
     X_train : table of shape (n_train, n_features), optional
         For the table of rows and the map. It may be the table the model's features were made from: texts are shown,
         and the map uses the numeric columns.
@@ -81,7 +85,7 @@ def build_report(
     title : str, optional
         Heading of the page.
     notes : sequence of str, optional
-        Remarks shown under the verdict.
+        Remarks on how the data were prepared, shown with the methods.
     parameters : mapping, optional
         More parameters for the methods section, such as file names and seeds.
     date : str, optional
@@ -107,7 +111,7 @@ def build_report(
     ...     page.stat().st_size < 1_000_000
     True
     """
-    _check_types(valuation, audit, noisy, corrected, allocation, title, notes, parameters, date)
+    _check_types(valuation, audit, noisy, corrected, allocation, payout_audit, title, notes, parameters, date)
     check.check_count(OWNER, "table_rows", table_rows)
     others = {name: given for name, given in (("noisy", noisy), ("corrected", corrected)) if given is not None}
     features = points = None
@@ -119,7 +123,8 @@ def build_report(
     owned = _owners(owners, allocation, valuation)
     unit = unit_for(np.concatenate([valuation.values, *(other.values for other in others.values())]))
 
-    sections = _sections(valuation, audit, others, allocation, features, points, unit)
+    draws = None if allocation is None else draws_of(allocation, payout_audit)
+    sections = _sections(valuation, audit, others, allocation, draws, features, points, unit)
     table = row_table(
         valuation, unit, table_rows, audit=audit, corrected=corrected, features=features, labels=labels, owners=owned
     )
@@ -133,18 +138,19 @@ def build_report(
             "title": title,
             "date": date,
             "notes": list(notes),
-            "verdict": _words.verdict(audit),
+            "verdict": _words.verdict(audit, allocation),
             "figures": _figures(valuation, audit, noisy, corrected, allocation),
             "sections": sections,
             "table": table,
             "unit": unit,
-            "definitions": definitions(valuation, audit, corrected),
+            "definitions": definitions(valuation, audit, corrected, allocation, draws),
             "parameter_groups": parameter_groups(
                 valuation,
                 audit=audit,
                 noisy=noisy,
                 corrected=corrected,
                 allocation=allocation,
+                payout_audit=payout_audit,
                 given=parameters or {},
                 page=page,
             ),
@@ -164,6 +170,7 @@ def _sections(
     audit: ShiftAudit | None,
     others: dict[str, Valuation],
     allocation: Allocation | None,
+    draws: Draws | None,
     features: Any,
     points: Any,
     unit: Unit,
@@ -172,7 +179,7 @@ def _sections(
     values = {"clean": valuation.values, **{name: other.values for name, other in others.items()}}
     found: list[Section | None] = [value_section(values, unit, evaluation)]
     if allocation is not None:
-        found.append(payout_section(allocation, unit))
+        found.append(payout_section(allocation, unit, draws))
     if audit is not None:
         found.append(shift_section(audit, unit))
     moved = {name: other.values for name, other in others.items()}
@@ -210,10 +217,16 @@ def _figures(
         rho = audit.statistic("spearman")[0]
         if np.isfinite(rho).any():
             worst = int(np.nanargmin(rho))
-            found.append((fixed(float(rho[worst])), "lowest rank agreement", _words.level_phrase(audit, worst)))
+            remark = f"{_words.level_phrase(audit, worst)}, mean of {plural(audit.repeats, 'draw')}"
+            found.append((fixed(float(rho[worst])), "lowest rank agreement", remark))
     if corrected is not None and noisy is not None:
         after, before = (agreement(one.values, valuation.values)["spearman"] for one in (corrected, noisy))
-        found.append((fixed(after), "rank agreement, corrected", f"{fixed(before)} before the correction"))
+        if after - before > _words.SAME:
+            remark = f"{fixed(before)} before the correction, on this one noisy set"
+            found.append((fixed(after), "rank agreement, corrected", remark))
+        else:
+            remark = f"{fixed(after)} after the correction, which does not raise it"
+            found.append((fixed(before), "rank agreement on one noisy set", remark))
     if allocation is not None:
         paid = int(allocation.cents.sum())
         who = f"paid to {count(int((allocation.cents > 0).sum()))} of {count(len(allocation.owners))} owners"
@@ -230,7 +243,7 @@ def _owners(owners: Any, allocation: Allocation | None, valuation: Valuation) ->
         names, codes = allocation.owners, allocation.codes
     else:
         return None
-    return np.array([cell(owner) for owner in names], dtype=object)[codes]
+    return np.array(distinct(names), dtype=object)[codes]
 
 
 def _check_types(
@@ -239,6 +252,7 @@ def _check_types(
     noisy: object,
     corrected: object,
     allocation: object,
+    payout_audit: object,
     title: object,
     notes: object,
     parameters: object,
@@ -250,6 +264,7 @@ def _check_types(
         ("noisy", noisy, Valuation, False),
         ("corrected", corrected, Valuation, False),
         ("allocation", allocation, Allocation, False),
+        ("payout_audit", payout_audit, PayoutAudit, False),
     ]
     for name, thing, kind, needed in given:
         if (thing is None and needed) or not (thing is None or isinstance(thing, kind)):
@@ -263,6 +278,8 @@ def _check_types(
                 f"The {name!r} parameter of {OWNER} is about other training rows than 'valuation': their fingerprints "
                 "differ. Make both with one fitted model."
             )
+    if payout_audit is not None and allocation is None:
+        raise ValueError(f"The 'payout_audit' parameter of {OWNER} needs 'allocation', whose intervals it explains.")
     for name, text in (("title", title), ("date", date)):
         if not isinstance(text, str):
             raise TypeError(f"The {name!r} parameter of {OWNER} must be a string. Got {text!r} instead.")

@@ -1,6 +1,9 @@
 """Numbers for people."""
 
 import math
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +18,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Longer texts from the data are cut: a page is not the place to read them.
 LONGEST = 80
+_JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def unit_for(values: Floats) -> Unit:
         return Unit(0)
     exponent = math.floor(math.log10(float(np.quantile(size, 0.75))))
     # 10**300 and beyond have no reciprocal to multiply by.
-    return Unit(0 if -2 <= exponent <= 2 else max(min(exponent, 300), -300))
+    return Unit(0 if -1 <= exponent <= 2 else max(min(exponent, 300), -300))
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -151,10 +155,15 @@ def change(ratio: float) -> str:
     return f"falls by {percent(1 - ratio)}" if ratio < 1 else f"rises by {percent(ratio - 1)}"
 
 
-def rows(n: float) -> str:
+def plural(n: float, thing: str) -> str:
     """Such as "1 row" or "1,204 rows"."""
     shown = count(n)
-    return f"{shown} row" if shown == "1" else f"{shown} rows"
+    return f"{shown} {thing}" if shown == "1" else f"{shown} {thing}s"
+
+
+def rows(n: float) -> str:
+    """Such as "1 row" or "1,204 rows"."""
+    return plural(n, "row")
 
 
 def listed(names: list[str]) -> str:
@@ -171,9 +180,81 @@ def cell(entry: Any) -> str:
     if isinstance(entry, bool):
         return str(entry).lower()
     if isinstance(entry, float):
-        return "" if math.isnan(entry) else f"{entry:.4g}"
-    text = " ".join(str(entry).split())
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        return figure(entry)
+    text = visible(" ".join(str(entry).split()))
+    if len(text) <= LONGEST:
+        return text
+    # In the middle, as names often differ at the end only.
+    return f"{text[: LONGEST - LONGEST // 2 - 1]}…{text[-(LONGEST // 2) :]}"
+
+
+def figure(entry: Any) -> str:
+    """Write one number of the caller's table: a browser can read it back without its commas.
+
+    Examples
+    --------
+    >>> figure(70760.0), figure(2019), figure(0.123456), figure(-1234.56), figure(0.0000001234)
+    ('70,760', '2019', '0.1235', '-1234.6', '1.234e-07')
+    """
+    value = float(entry)
+    if not math.isfinite(value):
+        return "" if math.isnan(value) else "∞" if value > 0 else "-∞"
+    size = abs(value)
+    if size >= 1e15:
+        return f"{value:.4g}"
+    if value == int(value):
+        shown = f"{int(value):,}"
+    elif size >= 1000:
+        shown = f"{value:,.1f}"
+    else:
+        shown = f"{value:.4g}"
+    # Four digits are often a year or a number of something.
+    return shown if size >= 10_000 else shown.replace(",", "")
+
+
+def visible(text: str) -> str:
+    r"""Show what has no look of its own: such characters turn a line around, or make two names look alike.
+
+    Examples
+    --------
+    >>> visible("abc\u202edef")
+    'abc\\u202edef'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if _hidden(c) else c for c in text)
+
+
+def _hidden(character: str) -> bool:
+    # Joiners belong to the spelling of some scripts; line ends are laid out by the page.
+    if character in _JOINERS or character in "\t\n\r":
+        return False
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def distinct(names: Sequence[Any]) -> list[str]:
+    """Write names as :func:`cell` does, numbered where two different ones would look the same.
+
+    Examples
+    --------
+    >>> distinct(["a", 1, "1"])
+    ['a', '1 (#2)', '1 (#3)']
+    """
+    shown = [cell(name) for name in names]
+    # Again where a name happens to be spelled like a numbered one.
+    while len(taken := Counter(_look(text) for text in shown)) < len(shown):
+        shown = [f"{text} (#{i + 1})" if taken[_look(text)] > 1 else text for i, text in enumerate(shown)]
+    return shown
+
+
+def _look(text: str) -> str:
+    plain = unicodedata.normalize("NFKC", text)
+    return "".join(c for c in plain if c not in _JOINERS)
 
 
 def rounded(values: Any, digits: int = 4) -> list[float | None]:

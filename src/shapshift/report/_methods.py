@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from shapshift.audit import ShiftAudit
-from shapshift.price import Allocation
-from shapshift.report._format import cell
+from shapshift.price import Allocation, PayoutAudit
+from shapshift.report._format import cell, money, plural
+from shapshift.report._payout_words import SIGMA, Draws, basis, condition
+from shapshift.report._words import NOISE, noise_in_words
 from shapshift.valuation import Valuation
 
 # Longer lists of parameters are cut, and say so.
@@ -25,7 +27,13 @@ _SEMIVALUE = {
 }
 
 
-def definitions(valuation: Valuation, audit: ShiftAudit | None, corrected: Valuation | None) -> list[tuple[str, str]]:
+def definitions(
+    valuation: Valuation,
+    audit: ShiftAudit | None,
+    corrected: Valuation | None,
+    allocation: Allocation | None,
+    draws: Draws | None,
+) -> list[tuple[str, str]]:
     """Say what the words on the page mean, in the order in which they are met."""
     known = valuation.parameters
     value = "What a training row adds when it joins a set of training rows that classifies the validation points. "
@@ -49,6 +57,7 @@ def definitions(valuation: Valuation, audit: ShiftAudit | None, corrected: Valua
     if audit is not None:
         found += [
             ("Clean and perturbed", "The validation set as it was given, and the same set after a random change."),
+            *_noise(audit, allocation),
             (
                 "Rank agreement",
                 "Spearman correlation of the clean with the perturbed values: 1 is the same order, 0 none.",
@@ -76,7 +85,43 @@ def definitions(valuation: Valuation, audit: ShiftAudit | None, corrected: Valua
                 "and Liu, “Validation-Induced Shapley Shifts”). It restores a distribution, not the order of the rows.",
             )
         )
+    if allocation is not None:
+        found += [] if audit is not None else _noise(None, allocation)
+        found.append(("Payment", _payment(allocation)))
+        if allocation.interval:
+            found.append(("Range of a payout", _interval(allocation, draws)))
     return found
+
+
+def _noise(audit: ShiftAudit | None, allocation: Allocation | None) -> list[tuple[str, str]]:
+    if audit is not None and audit.axis == NOISE:
+        relative = bool(audit.perturbations[0].get("relative"))
+    elif allocation is not None and allocation.interval.startswith(SIGMA):
+        relative = "(in stds" in allocation.interval
+    else:
+        return []
+    return [(f"Noise ({SIGMA})", noise_in_words(relative))]
+
+
+def _payment(allocation: Allocation) -> str:
+    if allocation.basis == "owners":
+        counted = "the value of all its rows joining together, or nothing where that is negative"
+    elif allocation.policy.negatives == "clip":
+        counted = "the sum of the positive values of its rows"
+    else:
+        counted = "the sum of the values of its rows, or nothing where that is negative"
+    budget = money(allocation.budget_cents, allocation.currency)
+    rules = allocation.policy.sentences(allocation.currency)
+    return f"A budget of {budget} is shared out. An owner's contribution is {counted}. {' '.join(rules)}"
+
+
+def _interval(allocation: Allocation, draws: Draws | None) -> str:
+    said = f"Payouts were computed again with {condition(allocation)} in the validation set; shown are "
+    said += f"{basis(allocation, draws)}, and the payout itself."
+    if draws is not None:
+        runs = f"{plural(draws.repeats, 'draw')} at each of {plural(draws.levels, 'level')}"
+        said += f" There were {runs}" + ("." if draws.seed is None else f"; the random seed was {draws.seed}.")
+    return said
 
 
 def parameter_groups(
@@ -86,6 +131,7 @@ def parameter_groups(
     noisy: Valuation | None,
     corrected: Valuation | None,
     allocation: Allocation | None,
+    payout_audit: PayoutAudit | None,
     given: Mapping[str, Any],
     page: Mapping[str, Any],
 ) -> list[tuple[str, Sequence[tuple[str, str]]]]:
@@ -117,6 +163,9 @@ def parameter_groups(
                 },
             )
         )
+    if payout_audit is not None:
+        known = {key: part for key, part in payout_audit.parameters.items() if key != "model"}
+        groups.append(("Payout audit", {**known, "axis": payout_audit.axis, "levels": list(payout_audit.levels)}))
     if given:
         groups.append(("Run", given))
     groups.append(("This page", page))

@@ -10,6 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from shapshift.report._format import visible
+
 _LICENCES = ("NOTICE", "LICENSE-zrender", "LICENSE-d3")
 
 
@@ -28,7 +30,8 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
     bytes
         The same for the same input: nothing on the page depends on the time or the machine.
     """
-    style, library, script = _read("report.css"), _read("vendor/echarts.report.min.js"), _read("report.js")
+    style, library = _read("report.css"), _read("vendor/echarts.report.min.js")
+    script = _read("charts.js") + _read("page.js")
     # Only these very scripts and this style may run; nothing may be loaded from or sent to anywhere.
     policy = "; ".join(
         (
@@ -47,7 +50,7 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
         style=style,
         library=library,
         script=script,
-        data=as_json(charts),
+        data=as_json(_readable(charts)),
         licences=[_read(f"vendor/{name}").strip() for name in _LICENCES],
     )
     return text.encode("utf-8")
@@ -77,7 +80,23 @@ def _read(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+    )
+
+
+def _finalize(entry: Any) -> Any:
+    # What is marked safe is code of this package.
+    return visible(entry) if isinstance(entry, str) and not hasattr(entry, "__html__") else entry
+
+
+def _readable(data: Any) -> Any:
+    """Texts in the data of charts as :func:`visible` makes them."""
+    if isinstance(data, str):
+        return visible(data)
+    if isinstance(data, Mapping):
+        return {key: _readable(part) for key, part in data.items()}
+    return [_readable(part) for part in data] if isinstance(data, list | tuple) else data
 
 
 def _hash(content: str) -> str:

@@ -40,7 +40,7 @@ class Chart:
         Unique on the page.
     title : str
     kind : {"histogram", "curves", "scatter", "map", "bars"}
-        Which function of ``report.js`` draws it.
+        Which function of ``charts.js`` draws it.
     data : mapping
         What that function needs; nothing in it is HTML.
     table : DataTable

@@ -177,7 +177,8 @@ def _project(rows: Any, points: Any, train: Features) -> tuple[Floats, Floats | 
     scale = _Scale(rows)
     solver = "full" if isinstance(rows, np.ndarray) else "arpack"
     pca = PCA(n_components=2, svd_solver=solver, random_state=0)
-    where = pca.fit_transform(scale(rows))
+    with np.errstate(invalid="ignore"):  # rows that are all the same have no variance to explain
+        where = pca.fit_transform(scale(rows))
     place = None if points is None else pca.transform(scale(points))
     shares = np.nan_to_num(pca.explained_variance_ratio_)
     axes = [f"{name} ({percent(float(part))})" for name, part in zip(axes, shares, strict=True)]

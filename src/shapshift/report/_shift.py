@@ -26,7 +26,7 @@ def shift_section(audit: ShiftAudit, unit: Unit) -> Section:
         _curves(
             audit,
             "top-overlap",
-            f"Top {count(audit.parameters['top'])} rows that stay",
+            "Top row stays" if audit.parameters["top"] == 1 else f"Top {count(audit.parameters['top'])} rows that stay",
             [("top_overlap", "top rows", "noisy")],
             "percent",
         ),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from shapshift.audit import ShiftAudit
 from shapshift.report._features import Features
-from shapshift.report._format import Unit, cell, count
+from shapshift.report._format import Unit, cell, count, figure
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -66,7 +66,9 @@ def row_table(
         For the stability of each row.
     corrected : Valuation or None
     features : Features or None
-    labels, owners : ndarray of shape (n_train,) or None
+    labels : ndarray of shape (n_train,) or None
+    owners : ndarray of shape (n_train,) or None
+        Names as they are to be shown.
     """
     n = valuation.n_train
     order = np.argsort(-valuation.values, kind="stable")
@@ -92,15 +94,17 @@ def row_table(
         add(Column("stability", hint), [f"{x:.2f}" for x in audit.rows["stability"][chosen]])
         hint = "share of the runs in which its sign is not that of the clean run, in %"
         add(Column("sign flips (%)", hint), [f"{100 * x:.0f}" for x in audit.rows["flip_probability"][chosen]])
-    for name, entries in (("owner", owners), ("label", labels)):
-        if entries is not None:
-            add(Column(name, numeric=_numeric(entries)), [cell(entry) for entry in entries[chosen]])
+    if owners is not None:
+        add(Column("owner", numeric=False), owners[chosen].tolist())
+    if labels is not None:
+        add(Column("label", numeric=_numeric(labels)), [cell(entry) for entry in labels[chosen]])
     notes = []
     if features is not None:
         numeric = set(features.numeric_places())
         for place, name in enumerate(features.names[:COLUMNS]):
             column = Column(cell(name), numeric=place in numeric)
-            add(column, [cell(entry) for entry in features.column(place, chosen)])
+            entries = features.column(place, chosen)
+            add(column, [_shown(entry) if column.numeric else cell(entry) for entry in entries])
         if len(features.names) > COLUMNS:
             notes.append(f"The table shows the first {COLUMNS} of {count(len(features.names))} features.")
     if n > chosen.size:
@@ -113,7 +117,13 @@ def row_table(
 
 
 def _fixed(valuation: Valuation, chosen: Any, unit: Unit) -> list[str]:
-    return [f"{x:.3f}" for x in unit.scale(valuation.values[chosen])]
+    # A value too small for three decimals keeps two digits; only nothing at all is written as 0.
+    scaled = unit.scale(valuation.values[chosen]).tolist()
+    return ["0" if x == 0 else f"{x:.3f}" if abs(x) >= 0.0005 else f"{x:.2g}" for x in scaled]
+
+
+def _shown(entry: Any) -> str:
+    return figure(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else cell(entry)
 
 
 def _numeric(entries: npt.NDArray[Any]) -> bool:

@@ -1,6 +1,5 @@
 """What the reader should conclude, computed from the numbers and never assumed."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,9 @@ import numpy.typing as npt
 
 from shapshift.audit import ShiftAudit
 from shapshift.price import Allocation
-from shapshift.report._format import Unit, change, count, fixed, money, number, percent, rows
+from shapshift.report._format import Unit, change, count, fixed, number, percent, rows
+from shapshift.report._payout_words import SIGMA
+from shapshift.report._payout_words import effect as effect_on_payouts
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -41,14 +42,19 @@ class Verdict:
     detail: str
 
 
-def verdict(audit: ShiftAudit | None) -> Verdict:
-    """Whether the values can be relied on."""
+def verdict(audit: ShiftAudit | None, allocation: Allocation | None = None) -> Verdict:
+    """Whether the values can be relied on, and what that means for payouts."""
+    paid = effect_on_payouts(allocation)
     if audit is None:
+        advice = "Run an audit to find out how far the values can be relied on."
+        if allocation is not None and allocation.interval.startswith(SIGMA):
+            advice += f" {noise_in_words('(in stds' in allocation.interval)}"
+        unknown = "These values come from one validation set; whether another one would give the same was not measured"
         return Verdict(
             "unknown",
-            "Not audited",
-            "These values come from one validation set; whether another one would give the same was not measured.",
-            "Run an audit to find out how far they can be relied on.",
+            "Only payouts audited" if paid else "Not audited",
+            f"{unknown} row by row. {paid}" if paid else f"{unknown}.",
+            advice,
         )
     rho, flips = audit.statistic("spearman")[0], flip_shares(audit)
     worst = _worst(audit)
@@ -79,7 +85,20 @@ def verdict(audit: ShiftAudit | None) -> Verdict:
             f"Do not rely on these values: another validation set would give others. {_capital(where)}, {effect}."
         )
     detail = f"{_capital(audit.finding)}. Compare the levels with how far your own validation data may be off."
-    return Verdict(audit.verdict, word, sentence, detail)
+    if audit.axis == NOISE:
+        detail += f" {noise_in_words(bool(audit.perturbations[0].get('relative')))}"
+    return Verdict(audit.verdict, word, f"{sentence} {paid}".strip(), detail)
+
+
+def noise_in_words(relative: bool) -> str:
+    """Say what a level of noise is."""
+    unit = (
+        "measured in standard deviations of each feature over the training rows"
+        if relative
+        else "in the units of the features as the model sees them: where they are scaled to standard deviation 1, "
+        "noise 1 is as large as the spread of the feature itself"
+    )
+    return f"Noise ({SIGMA}) is the standard deviation of what is added to each feature, {unit}."
 
 
 def flip_shares(audit: ShiftAudit) -> Floats:
@@ -98,19 +117,18 @@ def distribution(values: Mapping[str, Floats], unit: Unit) -> str:
     clean = values["clean"]
     positive = int((clean > 0).sum())
     said = [
-        f"{count(positive)} of {rows(clean.size)} ({percent(positive / clean.size)}) have a positive value: they help "
-        "to classify the validation points. The others do not help or do harm. The mean is "
+        f"{count(positive)} of {rows(clean.size)} ({percent(positive / clean.size)}) {_have(positive)} a positive "
+        "value: such rows help to classify the validation points. The others do not help or do harm. The mean is "
         f"{unit.show(float(clean.mean()))}."
     ]
     for name, lead in (("noisy", "On the noisy validation set"), ("corrected", "After the correction")):
         if name in values:
             other = values[name]
             helping = int((other > 0).sum())
-            spread = change(float(other.std() / clean.std())) if clean.std() > 0 else "cannot be compared"
             compared = "as many as" if helping == positive else f"{_more(helping - positive)} than"
             said.append(
-                f"{lead} {count(helping)} rows are positive, {compared} on the clean one, and the spread {spread}"
-                f"{' from the clean one' if name == 'corrected' and 'stays' not in spread else ''}."
+                f"{lead} {rows(helping)} {_are(helping)} positive, {compared} on the clean one, and the spread "
+                f"{_spread(float(other.std() / clean.std()) if clean.std() > 0 else np.nan)}."
             )
     return " ".join(said)
 
@@ -168,8 +186,9 @@ def boundary(valuation: Valuation, unit: Unit) -> str:
         return "Every validation point lies near a class boundary: the nearest training rows disagree on the label."
     ratio = float(at.std() / off.std()) if off.std() > 0 else np.nan
     said = (
-        f"{count(n)} of {count(valuation.n_val)} validation points ({percent(share)}) are boundary points: the labels "
-        "of their nearest training rows disagree. "
+        f"{count(n)} of {count(valuation.n_val)} validation points ({percent(share)}) "
+        f"{'is a boundary point' if n == 1 else 'are boundary points'}: there the labels of the nearest training rows "
+        "disagree. "
     )
     if np.isfinite(ratio):
         said += (
@@ -193,11 +212,16 @@ def shift(audit: ShiftAudit) -> str:
     clean, std = float(audit.clean["std"]), float(audit.statistic("std")[0][worst])
     positive = float(audit.statistic("positive_count")[0][worst])
     difference = round(positive - audit.clean["positive_count"])
-    compared = "as many rows are" if difference == 0 else f"{_more(difference)} rows are"
+    kept = (
+        f"the top row stays at the top in {percent(top)} of the draws"
+        if n_top == 1
+        else f"{percent(top)} of the top {rows(n_top)} are still among the top"
+    )
+    compared = "as many rows are" if difference == 0 else f"{_more(difference)} {_rows_are(difference)}"
     return (
         f"{_capital(level_phrase(audit, worst))}, where the values agree least with the clean ones, {order_kept(rho)} "
-        f"(Spearman {fixed(rho)}), {percent(top)} of the top {count(n_top)} rows are still among the top, and "
-        f"{percent(flips)} of the rows change sign. The spread {change(std / clean if clean > 0 else np.nan)} and "
+        f"(Spearman {fixed(rho)}), {kept}, and "
+        f"{percent(flips)} of the rows change sign. The spread {_spread(std / clean if clean > 0 else np.nan)} and "
         f"{compared} positive. {_advice(audit)}"
     )
 
@@ -214,7 +238,7 @@ def neighbours(audit: ShiftAudit) -> str:
     where = _capital(level_phrase(audit, worst))
     said = (
         f"Values change because a moved validation point meets other training rows. {where} the nearest rows "
-        f" before and after overlap by {percent(kept[''])}."
+        f"before and after overlap by {percent(kept[''])}."
     )
     if np.isfinite(list(changed.values())).all():
         near, far = changed["_boundary"], changed["_nonboundary"]
@@ -246,8 +270,9 @@ def scatter(found: Mapping[str, float], n: int, name: str) -> str:
     signs = (
         "No row changes sign"
         if lost + gained == 0
-        else f"{count(lost + gained)} of {rows(n)} ({percent((lost + gained) / n)}) change sign: {count(lost)} stop "
-        f"being positive, {count(gained)} become positive"
+        else f"{count(lost + gained)} of {rows(n)} ({percent((lost + gained) / n)}) "
+        f"{'changes' if lost + gained == 1 else 'change'} sign: {count(lost)} {'stops' if lost == 1 else 'stop'} "
+        f"being positive, {count(gained)} {'becomes' if gained == 1 else 'become'} positive"
     )
     return f"{name}: {signs}. {_capital(order_kept(found['spearman']))} (Spearman {fixed(found['spearman'])})."
 
@@ -278,42 +303,6 @@ def order_kept(rho: float) -> str:
     return "the order of the rows cannot be compared"
 
 
-def payouts(names: Sequence[str], allocation: Allocation) -> str:
-    """Who is paid what, and how sure that is."""
-    paid, low, high, currency = allocation.cents, allocation.low, allocation.high, allocation.currency
-    if not names:
-        return "There is nobody to pay."
-    order = np.argsort(-paid, kind="stable")
-    first, total = order[0], int(paid.sum())
-    said = f"{names[first]} is paid most: {money(paid[first], currency)}"
-    said += f", {percent(paid[first] / total)} of the {money(total, currency)} paid out." if total else "."
-    for amount, what in (
-        (allocation.reserve_cents, "kept back as reserve"),
-        (allocation.unallocated_cents, "not paid to anyone"),
-    ):
-        said += f" {money(amount, currency)} {'is' if amount == 100 else 'are'} {what}." if amount else ""
-    nothing = int((paid == 0).sum())
-    if nothing:
-        said += f" {count(nothing)} of {count(len(names))} owners {'is' if nothing == 1 else 'are'} paid nothing."
-    if low is None or high is None:
-        return said + " How far another validation set would have paid differently was not measured."
-    widest = int(np.argmax(high - low))
-    said += (
-        f" Under {allocation.interval}, payouts move by up to {money(high[widest] - low[widest], currency)} "
-        f"({names[widest]}: between {money(low[widest])} and {money(high[widest])})."
-    )
-    pairs = len(names) - 1
-    unsettled = sum(bool(low[a] <= high[b]) for a, b in itertools.pairwise(order))
-    if pairs and unsettled:
-        said += (
-            f" Ranked by payout, {count(unsettled)} of {count(pairs)} owners have an interval that overlaps the next "
-            "owner's: which of the two earns more is not settled."
-        )
-    elif pairs:
-        said += " Ranked by payout, no interval overlaps the next owner's: who earns more than whom is settled."
-    return said
-
-
 def _advice(audit: ShiftAudit) -> str:
     if audit.verdict == "stable":
         return "Ranking and signs can be used as they are."
@@ -340,6 +329,26 @@ def _worst(audit: ShiftAudit) -> int:
 
 def _more(difference: float) -> str:
     return f"{count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
+
+
+def _are(n: float) -> str:
+    return "is" if round(n) == 1 else "are"
+
+
+def _have(n: float) -> str:
+    return "has" if round(n) == 1 else "have"
+
+
+def _rows_are(n: float) -> str:
+    return "row is" if abs(round(n)) == 1 else "rows are"
+
+
+def _spread(ratio: float) -> str:
+    """How a spread compares with the clean one."""
+    said = change(ratio)
+    if said.startswith("grows to"):
+        return f"{said} that of the clean one"
+    return f"{said} against the clean one" if said.startswith(("falls", "rises")) else said
 
 
 def _capital(text: str) -> str:

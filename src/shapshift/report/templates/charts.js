@@ -1,10 +1,7 @@
 "use strict";
-// Draws the charts and makes the table sortable. Text from the data reaches the page as text only: as textContent, or
-// painted on a canvas. Never as HTML.
-(() => {
-  const charts = JSON.parse(document.getElementById("data").textContent);
-  const root = document.documentElement;
-  const drawn = [];
+// What a chart looks like: data in, ECharts options out. Text from the data reaches the page as text only: as
+// textContent, or painted on a canvas. Never as HTML.
+const looks = (() => {
   let colours = {};
 
   const make = (tag, className, text) => {
@@ -17,6 +14,8 @@
   // Numbers
 
   const plain = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
+  // Ticks are round numbers already: cutting digits would make two of them read the same.
+  const round = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 9 });
   const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
   const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
   const minus = (text) => text.replace("-", "\u2212");
@@ -28,19 +27,21 @@
     money: (x) => minus(cents.format(x)),
   };
   shows.size = shows.number;
+  const tick = (x) => minus(round.format(Math.abs(x) < 1e-12 ? 0 : x));
   const ticks = {
-    number: (x) => minus(plain.format(Math.abs(x) < 1e-12 ? 0 : x)),
-    fixed: (x) => minus(plain.format(Math.abs(x) < 1e-12 ? 0 : x)),
-    count: (x) => (x >= 1e6 ? `${plain.format(x / 1e6)}M` : whole.format(x)),
-    percent: (x) => `${minus(plain.format(100 * x))}%`,
-    money: (x) => (Math.abs(x) >= 1e6 ? `${minus(plain.format(x / 1e6))}M` : minus(whole.format(x))),
+    number: tick,
+    fixed: tick,
+    count: (x) => (x >= 1e6 ? `${tick(x / 1e6)}M` : whole.format(x)),
+    percent: (x) => `${tick(100 * x)}%`,
+    money: (x) => (Math.abs(x) >= 1e6 ? `${tick(x / 1e6)}M` : minus(whole.format(x))),
+    cents: (x) => minus(cents.format(x)),
   };
   ticks.size = ticks.number;
 
   // What all charts share
 
   const readColours = () => {
-    const style = getComputedStyle(root);
+    const style = getComputedStyle(document.documentElement);
     const names = ["surface", "ink", "soft", "line", "grid", "clean", "noisy", "corrected", "boundary", "nonboundary", "muted", "middle"];
     colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
   };
@@ -95,6 +96,7 @@
     silent: true,
     symbol: "none",
     animation: false,
+    precision: -1, // otherwise a line at 0.0032 is drawn at 0.00
     label: { show: false },
     lineStyle: { color: colours.soft, width: 1, type: "solid" },
     data: at,
@@ -122,7 +124,7 @@
         ...base("axis", formatter),
         grid: grid(),
         xAxis: axis(data.xName, 30, ticks.number, { min: edges[0], max: edges[edges.length - 1], splitLine: { show: false }, axisLine: { show: true, onZero: false, lineStyle: { color: colours.line } }, axisLabel: { color: colours.soft, fontSize: 11, formatter: ticks.number, showMinLabel: false, showMaxLabel: false, hideOverlap: true } }),
-        yAxis: axis("Training rows", 40, ticks.count, {}),
+        yAxis: axis("Training rows", 40, ticks.count, { minInterval: 1 }),
         series: data.series.map((series, place) => ({
           type: "line",
           name: series.name,
@@ -215,6 +217,9 @@
         if (data.corrected) lines.push(["noisy", "after correction", shows.money(data.corrected[at])]);
         return tip(data.names[at], lines);
       };
+      const most = Math.max(...data.values, ...(data.high ?? []), ...(data.corrected ?? []));
+      const room = Math.min(160, Math.round(0.32 * width));
+      const short = fitted(data.names, room);
       const series = [
         { type: "bar", name: "payout", data: data.values, barMaxWidth: 18, itemStyle: { color: colours.corrected, opacity: 0.75, borderRadius: [0, 3, 3, 0] } },
       ];
@@ -225,11 +230,29 @@
       return {
         ...base("axis", formatter),
         grid: grid(),
-        xAxis: axis(data.xName, 30, ticks.money, {}),
-        yAxis: names(data.names, Math.min(160, Math.round(0.32 * width)), { overflow: "truncate" }),
+        xAxis: axis(data.xName, 30, most < 10 ? ticks.cents : ticks.money, { minInterval: 0.01 }),
+        yAxis: names(data.names, room, { formatter: (_, i) => short[i] }),
         series,
       };
     },
+  };
+
+  // Cut in the middle, as names often differ at the end only; those that still look alike get their place in front.
+  const fitted = (list, width) => {
+    const brush = document.createElement("canvas").getContext("2d");
+    brush.font = `12px ${font}`;
+    const fit = (text) => {
+      const letters = [...text];
+      let kept = letters.length;
+      let shown = text;
+      while (kept > 2 && brush.measureText(shown).width > width) {
+        kept -= 1;
+        shown = `${letters.slice(0, Math.ceil(kept / 2)).join("")}…${letters.slice(letters.length - Math.floor(kept / 2)).join("")}`;
+      }
+      return shown;
+    };
+    const short = list.map(fit);
+    return short.map((text, i) => (short.filter((other) => other === text).length > 1 ? fit(`${i + 1}. ${list[i]}`) : text));
   };
 
   const names = (list, width, more) => ({
@@ -268,8 +291,12 @@
     const [least, most] = [Math.min(...all), Math.max(...all)];
     const full = most > 0.75 && (show === "percent" || (show === "fixed" && least >= 0 && least < 0.5));
     if (full) return { min: 0, max: 1, interval: 0.25 };
-    if (show === "percent") return { min: 0 };
-    return { scale: true, max: show === "fixed" && most > 0.75 ? 1 : null };
+    if (show === "percent") return most === 0 ? { min: 0, max: 0.1, interval: 0.05 } : { min: 0 };
+    if (show === "count") return { scale: true, minInterval: 1 };
+    if (show !== "fixed" || most <= 0.75) return { scale: true };
+    // From 1 down in equal steps: ECharts would put the last label right under it.
+    const step = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25].find((size) => 1 - 4 * size <= least);
+    return step ? { min: 1 - 4 * step, max: 1, interval: step } : { scale: true, max: 1 };
   };
 
   const orderedCurves = (data) => {
@@ -369,177 +396,5 @@
     return `rgb(${middle.map((x, i) => Math.round(x + Math.abs(share) * (end[i] - x))).join(",")})`;
   };
 
-  // Legends are buttons, so that they can be reached by keyboard
-
-  const fillLegend = (legend, data, chart) => {
-    const key = (className, name) => {
-      const item = make("span", "key");
-      item.append(make("i", className), make("span", "", name));
-      legend.append(item);
-    };
-    if (data.kind === "map") {
-      const edge = shows.number(data.reach);
-      legend.append(make("span", "", `\u2212${edge}`), make("span", "scale"), make("span", "", `+${edge} ${data.valueName.replace("value", "").trim()}`));
-      return;
-    }
-    if (data.kind === "bars") {
-      if (data.low || data.corrected) key("corrected", "payout");
-      if (data.low) key("whisker", data.intervalName);
-      if (data.corrected) key("diamond", "after correction");
-      return;
-    }
-    if (data.series.length > 1) {
-      for (const series of data.series) {
-        const button = make("button");
-        button.type = "button";
-        button.setAttribute("aria-pressed", "true");
-        button.append(make("i", series.role), make("span", "", series.name));
-        button.addEventListener("click", () => {
-          const pressed = button.getAttribute("aria-pressed") !== "true";
-          button.setAttribute("aria-pressed", String(pressed));
-          chart.dispatchAction({ type: pressed ? "legendSelect" : "legendUnSelect", name: series.name });
-        });
-        legend.append(button);
-      }
-    }
-    if (data.kind === "curves" && data.reference !== null) key("dashed", data.referenceName);
-  };
-
-  const height = (data) => {
-    if (data.kind === "bars") return 90 + 30 * Math.max(data.names.length, 2);
-    if (data.kind === "curves" && !data.x) return 60 + 48 * Math.max(data.levels.length, 2);
-    return 0;
-  };
-
-  const start = (plot) => {
-    const data = charts[plot.dataset.chart];
-    const tall = height(data);
-    if (tall) plot.style.height = `${tall}px`;
-    const chart = echarts.init(plot, null, { renderer: "canvas" });
-    chart.setOption(draw[data.kind](data, plot.clientWidth));
-    fillLegend(plot.parentElement.querySelector(".legend"), data, chart);
-    drawn.push({ chart, data, plot, width: plot.clientWidth });
-  };
-
-  const redraw = () => {
-    readColours();
-    for (const { chart, data, plot } of drawn) {
-      chart.setOption(draw[data.kind](data, plot.clientWidth), { notMerge: true });
-      for (const button of plot.parentElement.querySelectorAll('.legend button[aria-pressed="false"]')) {
-        chart.dispatchAction({ type: "legendUnSelect", name: button.textContent });
-      }
-    }
-  };
-
-  // Light and dark
-
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const button = document.getElementById("theme");
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
-  const nameTheme = () => {
-    button.textContent = isDark() ? "Light" : "Dark";
-    button.setAttribute("aria-label", isDark() ? "Switch to the light theme" : "Switch to the dark theme");
-  };
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    nameTheme();
-    redraw();
-  });
-  system.addEventListener("change", () => {
-    nameTheme();
-    redraw();
-  });
-  nameTheme();
-  let before;
-  addEventListener("beforeprint", () => {
-    while (waiting.length) start(waiting.shift());
-    before = root.dataset.theme;
-    root.dataset.theme = "light";
-    redraw();
-  });
-  addEventListener("afterprint", () => {
-    if (before) root.dataset.theme = before;
-    else delete root.dataset.theme;
-    redraw();
-  });
-
-  // The table of rows
-
-  const table = document.getElementById("row-table");
-  const body = table.tBodies[0];
-  const rows = [...body.rows].map((element) => ({
-    element,
-    cells: [...element.cells].map((cell) => cell.textContent),
-  }));
-  for (const row of rows) row.text = row.cells.join("\n").toLowerCase();
-  const headings = [...table.tHead.rows[0].cells];
-  const numeric = headings.map((heading) => heading.classList.contains("n"));
-  for (const { element } of rows) numeric.forEach((is, i) => is && element.cells[i].classList.add("n"));
-
-  const sortBy = (column) => {
-    const up = headings[column].getAttribute("aria-sort") !== "ascending";
-    headings.forEach((heading) => heading.removeAttribute("aria-sort"));
-    headings[column].setAttribute("aria-sort", up ? "ascending" : "descending");
-    const text = new Intl.Collator("en", { numeric: true });
-    const compare = (a, b) => {
-      const [x, y] = [a.cells[column], b.cells[column]];
-      if (x === "" || y === "") return (x === "") - (y === ""); // what is missing comes last either way
-      const order = numeric[column] ? Number(x) - Number(y) : text.compare(x, y);
-      return up ? order : -order;
-    };
-    rows.sort(compare);
-    body.append(...rows.map((row) => row.element));
-  };
-  headings.forEach((heading, column) => {
-    const button = make("button", "", heading.textContent);
-    button.type = "button";
-    button.addEventListener("click", () => sortBy(column));
-    heading.replaceChildren(button);
-  });
-  headings[0].setAttribute("aria-sort", "ascending");
-
-  const search = document.getElementById("search");
-  const end = document.getElementById("end");
-  const shown = document.getElementById("shown");
-  const filter = () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let n = 0;
-    for (const { element, text } of rows) {
-      const fits = (!end.value || element.classList.contains(end.value)) && words.every((word) => text.includes(word));
-      element.hidden = !fits;
-      n += fits;
-    }
-    shown.textContent = n === rows.length ? `${whole.format(n)} rows` : `${whole.format(n)} of ${whole.format(rows.length)} rows`;
-  };
-  search.addEventListener("input", filter);
-  end.addEventListener("change", filter);
-  document.getElementById("controls").hidden = false;
-  filter();
-
-  // Go
-
-  readColours();
-  const waiting = [...document.querySelectorAll("[data-chart]")];
-  while (waiting.length && waiting[0].getBoundingClientRect().top < innerHeight) start(waiting.shift());
-  // The page grows while charts are drawn; only a new width is a reason to draw one again.
-  const watch = new ResizeObserver(() => {
-    for (const one of drawn) {
-      if (one.plot.clientWidth === one.width) continue;
-      one.width = one.plot.clientWidth;
-      one.chart.resize();
-    }
-  });
-  watch.observe(document.querySelector("main"));
-  root.dataset.ready = String(Math.round(performance.now()));
-  // The charts further down follow one by one, so that the page answers in between.
-  const next = () => {
-    if (waiting.length) {
-      start(waiting.shift());
-      setTimeout(next);
-    } else {
-      root.dataset.drawn = String(Math.round(performance.now()));
-    }
-  };
-  setTimeout(next);
+  return { draw, make, readColours, shows };
 })();
