@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import re
@@ -142,8 +143,10 @@ def test_csv_output_holds_no_formula(tmp_path: Path) -> None:
         "value", tmp_path / "train.csv", tmp_path / "val.csv", *MARKET, "--format", "csv", "--out", tmp_path / "out"
     )
     assert ran.code == 0, ran.err
-    with open(tmp_path / "out" / "values.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    with open(tmp_path / "out" / "values.csv", newline="", encoding="utf-8-sig") as file:
+        text = file.read()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert '"\'=1+1",' in text  # quoted, so that no other separator can cut it loose
     assert [row["id"] for row in rows[:3]] == ["'=1+1", "'@SUM(A1)", "'-x"]
     # Negative numbers stay numbers, to the last bit.
     values = Valuation.load(tmp_path / "out" / "valuation.npz").values

@@ -280,7 +280,7 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
         if max_memory < least:
             raise ValueError(
                 f"The 'max_memory' parameter must be at least {np.ceil(least / 1e5) / 10:.1f}MB for {n} training rows, "
-                f"{m} validation points, {task.n_groups} groups and matrix={matrix}. Got {max_memory / 1e6:.1f}MB "
+                f"{m} validation points, {task.n_groups} groups and matrix={matrix}. Got {max_memory / 1e6:.4g}MB "
                 "instead. Raise it, or value fewer groups at a time."
             )
         # Workers first, then larger tiles, then longer waves.
