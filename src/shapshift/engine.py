@@ -29,9 +29,8 @@ BLOCK_PAIRS = 2**20
 BLOCK_POINTS = 8
 # Tiles beyond this size bring nothing but memory use.
 TILE_BYTES = 64 * 2**20
-# Blocks per worker between two reductions: enough that waiting for the slowest hardly matters.
-WAVE_BLOCKS = 4
-# Partial sums beyond this are not worth a longer wave.
+# Partial sums of finished blocks are added up when they take this much, or at the end. Less often is better: joblib
+# looks for the last results of a wave only every hundredth of a second.
 WAVE_BYTES = 128 * 2**20
 # What a thread costs beside its arrays: stack, allocator, counters of the sort.
 WORKER_BYTES = 2**21
@@ -273,7 +272,7 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
     per_block = row * (n_levels + min(task.n_groups, block))  # partial sums
     workers = min(joblib.effective_n_jobs(n_jobs), n_blocks)
     tile = min(max(TILE_BYTES // row, 1), block)
-    wave = min(max(workers, min(WAVE_BLOCKS * workers, WAVE_BYTES // per_block)), n_blocks)
+    wave = WAVE_BYTES // per_block
     if max_memory is not None:
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
         least = -(-16 * (fixed + per_worker + per_block + row) // 15)
@@ -288,4 +287,6 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
         workers = min(workers, free // (per_worker + per_block + row))
         tile = min(tile, (free // workers - per_worker - per_block) // row)
         wave = min(wave, (free - workers * (per_worker + tile * row)) // per_block)
+    # Whole rounds, so that no worker waits for another's extra block.
+    wave = max(wave // workers, 1) * workers
     return Plan(block=block, tile=int(tile), workers=int(workers), wave=int(wave))
