@@ -36,7 +36,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes the file private; a result is as readable as anything else its owner writes.
-        os.chmod(name, 0o666 & ~_umask())
+        os.chmod(name, 0o666 & ~umask())
         os.replace(name, target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -55,7 +55,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     return write_atomically(path, write)
 
 
-def _umask() -> int:
+def umask() -> int:
+    """Permissions that new files are not given; the system tells only by setting them."""
     current = os.umask(0)
     os.umask(current)
     return current

@@ -40,6 +40,8 @@ class TrainingIndex:
         Features were multiplied by ``2**-exponent``.
     constant : bool
         All training rows are equal, so that every validation point is equally far from all of them.
+    ends : pair of ndarray or None
+        Smallest and largest scaled value of each feature; None for sparse rows and where nothing is scaled.
     """
 
     metric: str
@@ -47,6 +49,7 @@ class TrainingIndex:
     rows: Rows
     exponent: int
     constant: bool = False
+    ends: tuple[Floats, Floats] | None = None
 
 
 def index_rows(rows: Rows, metric: str) -> TrainingIndex:
@@ -59,7 +62,10 @@ def index_rows(rows: Rows, metric: str) -> TrainingIndex:
     widest = float(ranges.max())
     _check_outliers(rows, ranges, widest)
     exponent = max(int(np.frexp(widest)[1]), int(np.frexp(_largest(rows))[1]) - 1000)
-    return TrainingIndex(metric, rows.shape[0], _layout(rows, exponent), exponent, widest == 0)
+    laid_out = _layout(rows, exponent)
+    # Kept, because every validation set is checked against them.
+    ends = None if sparse.issparse(rows) else (laid_out.min(axis=1), laid_out.max(axis=1))
+    return TrainingIndex(metric, rows.shape[0], laid_out, exponent, widest == 0, ends)
 
 
 def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
@@ -134,15 +140,12 @@ def _check_outliers(rows: Rows, ranges: Floats, widest: float) -> None:
 
 def _check_reach(index: TrainingIndex, points: Rows) -> None:
     """Refuse validation points so far from the training rows that squared distances are no longer finite."""
-    if sparse.issparse(points):
+    if index.ends is None:
         farthest = np.ldexp(_largest(points), -index.exponent)
     else:
         with np.errstate(over="ignore"):
             low, high = (np.ldexp(end, -index.exponent) for end in (points.min(axis=0), points.max(axis=0)))
-            farthest = max(
-                max(abs(column.max() - below), abs(above - column.min()))
-                for column, below, above in zip(index.rows, low, high, strict=True)
-            )
+            farthest = max(np.abs(index.ends[1] - low).max(), np.abs(high - index.ends[0]).max())
     if not farthest < _LARGEST:
         raise ValueError(
             f"'X_val' has values about {_LARGEST:.0e} times the range of the training values or more; their distances "

@@ -108,6 +108,7 @@ def command(
                 registered.execute(groups, terminal)
 
         spread = _spread(registered.groups.values())
+        # typer reads the signature; functions have no such attribute until they are given one.
         invoke.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
         app.command(name, help=_help(function, examples), rich_help_panel=panel)(invoke)

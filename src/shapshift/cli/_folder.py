@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from shapshift._files import write_atomically
+from shapshift._files import umask, write_atomically
 from shapshift._validation import some
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._manifest import MANIFEST, digest
@@ -90,7 +90,7 @@ class Folder:
         with writing(self.target):
             if not self.target.exists():
                 self.target.parent.mkdir(parents=True, exist_ok=True)
-                os.chmod(self._staging, 0o777 & ~_umask())  # mkdtemp makes it private
+                os.chmod(self._staging, 0o777 & ~umask())  # mkdtemp makes it private
                 os.rename(self._staging, self.target)
                 return
             (self.target / MANIFEST).unlink(missing_ok=True)  # from here on the old one would lie
@@ -154,9 +154,3 @@ def existing_parent(target: Path) -> Path:
     while not folder.is_dir():
         folder = folder.parent
     return folder
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

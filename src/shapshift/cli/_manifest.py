@@ -148,9 +148,11 @@ def digest(path: Path) -> str:
 
 
 def recorded_path(path: Path, out: Path) -> str:
-    """How a manifest in ``out`` names an input: relative to itself, or by the bare name where that would tell where on
-    the machine it lies. A pattern keeps the last folder before its first wildcard: alone it would fit anywhere.
-    """  # noqa: D205
+    """How a manifest in ``out`` names an input.
+
+    Relative to itself, or by the bare name where that would tell where on the machine it lies. A pattern keeps the last
+    folder before its first wildcard: alone it would fit anywhere.
+    """
     here, there, folder = Path.cwd(), Path(os.path.abspath(path)), Path(os.path.abspath(out))
     near = there.is_relative_to(folder.parent) or (there.is_relative_to(here) and folder.is_relative_to(here))
     if near:

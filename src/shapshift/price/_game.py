@@ -2,24 +2,20 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
-from sklearn.utils.validation import check_is_fitted
 
-from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._progress import progress_bar
 from shapshift.coefficients import Beta
-from shapshift.distances import Filler, tile_filler
-from shapshift.price._game_kernel import add_coalitions, add_marginals, list_owners
+from shapshift.price._game_kernel import add_coalitions, add_marginals
 from shapshift.price._owner_options import check_seed
 from shapshift.price._owner_result import OwnerValues
-from shapshift.price._owners import Ownership, check_owners
+from shapshift.price._players import Game, make_game
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -28,8 +24,6 @@ SEMIVALUES = ("shapley", "banzhaf", "loo")
 CONFIDENCE = 0.95
 # 2^22 coalitions take 32 MB per validation group and minutes for a thousand points.
 MOST_PLAYERS = 22
-# Points are taken in tiles of about so many bytes of distances and of lists.
-TILE_BYTES = 16 * 2**20
 # Lists are kept between batches of permutations up to here, and made again beyond.
 KEPT_BYTES = 256 * 2**20
 # Pairs of permutations in the first batch; each batch doubles the number drawn.
@@ -146,7 +140,7 @@ def value_owners(
     check.check_count("owner_values", "max_players_exact", max_players_exact)
     check.check_count("owner_values", "n_permutations", n_permutations, at_least=4)
     seed = check_seed("owner_values", random_state)
-    game = _game(model, X_val, y_val, owners, groups)
+    game = make_game(model, X_val, y_val, owners, groups)
     n = game.n_owners
     if n <= MOST_PLAYERS and (method == "exact" or n <= max_players_exact) and method != "sample":
         values, means = _exact(game, semivalue, progress)
@@ -195,85 +189,7 @@ def value_owners(
     )
 
 
-@dataclass(frozen=True)
-class _Game:
-    """The validation points as the owners see them."""
-
-    fill: Filler
-    codes: npt.NDArray[np.int32]
-    targets: npt.NDArray[np.int32]
-    ownership: Ownership
-    k: int
-    soft: bool
-    empty: float
-    average: bool
-    groups: Longs
-    group_names: list[Any]
-
-    @property
-    def n_val(self) -> int:
-        return self.targets.size
-
-    @property
-    def n_owners(self) -> int:
-        return len(self.ownership.names)
-
-    @property
-    def n_cells(self) -> int:
-        return max(len(self.group_names), 1)
-
-    @property
-    def longest(self) -> int:
-        return min(self.k, self.codes.size)
-
-    @property
-    def list_bytes(self) -> int:
-        """Size of one point's lists."""
-        return 12 * self.n_owners * self.longest
-
-    def tiles(self) -> Iterator[tuple[Any, Any, Longs]]:
-        """Owner lists, their lengths and the cells of the points, tile by tile."""
-        rows = max(1, min(self.n_val, TILE_BYTES // max(8 * self.codes.size, self.list_bytes)))
-        distances = np.empty((rows, self.codes.size))
-        for start in range(0, self.n_val, rows):
-            stop = min(start + rows, self.n_val)
-            tile = distances[: stop - start]
-            self.fill(start, stop, tile)
-            lists = np.empty((stop - start, self.n_owners, self.longest, 3), dtype=np.int32)
-            lengths = np.empty((stop - start, self.n_owners), dtype=np.int32)
-            list_owners(
-                tile, self.codes, self.targets[start:stop], self.ownership.codes, self.k, self.average, lists, lengths
-            )
-            yield lists, lengths, self.groups[start:stop]
-
-
-def _game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> _Game:
-    if not hasattr(model, "_check_points"):
-        raise TypeError(
-            "The 'model' parameter of owner_values must be a fitted KNNShapley: owners are valued through its "
-            f"nearest-neighbour utility. Got {type(model).__name__} instead."
-        )
-    check_is_fitted(model)
-    model._check_parameters()
-    points = model._check_points(X_val)
-    n_val = points.shape[0]
-    labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
-    names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
-    return _Game(
-        fill=tile_filler(model._index, points),
-        codes=model.codes_,
-        targets=_labels.look_up_labels(labels, model.classes_),
-        ownership=check_owners(owners, model.ids_),
-        k=int(model.n_neighbors),
-        soft=model.utility == "soft",
-        empty=1 / len(model.classes_),
-        average=model.ties == "average",
-        groups=codes,
-        group_names=names,
-    )
-
-
-def _exact(game: _Game, semivalue: str | Beta, progress: bool | None) -> tuple[Floats, Floats]:
+def _exact(game: Game, semivalue: str | Beta, progress: bool | None) -> tuple[Floats, Floats]:
     """Values, and sums over the points of each cell."""
     worth = np.zeros((game.n_cells, 2**game.n_owners))
     with progress_bar("Coalitions", game.n_val, progress) as advance:
@@ -319,7 +235,7 @@ def _size_weights(n: int, semivalue: str | Beta) -> Floats:
 
 
 def _sample(
-    game: _Game, most: int, tolerance: float, seed: int, progress: bool | None
+    game: Game, most: int, tolerance: float, seed: int, progress: bool | None
 ) -> tuple[Floats, Floats, Floats, int]:
     """Values, half-widths of their intervals, sums over the points of each cell, and the number of orders drawn."""
     rng = np.random.default_rng(seed)
@@ -350,14 +266,14 @@ def _sample(
     return mean, half, cells / (2 * drawn), 2 * drawn
 
 
-def _marginals(game: _Game, tiles: Callable[[], Any], orders: Longs) -> Floats:
+def _marginals(game: Game, tiles: Callable[[], Any], orders: Longs) -> Floats:
     sums = np.zeros((len(orders), game.n_cells, game.n_owners))
     for lists, lengths, cells in tiles():
         add_marginals(lists, lengths, game.k, game.soft, game.empty, cells, orders, sums)
     return sums
 
 
-def _kept_tiles(game: _Game) -> Callable[[], Any]:
+def _kept_tiles(game: Game) -> Callable[[], Any]:
     """Return what gives the tiles again and again: from memory if they fit."""
     if game.list_bytes * game.n_val > KEPT_BYTES:
         return game.tiles
@@ -365,7 +281,7 @@ def _kept_tiles(game: _Game) -> Callable[[], Any]:
     return lambda: kept
 
 
-def _leave_one_out(game: _Game, progress: bool | None) -> tuple[Floats, Floats]:
+def _leave_one_out(game: Game, progress: bool | None) -> tuple[Floats, Floats]:
     """Let each owner join last, once: one order per owner."""
     n = game.n_owners
     tiles = _kept_tiles(game)
@@ -378,7 +294,7 @@ def _leave_one_out(game: _Game, progress: bool | None) -> tuple[Floats, Floats]:
     return sums.sum(axis=0) / game.n_val, sums
 
 
-def _ends(game: _Game) -> tuple[float, float]:
+def _ends(game: Game) -> tuple[float, float]:
     """Compute the utility of all rows and of none."""
     gained = float(_marginals(game, game.tiles, np.arange(game.n_owners)[None]).sum())
     empty = game.empty if game.soft else 0.0

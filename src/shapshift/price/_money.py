@@ -57,6 +57,7 @@ def parse_amount(owner: str, name: str, amount: Any) -> tuple[int | None, Fracti
         percent = Decimal(amount.strip()[:-1])
     except InvalidOperation:
         percent = Decimal("NaN")
+    # A finite number has an integer exponent; the types allow the letters of NaN and infinity too.
     if not (percent.is_finite() and 0 <= percent <= 100 and percent.as_tuple().exponent > -20):  # type: ignore[operator]
         raise ValueError(
             f"The {name!r} parameter of {owner}, where it is a share of the budget, must be between '0%' and '100%'. "
