@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,3 +16,13 @@ def kernel(function: F) -> F:
     identical rows wherever they stand in the table, and reassociation would break that.
     """
     return cast(F, njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fma(context, a, b, c):  # type: ignore[no-untyped-def]
+    """``a * b + c``, rounded once, inside a kernel.
+
+    Asked for by name because leaving it to the compiler would let the bits of a distance depend on which loop it was
+    computed in.
+    """
+    return a(a, b, c), lambda _, builder, signature, arguments: builder.fma(*arguments)

@@ -162,14 +162,22 @@ def _window(distances, bits):
     small. The range comes from a sample, widened by its own width on either side; what lies outside shares the lowest
     or highest image. A single far outlier or a row at distance zero then takes no resolution from the others.
     """
-    n = distances.size
-    sample = np.empty(min(n, 64))
-    for i in range(sample.size):
-        sample[i] = distances[i * n // sample.size]
-    ends = np.array([sample.min(), sample.max(), distances.min(), distances.max()]).view(np.int64)
-    width = ends[1] - ends[0]
-    first = ends[2] if ends[0] - ends[2] < width else ends[0] - width
-    last = ends[3] if ends[3] - ends[1] < width else ends[1] + width
+    patterns = distances.view(np.int64)
+    n = patterns.size
+    sample = min(n, 64)
+    first = last = patterns[0]
+    for k in range(sample):
+        first = min(first, patterns[k * n // sample])
+        last = max(last, patterns[k * n // sample])
+    # The patterns are compared, not the floats: integer minima and maxima take a vector at a time.
+    lowest = highest = patterns[0]
+    for i in range(n):
+        lowest = min(lowest, patterns[i])
+        highest = max(highest, patterns[i])
+    width = last - first
+    # Differences are compared, because the width of a range that begins at zero added to its end overflows.
+    first = lowest if first - lowest < width else first - width
+    last = highest if highest - last < width else last + width
     shift = 0
     while (last - first) >> shift >= 1 << bits:
         shift += 1
