@@ -75,6 +75,14 @@ def test_nearest_is_the_published_rule(n_classes: int, utility: str) -> None:
     assert abs((corrected.values > 0).sum() - (clean.values > 0).sum()) <= 1
 
 
+def test_a_bound_on_the_noisy_values_does_not_bound_the_corrected_ones(pair: list[Valuation]) -> None:
+    clean, noisy = pair
+    corrector = BoundaryCorrector().fit(clean)
+    assert corrector.transform(noisy).error_bound is None
+    bounded = replace(noisy, error_bound=np.full(noisy.n_train, 1e-3))
+    assert np.isinf(corrector.transform(bounded).error_bound).all()
+
+
 def test_exact_meets_the_count_with_the_same_scores(pair: list[Valuation]) -> None:
     clean, noisy = pair
     scores = np.sort(naive_scores(clean, noisy, BOUNDARY_PARTS))[::-1]

@@ -162,6 +162,32 @@ def test_to_frame_returns_the_kind_of_table_that_was_fitted(fitted: object, retu
     assert type(Valuation.load(tmp_path / "v").to_frame()) is returned
 
 
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_values_that_are_not_exact_say_how_far_they_can_be_off(kind: str) -> None:
+    def columns(valuation: Valuation) -> list[str]:
+        frame = valuation.to_frame(kind)
+        return list(frame.column_names if kind == "pyarrow" else frame.columns)
+
+    exact = make()
+    bounds = np.linspace(0.25, 0.5, 40)
+    bounded = dataclasses.replace(exact, error_bound=bounds)
+    assert "error_bound" not in columns(exact)
+    after = columns(bounded).index("value") + 1
+    assert columns(bounded)[after] == "error_bound"
+    assert np.array_equal(np.asarray(bounded.to_frame(kind)["error_bound"]), bounds)
+
+
+def test_summaries_show_the_largest_error_bound() -> None:
+    exact = make()
+    assert "error" not in repr(exact) + exact._repr_html_()
+    bounded = dataclasses.replace(exact, error_bound=np.linspace(0, 0.125, 40))
+    assert "error_bound=0.125" in repr(bounded)
+    assert "at most 0.125" in bounded._repr_html_()
+    unbounded = dataclasses.replace(exact, error_bound=np.full(40, np.inf))
+    assert "error_bound=inf" in repr(unbounded)
+    assert "not bounded" in unbounded._repr_html_()
+
+
 def test_to_frame_joins_with_the_callers_frame() -> None:
     frame = pd.DataFrame(X, columns=COLUMNS, index=[f"row-{i}" for i in range(40)])
     joined = frame.join(KNNShapley().fit(frame, Y).value(frame, Y).to_frame())
@@ -193,6 +219,20 @@ def test_save_and_load_return_every_bit(ids: str, matrix: bool, tmp_path: Path) 
     found = make(ids=IDS[ids], matrix=matrix)
     found.save(tmp_path / "valuation.npz")
     assert_same(Valuation.load(tmp_path / "valuation.npz"), found)
+
+
+def test_an_error_bound_is_saved_and_files_without_one_still_load(tmp_path: Path) -> None:
+    exact = make()
+    bounded = dataclasses.replace(exact, error_bound=np.where(np.arange(40) % 2, 0.5, np.inf))
+    bounded.save(tmp_path / "bounded")
+    assert_same(Valuation.load(tmp_path / "bounded"), bounded)
+    exact.save(tmp_path / "exact")
+    with np.load(tmp_path / "exact") as archive:
+        assert "error_bound" not in archive.files
+    assert Valuation.load(tmp_path / "exact").error_bound is None
+    dataclasses.replace(exact, error_bound=np.zeros(39)).save(tmp_path / "short")
+    with pytest.raises(ValueError, match="error_bound"):
+        Valuation.load(tmp_path / "short")
 
 
 @pytest.mark.parametrize("groups", [None, range(15), [("a", i % 2) for i in range(15)], np.arange(15) % 2 == 0])

@@ -44,6 +44,9 @@ def valuation_html(valuation: Valuation) -> str:
         ("mean, std", f"{stats['mean']:.3g}, {stats['std']:.3g}"),
         ("lowest, median, highest", f"{quantiles[0.0]:.3g}, {quantiles[0.5]:.3g}, {quantiles[1.0]:.3g}"),
     ]
+    if valuation.error_bound is not None:
+        worst = float(valuation.error_bound.max())
+        rows.append(("largest error", f"at most {worst:.3g}" if np.isfinite(worst) else "not bounded"))
     rows += [("corrected by", str(known["correction"].get("corrector", "yes")))] if "correction" in known else []
     title = f"{known.get('method', 'Valuation')} values" + (f" ({method})" if method else "")
     return _box(title, _pairs(rows) + _histogram(valuation.values))

@@ -26,6 +26,7 @@ _ARRAYS = (
     "level_counts",
     "group_means",
     "matrix",
+    "error_bound",
 )
 
 
@@ -52,6 +53,9 @@ class Valuation(Saved):
         Group names in order of first appearance, and their numbers of validation points.
     matrix : ndarray of shape (n_train, n_val) or None
         Value of each row on each validation point alone, when it was asked for.
+    error_bound : ndarray of shape (n_train,) or None
+        How far each of ``values`` can be from the exact one, in units of the utility; infinite where nothing is known.
+        None when the values are exact, up to rounding.
     parameters : mapping
         What made the values: method, its parameters, sizes.
     fingerprint : str
@@ -80,6 +84,7 @@ class Valuation(Saved):
     fingerprint: str
     kind: str = "numpy"
     id_names: tuple[Any, ...] = ("id",)
+    error_bound: Floats | None = None
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -163,10 +168,13 @@ class Valuation(Saved):
         -------
         table
             One row per training row: its id (the index in pandas), ``value``, ``value_boundary``,
-            ``value_nonboundary``, and one ``value[name]`` per validation group.
+            ``value_nonboundary``, and one ``value[name]`` per validation group. Values that are not exact are followed
+            by their ``error_bound``.
         """
         nothing = np.full(self.n_train, np.nan)
         columns: dict[str, npt.NDArray[Any]] = {"value": self.values}
+        if self.error_bound is not None:
+            columns["error_bound"] = self.error_bound
         for name, part in (("boundary", self.boundary_values), ("nonboundary", self.nonboundary_values)):
             columns[f"value_{name}"] = nothing if part is None else part
         printed = Counter(str(name) for name in self.group_names)
@@ -222,6 +230,8 @@ class Valuation(Saved):
         expected |= {"level_values": (levels, n), "group_means": (len(self.group_names), n)}
         if self.matrix is not None:
             expected["matrix"] = (n, m)
+        if self.error_bound is not None:
+            expected["error_bound"] = (n,)
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name!r} has shape {getattr(self, name).shape}, not {shape}")
@@ -235,9 +245,10 @@ class Valuation(Saved):
 
     def __repr__(self) -> str:
         s = self.stats()
+        error = "" if self.error_bound is None else f", error_bound={self.error_bound.max():.3g}"
         return (
             f"Valuation(n_train={self.n_train}, n_val={self.n_val}, mean={s['mean']:.3g}, std={s['std']:.3g}, "
-            f"positive={s['positive_count']}, boundary_fraction={self.boundary_fraction:.3g})"
+            f"positive={s['positive_count']}, boundary_fraction={self.boundary_fraction:.3g}{error})"
         )
 
 

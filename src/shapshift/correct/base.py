@@ -147,6 +147,8 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             group_names=(),
             group_sizes=(),
             matrix=None,
+            # The maps were learned from values with errors, so a bound on those says nothing about these.
+            error_bound=None if noisy.error_bound is None else np.full(noisy.n_train, np.inf),
             parameters={**noisy.parameters, "correction": self.report_.to_dict()},
         )
 
