@@ -18,11 +18,10 @@ def kernel(function: F) -> F:
     return cast(F, njit(nogil=True, cache=True, error_model="numpy")(function))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fma(context, a, b, c):  # type: ignore[no-untyped-def]
-    """``a * b + c``, rounded once, inside a kernel.
-
-    Asked for by name because leaving it to the compiler would let the bits of a distance depend on which loop it was
-    computed in.
-    """
+def _fma(context, a, b, c):  # type: ignore[no-untyped-def]
     return a(a, b, c), lambda _, builder, signature, arguments: builder.fma(*arguments)
+
+
+#: ``a * b + c`` inside a kernel, rounded once. Asked for by name because leaving it to the compiler would let the bits
+#: of a distance depend on which loop it was computed in.
+fma = cast(Callable[[Any, Any, Any], Any], intrinsic(_fma))

@@ -72,11 +72,16 @@ def _partitions(total: int, largest: int, parts: int) -> Iterator[list[int]]:
                 yield [first, *rest]
 
 
+def level_edges(levels: Floats) -> Floats:
+    """Return the entropies half-way between two levels."""
+    return (levels[1:] + levels[:-1]) / 2
+
+
 def nearest_level(entropy: Floats, levels: Floats) -> npt.NDArray[np.int64]:
     """Index of the level each entropy belongs to.
 
     Tied neighbours count in fractions, so an entropy can fall between levels; it goes to the nearest one. Level 0 is
     kept for entropies of exactly 0, so that "level above 0" and "boundary point" mean the same.
     """
-    nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, entropy)
+    nearest = np.searchsorted(level_edges(levels), entropy)
     return np.where(entropy > 0, np.maximum(nearest, min(1, levels.size - 1)), 0).astype(np.int64)

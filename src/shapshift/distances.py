@@ -16,8 +16,8 @@ from shapshift.kernels import distance as kernels
 
 Floats = npt.NDArray[np.float64]
 Rows = Any  # dense float64 array or scipy csr_array; scipy ships no types
-#: Fills tile rows with the distances of validation points start..stop-1.
-Filler = Callable[[int, int, Floats], None]
+#: Fills a tile with the distances of a slice of the validation points (its rows) to a slice of the training rows.
+Filler = Callable[[slice, slice, Floats], None]
 
 METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed")
 SPARSE_METRICS = ("euclidean", "sqeuclidean", "cosine")
@@ -72,14 +72,14 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     """Return the function that computes tiles for ``points`` (for "precomputed", the distances themselves)."""
     if index.rows is None:
 
-        def copy(start: int, stop: int, tile: Floats) -> None:
+        def copy(here: slice, rows: slice, tile: Floats) -> None:
             # Adding zero turns -0.0 into 0.0, whose bit pattern the rank kernel relies on.
-            np.add(points[start:stop], 0.0, out=tile)
+            np.add(points[here, rows], 0.0, out=tile)
 
         return copy
     if index.constant:
 
-        def nothing(start: int, stop: int, tile: Floats) -> None:
+        def nothing(here: slice, rows: slice, tile: Floats) -> None:
             tile[:] = 0.0
 
         return nothing
@@ -89,18 +89,19 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     if sparse.issparse(index.rows):
         train, csr = index.rows, _unit_rows(points) if is_cosine else _scaled(points, index.exponent)
 
-        def merge(start: int, stop: int, tile: Floats) -> None:
+        def merge(here: slice, rows: slice, tile: Floats) -> None:
             kernels.sparse_tile(
-                train.data, train.indices, train.indptr, csr.data, csr.indices, csr.indptr, start, is_cosine, tile
-            )
+                train.data, train.indices, train.indptr[rows.start : rows.stop + 1],
+                csr.data, csr.indices, csr.indptr[here.start : here.stop + 1], is_cosine, tile,
+            )  # fmt: skip
 
         return merge
     fill = {"manhattan": kernels.manhattan, "cosine": kernels.cosine}.get(index.metric, kernels.squared_euclidean)
 
-    def subtract(start: int, stop: int, tile: Floats) -> None:
+    def subtract(here: slice, rows: slice, tile: Floats) -> None:
         # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
-        here = points[start:stop]
-        fill(index.rows, np.ascontiguousarray(_unit_rows(here) if is_cosine else _scaled(here, index.exponent)), tile)
+        scaled = _unit_rows(points[here]) if is_cosine else _scaled(points[here], index.exponent)
+        fill(index.rows, rows.start, np.ascontiguousarray(scaled), tile)
 
     return subtract
 

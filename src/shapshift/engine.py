@@ -8,6 +8,7 @@ order. So neither the number of workers nor the memory budget can change a singl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import joblib
 import numpy as np
@@ -26,7 +27,7 @@ Codes = npt.NDArray[np.int32]
 # short enough to keep two workers equally busy and a progress bar moving.
 BLOCK_PAIRS = 2**20
 # A pass over the training rows serves at least this many points.
-BLOCK_POINTS = 8
+BLOCK_POINTS = 32
 # Tiles beyond this size bring nothing but memory use.
 TILE_BYTES = 64 * 2**20
 # Partial sums of finished blocks are added up when they take this much, or at the end. Less often is better: joblib
@@ -109,18 +110,22 @@ class Neighborhood:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the engine returns: sums over validation points, per entropy level and per group."""
+    """What the engine returns: sums over validation points, per entropy level and per group.
+
+    ``bounds`` sums what each value can be off; it has no rows when the values are exact.
+    """
 
     levels: Floats
     level_counts: npt.NDArray[np.int64]
     groups: Floats
+    bounds: Floats
     entropy: Floats
     matrix: Floats | None
     neighborhood: Neighborhood
 
 
 @dataclass(frozen=True)
-class _Points:
+class Points:
     """What is kept of each single validation point; workers write disjoint slices of it."""
 
     entropy: Floats
@@ -128,9 +133,9 @@ class _Points:
     reference_ranks: Floats
     values: Floats | None
 
-    def __getitem__(self, here: slice) -> "_Points":
+    def __getitem__(self, here: slice) -> "Points":
         values = None if self.values is None else self.values[here]
-        return _Points(self.entropy[here], self.nearest[here], self.reference_ranks[here], values)
+        return Points(self.entropy[here], self.nearest[here], self.reference_ranks[here], values)
 
 
 @dataclass(frozen=True)
@@ -143,12 +148,97 @@ class Plan:
     wave: int
 
 
-def run_task(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None, progress: bool | None) -> Sums:
+class Worker(Protocol):
+    """Values one batch of validation points after another; its scratch space is handed on from block to block."""
+
+    def value(self, task: Task, batch: slice, groups: npt.NDArray[np.int64], points: Points, partial: Floats) -> None:
+        """Add the values of a batch to ``partial``.
+
+        Parameters
+        ----------
+        task : Task
+        batch : slice
+            Which validation points.
+        groups : ndarray
+            Row of ``partial`` for each point's group; -1 for none. The entropy levels have the first rows.
+        points : Points
+            Where to write what is kept of each point of the batch.
+        partial : ndarray
+            Sums of one block; rows beyond those of the levels and of the block's groups are the worker's own.
+        """
+
+
+@dataclass(frozen=True)
+class Method:
+    """How values come out of distances: exactly, or with a bound.
+
+    Attributes
+    ----------
+    make_worker : callable
+        From a task, the largest batch and the largest block to a worker.
+    point_bytes, worker_bytes : callable
+        From a task to what a worker needs for each point of a batch, and besides.
+    batch : int
+        Most points that are worth handling together.
+    own_cells : int
+        How many sums a worker keeps besides those of levels and groups.
+    """
+
+    make_worker: Callable[[Task, int, int], Worker]
+    point_bytes: Callable[[Task], int]
+    worker_bytes: Callable[[Task], int]
+    batch: int
+    own_cells: int = 0
+
+
+class RankWorker:
+    """Exact values: fill a tile with distances, turn it into values, add it up."""
+
+    def __init__(self, task: Task, batch: int, block: int) -> None:
+        self.tile = np.empty((batch, task.n_train))
+        self.work = np.empty((2, task.n_train), dtype=np.uint64)
+        self.keys = np.empty(task.n_train)
+        self.counts = np.zeros(task.n_classes)
+
+    def value(self, task: Task, batch: slice, groups: npt.NDArray[np.int64], points: Points, partial: Floats) -> None:
+        """Add the values of a batch to ``partial``, as :class:`Worker` says."""
+        targets = task.targets[batch]
+        values = self.tile[: targets.size]
+        task.fill(batch, slice(0, task.n_train), values)
+        rank_values(  # from here on the tile holds values in place of distances
+            values, task.codes, targets, task.table.c, bases(task, targets), task.average_ties, task.depth,
+            task.reference[batch], self.work, self.keys, self.counts, points.entropy, points.nearest,
+            points.reference_ranks,
+        )  # fmt: skip
+        add_rows(values, nearest_level(points.entropy, task.levels), partial)
+        if task.n_groups:
+            add_rows(values, groups, partial)
+        if points.values is not None:
+            points.values[:] = values
+
+
+EXACT = Method(
+    make_worker=RankWorker,
+    point_bytes=lambda task: 8 * task.n_train,
+    worker_bytes=lambda task: 24 * task.n_train,
+    batch=2**31,
+)
+
+
+def run_task(
+    task: Task,
+    *,
+    method: Method = EXACT,
+    matrix: bool,
+    n_jobs: int | None,
+    max_memory: int | None,
+    progress: bool | None,
+) -> Sums:
     """Compute the sums of a task."""
-    plan = make_plan(task, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
-    n_levels = task.levels.size
-    sums = np.zeros((n_levels + task.n_groups, task.n_train))
-    points = _Points(
+    plan = make_plan(task, method=method, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
+    n_levels, n_shared = task.levels.size, task.levels.size + task.n_groups
+    sums = np.zeros((n_shared + method.own_cells, task.n_train))
+    points = Points(
         entropy=np.empty(task.n_val),
         nearest=np.empty((task.n_val, task.n_nearest), dtype=np.int64),
         reference_ranks=np.empty(task.reference.shape),
@@ -156,7 +246,7 @@ def run_task(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | 
     )
     blocks = [slice(start, min(start + plan.block, task.n_val)) for start in range(0, task.n_val, plan.block)]
     counts = np.zeros(n_levels, dtype=np.int64)
-    spare: list[_Buffers] = []
+    spare: list[Worker] = []
     used: list[Floats] = []  # partial sums that have been added up, to be filled again
     with (
         # Workers write into arrays of this process, whatever backend a surrounding context prefers.
@@ -167,7 +257,8 @@ def run_task(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | 
         for first in range(0, len(blocks), plan.wave):
             wave = blocks[first : first + plan.wave]
             results = parallel(
-                joblib.delayed(_value_block)(task, block, plan, points[block], spare, used, advance) for block in wave
+                joblib.delayed(_value_block)(task, method, block, plan, points[block], spare, used, advance)
+                for block in wave
             )
             for cells, counted, partial in results:
                 counts += counted
@@ -178,29 +269,21 @@ def run_task(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | 
     return Sums(
         levels=sums[:n_levels],
         level_counts=counts,
-        groups=sums[n_levels:],
+        groups=sums[n_levels:n_shared],
+        bounds=sums[n_shared:],
         entropy=points.entropy,
         matrix=None if points.values is None else points.values.T,
         neighborhood=Neighborhood(points.nearest, points.reference_ranks if task.reference.size else None),
     )
 
 
-class _Buffers:
-    """Scratch space of one worker, handed on from block to block."""
-
-    def __init__(self, task: Task, tile_rows: int) -> None:
-        self.tile = np.empty((tile_rows, task.n_train))
-        self.work = np.empty((2, task.n_train), dtype=np.uint64)
-        self.keys = np.empty(task.n_train)
-        self.counts = np.zeros(task.n_classes)
-
-
 def _value_block(
     task: Task,
+    method: Method,
     block: slice,
     plan: Plan,
-    points: _Points,
-    spare: list[_Buffers],
+    points: Points,
+    spare: list[Worker],
     used: list[Floats],
     advance: Callable[[int], None],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
@@ -215,67 +298,69 @@ def _value_block(
     partial : ndarray
         One sum per cell; rows beyond the cells mean nothing.
     """
-    n_levels, n_points = task.levels.size, block.stop - block.start
-    groups, targets, reference = task.groups[block], task.targets[block], task.reference[block]
-    group_cells = np.unique(groups) if task.n_groups else np.empty(0, dtype=np.int64)
-    # Handed on from block to block, like the buffers: large arrays that come and go leave holes behind.
-    partial = used.pop() if used else np.empty((n_levels + min(task.n_groups, plan.block), task.n_train))
-    partial[: n_levels + group_cells.size] = 0.0
-    buffers = spare.pop() if spare else _Buffers(task, plan.tile)
-    bases = _bases(task, targets)
-    for lo in range(0, n_points, plan.tile):
-        here = slice(lo, min(lo + plan.tile, n_points))
-        values = buffers.tile[: here.stop - lo]
-        kept = points[here]
-        task.fill(block.start + lo, block.start + here.stop, values)
-        rank_values(  # from here on the tile holds values in place of distances
-            values, task.codes, targets[here], task.table.c, bases[here], task.average_ties, task.depth,
-            reference[here], buffers.work, buffers.keys, buffers.counts, kept.entropy, kept.nearest,
-            kept.reference_ranks,
-        )  # fmt: skip
-        add_rows(values, nearest_level(kept.entropy, task.levels), partial)
-        if task.n_groups:
-            add_rows(values, n_levels + np.searchsorted(group_cells, groups[here]), partial)
-        if kept.values is not None:
-            kept.values[:] = values
+    n_levels = task.levels.size
+    names = np.unique(task.groups[block]) if task.n_groups else np.empty(0, dtype=np.int64)
+    rows = np.full(block.stop - block.start, -1)
+    if task.n_groups:
+        rows = n_levels + np.searchsorted(names, task.groups[block])
+    # Handed on from block to block, like the workers: large arrays that come and go leave holes behind.
+    partial = used.pop() if used else np.empty((_cells(task, method, plan.block), task.n_train))
+    n_cells = n_levels + names.size + method.own_cells
+    partial[:n_cells] = 0.0
+    worker = spare.pop() if spare else method.make_worker(task, plan.tile, plan.block)
+    for lo in range(0, rows.size, plan.tile):
+        here = slice(lo, min(lo + plan.tile, rows.size))
+        batch = slice(block.start + lo, block.start + here.stop)
+        worker.value(task, batch, rows[here], points[here], partial[:n_cells])
         advance(here.stop - lo)
-    spare.append(buffers)
+    spare.append(worker)
     counts = np.bincount(nearest_level(points.entropy, task.levels), minlength=n_levels)
     level_cells = np.where(counts > 0, np.arange(n_levels), -1)
-    return np.concatenate([level_cells, n_levels + group_cells]), counts, partial
+    own_cells = n_levels + task.n_groups + np.arange(method.own_cells)
+    return np.concatenate([level_cells, n_levels + names, own_cells]), counts, partial
 
 
-def _bases(task: Task, targets: Codes) -> Floats:
+def block_points(task: Task) -> int:
+    """How many points make a block: a matter of the data alone."""
+    return min(max(BLOCK_PAIRS // task.n_train, BLOCK_POINTS), task.n_val)
+
+
+def _cells(task: Task, method: Method, block: int) -> int:
+    return task.levels.size + min(task.n_groups, block) + method.own_cells
+
+
+def bases(task: Task, targets: Codes) -> Floats:
     """beta(M) of each point, M the number of training rows that carry its label."""
     sizes = np.append(np.bincount(task.codes, minlength=task.n_classes), 0)  # the last entry serves unseen labels
     matches = sizes[targets]
     return np.asarray(task.table.per_match * matches - task.table.empty / task.n_classes, dtype=np.float64)
 
 
-def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int | None) -> Plan:
-    """Choose tile size and number of workers for a memory budget.
+def make_plan(task: Task, *, method: Method = EXACT, matrix: bool, n_jobs: int | None, max_memory: int | None) -> Plan:
+    """Choose batch size and number of workers for a memory budget.
 
     Raises
     ------
     ValueError
-        If even one worker with one-row tiles needs more than ``max_memory``.
+        If even one worker with batches of one point needs more than ``max_memory``.
     """
     n, m = task.n_train, task.n_val
-    block = min(max(BLOCK_PAIRS // n, BLOCK_POINTS), m)
+    block = block_points(task)
     n_blocks = -(-m // block)
     row = 8 * n
     n_levels = task.levels.size
     # The levels twice: those that occur are picked out at the end.
-    fixed = row * (2 * n_levels + task.n_groups + 1 + (m if matrix else 0)) + 8 * m * (4 + task.n_nearest)
-    fixed += 8 * task.reference.size
-    per_worker = 3 * row + WORKER_BYTES  # sort buffers
-    per_block = row * (n_levels + min(task.n_groups, block))  # partial sums
+    fixed = row * (2 * n_levels + task.n_groups + method.own_cells + 1 + (m if matrix else 0))
+    fixed += 8 * m * (4 + task.n_nearest) + 8 * task.reference.size
+    per_worker = method.worker_bytes(task) + WORKER_BYTES
+    per_point = method.point_bytes(task)
+    per_block = row * _cells(task, method, block)  # partial sums
     workers = min(joblib.effective_n_jobs(n_jobs), n_blocks)
-    tile = min(max(TILE_BYTES // row, 1), block)
+    tile = min(max(TILE_BYTES // per_point, 1), block, method.batch)
     wave = WAVE_BYTES // per_block
     if max_memory is not None:
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
-        least = -(-16 * (fixed + per_worker + per_block + row) // 15)
+        least = -(-16 * (fixed + per_worker + per_block + per_point) // 15)
         if max_memory < least:
             raise ValueError(
                 f"The 'max_memory' parameter must be at least {np.ceil(least / 1e5) / 10:.1f}MB for {n} training rows, "
@@ -284,9 +369,9 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
             )
         # Workers first, then larger tiles, then longer waves.
         free = max_memory * 15 // 16 - fixed
-        workers = min(workers, free // (per_worker + per_block + row))
-        tile = min(tile, (free // workers - per_worker - per_block) // row)
-        wave = min(wave, (free - workers * (per_worker + tile * row)) // per_block)
+        workers = min(workers, free // (per_worker + per_block + per_point))
+        tile = min(tile, (free // workers - per_worker - per_block) // per_point)
+        wave = min(wave, (free - workers * (per_worker + tile * per_point)) // per_block)
     # Whole rounds, so that no worker waits for another's extra block.
     wave = max(wave // workers, 1) * workers
     return Plan(block=block, tile=int(tile), workers=int(workers), wave=int(wave))

@@ -1,6 +1,7 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,11 +14,14 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._warn import warn
 from shapshift.boundary import BOUNDARY_NEIGHBORS
+from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, SPARSE_METRICS, TrainingIndex, index_rows, tile_filler
 from shapshift.engine import Neighborhood, Sums, Task, run_task
 from shapshift.valuation import Valuation
 
+#: What ``tol`` means when it is not given.
+CERTIFIED_TOL = 1e-3
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
@@ -40,6 +44,12 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
         ``fit`` ignores the features. Columns that are named by the row ids are matched by name.
+    method : {"exact", "certified"}, default="exact"
+        "certified" takes linear time instead of a sort: it treats distances that are nearly equal as equal and returns,
+        in ``Valuation.error_bound``, how far each value can be off at most.
+    tol : float, default=None
+        For "certified": the largest bound allowed, in standard deviations of the values; None means 1e-3. It refines
+        until that is reached.
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
         the table means nothing; or order by row number, as published code does.
@@ -86,6 +96,8 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         utility: str = "soft",
         semivalue: str | Beta = "shapley",
         metric: str = "euclidean",
+        method: str = "exact",
+        tol: float | None = None,
         ties: str = "average",
         device: str = "cpu",
         n_jobs: int | None = None,
@@ -96,6 +108,8 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         self.utility = utility
         self.semivalue = semivalue
         self.metric = metric
+        self.method = method
+        self.tol = tol
         self.ties = ties
         self.device = device
         self.n_jobs = n_jobs
@@ -137,6 +151,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             index = index_rows(table.rows, self.metric)
         # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
+        self._sample: Sample | None = None  # drawn when first needed
         self._keep_features(table)
         self.fingerprint_ = _fingerprint(index, classes, codes)
         return self
@@ -233,14 +248,25 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             n_nearest=n_nearest,
             reference=check.check_positions(reference, n_val, n_train),
         )
-        sums = run_task(
-            task,
-            matrix=matrix,
-            n_jobs=self.n_jobs,
-            max_memory=check.parse_memory(self.max_memory),
-            progress=self.progress,
+        options: dict[str, Any] = {
+            "matrix": matrix,
+            "n_jobs": self.n_jobs,
+            "max_memory": check.parse_memory(self.max_memory),
+            "progress": self.progress,
+        }
+        if self.method == "exact":
+            sums = run_task(task, **options)
+            return self._valuation(task, sums, group_names), sums.neighborhood
+        if self._sample is None:
+            self._sample = draw_sample(self._index)
+        tol = CERTIFIED_TOL if self.tol is None else float(self.tol)
+        certified = run_certified(task, self._index, points, self._sample, tol=tol, **options)
+        valuation = self._valuation(task, certified.sums, group_names)
+        how = {"tol": tol, "exact_ranks": certified.exact_ranks, "buckets": certified.buckets}
+        return (
+            replace(valuation, error_bound=certified.error_bound, parameters={**valuation.parameters, **how}),
+            certified.sums.neighborhood,
         )
-        return self._valuation(task, sums, group_names), sums.neighborhood
 
     def _check_points(self, X_val: Any) -> Any:
         rows = self._index.rows
@@ -289,6 +315,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             "utility": self.utility,
             "semivalue": str(self.semivalue),
             "metric": self.metric,
+            "algorithm": self.method,
             "ties": self.ties,
             "n_train": task.n_train,
             "n_val": task.n_val,
@@ -303,6 +330,9 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         if not isinstance(self.semivalue, Beta):
             check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
         check.check_choice(owner, "metric", self.metric, METRICS)
+        check.check_choice(owner, "method", self.method, ("exact", "certified"))
+        if self.tol is not None:
+            check.check_number(owner, "tol", self.tol)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
         check.check_choice(owner, "device", self.device, ("cpu",))
         whole = isinstance(self.n_jobs, int | np.integer) and not isinstance(self.n_jobs, bool)

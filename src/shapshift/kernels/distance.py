@@ -21,29 +21,30 @@ BLOCK = 2048
 
 
 @kernel
-def squared_euclidean(columns: Floats, points: Floats, tile: Floats) -> None:
-    """Fill ``tile[p, i]`` with the squared distance of ``points[p]`` to training row i; ``columns`` is (d, N)."""
-    d, n = columns.shape
-    b = points.shape[0]
+def squared_euclidean(columns: Floats, first: int, points: Floats, tile: Floats) -> None:
+    """Fill ``tile[p, i]`` with the squared distance of ``points[p]`` to row ``first + i``; ``columns`` is (d, N)."""
+    d, b = columns.shape[0], points.shape[0]
     fours = b - b % 4
-    for lo in range(0, n, BLOCK):
-        hi = min(lo + BLOCK, n)
+    for lo in range(0, tile.shape[1], BLOCK):
+        hi = min(lo + BLOCK, tile.shape[1])
         tile[:, lo:hi] = 0.0
         for j in range(0, d - 3, 4):
             for p in range(0, fours, 4):
-                _four_by_four(columns, points, j, p, lo, hi, tile)
+                _four_by_four(columns, first, points, j, p, lo, hi, tile)
         for j in range(d):
             # What the fours leave over: the last columns of all points, all columns of the last points.
             for p in range(0 if j >= d - d % 4 else fours, b):
-                column, at, out = columns[j, lo:hi], points[p, j], tile[p, lo:hi]
+                column, at, out = columns[j, first + lo : first + hi], points[p, j], tile[p, lo:hi]
                 for i in range(hi - lo):
                     out[i] = _add(column[i] - at, out[i])
 
 
 @kernel
-def _four_by_four(columns, points, j, p, lo, hi, tile):
+def _four_by_four(columns, first, points, j, p, lo, hi, tile):
     """Add four columns to the distances of four points: sixteen terms for four loads of training values."""
-    a0, a1, a2, a3 = columns[j, lo:hi], columns[j + 1, lo:hi], columns[j + 2, lo:hi], columns[j + 3, lo:hi]
+    begin, end = first + lo, first + hi
+    a0, a1 = columns[j, begin:end], columns[j + 1, begin:end]
+    a2, a3 = columns[j + 2, begin:end], columns[j + 3, begin:end]
     out0, out1, out2, out3 = tile[p, lo:hi], tile[p + 1, lo:hi], tile[p + 2, lo:hi], tile[p + 3, lo:hi]
     x, y, z, w = points[p, j : j + 4], points[p + 1, j : j + 4], points[p + 2, j : j + 4], points[p + 3, j : j + 4]
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
@@ -65,33 +66,31 @@ def _add(difference, total):
 
 
 @kernel
-def manhattan(columns: Floats, points: Floats, tile: Floats) -> None:
+def manhattan(columns: Floats, first: int, points: Floats, tile: Floats) -> None:
     """Fill ``tile`` with sums of absolute differences; arguments as in :func:`squared_euclidean`."""
-    d, n = columns.shape
-    for lo in range(0, n, BLOCK):
-        hi = min(lo + BLOCK, n)
+    for lo in range(0, tile.shape[1], BLOCK):
+        hi = min(lo + BLOCK, tile.shape[1])
         for p in range(points.shape[0]):
             out = tile[p, lo:hi]
             out[:] = 0.0
-            for j in range(d):
-                column, at = columns[j, lo:hi], points[p, j]
+            for j in range(columns.shape[0]):
+                column, at = columns[j, first + lo : first + hi], points[p, j]
                 for i in range(hi - lo):
                     out[i] += abs(column[i] - at)
 
 
 @kernel
-def cosine(columns: Floats, points: Floats, tile: Floats) -> None:
+def cosine(columns: Floats, first: int, points: Floats, tile: Floats) -> None:
     """Fill ``tile`` with cosine distances of unit rows; arguments as in :func:`squared_euclidean`."""
-    d, n = columns.shape
     products = np.empty(BLOCK)
-    for lo in range(0, n, BLOCK):
-        hi = min(lo + BLOCK, n)
+    for lo in range(0, tile.shape[1], BLOCK):
+        hi = min(lo + BLOCK, tile.shape[1])
         for p in range(points.shape[0]):
             out = tile[p, lo:hi]
             out[:] = 0.0
             products[:] = 0.0
-            for j in range(d):
-                column, at = columns[j, lo:hi], points[p, j]
+            for j in range(columns.shape[0]):
+                column, at = columns[j, first + lo : first + hi], points[p, j]
                 for i in range(hi - lo):
                     out[i] = _add(column[i] - at, out[i])
                     products[i] = fma(column[i], at, products[i])
@@ -117,16 +116,15 @@ def sparse_tile(
     point_data: Floats,
     point_indices: Indices,
     point_indptr: Indices,
-    start: int,
     is_cosine: bool,
     tile: Floats,
 ) -> None:
-    """Distances of CSR rows by merging sorted column indices; ``tile[p]`` belongs to point ``start + p``.
+    """Distances of CSR rows by merging sorted column indices.
 
     Squared Euclidean ones, or cosine distances of unit rows; the same bits as the dense kernels.
     """
     for p in range(tile.shape[0]):
-        first, end = point_indptr[start + p], point_indptr[start + p + 1]
+        first, end = point_indptr[p], point_indptr[p + 1]
         for i in range(tile.shape[1]):
             total = 0.0
             product = 0.0

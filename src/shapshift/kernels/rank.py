@@ -83,53 +83,68 @@ def rank_values(
     ranks : float64 (b, r)
         Out: zero-based rank of each reference row, averaged over ties.
     """
-    n = codes.size
     exact = max(depth, nearest.shape[1])
     for p in range(tile.shape[0]):
         row = tile[p]
-        # Two passes of 11 bits leave few shared images up to some ten thousand rows, three of 10 bits up to millions.
-        digits, bits = (2, 11) if n <= 30_000 else (3, 10)
-        window = _window(row, digits * bits)
-        order = _order(row, codes, targets[p], work, window, digits, bits)
+        order, window = order_rows(row, codes, targets[p], work)
         for r in range(reference.shape[1]):
             ranks[p, r] = _rank_of(row, order, reference[p, r], window)
-        value = bases[p]
-        matched = np.int64(0)
-        hi = n
-        while hi > 0:
-            lo = hi - 1
-            image = order[lo] >> np.uint64(32)
-            while lo > 0 and order[lo - 1] >> np.uint64(32) == image:
-                lo -= 1
-            if hi - lo == 1:
-                e = order[lo]
-                i = np.int64((e & _INDEX) >> _ONE)
-                if lo < depth:
-                    counts[codes[i]] += 1.0
-                match = np.int64(e & _ONE)
-                value += (match - matched) * c[lo]
-                matched = match
-                row[i] = value
-            else:
-                value, matched = _same_image(
-                    row, order, lo, hi, codes, c, value, matched, average, depth, exact, counts, keys
-                )
-            hi = lo
+        walk(row, order, codes, c, bases[p], average, depth, exact, counts, keys)
         for r in range(nearest.shape[1]):
             nearest[p, r] = np.int64((order[r] & _INDEX) >> _ONE)
-        entropy[p] = _entropy(counts, depth)
+        entropy[p] = neighbor_entropy(counts, depth)
 
 
 @kernel
-def _order(row, codes, target, work, window, digits, bits):
-    """Sort by distance image; elements are image << 32 | row index << 1 | match."""
-    first, last, shift = window
+def walk(row, order, codes, c, value, average, depth, exact, counts, keys):
+    """Overwrite ``row`` with values, from the far end of ``order`` to the near one.
+
+    Parameters
+    ----------
+    row : float64 (n,)
+        Distances in, values out.
+    order : uint64 (n,)
+        Elements as :func:`order_rows` makes them; rows that share an image are put in order on the way.
+    value : float
+        What the farthest group starts from.
+    exact : int
+        So many of the nearest elements must be in order at the end.
+    """
+    matched = np.int64(0)
+    hi = row.size
+    while hi > 0:
+        lo = hi - 1
+        image = order[lo] >> np.uint64(32)
+        while lo > 0 and order[lo - 1] >> np.uint64(32) == image:
+            lo -= 1
+        if hi - lo == 1:
+            e = order[lo]
+            i = np.int64((e & _INDEX) >> _ONE)
+            if lo < depth:
+                counts[codes[i]] += 1.0
+            match = np.int64(e & _ONE)
+            value += (match - matched) * c[lo]
+            matched = match
+            row[i] = value
+        else:
+            value, matched = _same_image(
+                row, order, lo, hi, codes, c, value, matched, average, depth, exact, counts, keys
+            )
+        hi = lo
+
+
+@kernel
+def order_rows(row, codes, target, work):
+    """Sort by distance image; elements are image << 32 | row index << 1 | match. Returns them and the window."""
+    # Two passes of 11 bits leave few shared images up to some ten thousand rows, three of 10 bits up to millions.
+    digits, bits = (2, 11) if row.size <= 30_000 else (3, 10)
+    first, last, shift = window = _window(row, digits * bits)
     patterns = row.view(np.int64)
-    elements = work[0]
+    elements = work[0, : row.size]
     for i in range(row.size):
         image = (min(max(patterns[i], first), last) - first) >> shift
         elements[i] = np.uint64(image << 32 | i << 1 | np.int64(codes[i] == target))
-    return _radix_sort(elements, work[1], digits, bits)
+    return _radix_sort(elements, work[1, : row.size], digits, bits), window
 
 
 @kernel
@@ -313,7 +328,7 @@ def _long_sort(keys, elements, lo, hi):
 
 
 @kernel
-def _entropy(counts, depth):
+def neighbor_entropy(counts, depth):
     """Entropy of the collected neighbour labels; clears ``counts`` again."""
     present = 0
     shares = np.empty(min(counts.size, 8))

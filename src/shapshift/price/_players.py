@@ -66,7 +66,7 @@ class Game:
         for start in range(0, self.n_val, rows):
             stop = min(start + rows, self.n_val)
             tile = distances[: stop - start]
-            self.fill(start, stop, tile)
+            self.fill(slice(start, stop), slice(0, self.codes.size), tile)
             lists = np.empty((stop - start, self.n_owners, self.longest, 3), dtype=np.int32)
             lengths = np.empty((stop - start, self.n_owners), dtype=np.int32)
             list_owners(

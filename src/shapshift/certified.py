@@ -1,0 +1,362 @@
+"""Certified values: linear time, and a bound on the error of every single value.
+
+The bucket kernels bound what a bucket costs in accuracy. This module decides how many buckets there must be and how
+many of the nearest rows are ordered exactly, for the largest bound to stay below ``tol`` standard deviations of the
+values; measures whether it did; and refines until it does. Points whose distances the buckets cannot separate (many
+rows equally far away, say) are ordered exactly.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from shapshift.boundary import level_edges
+from shapshift.distances import Filler, TrainingIndex, tile_filler
+from shapshift.engine import Method, Points, RankWorker, Sums, Task, bases, block_points, run_task
+from shapshift.kernels.buckets import (
+    BOUND_BITS,
+    PIECES,
+    Curve,
+    Near,
+    Rules,
+    Scratch,
+    bucket_images,
+    bucket_lines,
+    bucket_sums,
+    count_nearer,
+    unpack,
+)
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+# Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
+BATCH = 16
+# Distances of one batch that are looked at together: they stay in the second-level cache between two kernels.
+STRIP_BYTES = 2**19
+# Images are 16 bits, one of them for the match.
+MOST_BUCKETS = 2**15
+# Sampled rows that share the first bucket: fewer, and its size would be left to chance.
+SAMPLED_FIRST = 12
+# How large bounds are (see choose_coarseness), measured on Gaussian data; they are checked after every run.
+MEAN_BOUND, HUB_BOUND = 1.3, 0.6
+# A point whose bounds are larger than expected by this factor is ordered exactly.
+GREEDY = 16.0
+# Costs in nanoseconds that the choice weighs: of a bucket, of a row ordered exactly, and what buckets save on a pair.
+BUCKET_COST, ROW_COST, EXACT_COST = 6.5, 12.0, 3.0
+ROUNDS = 6
+_TINY = 2.0**-100  # stands in for zero where something is divided by it
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Training rows whose distances tell how the others are spread.
+
+    Attributes
+    ----------
+    order : ndarray
+        Row numbers; the first s of them are a sample of size s.
+    """
+
+    order: Indices
+
+    def take(self, index: TrainingIndex, size: int) -> TrainingIndex:
+        """Return the index of a sample of that size."""
+        rows = index.rows
+        if rows is not None:
+            chosen = self.order[:size]
+            rows = rows[chosen] if sparse.issparse(rows) else np.ascontiguousarray(rows[:, chosen])
+        return TrainingIndex(index.metric, size, rows, index.exponent, index.constant, index.ends)
+
+
+def draw_sample(index: TrainingIndex) -> Sample:
+    """Choose rows by a hash of their content, so that the order of the table has no influence.
+
+    Precomputed distances have no content to hash: there, rows are taken at even steps.
+    """
+    largest = min(index.n_rows, 2**14)
+    if index.rows is None:
+        even = np.linspace(0, index.n_rows - 1, largest).astype(np.int64)
+        return Sample(np.random.default_rng(0).permutation(even))
+    keys = _content_hash(index)
+    chosen = np.argpartition(keys, largest - 1)[:largest]
+    return Sample(chosen[np.argsort(keys[chosen])])
+
+
+def _content_hash(index: TrainingIndex) -> npt.NDArray[np.uint64]:
+    """Sum of mixed entries; a zero adds nothing, so that sparse and dense rows have the same hash."""
+    rows = index.rows
+    if sparse.issparse(rows):
+        sums = np.concatenate(([np.uint64(0)], np.cumsum(_mix(rows.data, rows.indices), dtype=np.uint64)))
+        return np.asarray(sums[rows.indptr[1:]] - sums[rows.indptr[:-1]], dtype=np.uint64)
+    keys = np.zeros(index.n_rows, dtype=np.uint64)
+    for j, column in enumerate(rows):
+        keys += _mix(column, np.uint64(j))
+    return keys
+
+
+def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> npt.NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        bits = (entries + 0.0).view(np.uint64) + np.asarray(columns, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return np.where(entries == 0.0, np.uint64(0), bits ^ (bits >> np.uint64(31)))
+
+
+def rank_curve(c: Floats) -> Curve:
+    """Lay out a rank table for the bucket kernels."""
+    drops = c[:-1] - c[1:]
+    # Drops are differences of rounded numbers; what rounding can do is part of the rounding allowance of the bounds.
+    growing = np.flatnonzero(np.diff(drops) > 2.0**-50 * c[0])
+    at = np.zeros((c.size + 1, 4))
+    at[1:, 0] = c
+    at[1:-1, 1] = drops
+    at[: c.size - 1, 2] = drops
+    at[1:, 3] = np.cumsum(c)
+    inverse = np.concatenate(([0.0], 1.0 / np.arange(1, c.size + 1)))
+    return Curve(c, at, inverse, int(growing[-1]) + 2 if growing.size else 0)
+
+
+@dataclass(frozen=True)
+class Coarseness:
+    """How coarse a run is.
+
+    Attributes
+    ----------
+    first : int
+        About so many of the nearest rows are ordered exactly.
+    buckets : int
+    """
+
+    first: int
+    buckets: int
+
+    def mean_bound(self, n_rows: int) -> float:
+        """Estimate the bound of the average row."""
+        return float(MEAN_BOUND * np.log(n_rows / self.first) ** 2 / (self.buckets * n_rows))
+
+    def hub_bound(self, n_rows: int) -> float:
+        """Estimate the bound of a row that is always just beyond the exact ranks."""
+        return float(HUB_BOUND * np.log(n_rows / self.first) / (self.buckets * self.first))
+
+
+def choose_coarseness(n_rows: int, limit: float) -> Coarseness | None:
+    """Find the cheapest numbers of buckets and of exact ranks that keep all bounds below a limit.
+
+    Buckets that grow in proportion to their rank, from rank R to N, have bounds that fall with their number: on average
+    like log(N/R)^2 / N, and for rows that are near to every point like log(N/R) / R.
+
+    Returns
+    -------
+    Coarseness or None
+        None if exact values are cheaper.
+    """
+    best, cheapest = None, EXACT_COST * n_rows
+    for first in np.unique(np.geomspace(64, max(n_rows // 4, 64), 60).astype(int)):
+        one = Coarseness(int(first), 1)
+        worst = max(one.mean_bound(n_rows), one.hub_bound(n_rows))
+        buckets = worst / limit if limit > 0 and first < n_rows else np.inf
+        cost = BUCKET_COST * buckets + ROW_COST * first
+        if buckets + 2 <= MOST_BUCKETS and cost < cheapest:
+            best, cheapest = Coarseness(int(first), int(buckets) + 2), cost
+    return best
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Everything a worker needs to know of a certified run."""
+
+    curve: Curve
+    rules: Rules
+    sample_fill: Filler
+    sample_size: int
+    sample_first: int
+    room: int
+
+
+class BucketWorker:
+    """Values with bounds: distances become images strip by strip, and images become sums."""
+
+    def __init__(self, task: Task, batch: int, block: int, certificate: Certificate) -> None:
+        n, room = task.n_train, certificate.room
+        self.certificate = certificate
+        self.strip = np.empty(STRIP_BYTES // 8)
+        self.images = np.empty((batch, n), dtype=np.uint16)
+        self.near = Near(np.empty(batch, np.int64), np.empty((batch, room), np.int32), np.empty((batch, room)))
+        self.sample = np.empty((batch, certificate.sample_size))
+        self.lines = np.empty((batch, PIECES, 2))
+        words = 2 * certificate.rules.buckets
+        self.scratch = Scratch(
+            np.empty(words, np.uint32), np.empty(words, np.int64), np.empty(room, np.int32),
+            np.empty((2, room), np.uint64), np.empty(room), np.zeros(task.n_classes),
+        )  # fmt: skip
+        self.packed = np.zeros((task.levels.size + min(task.n_groups, block), n), dtype=np.int64)
+        self.exactly: RankWorker | None = None
+
+    def value(self, task: Task, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
+        """Add the values of a batch to ``partial`` and their bounds to its last row."""
+        self._fill_images(task, batch, points.reference_ranks)
+        rules, size = self.certificate.rules, groups.size
+        done = np.empty(size, dtype=np.bool_)
+        bucket_sums(
+            self.images[:size], self.near, task.codes, task.targets[batch], self.certificate.curve, rules,
+            bases(task, task.targets[batch]), task.average_ties, task.depth, level_edges(task.levels), groups,
+            self.scratch, self.packed, partial, points.entropy, points.nearest,
+            np.empty((0, task.n_train)) if points.values is None else points.values, done,
+        )  # fmt: skip
+        for cell in range(partial.shape[0] - 1):
+            unpack(self.packed[cell], rules, partial[cell], partial[-1])
+        for run in _runs(~done):
+            if self.exactly is None:
+                self.exactly = RankWorker(task, 1, 1)
+            for p in range(run.start, run.stop):
+                here = slice(batch.start + p, batch.start + p + 1)
+                self.exactly.value(task, here, groups[p : p + 1], points[p : p + 1], partial)
+
+    def _fill_images(self, task: Task, batch: slice, ranks: Floats) -> None:
+        certificate, size = self.certificate, batch.stop - batch.start
+        sample, lines = self.sample[:size], self.lines[:size]
+        certificate.sample_fill(batch, slice(0, certificate.sample_size), sample)
+        bucket_lines(sample, certificate.sample_first, certificate.rules.buckets, lines)
+        self.near.found[:] = 0
+        asked = _distances_to(task, batch)
+        ranks[:] = -0.5  # a row is as far away as itself
+        width = max(self.strip.size // size, 1)
+        for lo in range(0, task.n_train, width):
+            rows = slice(lo, min(lo + width, task.n_train))
+            tile = self.strip[: size * (rows.stop - lo)].reshape(size, -1)
+            task.fill(batch, rows, tile)
+            bucket_images(
+                tile, lo, task.codes, task.targets[batch], lines, certificate.rules.buckets - 1, self.images, self.near
+            )
+            count_nearer(tile, asked, ranks)
+
+
+def _distances_to(task: Task, batch: slice) -> Floats:
+    """Distances of each point to the training rows whose ranks are asked for."""
+    reference = task.reference[batch]
+    asked = np.empty(reference.shape)
+    for p, r in np.ndindex(*reference.shape):
+        row = int(reference[p, r])
+        task.fill(slice(batch.start + p, batch.start + p + 1), slice(row, row + 1), asked[p : p + 1, r : r + 1])
+    return asked
+
+
+def _runs(flags: npt.NDArray[np.bool_]) -> Iterator[slice]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
+    return (slice(int(start), int(stop)) for start, stop in zip(edges[::2], edges[1::2], strict=True))
+
+
+def certify(task: Task, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Sample) -> Certificate:
+    """Lay down the rules of one run."""
+    block = block_points(task)
+    peak = max(GREEDY * coarse.hub_bound(task.n_train), _TINY)
+    least = max(task.depth, task.n_nearest, coarse.first // 4)
+    largest = max(task.table.c[least - 1] + np.abs(bases(task, task.targets)).max(), _TINY)
+    rules = Rules(
+        buckets=coarse.buckets,
+        allowed=GREEDY * coarse.mean_bound(task.n_train) * task.n_train,
+        peak=peak,
+        least=least,
+        # Powers of two, so that scaling is exact; one bit is left over in either half of a word.
+        value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
+        bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak))),
+    )
+    size = min(sample.order.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
+    sampled = points if index.rows is not None else points[:, sample.order[:size]]
+    return Certificate(
+        curve=rank_curve(task.table.c),
+        rules=rules,
+        sample_fill=tile_filler(sample.take(index, size), sampled),
+        sample_size=size,
+        sample_first=max(1, size * coarse.first // task.n_train),
+        room=min(3 * coarse.first + 64, task.n_train),
+    )
+
+
+def bucket_method(task: Task, certificate: Certificate) -> Method:
+    """Return what the engine needs to run certified values."""
+    n, room = task.n_train, certificate.room
+    return Method(
+        make_worker=partial(BucketWorker, certificate=certificate),
+        point_bytes=lambda task: 2 * n + 12 * room + 8 * certificate.sample_size,
+        # Beside packed sums and strip: what ordering a point exactly takes.
+        worker_bytes=lambda task: 8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4) + STRIP_BYTES,
+        batch=BATCH,
+        own_cells=1,
+    )
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Sums with a bound for each value, and how they came about."""
+
+    sums: Sums
+    error_bound: Floats
+    buckets: int
+    exact_ranks: int
+    rounds: int
+
+
+def run_certified(
+    task: Task, index: TrainingIndex, points: Any, sample: Sample, *, tol: float, matrix: bool, **options: Any
+) -> Certified:
+    """Value a task so that no value is off by more than ``tol`` standard deviations of the values.
+
+    Parameters
+    ----------
+    task : Task
+    index, points
+        What ``task.fill`` was made from.
+    sample : Sample
+    tol : float
+    matrix : bool
+    **options
+        For :func:`shapshift.engine.run_task`.
+    """
+    limit = 0.9 * tol * np.sqrt(_pair_variance(task) / task.n_val)
+    for rounds in range(1, ROUNDS + 1):
+        coarse = choose_coarseness(task.n_train, limit)
+        if coarse is None:
+            break
+        certificate = certify(task, coarse, index, points, sample)
+        sums = run_task(task, method=bucket_method(task, certificate), matrix=matrix, **options)
+        bound = sums.bounds[0] / task.n_val + _rounding(task) + 1 / certificate.rules.value_scale
+        spread = (sums.levels.sum(axis=0) / task.n_val).std()
+        # The exact values can be less spread out than these, but by no more than the largest bound.
+        if bound.max() <= tol * (spread - bound.max()):
+            return Certified(sums, bound, coarse.buckets, coarse.first, rounds)
+        limit *= min(0.9 * tol * spread / bound.max(), 0.9)
+    sums = run_task(task, matrix=matrix, **options)
+    return Certified(sums, np.full(task.n_train, _rounding(task)), 0, task.n_train, rounds)
+
+
+def _rounding(task: Task) -> float:
+    """Allow for what rounding can do to sums and differences of entries of the rank table."""
+    return float(2.0**-46 * (1.0 + task.table.c.sum()))
+
+
+def _pair_variance(task: Task) -> float:
+    """Variance of a row's value on one point, from a few points.
+
+    Were the points unrelated, the values (means over the points) would have this variance divided by their number;
+    what points have in common only adds to it.
+    """
+    size = min(task.n_val, max(2, min(8, task.n_val // 16)))
+    alone = replace(task, n_groups=0, n_nearest=0, reference=np.empty((task.n_val, 0), dtype=np.int64))
+    worker, sums, values = (
+        RankWorker(alone, 1, 1),
+        np.zeros((task.levels.size, task.n_train)),
+        np.empty((1, task.n_train)),
+    )
+    point = Points(np.empty(1), np.empty((1, 0), dtype=np.int64), np.empty((1, 0)), values)
+    spreads = []
+    for p in np.linspace(0, task.n_val - 1, size).astype(int):
+        worker.value(alone, slice(int(p), int(p) + 1), np.full(1, -1), point, sums)
+        spreads.append(values.var())
+    return float(np.mean(spreads))

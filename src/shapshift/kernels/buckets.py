@@ -1,0 +1,400 @@
+"""The bucket kernels: values in linear time, each with a bound on its error.
+
+The distances of one validation point are put into buckets, and each bucket is treated as a tie group (the formulas of
+:mod:`shapshift.kernels.rank`). No sort is needed: a histogram gives each bucket its ranks lo+1..hi and its number of
+matches, and every row reads its value from a table with one entry per bucket and match. The nearest rows, where ranks
+weigh most, share the first bucket, and that one is ordered exactly.
+
+What this costs in accuracy is known. Let ``D_j = c_{j-1} - c_j`` be the drops of the rank table, none of them negative,
+and take a bucket of n rows, m of which match, with ``T`` the sum over everything farther away. In whatever order its
+rows really are,
+
+    a matching row has   c_hi + (drops at the other rows behind it) + T,       at most n-m of them
+    another row has           - (drops at the matches behind it) + T,          at most m of them
+    and T grows by            - (drops at the m matches)
+
+so each is off by no more than the distance of the tie group's value from either end of its range, plus what the buckets
+farther away have added to the uncertainty of ``T``. Where the table is convex, as it is beyond rank K for the Shapley
+value, the first drop of a bucket is its largest and the one behind it smaller than all. Buckets whose rows all match,
+or none does, are exact.
+
+Values and bounds are added up as integers, both in one 64-bit word: the order of additions has no influence, and a row
+costs one load and one addition for both.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._numba import fma, kernel
+from shapshift.kernels.rank import neighbor_entropy, order_rows, walk
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+# The lower bits of a packed word hold bounds, the upper ones values.
+BOUND_BITS = 28
+# How many straight pieces the map from distances to buckets has.
+PIECES = 4
+BEND = 0.25
+# Rows that are looked at together when the nearest ones are picked out.
+STRETCH = 16
+
+_INDEX = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+
+
+class Curve(NamedTuple):
+    """The rank table with what bounds need to know of it.
+
+    Attributes
+    ----------
+    c : float64 (N,)
+    at : float64 (N + 1, 4)
+        What a bucket that begins at zero-based rank r asks for, side by side because one visit to memory then gets it
+        all: c[r-1], the drops c[r-1] - c[r] and c[r] - c[r+1], and the sum of c[:r].
+    inverse : float64 (N + 1,)
+        ``1 / n``, and 0 for n = 0.
+    convex_from : int
+        The drops do not grow any more from this rank on.
+    """
+
+    c: Floats
+    at: Floats
+    inverse: Floats
+    convex_from: int
+
+
+class Rules(NamedTuple):
+    """How coarse the buckets may be.
+
+    Attributes
+    ----------
+    buckets : int
+        At most 2**15.
+    allowed : float
+        Largest sum of bounds over the rows of one point.
+    peak : float
+        Largest bound of a row on one point.
+    least : int
+        So many nearest rows must have been ordered exactly.
+    value_scale, bound_scale : float
+        Units of a packed value or bound per 1.
+    """
+
+    buckets: int
+    allowed: float
+    peak: float
+    least: int
+    value_scale: float
+    bound_scale: float
+
+
+class Near(NamedTuple):
+    """The nearest rows of each point of a batch: how many, which, and how far.
+
+    A point with more of them than there is room for has the number that it should have, so that it can be told.
+    """
+
+    found: Indices
+    members: Codes
+    distances: Floats
+
+
+class Scratch(NamedTuple):
+    """Space of one worker; only ``counts`` must be zero on entry, and is on exit."""
+
+    histogram: npt.NDArray[np.uint32]
+    table: Indices
+    codes: Codes
+    work: npt.NDArray[np.uint64]
+    keys: Floats
+    counts: Floats
+
+
+@kernel
+def bucket_lines(sample: Floats, first: int, buckets: int, lines: Floats) -> None:
+    """Make the map from distances to bucket numbers for each point, as the minimum of straight lines.
+
+    For the average row, buckets should grow in proportion to their rank r; for a row that is near to many points, and
+    whose bound is therefore the largest, a little faster: like r^(1 + BEND), so that the number of a bucket goes with
+    -r^-BEND. Ranks are estimated from a sample. The smallest of several rising lines is concave, like that function,
+    takes a few vector operations, and never puts a larger distance into a lower bucket, rounding included.
+
+    Parameters
+    ----------
+    sample : float64 (b, s)
+        Distances of the points to some training rows; sorted here.
+    first : int
+        So many of the sampled rows, the nearest ones, share the first bucket.
+    buckets : int
+    lines : float64 (b, PIECES, 2)
+        Out: intercepts and slopes.
+    """
+    for p in range(sample.shape[0]):
+        distances = sample[p]
+        distances.sort()
+        knots = np.empty((PIECES + 1, 2))
+        # Quantiles a constant factor apart. Two buckets in a hundred are left for what lies beyond the sample.
+        factor = (distances.size / first) ** (1.0 / PIECES)
+        for k in range(PIECES + 1):
+            knots[k, 0] = distances[min(distances.size - 1, int(first * factor**k))]
+            knots[k, 1] = 1.0 + 0.98 * (buckets - 1) * (1.0 - factor ** (-BEND * k)) / (
+                1.0 - factor ** (-BEND * PIECES)
+            )
+        _upper_hull(knots, lines[p])
+
+
+@kernel
+def _upper_hull(knots, lines):
+    lines[:] = 0.0
+    made = at = 0
+    while at < PIECES:
+        best, slope = at, -1.0
+        for k in range(at + 1, PIECES + 1):
+            width = knots[k, 0] - knots[at, 0]
+            if width > 0.0 and (knots[k, 1] - knots[at, 1]) / width > slope:
+                best, slope = k, (knots[k, 1] - knots[at, 1]) / width
+        if best == at:
+            break
+        lines[made] = knots[at, 1] - slope * knots[at, 0], slope
+        made += 1
+        at = best
+    for k in range(made, PIECES):
+        lines[k] = lines[max(made - 1, 0)]
+    if not np.isfinite(lines).all():  # distances too close together; everything goes into the first bucket
+        lines[:] = 0.0
+
+
+@kernel
+def bucket_images(
+    tile: Floats,
+    first: int,
+    codes: Codes,
+    targets: Codes,
+    lines: Floats,
+    last: int,
+    images: npt.NDArray[np.uint16],
+    near: Near,
+) -> None:
+    """Turn distances into images (bucket << 1 | match) and pick out the nearest rows.
+
+    Parameters
+    ----------
+    tile : float64 (b, n)
+        Distances to the training rows first..first+n-1.
+    first : int
+    codes : int32 (N,)
+    targets : int32 (b,)
+    lines : float64 (b, PIECES, 2)
+        From :func:`bucket_lines`.
+    last : int
+        Highest bucket.
+    images : uint16 (b, N)
+        Out, for these rows.
+    near : Near
+        The members of the first bucket are appended.
+    """
+    n, room = tile.shape[1], near.members.shape[1]
+    for p in range(tile.shape[0]):
+        row, here = tile[p], images[p, first : first + n]
+        _fill_images(row, codes[first : first + n], targets[p], lines[p], last, here)
+        found = near.found[p]
+        for start in range(0, n, STRETCH):
+            if start + STRETCH <= n:
+                # Most stretches hold none, which a few vector operations tell.
+                hits = np.uint16(0)
+                for i in range(start, start + STRETCH):
+                    hits |= np.uint16(here[i] < 2)
+                if hits == 0:
+                    continue
+            for i in range(start, min(start + STRETCH, n)):
+                if here[i] < 2:
+                    if found < room:
+                        near.members[p, found] = first + i
+                        near.distances[p, found] = row[i]
+                    found += 1
+        near.found[p] = found
+
+
+@kernel
+def _fill_images(row, codes, target, lines, last, images):
+    a0, a1, a2, a3 = lines[0, 0], lines[1, 0], lines[2, 0], lines[3, 0]
+    s0, s1, s2, s3 = lines[0, 1], lines[1, 1], lines[2, 1], lines[3, 1]
+    top = float(last)
+    for i in range(row.size):
+        x = row[i]
+        height = min(min(fma(s0, x, a0), fma(s1, x, a1)), min(fma(s2, x, a2), fma(s3, x, a3)))
+        bucket = np.int32(min(max(height, 0.0), top))
+        images[i] = np.uint16((bucket << 1) | np.int32(codes[i] == target))
+
+
+@kernel
+def count_nearer(tile: Floats, asked: Floats, ranks: Floats) -> None:
+    """Add to ``ranks[p, r]`` how many distances ``tile[p]`` are below ``asked[p, r]``, ties by half."""
+    for p in range(asked.shape[0]):
+        for r in range(asked.shape[1]):
+            at = asked[p, r]
+            below = equal = 0
+            for x in tile[p]:
+                below += x < at
+                equal += x == at
+            ranks[p, r] += below + equal / 2
+
+
+@kernel
+def bucket_sums(
+    images: npt.NDArray[np.uint16],
+    near: Near,
+    codes: Codes,
+    targets: Codes,
+    curve: Curve,
+    rules: Rules,
+    bases: Floats,
+    average: bool,
+    depth: int,
+    edges: Floats,
+    groups: Indices,
+    scratch: Scratch,
+    packed: Indices,
+    sums: Floats,
+    entropy: Floats,
+    nearest: Indices,
+    values: Floats,
+    done: npt.NDArray[np.bool_],
+) -> None:
+    """Add the values and bounds of each point to the sums of its entropy level and of its group.
+
+    Parameters that :func:`shapshift.kernels.rank.rank_values` has mean the same here.
+
+    Parameters
+    ----------
+    images, near
+        From :func:`bucket_images`.
+    edges : float64 (l - 1,)
+        What separates the levels of entropy.
+    groups : int64 (b,)
+        Row of ``packed`` and ``sums`` for each point's group; -1 for none.
+    packed : int64 (cells, N)
+        Values and bounds of the buckets, to be read by :func:`unpack`; the first l cells belong to the levels.
+    sums : float64 (cells, N)
+        Values of the rows that were ordered exactly.
+    values : float64 (b, N) or (0, N)
+        Out: each point's values, when there is room for them.
+    done : bool (b,)
+        Out: False for points whose buckets are too coarse for the rules. Nothing was added for them.
+    """
+    for p in range(images.shape[0]):
+        n_near = near.found[p]
+        done[p] = rules.least <= n_near <= near.members.shape[1]
+        if not done[p]:
+            continue
+        _count(images[p], scratch.histogram)
+        done[p], total = _fill_table(curve, rules, bases[p], scratch.histogram, scratch.table)
+        if not done[p]:
+            continue
+        members, distances, near_codes = near.members[p, :n_near], near.distances[p, :n_near], scratch.codes[:n_near]
+        for k in range(n_near):
+            near_codes[k] = codes[members[k]]
+        order, _ = order_rows(distances, near_codes, targets[p], scratch.work)
+        # From here on `distances` holds values.
+        walk(distances, order, near_codes, curve.c, total, average, depth, rules.least, scratch.counts, scratch.keys)
+        for r in range(nearest.shape[1]):
+            nearest[p, r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
+        entropy[p] = neighbor_entropy(scratch.counts, depth)
+        level = 0 if entropy[p] == 0.0 else max(np.searchsorted(edges, entropy[p]), min(1, edges.size))
+        _add(images[p], scratch.table, members, distances, packed[level], sums[level])
+        if groups[p] >= 0:
+            _add(images[p], scratch.table, members, distances, packed[groups[p]], sums[groups[p]])
+        if values.shape[0] > 0:
+            for i in range(images.shape[1]):
+                values[p, i] = (scratch.table[images[p, i]] >> BOUND_BITS) / rules.value_scale
+            for k in range(n_near):
+                values[p, members[k]] = distances[k]
+
+
+@kernel
+def unpack(packed: Indices, rules: Rules, sums: Floats, bounds: Floats) -> None:
+    """Add packed values to ``sums`` and packed bounds to ``bounds``, and clear ``packed``."""
+    for i in range(packed.size):
+        sums[i] += (packed[i] >> BOUND_BITS) / rules.value_scale
+        bounds[i] += (packed[i] & ((1 << BOUND_BITS) - 1)) / rules.bound_scale
+        packed[i] = 0
+
+
+@kernel
+def _add(images, table, members, values, packed, sums):
+    for i in range(images.size):
+        packed[i] += table[images[i]]
+    for k in range(members.size):
+        sums[members[k]] += values[k]
+
+
+@kernel
+def _count(images, histogram):
+    histogram[:] = 0
+    for i in range(images.size):
+        histogram[images[i]] += np.uint32(1)
+
+
+@kernel
+def _fill_table(curve, rules, base, histogram, table):
+    """Walk the buckets from the farthest to the second.
+
+    Returns
+    -------
+    done : bool
+        Whether the rules were kept.
+    total : float
+        What the rows of the first bucket start from; their table entries carry its uncertainty and nothing else.
+    """
+    at, inverse = curve.at, curve.inverse
+    total, uncertain, spent = base, 0.0, 0.0
+    hi = np.uint64(curve.c.size)  # unsigned, because Numba guards signed indices against being negative
+    convex_from = np.uint64(curve.convex_from)
+    last, behind, sum_hi = at[hi, 0], at[hi - _ONE, 1], at[hi, 3]
+    for bucket in range(rules.buckets - 1, 0, -1):
+        k = np.uint64(bucket) << _ONE
+        n = np.uint64(histogram[k]) + np.uint64(histogram[k | _ONE])
+        others, matches = np.float64(histogram[k]), np.float64(histogram[k | _ONE])
+        lo = hi - n
+        before, drop, next_drop, sum_lo = at[lo, 0], at[lo, 1], at[lo, 2], at[lo, 3]
+        # No branch on what is in the bucket, which nobody could predict: an empty one, or one whose rows all match or
+        # do not, comes out right by itself, with errors of zero.
+        fall = before - last
+        mean_drop = fall * inverse[n]
+        share = ((sum_hi - sum_lo) * inverse[n] - last) * inverse[n - min(n, _ONE)]
+        own = np.float64(min(matches, others) > 0.0) * max(next_drop - share, share)
+        passed = min(matches, others) * max(drop - mean_drop, mean_drop - behind)
+        if lo <= convex_from:
+            own, passed = _without_convexity(matches, others, before - drop - last, fall, share)
+        of_matching = others * own + uncertain
+        of_other = matches * own + uncertain
+        spent += matches * of_matching + others * of_other
+        if max(of_matching, of_other) + passed > rules.peak:
+            return False, total
+        table[k] = _pack(total - matches * share, of_other, rules)
+        table[k | _ONE] = _pack(total + last + others * share, of_matching, rules)
+        total -= matches * mean_drop
+        uncertain += passed
+        hi, last, behind, sum_hi = lo, before, drop, sum_lo
+    table[:2] = _pack(0.0, uncertain, rules)
+    return spent + np.float64(hi) * uncertain <= rules.allowed, total
+
+
+@kernel
+def _without_convexity(matches, others, own_fall, fall, share):
+    """Errors per row of the other kind, and of the sum that is passed on, from the sum of the drops alone."""
+    if matches == 0.0 or others == 0.0:
+        return 0.0, 0.0
+    average = matches / (matches + others) * fall
+    # Times the number of the other kind, which is at least one, this is no less than the whole range.
+    return max(own_fall - share, share), max(fall - average, average)
+
+
+@kernel
+def _pack(value, bound, rules):
+    """Both numbers in one word; values are rounded towards zero, bounds up."""
+    return (np.int64(value * rules.value_scale) << BOUND_BITS) + np.int64(bound * rules.bound_scale + 1.0)
