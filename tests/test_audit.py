@@ -996,3 +996,34 @@ def test_the_distances_of_this_file_are_what_it_takes_them_for() -> None:
     _, hood = fitted().value_and_neighbors(X_VAL, Y_VAL, reference=nearest)
     np.testing.assert_array_equal(hood.nearest, nearest)
     np.testing.assert_array_equal(hood.reference_ranks, np.take_along_axis(ranks, nearest, axis=1))
+
+
+def test_runs_side_by_side_give_the_same_bytes() -> None:
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    audits = [
+        audit_shift(
+            KNNShapley(n_jobs=n_jobs).fit(X, y), X[:40] + 0.1, y[:40], noise=[0.1, 1.0], repeats=4, keep_rows=True
+        )
+        for n_jobs in (1, 3)
+    ]
+    np.testing.assert_array_equal(audits[0].means, audits[1].means)
+    for name, column in audits[0].rows.items():
+        np.testing.assert_array_equal(column, audits[1].rows[name])
+    assert audits[0].level_rows is not None
+    for name, column in audits[0].level_rows.items():
+        np.testing.assert_array_equal(column, audits[1].level_rows[name])
+
+
+def test_a_perturbation_that_fails_in_the_middle_ends_the_audit() -> None:
+    calls = []
+
+    def fails_on_the_third_call(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        calls.append(len(calls))
+        if len(calls) == 3:
+            raise OSError("the disk with the noise is gone")
+        return X + 0.1, y
+
+    model = KNNShapley(n_jobs=2).fit([[0.0], [1.0], [2.0]], [0, 1, 0])
+    with pytest.raises(OSError, match="the disk with the noise"):
+        audit_shift(model, [[0.5], [1.5]], [0, 1], perturbations=[fails_on_the_third_call], repeats=6)

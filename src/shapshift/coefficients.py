@@ -18,6 +18,7 @@ with a table :math:`c` that depends on ``N``, ``K`` and the semivalue only. This
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 import numpy as np
@@ -92,6 +93,7 @@ class _Draw:
     kth_at: Callable[[Floats], Floats]
 
 
+@lru_cache(maxsize=2)  # every run of an audit asks for the same one
 def rank_table(n_rows: int, n_neighbors: int, semivalue: str | Beta, utility: Utility) -> RankTable:
     """Coefficient table of a KNN semivalue.
 
@@ -121,14 +123,19 @@ def rank_table(n_rows: int, n_neighbors: int, semivalue: str | Beta, utility: Ut
     size = draw.size(np.arange(min(k, n_rows - 1) + 1, dtype=np.float64))
     c = _hard_table(n_rows, k, draw, size)
     if utility == "hard":
-        return RankTable(c, 0.0, 0.0)
+        return RankTable(_locked(c), 0.0, 0.0)
     if n_rows == 1:
-        return RankTable(np.ones(1), 0.0, 1.0)
+        return RankTable(_locked(np.ones(1)), 0.0, 1.0)
     voters = np.arange(1, k + 1, dtype=np.float64)
     shared = float(np.sum(size[1:k] / voters[1:]))
     c[:-1] += np.sum(_size_among_the_rest(n_rows, size)[: k - 1] * (1 / voters[:-1] - 1 / k))
     c[-1] = shared + shared / (n_rows - 1) + size[0]
-    return RankTable(c, -shared / (n_rows - 1), float(size[0]))
+    return RankTable(_locked(c), -shared / (n_rows - 1), float(size[0]))
+
+
+def _locked(c: Floats) -> Floats:
+    c.flags.writeable = False
+    return c
 
 
 def _hard_table(n_rows: int, k: int, draw: _Draw, size: Floats) -> Floats:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 
+from shapshift._parallel import n_workers, thread_pool
 from shapshift._progress import progress_bar
 from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels, nearest_level
 from shapshift.coefficients import RankTable
@@ -249,16 +249,14 @@ def run_task(
     spare: list[Worker] = []
     used: list[Floats] = []  # partial sums that have been added up, to be filled again
     with (
-        # Workers write into arrays of this process, whatever backend a surrounding context prefers.
-        joblib.Parallel(n_jobs=plan.workers, require="sharedmem") as parallel,
+        thread_pool(plan.workers) as map_in_order,
         progress_bar("Valuing", task.n_val, progress) as advance,
     ):
         # In waves, so that finished blocks cannot pile up behind a slow one.
         for first in range(0, len(blocks), plan.wave):
             wave = blocks[first : first + plan.wave]
-            results = parallel(
-                joblib.delayed(_value_block)(task, method, block, plan, points[block], spare, used, advance)
-                for block in wave
+            results = map_in_order(
+                lambda block: _value_block(task, method, block, plan, points[block], spare, used, advance), wave
             )
             for cells, counted, partial in results:
                 counts += counted
@@ -355,7 +353,7 @@ def make_plan(task: Task, *, method: Method = EXACT, matrix: bool, n_jobs: int |
     per_worker = method.worker_bytes(task) + WORKER_BYTES
     per_point = method.point_bytes(task)
     per_block = row * _cells(task, method, block)  # partial sums
-    workers = min(joblib.effective_n_jobs(n_jobs), n_blocks)
+    workers = min(n_workers(n_jobs), n_blocks)
     tile = min(max(TILE_BYTES // per_point, 1), block, method.batch)
     wave = WAVE_BYTES // per_block
     if max_memory is not None:

@@ -89,6 +89,9 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     array([-0.333,  0.667,  0.167])
     """
 
+    #: Its kernels run without the interpreter's lock, so several calls at a time use several processors.
+    works_in_threads = True
+
     def __init__(
         self,
         n_neighbors: int = 5,

@@ -1,6 +1,8 @@
 """audit_shift: one fit, one clean run, then level by level and repeat by repeat."""
 
+import copy
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import numpy.typing as npt
 
 from shapshift import _labels
 from shapshift import _validation as check
+from shapshift._parallel import n_workers, stream
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
 from shapshift.audit._levels import level_axis, level_seeds, read_levels
@@ -26,6 +29,9 @@ from shapshift.audit._statistics import (
 from shapshift.audit._thresholds import Thresholds, check_thresholds
 from shapshift.perturb.base import keeps_points
 from shapshift.valuation import Valuation, check_returned
+
+# Runs of up to so many pairs of training rows and validation points go side by side.
+SHORT_RUN = 2**28
 
 
 def audit_shift(
@@ -114,12 +120,18 @@ def audit_shift(
     shape = (len(levels), clean_run.baseline.values.size)
     level_rows = {name: np.empty(shape) for name in ROW_STATISTICS} if keep_rows else None
     tables = np.empty((3, len(levels), len(STATISTICS)))
+    # All runs in one stream, so that no thread waits between two of them; they are perturbed, and summed up, in order.
+    sets = (
+        clean_run.perturb(perturbation.with_seed(run_seed))
+        for level, perturbation in zip(levels, bound, strict=True)
+        for run_seed in level_seeds(seed, level.parameters, repeats)
+    )
+    runs = stream(clean_run.measure, sets, clean_run.workers)
     with progress_bar("Auditing", len(levels) * repeats, progress) as advance:
-        for number, (level, perturbation) in enumerate(zip(levels, bound, strict=True)):
+        for number in range(len(levels)):
             running = Running(len(STATISTICS))
             own_rows = RunningRows(clean_run.baseline) if keep_rows else None
-            for run_seed in level_seeds(seed, level.parameters, repeats):
-                found, values, ranks = clean_run.measure(perturbation.with_seed(run_seed))
+            for found, values, ranks in islice(runs, repeats):
                 running.add(np.array([found.get(name, np.nan) for name in STATISTICS]))
                 for summary in (rows, own_rows):
                     if summary is not None:
@@ -179,11 +191,18 @@ class _CleanRun:
         self._stds = group_stds(self.valuation)
         self.baseline = Baseline(self.valuation.values, top)
 
-    def measure(self, perturbation: Any) -> tuple[dict[str, float], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Statistics, values and ranks of one perturbed run."""
+        self._model, self.workers = _one_thread_each(model, self.valuation.n_train * self.valuation.n_val)
+
+    def perturb(self, perturbation: Any) -> tuple[Any, Any, bool]:
+        """Return a perturbed validation set, and whether its points are those of the clean one."""
         X, y = perturbation(self._X_val, self._y_val)
+        return X, y, self._neighbors is not None and keeps_points(perturbation, self._labels, y)
+
+    def measure(self, perturbed: tuple[Any, Any, bool]) -> tuple[dict[str, float], npt.NDArray[Any], npt.NDArray[Any]]:
+        """Statistics, values and ranks of one perturbed run."""
+        X, y, same_points = perturbed
         reshuffling: dict[str, float] = {}
-        if self._neighbors is not None and keeps_points(perturbation, self._labels, y):
+        if same_points and self._neighbors is not None:
             valuation, hood = self._model.value_and_neighbors(X, y, reference=self._neighbors.nearest)
             reshuffling = self._neighbors.compare(hood.nearest, hood.reference_ranks)
         else:
@@ -191,6 +210,16 @@ class _CleanRun:
         found, ranks = self.baseline.compare(valuation.values)
         found |= distribution(valuation) | alphas(self._stds, group_stds(valuation)) | reshuffling
         return found, valuation.values, ranks
+
+
+def _one_thread_each(model: Any, pairs: int) -> tuple[Any, int]:
+    """Give each run one thread instead of all threads to one run, where a run is short and memory is not counted."""
+    if not getattr(model, "works_in_threads", False) or model.max_memory is not None or pairs > SHORT_RUN:
+        return model, 1
+    workers = n_workers(model.n_jobs)
+    single = copy.copy(model)
+    single.n_jobs = 1
+    return single, workers
 
 
 def _check_seed(random_state: Any) -> int:
