@@ -1026,4 +1026,4 @@ def test_a_perturbation_that_fails_in_the_middle_ends_the_audit() -> None:
 
     model = KNNShapley(n_jobs=2).fit([[0.0], [1.0], [2.0]], [0, 1, 0])
     with pytest.raises(OSError, match="the disk with the noise"):
-        audit_shift(model, [[0.5], [1.5]], [0, 1], perturbations=[fails_on_the_third_call], repeats=6)
+        audit_shift(model, np.array([[0.5], [1.5]]), [0, 1], perturbations=[fails_on_the_third_call], repeats=6)
