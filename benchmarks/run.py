@@ -1,4 +1,4 @@
-"""Speed and memory, as ratios inside one run, because machines differ and are never quiet. ``make bench`` prints the table.
+"""Speed and memory, as ratios inside one run, because machines differ and are never quiet. For ``make bench``.
 
 What is compared takes turns, and the best turn of each counts, so that another process disturbs all alike.
 """

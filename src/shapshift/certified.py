@@ -44,7 +44,7 @@ MOST_BUCKETS = 2**15
 # Sampled rows that share the first bucket: fewer, and its size would be left to chance.
 SAMPLED_FIRST = 12
 # How large bounds are (see choose_coarseness), measured on Gaussian data; they are checked after every run.
-MEAN_BOUND, HUB_BOUND = 1.3, 0.6
+MEAN_BOUND, HUB_BOUND = 0.95, 0.33
 # A point whose bounds are larger than expected by this factor is ordered exactly.
 GREEDY = 16.0
 # Costs in nanoseconds that the choice weighs: of a bucket, of a row ordered exactly, and what buckets save on a pair.

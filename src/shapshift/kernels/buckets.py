@@ -15,8 +15,9 @@ rows really are,
 
 so each is off by no more than the distance of the tie group's value from either end of its range, plus what the buckets
 farther away have added to the uncertainty of ``T``. Where the table is convex, as it is beyond rank K for the Shapley
-value, the first drop of a bucket is its largest and the one behind it smaller than all. Buckets whose rows all match,
-or none does, are exact.
+value, the first drop is the largest, and the mean of the first m drops, being convex in m, lies below the straight line
+from the first drop to the mean of all: the drops at m rows sum to their share of all drops, give or take m (n-m)/(n-1)
+times the difference of the first drop and the mean. Buckets whose rows all match, or none does, are exact.
 
 Values and bounds are added up as integers, both in one 64-bit word: the order of additions has no influence, and a row
 costs one load and one addition for both.
@@ -354,7 +355,7 @@ def _fill_table(curve, rules, base, histogram, table):
     total, uncertain, spent = base, 0.0, 0.0
     hi = np.uint64(curve.c.size)  # unsigned, because Numba guards signed indices against being negative
     convex_from = np.uint64(curve.convex_from)
-    last, behind, sum_hi = at[hi, 0], at[hi - _ONE, 1], at[hi, 3]
+    last, sum_hi = at[hi, 0], at[hi, 3]
     for bucket in range(rules.buckets - 1, 0, -1):
         k = np.uint64(bucket) << _ONE
         n = np.uint64(histogram[k]) + np.uint64(histogram[k | _ONE])
@@ -364,10 +365,10 @@ def _fill_table(curve, rules, base, histogram, table):
         # No branch on what is in the bucket, which nobody could predict: an empty one, or one whose rows all match or
         # do not, comes out right by itself, with errors of zero.
         fall = before - last
-        mean_drop = fall * inverse[n]
-        share = ((sum_hi - sum_lo) * inverse[n] - last) * inverse[n - min(n, _ONE)]
+        mean_drop, each = fall * inverse[n], inverse[n - min(n, _ONE)]
+        share = ((sum_hi - sum_lo) * inverse[n] - last) * each
         own = np.float64(min(matches, others) > 0.0) * max(next_drop - share, share)
-        passed = min(matches, others) * max(drop - mean_drop, mean_drop - behind)
+        passed = matches * others * each * (drop - mean_drop)
         if lo <= convex_from:
             own, passed = _without_convexity(matches, others, before - drop - last, fall, share)
         of_matching = others * own + uncertain
@@ -379,7 +380,7 @@ def _fill_table(curve, rules, base, histogram, table):
         table[k | _ONE] = _pack(total + last + others * share, of_matching, rules)
         total -= matches * mean_drop
         uncertain += passed
-        hi, last, behind, sum_hi = lo, before, drop, sum_lo
+        hi, last, sum_hi = lo, before, sum_lo
     table[:2] = _pack(0.0, uncertain, rules)
     return spent + np.float64(hi) * uncertain <= rules.allowed, total
 
