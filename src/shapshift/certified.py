@@ -36,9 +36,10 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 # Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
-BATCH = 16
-# Distances of one batch that are looked at together: they stay in the second-level cache between two kernels.
-STRIP_BYTES = 2**19
+BATCH = 32
+# Training rows that are looked at together: their distances stay in the second-level cache between two kernels. Not a
+# power of two, which would send the distances of all points to the same few places of the first-level cache.
+STRIP_ROWS = 2120
 # Images are 16 bits, one of them for the match.
 MOST_BUCKETS = 2**15
 # Sampled rows that share the first bucket: fewer, and its size would be left to chance.
@@ -48,7 +49,7 @@ MEAN_BOUND, HUB_BOUND = 0.95, 0.33
 # A point whose bounds are larger than expected by this factor is ordered exactly.
 GREEDY = 16.0
 # Costs in nanoseconds that the choice weighs: of a bucket, of a row ordered exactly, and what buckets save on a pair.
-BUCKET_COST, ROW_COST, EXACT_COST = 6.5, 12.0, 3.0
+BUCKET_COST, ROW_COST, EXACT_COST = 7.0, 20.0, 3.0
 ROUNDS = 6
 _TINY = 2.0**-100  # stands in for zero where something is divided by it
 
@@ -185,7 +186,7 @@ class BucketWorker:
     def __init__(self, task: Task, batch: int, block: int, certificate: Certificate) -> None:
         n, room = task.n_train, certificate.room
         self.certificate = certificate
-        self.strip = np.empty(STRIP_BYTES // 8)
+        self.strip = np.empty(batch * STRIP_ROWS)
         self.images = np.empty((batch, n), dtype=np.uint16)
         self.near = Near(np.empty(batch, np.int64), np.empty((batch, room), np.int32), np.empty((batch, room)))
         self.sample = np.empty((batch, certificate.sample_size))
@@ -226,9 +227,8 @@ class BucketWorker:
         self.near.found[:] = 0
         asked = _distances_to(task, batch)
         ranks[:] = -0.5  # a row is as far away as itself
-        width = max(self.strip.size // size, 1)
-        for lo in range(0, task.n_train, width):
-            rows = slice(lo, min(lo + width, task.n_train))
+        for lo in range(0, task.n_train, STRIP_ROWS):
+            rows = slice(lo, min(lo + STRIP_ROWS, task.n_train))
             tile = self.strip[: size * (rows.stop - lo)].reshape(size, -1)
             task.fill(batch, rows, tile)
             bucket_images(
@@ -284,9 +284,9 @@ def bucket_method(task: Task, certificate: Certificate) -> Method:
     n, room = task.n_train, certificate.room
     return Method(
         make_worker=partial(BucketWorker, certificate=certificate),
-        point_bytes=lambda task: 2 * n + 12 * room + 8 * certificate.sample_size,
+        point_bytes=lambda task: 2 * n + 12 * room + 8 * (certificate.sample_size + STRIP_ROWS),
         # Beside packed sums and strip: what ordering a point exactly takes.
-        worker_bytes=lambda task: 8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4) + STRIP_BYTES,
+        worker_bytes=lambda task: 8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4),
         batch=BATCH,
         own_cells=1,
     )

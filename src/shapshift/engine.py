@@ -87,6 +87,11 @@ class Task:
         return min(BOUNDARY_NEIGHBORS, self.n_train)
 
     @cached_property
+    def class_sizes(self) -> npt.NDArray[np.int64]:
+        """Training rows of each class; the last entry, 0, serves labels that were never seen."""
+        return np.append(np.bincount(self.codes, minlength=self.n_classes), 0)
+
+    @cached_property
     def levels(self) -> Floats:
         """Entropies that can occur."""
         return entropy_levels(self.depth, self.n_classes)
@@ -329,8 +334,7 @@ def _cells(task: Task, method: Method, block: int) -> int:
 
 def bases(task: Task, targets: Codes) -> Floats:
     """beta(M) of each point, M the number of training rows that carry its label."""
-    sizes = np.append(np.bincount(task.codes, minlength=task.n_classes), 0)  # the last entry serves unseen labels
-    matches = sizes[targets]
+    matches = task.class_sizes[targets]
     return np.asarray(task.table.per_match * matches - task.table.empty / task.n_classes, dtype=np.float64)
 
 
