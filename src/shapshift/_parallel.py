@@ -1,10 +1,14 @@
 """The one place that knows about workers."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import joblib
+
+Function = Callable[[Any], Any]
 
 
 def n_workers(n_jobs: int | None) -> int:
@@ -13,10 +17,11 @@ def n_workers(n_jobs: int | None) -> int:
 
 
 @contextmanager
-def thread_pool(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]]:
+def thread_pool(workers: int) -> Iterator[Callable[[Function, Iterable[Any]], list[Any]]]:
     """Yield a function that maps over items and returns the results in the order of the items.
 
-    Workers write into arrays of this process, whatever backend a surrounding context prefers.
+    Threads of this process, whatever backend a surrounding context prefers: they write into arrays of this process.
+    joblib's own threads would do, but it looks for their results only every hundredth of a second.
 
     Examples
     --------
@@ -24,14 +29,21 @@ def thread_pool(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Iterab
     ...     map_in_order(abs, [-1, 2, -3])
     [1, 2, 3]
     """
-    with joblib.Parallel(n_jobs=workers, require="sharedmem") as parallel:
-        yield lambda function, items: parallel(joblib.delayed(function)(item) for item in items)
+    if workers == 1:
+        yield lambda function, items: list(map(function, items))
+        return
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield lambda function, items: list(pool.map(function, items))
+    finally:
+        # What has not begun is dropped, so that an interrupted call ends with the items in hand.
+        pool.shutdown(cancel_futures=True)
 
 
-def stream(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> Iterator[Any]:
+def stream(function: Function, items: Iterable[Any], workers: int) -> Iterator[Any]:
     """Yield the result for each item, in order, while threads work ahead.
 
-    Items are taken one after the other, by whichever thread comes next; no more than a few wait at a time.
+    Items are taken one after the other by the thread that asks for results; no more than a few wait at a time.
 
     Examples
     --------
@@ -41,5 +53,14 @@ def stream(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -
     if workers == 1:
         yield from map(function, items)
         return
-    parallel = joblib.Parallel(n_jobs=workers, require="sharedmem", return_as="generator")
-    yield from parallel(joblib.delayed(function)(item) for item in items)
+    pool = ThreadPoolExecutor(workers)
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
