@@ -240,7 +240,7 @@ def test_correct_fits_on_the_clean_set_and_reuses_the_fit(here: Path) -> None:
         *MARKET,
         "--clean-val",
         "val.csv",
-        "--method",
+        "--corrector",
         "entropy",
         "--bins",
         2,

@@ -152,7 +152,7 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
         (("correct", *VALUE[1:]), "either --clean-val"),
         (("correct", *VALUE[1:], "--fitted", "train.csv"), "is not a fitted corrector"),
         (("correct", *VALUE[1:], "--fitted", "none.json"), "There is no file"),
-        (("correct", *VALUE[1:], "--clean-val", "val.csv", "--bins", "3"), "--bins goes with --method entropy"),
+        (("correct", *VALUE[1:], "--clean-val", "val.csv", "--bins", "3"), "--bins goes with --corrector entropy"),
         (("price", *VALUE[1:]), "--budget"),
         (("price", *VALUE[1:], "--budget", "1,000"), "--budget must be"),
         (("price", *VALUE[1:], "--budget", "100", "--floor", "60"), "floor"),

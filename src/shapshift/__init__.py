@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shapshift.data import list_datasets, load_dataset
     from shapshift.design import BoundaryStratifiedSplit, design_validation, entropy_profile
     from shapshift.estimators import KNNShapley
+    from shapshift.interactions import Interactions, knn_interactions
     from shapshift.mechanism import case_one, case_two, noise_demo
     from shapshift.perturb import (
         BoundaryCoverage,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         Subsample,
     )
     from shapshift.price import Policy, allocate_budget, audit_payouts, owner_values, replication_gain, write_statements
+    from shapshift.relatives import KNNRegressionShapley, ThresholdKNNShapley, WeightedKNNShapley
     from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
@@ -42,6 +44,8 @@ __all__ = [
     "EntropyNormalizer",
     "FlipLabels",
     "GaussianNoise",
+    "Interactions",
+    "KNNRegressionShapley",
     "KNNShapley",
     "LaplaceNoise",
     "MaskFeatures",
@@ -51,8 +55,10 @@ __all__ = [
     "ShiftAudit",
     "ShiftPriors",
     "Subsample",
+    "ThresholdKNNShapley",
     "Thresholds",
     "Valuation",
+    "WeightedKNNShapley",
     "allocate_budget",
     "audit_payouts",
     "audit_shift",
@@ -61,6 +67,7 @@ __all__ = [
     "design_validation",
     "entropy_profile",
     "evaluate",
+    "knn_interactions",
     "list_datasets",
     "load_dataset",
     "noise_demo",
@@ -92,6 +99,10 @@ _HOMES = {
         "entropy_profile",
     ),
     "shapshift.estimators": ("KNNShapley",),
+    "shapshift.interactions": (
+        "Interactions",
+        "knn_interactions",
+    ),
     "shapshift.mechanism": (
         "case_one",
         "case_two",
@@ -116,6 +127,11 @@ _HOMES = {
         "owner_values",
         "replication_gain",
         "write_statements",
+    ),
+    "shapshift.relatives": (
+        "KNNRegressionShapley",
+        "ThresholdKNNShapley",
+        "WeightedKNNShapley",
     ),
     "shapshift.valuation": ("Valuation",),
 }

@@ -1,23 +1,19 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
-import hashlib
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
 from shapshift import _validation as check
-from shapshift._warn import warn
 from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
-from shapshift.distances import METRICS, SPARSE_METRICS, TrainingIndex, index_rows, tile_filler
+from shapshift.distances import METRICS, tile_filler
 from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.
@@ -25,7 +21,7 @@ CERTIFIED_TOL = 1e-3
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
-class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class KNNShapley(TrainingRows):
     r"""Exact value of every training row for a K-nearest-neighbour classifier.
 
     ``fit`` indexes the training rows, ``value`` takes a validation set and returns what each training row contributes
@@ -137,42 +133,19 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         self
         """
         self._check_parameters()
-        table = None
-        if self.metric == "precomputed":
-            n_rows, row_index, id_names = _labels.count_and_index(X, y)
-            index = TrainingIndex("precomputed", n_rows, None, 0)
-        else:
-            table = check.check_features(X, "X", sparse_ok=self._why_not_sparse())
-            n_rows, row_index, id_names = table.rows.shape[0], table.index, table.index_names
-            _labels.check_same_order(X, y)
+        table, n_rows, row_index, id_names = self._read_rows(X, y)
         labels = _labels.check_labels(y, "y", n_rows, "X")
-        _warn_if_continuous(labels)
+        warn_if_continuous(labels)
         classes, codes = _labels.encode_labels(labels)
         id_names = id_names if ids is None else ("id",)
         ids = _labels.check_ids(ids, row_index, n_rows)
-        if table is not None:
-            index = index_rows(table.rows, self.metric)
+        index = self._make_index(table, n_rows)
         # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
         self._keep_features(table)
-        self.fingerprint_ = _fingerprint(index, classes, codes)
+        self.fingerprint_ = fingerprint(index, classes, codes)
         return self
-
-    def _keep_features(self, table: check.Table | None) -> None:
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                delattr(self, name)
-        self.feature_std_, self._columns, self._kind = None, None, "numpy"
-        if table is None:
-            return
-        self.n_features_in_ = table.rows.shape[1]
-        self._columns, self._kind = table.columns, table.kind
-        # scikit-learn's rule: names count as feature names only when all of them are strings.
-        if table.columns is not None and all(isinstance(column, str) for column in table.columns):
-            self.feature_names_in_ = np.array(table.columns, dtype=object)
-        if not sparse.issparse(table.rows):
-            self.feature_std_ = _feature_std(table.rows)
 
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
         """Value every training row on a validation set.
@@ -271,18 +244,6 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             certified.sums.neighborhood,
         )
 
-    def _check_points(self, X_val: Any) -> Any:
-        rows = self._index.rows
-        if rows is None:
-            return check.check_distances(X_val, self.ids_)
-        table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
-        table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
-        if sparse.issparse(rows) and not sparse.issparse(table.rows):
-            return sparse.csr_array(table.rows)
-        if sparse.issparse(table.rows) and not sparse.issparse(rows):
-            return table.rows.toarray()
-        return table.rows
-
     def _valuation(self, task: Task, sums: Sums, group_names: list[Any]) -> Valuation:
         sizes = np.bincount(task.groups, minlength=task.n_groups)[: task.n_groups]
         present = sums.level_counts > 0
@@ -338,54 +299,6 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             check.check_number(owner, "tol", self.tol)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
         check.check_choice(owner, "device", self.device, ("cpu",))
-        whole = isinstance(self.n_jobs, int | np.integer) and not isinstance(self.n_jobs, bool)
-        if self.n_jobs is not None and (self.n_jobs == 0 or not whole):
-            raise ValueError(
-                f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
-                f"processors. Got {self.n_jobs!r} instead."
-            )
+        check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory)
-        if not (self.progress is None or isinstance(self.progress, bool | np.bool_)):
-            raise TypeError(f"The 'progress' parameter of {owner} must be True, False or None. Got {self.progress!r}.")
-
-    def _why_not_sparse(self) -> str | None:
-        if self.metric in SPARSE_METRICS:
-            return None
-        return f"which metric={self.metric!r} does not support (sparse input works with {', '.join(SPARSE_METRICS)})"
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "fingerprint_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.sparse = self.metric in SPARSE_METRICS
-        return tags
-
-
-def _warn_if_continuous(labels: npt.NDArray[Any]) -> None:
-    if labels.dtype.kind == "f" and labels.size >= 20 and np.unique(labels).size > labels.size / 2:
-        warn(
-            "'y' looks like a regression target: most of its values are distinct numbers. Each distinct value is "
-            "treated as a class of its own."
-        )
-
-
-def _feature_std(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Compute the standard deviation of each feature, one column at a time: NumPy would copy the whole table twice."""
-    spread = np.empty(rows.shape[1])
-    for j, column in enumerate(rows.T):
-        exponent = np.frexp(np.abs(column).max())[1]  # squares of the largest floats are none
-        spread[j] = np.ldexp(np.ldexp(column, -exponent).std(), exponent)
-    return spread
-
-
-def _fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> str:
-    """Hash of what was fitted: features, labels and their order."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
-    digest.update(codes.tobytes())
-    rows: Any = index.rows
-    for array in () if rows is None else (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+        check.check_progress(owner, self.progress)

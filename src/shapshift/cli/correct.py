@@ -30,13 +30,13 @@ class Correction:
         Path | None,
         option("--fitted", panel=PANEL, metavar="FILE", text="Instead: the corrector.json of an earlier run."),
     ] = None
-    method: Annotated[
+    corrector: Annotated[
         Literal["boundary", "entropy"],
-        option("--method", panel=PANEL, text="Correct boundary and other points apart, or every entropy level."),
+        option("--corrector", panel=PANEL, text="Correct boundary and other points apart, or every entropy level."),
     ] = "boundary"
     bins: Annotated[
         int | None,
-        option("--bins", min=1, panel=PANEL, metavar="N", text="With --method entropy: at most so many parts."),
+        option("--bins", min=1, panel=PANEL, metavar="N", text="With --corrector entropy: at most so many parts."),
     ] = None
     positive: Annotated[
         Literal["exact", "nearest"],
@@ -50,10 +50,10 @@ class Correction:
 def make_corrector(correction: Correction) -> Any:
     """Make an unfitted corrector."""
     shared: dict[str, Any] = {"positive": correction.positive, "preserve_sum": correction.preserve_sum}
-    if correction.method == "entropy":
+    if correction.corrector == "entropy":
         return EntropyNormalizer(bins=correction.bins, **shared)
     if correction.bins is not None:
-        raise CommandError("--bins goes with --method entropy.")
+        raise CommandError("--bins goes with --corrector entropy.")
     return BoundaryCorrector(**shared)
 
 
@@ -101,7 +101,7 @@ def correct(
     table = run.table_name("corrected")
     evaluated = ("evaluation.csv",) if correction.clean_val is not None else ()
     run.will_write(table, "corrected.npz", "corrector.json", *evaluated)
-    data = load(run, files, columns)
+    data = load(run, files, columns, method)
     model = fit_model(run, method, data)
     clean = None
     if correction.clean_val is not None:

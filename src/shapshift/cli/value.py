@@ -24,7 +24,7 @@ def value(run: Run, files: Files, columns: Columns, method: Method, tables: Tabl
     """
     table = run.table_name("values")
     run.will_write(table, "valuation.npz")
-    data = load(run, files, columns)
+    data = load(run, files, columns, method)
     model = fit_model(run, method, data)
     valuation = model.value(data.arrays.X_val, data.arrays.y_val)
     run.write_table(table, show.value_table(valuation, data))
