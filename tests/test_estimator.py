@@ -38,6 +38,8 @@ SETTINGS: dict[str, Any] = {
     "utility": "hard",
     "semivalue": Beta(4, 1),
     "metric": "cosine",
+    "method": "certified",
+    "tol": 1e-2,
     "ties": "index",
     "device": "cpu",
     "n_jobs": 2,
