@@ -105,6 +105,27 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     return subtract
 
 
+def without_rows(fill: Filler, excluded: npt.NDArray[np.int64]) -> Filler:
+    """Put one training row of each point (-1 for none) behind all others, however near it is."""
+
+    def fill_and_exclude(start: int, stop: int, tile: Floats) -> None:
+        fill(start, stop, tile)
+        points = np.flatnonzero(excluded[start:stop] >= 0)
+        rows = excluded[start:stop][points]
+        tile[points, rows] = np.nextafter(tile[points].max(axis=1), np.inf)
+
+    return fill_and_exclude
+
+
+def original_rows(index: TrainingIndex) -> Floats | None:
+    """Return the training rows as they were given; None where the metric does not keep them."""
+    if index.rows is None or index.metric == "cosine":
+        return None
+    if sparse.issparse(index.rows):
+        return np.ldexp(index.rows.toarray(), index.exponent)
+    return np.ldexp(np.ascontiguousarray(index.rows.T), index.exponent)
+
+
 def _largest(rows: Rows) -> float:
     """Largest absolute feature, without a copy of the rows."""
     stored = rows.data if sparse.issparse(rows) else rows

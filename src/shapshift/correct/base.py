@@ -150,6 +150,10 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             parameters={**noisy.parameters, "correction": self.report_.to_dict()},
         )
 
+    def correct(self, model: Any, X_val: Any, y_val: Any) -> Valuation:
+        """Value a noisy validation set and correct; what ``model.value(..., correction=...)`` calls."""
+        return self.transform(model.value(X_val, y_val))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted numbers to a JSON file, atomically. It holds nothing of the clean points.
 

@@ -1,0 +1,247 @@
+"""What a clean validation point may have been, given its noisy version and its label.
+
+The training rows are a sample of the same distribution, so a clean point is taken to be a training row plus a small step
+of the kind that lies between neighbouring rows: a mixture with one normal component per row. All components share one
+covariance, that of the steps between near neighbours, because a point cannot leave the lines and planes on which the data
+lie any more than a neighbour does. Normal noise keeps the mixture a mixture, in closed form:
+
+    weight of row t    proportional to N(x'; x_t, H + E) times the probability that a point near t has the label
+    given row t        x is normal with mean x_t + H (H + E)^-1 (x' - x_t) and covariance H (H + E)^-1 E
+
+with H the covariance of the steps and E that of the noise. In units of the noise and along the eigenvectors of H all of
+it is a product over coordinates.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.special import logsumexp
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# How far a row may be off: the probability that a point near it has another label than the row itself.
+LABEL_ERROR = 0.05
+# Steps to so many nearest rows make the covariance of a step.
+STEP_NEIGHBORS = 5
+# At most so many rows are asked for their neighbours and their likelihood: enough for one covariance and one number.
+SAMPLE = 500
+# The steps between a row and its near neighbours are longer than those to a new point between them, or shorter where
+# neighbours are copies; the scale is chosen among these factors of the variance.
+SCALES = 2.0 ** np.arange(-4.0, 2.01, 0.5)
+# Directions in which neighbours differ by less than this share of the largest variance count as having it.
+FLATTEST = 1e-4
+# A feature without noise is known, but a new point need not have exactly the number of a training row.
+KNOWN = 0.01
+# Weights of rows below this are not worth telling apart from none when a row is left out.
+NEGLIGIBLE = 0.01
+# Numbers in a tile of weights.
+TILE = 2**22
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The mixture over training rows.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, d)
+        Training rows in units of the noise, along the eigenvectors.
+    codes : ndarray of shape (n,)
+        Their classes.
+    basis : ndarray of shape (d, d)
+        Eigenvectors of the steps, in columns.
+    variance : ndarray of shape (d,)
+        Variance of a step along each, in units of the noise variance.
+    unit : ndarray of shape (d,)
+        Standard deviation of the noise of each feature that varies or is noisy.
+    features : ndarray of shape (d,)
+        Which features of the table these are.
+    noisy : ndarray of shape (d,)
+        Which of them carry noise; the others are known.
+    n_classes : int
+    scale : float
+        Chosen factor of the variance of the steps.
+    """
+
+    rows: Floats
+    codes: Ints
+    basis: Floats
+    variance: Floats
+    unit: Floats
+    features: Ints
+    noisy: npt.NDArray[np.bool_]
+    n_classes: int
+    scale: float
+
+    def subset(self, chosen: Ints) -> Self:
+        """Return the prior of some rows only, with the same steps."""
+        return replace(self, rows=self.rows[chosen], codes=self.codes[chosen])
+
+    def with_noise(self, factor: float) -> Self:
+        """Return the prior for noise that is larger by a factor."""
+        return replace(
+            self, rows=self.rows / factor, variance=self.variance / factor**2, unit=self.unit * factor
+        )
+
+    def coordinates(self, X: Floats) -> Floats:
+        """Turn table rows into coordinates."""
+        found: Floats = (X[:, self.features] / self.unit) @ self.basis
+        return found
+
+    def log_weights(self, points: Floats, codes: Ints | None) -> Floats:
+        """Return the logarithm of every row's weight for every point, up to a constant that all points share.
+
+        Parameters
+        ----------
+        points : ndarray of shape (m, d)
+            Noisy points, as coordinates.
+        codes : ndarray of shape (m,) or None
+            Their classes, -1 for one that no row has; None leaves the labels out.
+        """
+        spread = np.sqrt(self.variance + 1.0)
+        found = -0.5 * squared_distances(points / spread, self.rows / spread)
+        if codes is not None and self.n_classes > 1:
+            same = codes[:, None] == self.codes
+            found += np.where(same, np.log1p(-LABEL_ERROR), np.log(LABEL_ERROR / (self.n_classes - 1)))
+        return found
+
+    def log_density(self, points: Floats) -> Floats:
+        """Return the log density of noisy points (given as coordinates) in the units of the table, labels aside."""
+        constant = np.log(len(self.rows)) + 0.5 * np.log(self.variance + 1.0).sum() + np.log(self.unit).sum()
+        constant += 0.5 * self.variance.size * np.log(2 * np.pi)
+        found = [logsumexp(self.log_weights(part, None), axis=1) for part in self.tiles(points)]
+        return np.concatenate(found) - constant
+
+    def draw_rows(self, points: Floats, codes: Ints, draws: int, rng: np.random.Generator) -> "RowDraws":
+        """Draw rows in proportion to their weights, spread evenly over them.
+
+        Parameters
+        ----------
+        points, codes
+            Noisy points as coordinates, and their classes.
+        draws : int
+            Rows per point. They stand at even distances along the sum of the weights, in random order, so that any
+            first few of them are a sample too.
+        rng : numpy Generator
+        """
+        m = len(points)
+        chosen = np.empty((m, draws), dtype=np.int64)
+        # One start and one order per point, drawn before any tile is cut: tiles must not change them.
+        heights = (rng.permuted(np.tile(np.arange(draws), (m, 1)), axis=1) + rng.random((m, 1))) / draws
+        odds = []
+        first = 0
+        for part in self.tiles(points):
+            here = slice(first, first + len(part))
+            weights = self.log_weights(part, codes[here])
+            weights -= weights.max(axis=1, keepdims=True)
+            np.exp(weights, out=weights)
+            total = np.cumsum(weights, axis=1)
+            for j in range(len(part)):
+                at = np.searchsorted(total[j], heights[first + j] * total[j, -1], side="right")
+                chosen[first + j] = np.minimum(at, len(self.rows) - 1)
+            weights /= total[:, -1:]
+            weights[weights < NEGLIGIBLE] = 0.0
+            kept = sparse.csr_array(weights)
+            kept.data = np.minimum(kept.data / np.maximum(1.0 - kept.data, 1e-12), float(draws))
+            odds.append(kept)
+            first += len(part)
+        return RowDraws(chosen, sparse.vstack(odds, format="csr"))
+
+    def move(self, chosen: Ints, points: Floats, X: Floats, rng: np.random.Generator) -> Floats:
+        """Draw a clean version of each point given its row: table rows.
+
+        Parameters
+        ----------
+        chosen : ndarray of shape (m,)
+            The row of each point.
+        points : ndarray of shape (m, d)
+            The points, as coordinates.
+        X : ndarray of shape (m, n_features)
+            The points as they came; what carries no noise is kept.
+        rng : numpy Generator
+        """
+        gain = self.variance / (self.variance + 1.0)
+        near = self.rows[chosen]
+        found = near + gain * (points - near) + np.sqrt(gain) * rng.standard_normal(near.shape)
+        moved = X.copy()
+        moved[:, self.features[self.noisy]] = ((found @ self.basis.T) * self.unit)[:, self.noisy]
+        return moved
+
+    def tiles(self, points: Floats) -> list[Floats]:
+        """Cut points so that a tile of their weights stays small."""
+        size = max(1, TILE // len(self.rows))
+        return [points[first : first + size] for first in range(0, len(points), size)]
+
+
+@dataclass(frozen=True)
+class RowDraws:
+    """Rows drawn for every point.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m, draws)
+    odds : csr_array of shape (m, n)
+        w / (1 - w) for the weights w that matter: by how much the draws of other rows count more when one's own do
+        not count.
+    """
+
+    rows: Ints
+    odds: sparse.csr_array
+
+
+def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.random.Generator) -> Prior:
+    """Learn the steps between neighbouring rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+        Training rows in an order that does not depend on the caller's.
+    codes : ndarray of shape (n,)
+        Their classes.
+    n_classes : int
+    noise : ndarray of shape (n_features,)
+        Standard deviation of the noise of each feature; 0 where there is none.
+    rng : numpy Generator
+        Chooses the rows that are asked, where there are many.
+    """
+    spread = X.std(axis=0)
+    features = np.flatnonzero((spread > 0) | (noise > 0))
+    noisy = noise[features] > 0
+    unit = np.where(noisy, noise[features], KNOWN * spread[features])
+    scaled = X[:, features] / unit
+    asked = np.sort(rng.permutation(len(X))[:SAMPLE])
+    apart = squared_distances(scaled[asked], scaled)
+    apart[np.arange(asked.size), asked] = np.inf
+    k = min(STEP_NEIGHBORS, len(X) - 1)
+    nearest = np.argpartition(apart, k - 1, axis=1)[:, :k]
+    steps = (scaled[asked][:, None, :] - scaled[nearest]).reshape(-1, features.size)
+    variance, basis = np.linalg.eigh(steps.T @ steps / len(steps))
+    variance = np.maximum(variance, FLATTEST * max(float(variance.max()), np.finfo(np.float64).tiny))
+    prior = Prior(scaled @ basis, codes, basis, variance, unit, features, noisy, n_classes, 1.0)
+    scale = _best_scale(prior, asked)
+    return replace(prior, variance=variance * scale, scale=scale)
+
+
+def _best_scale(prior: Prior, asked: Ints) -> float:
+    """Scale of the steps under which rows are likeliest given all others."""
+    root = np.sqrt(prior.variance)
+    apart = squared_distances(prior.rows[asked] / root, prior.rows / root)
+    apart[np.arange(asked.size), asked] = np.inf
+    d = prior.variance.size
+    likelihood = [np.mean(logsumexp(apart / (-2 * scale), axis=1)) - 0.5 * d * np.log(scale) for scale in SCALES]
+    return float(SCALES[int(np.argmax(likelihood))])
+
+
+def squared_distances(A: Floats, B: Floats) -> Floats:
+    """Squared Euclidean distances, centred first so that features far from the origin lose no digits."""
+    centre = B.mean(axis=0)
+    A, B = A - centre, B - centre
+    found = A @ B.T
+    found *= -2.0
+    found += (A * A).sum(axis=1)[:, None]
+    found += (B * B).sum(axis=1)
+    return np.maximum(found, 0.0, out=found)
