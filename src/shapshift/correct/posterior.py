@@ -240,7 +240,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         rng = np.random.default_rng([int(self.random_state), 1])
         prior = self._prior(noise.std, rng)
         game = Game(self._inner, self._X, self._codes, self._order, prior)
-        rehearsal = rehearse(game, noise.add, rng)
+        rehearsal = rehearse(game, noise.add, int(self.draws), rng)
         if rehearsal is None:
             warn(
                 f"There are too few training rows ({len(self._codes)}), or too few different values, to rehearse a "
@@ -300,7 +300,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
                     rounds = self._rounds(drawn, weights)
                     advance(len(rounds) - done)
                     done = len(rounds)
-                    error = rounds.std(axis=0, ddof=1) / math.sqrt(done)
+                    if done > 1:
+                        error = rounds.std(axis=0, ddof=1) / math.sqrt(done)
                     values = weights["noisy"] * noisy.values + rounds.mean(axis=0)
                     if np.sqrt(np.mean(error**2)) <= self.tol * values.std():
                         break
@@ -331,7 +332,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         )
 
     def _rounds(self, drawn: Drawn, weights: dict[str, float]) -> Floats:
-        """What the draws of each round add to the values."""
+        """What the draws of each round add to the values; a part that is exact adds the same to every round."""
         parts = [
             weights[name] * np.array(part.rounds)
             for name, part in (("moved", drawn.moved), ("at_rows", drawn.at_rows))

@@ -116,40 +116,41 @@ class Prior:
         found = [logsumexp(self.log_weights(part, None), axis=1) for part in self.tiles(points)]
         return np.concatenate(found) - constant
 
-    def draw_rows(self, points: Floats, codes: Ints, draws: int, rng: np.random.Generator) -> "RowDraws":
-        """Draw rows in proportion to their weights, spread evenly over them.
+    def weigh(self, points: Floats, codes: Ints, draws: int, rng: np.random.Generator) -> "Weighed":
+        """Weigh the rows for every point, and draw some in proportion to their weights.
 
         Parameters
         ----------
         points, codes
             Noisy points as coordinates, and their classes.
         draws : int
-            Rows per point. They stand at even distances along the sum of the weights, in random order, so that any
-            first few of them are a sample too.
+            Rows to draw per point. They stand at even distances along the sum of the weights, in random order, so that
+            any first few of them are a sample too.
         rng : numpy Generator
         """
-        m = len(points)
-        chosen = np.empty((m, draws), dtype=np.int64)
+        m, n = len(points), len(self.rows)
+        labels, which = np.unique(codes, return_inverse=True)
+        drawn = np.empty((m, draws), dtype=np.int64)
+        mass = np.zeros((labels.size, n))
         # One start and one order per point, drawn before any tile is cut: tiles must not change them.
         heights = (rng.permuted(np.tile(np.arange(draws), (m, 1)), axis=1) + rng.random((m, 1))) / draws
-        odds = []
+        heavy = []
         first = 0
         for part in self.tiles(points):
             here = slice(first, first + len(part))
             weights = self.log_weights(part, codes[here])
             weights -= weights.max(axis=1, keepdims=True)
             np.exp(weights, out=weights)
-            total = np.cumsum(weights, axis=1)
-            for j in range(len(part)):
-                at = np.searchsorted(total[j], heights[first + j] * total[j, -1], side="right")
-                chosen[first + j] = np.minimum(at, len(self.rows) - 1)
-            weights /= total[:, -1:]
+            weights /= weights.sum(axis=1, keepdims=True)
+            for label in range(labels.size):
+                mass[label] += weights[which[here] == label].sum(axis=0)
+            reached = np.cumsum(weights, axis=1)
+            for j, height in enumerate(heights[here]):
+                drawn[first + j] = np.minimum(np.searchsorted(reached[j], height * reached[j, -1], side="right"), n - 1)
             weights[weights < NEGLIGIBLE] = 0.0
-            kept = sparse.csr_array(weights)
-            kept.data = np.minimum(kept.data / np.maximum(1.0 - kept.data, 1e-12), float(draws))
-            odds.append(kept)
+            heavy.append(sparse.csr_array(weights))
             first += len(part)
-        return RowDraws(chosen, sparse.vstack(odds, format="csr"))
+        return Weighed(labels, which.reshape(-1), drawn, mass / m, sparse.vstack(heavy, format="csr"))
 
     def move(self, chosen: Ints, points: Floats, X: Floats, rng: np.random.Generator) -> Floats:
         """Draw a clean version of each point given its row: table rows.
@@ -178,19 +179,28 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class RowDraws:
-    """Rows drawn for every point.
+class Weighed:
+    """How much weight the rows have for the points, and draws of them.
 
     Attributes
     ----------
-    rows : ndarray of shape (m, draws)
-    odds : csr_array of shape (m, n)
-        w / (1 - w) for the weights w that matter: by how much the draws of other rows count more when one's own do
-        not count.
+    labels : ndarray
+        Classes of the points, each once.
+    of_label : ndarray of shape (m,)
+        Which of them each point has.
+    drawn : ndarray of shape (m, draws)
+        Rows drawn for each point.
+    mass : ndarray of shape (n_labels, n)
+        Weight of each row, summed over the points of each class and divided by the number of points.
+    heavy : csr_array of shape (m, n)
+        Weights that are not negligible.
     """
 
-    rows: Ints
-    odds: sparse.csr_array
+    labels: Ints
+    of_label: Ints
+    drawn: Ints
+    mass: Floats
+    heavy: sparse.csr_array
 
 
 def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.random.Generator) -> Prior:

@@ -8,11 +8,11 @@ needed, and where nothing helps, the mixture is the noisy values as they are.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 from sklearn.base import clone
 
 from shapshift.agreement import agreement
@@ -64,9 +64,18 @@ class Rehearsal:
 
 
 def rehearse(
-    game: Game, add_noise: Callable[[Floats, np.random.Generator], Floats], rng: np.random.Generator
+    game: Game, add_noise: Callable[[Floats, np.random.Generator], Floats], draws: int, rng: np.random.Generator
 ) -> Rehearsal | None:
     """Hold rows back, add noise to them, and find the mixture of estimates that restores their clean values best.
+
+    Parameters
+    ----------
+    game : Game
+    add_noise : callable
+        ``add_noise(X, rng)``.
+    draws : int
+        Draws per point that the correction itself may make.
+    rng : numpy Generator
 
     Returns
     -------
@@ -85,7 +94,7 @@ def rehearse(
         chosen = child.permutation(n)
         # Positions in the prior, whose order does not depend on the caller's.
         held, rest = np.sort(chosen[:size]), np.sort(chosen[size:])
-        parts, clean, density = _one_split(game, held, rest, add_noise, child)
+        parts, clean, density = _one_split(game, held, rest, add_noise, draws, child)
         spread = float(clean.std())
         if spread > 0:
             estimates.append(parts / spread)
@@ -120,20 +129,36 @@ def rehearse(
 def mixing_weights(estimates: Floats, target: Floats) -> Floats:
     """Return weights of at least 0 that sum to 1 and bring the estimates (in columns) nearest to the target.
 
+    Parameters
+    ----------
+    estimates : ndarray of shape (n, 3)
+        In the order of ``PARTS``.
+    target : ndarray of shape (n,)
+
     Examples
     --------
     >>> target = np.array([1.0, 2.0, 4.0, 3.0])
-    >>> mixing_weights(np.column_stack([target + [1, -1, 1, -1], target - [1, -1, 1, -1]]), target).round(2)
-    array([0.5, 0.5])
+    >>> off = np.array([1.0, -1.0, 1.0, -1.0])
+    >>> mixing_weights(np.column_stack([target + off, target - off, target + 3]), target).round(2)
+    array([0.5, 0.5, 0. ])
     """
-    k = estimates.shape[1]
-    scale = np.sqrt(len(target) * CAUTION) * float(target.std())
-    # Two more equations: the weights sum to 1, all but exactly; and mildly, all but the first are 0.
-    firmly = 1e4 * np.sqrt(len(target)) * max(float(np.abs(target).max()), float(target.std()))
-    system = np.vstack([estimates, np.full(k, firmly), scale * np.eye(k)])
-    wanted = np.concatenate([target, [firmly], scale * np.eye(k)[0]])
-    weights = nnls(system, wanted)[0]
-    return np.asarray(weights / weights.sum())
+    errors = estimates - target[:, None]
+    gram = errors.T @ errors / len(target)
+    caution = CAUTION * max(float(np.var(target)), np.finfo(np.float64).tiny)
+    gram = gram + caution * np.eye(3)
+    # Least w' gram w - 2 caution w_0 under sum(w) = 1, w >= 0: with three weights, every set of positive ones is tried.
+    best, found = np.inf, np.array([1.0, 0.0, 0.0])
+    for size in (1, 2, 3):
+        for chosen in map(list, combinations(range(3), size)):
+            inner = gram[np.ix_(chosen, chosen)]
+            pull = caution * np.array([1.0 if k == 0 else 0.0 for k in chosen])
+            one, pulled = np.linalg.solve(inner, np.ones(size)), np.linalg.solve(inner, pull)
+            inside = pulled + one * (1.0 - pulled.sum()) / one.sum()
+            height = float(inside @ inner @ inside - 2 * pull @ inside)
+            if inside.min() >= 0 and height < best:
+                best, found = height, np.zeros(3)
+                found[chosen] = inside
+    return found
 
 
 def _one_split(
@@ -141,8 +166,10 @@ def _one_split(
     held: Ints,
     rest: Ints,
     add_noise: Callable[[Floats, np.random.Generator], Floats],
+    draws: int,
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats, Floats]:
+    """Estimates in columns, clean values, and log densities of the noisy points."""
     X, codes = game.X[game.order], game.codes[game.order]
     model: Any = clone(game.model).fit(X[rest], codes[rest])
     model.codes_, model.classes_ = codes[rest].astype(np.int32), game.model.classes_  # a class may have lost all rows
@@ -150,7 +177,7 @@ def _one_split(
     points = Points(add_noise(X[held], rng), codes[held])
     inner = Game(model, X[rest], codes[rest], np.arange(len(rest)), game.prior.subset(rest))
     noisy = model.value(points.X, points.codes)
-    for drawn in draw_in_stages(inner, points, DRAWS, rng):
+    for drawn in draw_in_stages(inner, points, min(DRAWS, draws), rng, most_rows=draws * held.size):
         pass
     columns = np.column_stack([noisy.values, drawn.moved.mean, drawn.at_rows.mean])
     return columns, clean.values, inner.prior.log_density(inner.prior.coordinates(points.X))
