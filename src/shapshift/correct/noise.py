@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
-from shapshift.correct.prior import SAMPLE, Prior, squared_distances
+from shapshift.correct.prior import SAMPLE, Prior, log_sum_exp, squared_distances
 from shapshift.perturb import GaussianNoise, LaplaceNoise
 
 Floats = npt.NDArray[np.float64]
@@ -142,7 +141,7 @@ def log_likelihood(prior: Prior, points: Floats) -> float:
     rows = prior.rows / root
     total = 0.0
     for part in prior.tiles(points):
-        total += float(logsumexp(-0.5 * squared_distances(part / root, rows), axis=1).sum())
+        total += float(log_sum_exp(-0.5 * squared_distances(part / root, rows)).sum())
     return total - len(points) * float(np.log(root).sum())
 
 
@@ -159,7 +158,7 @@ def _fit_floor(prior: Prior, rng: np.random.Generator) -> Floats:
         root = np.sqrt(variance)
         apart = squared_distances(prior.rows[asked] / root, prior.rows / root)
         apart[np.arange(asked.size), asked] = np.inf
-        likelihood = float(logsumexp(-0.5 * apart, axis=1).mean() - np.log(root).sum())
+        likelihood = float(log_sum_exp(-0.5 * apart).mean() - np.log(root).sum())
         if likelihood > best:
             best, found = likelihood, variance
     return found

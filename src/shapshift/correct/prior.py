@@ -18,7 +18,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.special import logsumexp
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,7 +30,7 @@ STEP_NEIGHBORS = 5
 SAMPLE = 500
 # The steps between a row and its near neighbours are longer than those to a new point between them, or shorter where
 # neighbours are copies; the scale is chosen among these factors of the variance.
-SCALES = 2.0 ** np.arange(-4.0, 2.01, 0.5)
+SCALES = 2.0 ** np.arange(-4.0, 2.5)
 # Directions in which neighbours differ by less than this share of the largest variance count as having it.
 FLATTEST = 1e-4
 # A feature without noise is known, but a new point need not have exactly the number of a training row.
@@ -113,7 +112,7 @@ class Prior:
         """Return the log density of noisy points (given as coordinates) in the units of the table, labels aside."""
         constant = np.log(len(self.rows)) + 0.5 * np.log(self.variance + 1.0).sum() + np.log(self.unit).sum()
         constant += 0.5 * self.variance.size * np.log(2 * np.pi)
-        found = [logsumexp(self.log_weights(part, None), axis=1) for part in self.tiles(points)]
+        found = [log_sum_exp(self.log_weights(part, None)) for part in self.tiles(points)]
         return np.concatenate(found) - constant
 
     def weigh(self, points: Floats, codes: Ints, draws: int, rng: np.random.Generator) -> "Weighed":
@@ -242,7 +241,7 @@ def _best_scale(prior: Prior, asked: Ints) -> float:
     apart = squared_distances(prior.rows[asked] / root, prior.rows / root)
     apart[np.arange(asked.size), asked] = np.inf
     d = prior.variance.size
-    likelihood = [np.mean(logsumexp(apart / (-2 * scale), axis=1)) - 0.5 * d * np.log(scale) for scale in SCALES]
+    likelihood = [log_sum_exp(apart / (-2 * scale)).mean() - 0.5 * d * np.log(scale) for scale in SCALES]
     return float(SCALES[int(np.argmax(likelihood))])
 
 
@@ -255,3 +254,10 @@ def squared_distances(A: Floats, B: Floats) -> Floats:
     found += (A * A).sum(axis=1)[:, None]
     found += (B * B).sum(axis=1)
     return np.maximum(found, 0.0, out=found)
+
+
+def log_sum_exp(logs: Floats) -> Floats:
+    """Logarithm of the sum of exponentials of each row; ``logs`` is overwritten."""
+    highest = logs.max(axis=1)
+    logs -= highest[:, None]
+    return np.asarray(highest + np.log(np.exp(logs, out=logs).sum(axis=1)))
