@@ -1,13 +1,13 @@
 """What noise a validation set carries: stated, or estimated from the set itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.correct.prior import SAMPLE, Prior, log_sum_exp, squared_distances
+from shapshift.correct.prior import SAMPLE, Prior, log_normal, log_sum_exp
 from shapshift.perturb import GaussianNoise, LaplaceNoise
 
 Floats = npt.NDArray[np.float64]
@@ -118,8 +118,8 @@ def estimate_level(prior: Prior, X: Floats, rng: np.random.Generator) -> NoiseEs
     """
     points = prior.coordinates(X)
     points = points[np.sort(rng.permutation(len(points))[:MOST_POINTS])]
-    steps = _fit_floor(prior, rng)
-    total = np.array([log_likelihood(replace(prior, variance=steps + level**2), points) for level in LEVELS])
+    floor = _fit_floor(prior, rng)
+    total = np.array([log_likelihood(prior, points, floor + level**2) for level in LEVELS])
     best = int(total.argmax())
     near = np.flatnonzero(total >= total[best] - DROP)
     low, high = int(near.min()), int(near.max())
@@ -135,32 +135,26 @@ def estimate_level(prior: Prior, X: Floats, rng: np.random.Generator) -> NoiseEs
     )
 
 
-def log_likelihood(prior: Prior, points: Floats) -> float:
-    """Log likelihood of points under the mixture of rows with the prior's variance, up to a constant."""
-    root = np.sqrt(prior.variance)
-    rows = prior.rows / root
-    total = 0.0
-    for part in prior.tiles(points):
-        total += float(log_sum_exp(-0.5 * squared_distances(part / root, rows)).sum())
-    return total - len(points) * float(np.log(root).sum())
+def log_likelihood(prior: Prior, points: Floats, noise: float) -> float:
+    """Log likelihood of points under the mixture of rows with noise of a given variance, up to a constant."""
+    parts = [log_sum_exp(log_normal(part, prior.rows, prior.variance, prior.width, noise)) for part in prior.tiles(points)]
+    return float(np.concatenate(parts).sum())
 
 
-def _fit_floor(prior: Prior, rng: np.random.Generator) -> Floats:
-    """Return the variance of steps, with as much of the same in all directions as makes the training rows likeliest.
+def _fit_floor(prior: Prior, rng: np.random.Generator) -> float:
+    """Return the variance, the same in all directions, that steps must have besides to make training rows likeliest.
 
     The prior describes steps roughly. Where training rows themselves, each given the others, are likelier under wider
     steps, so are clean validation points, and that is no noise.
     """
     asked = np.sort(rng.permutation(len(prior.rows))[:SAMPLE])
-    best, found = -np.inf, prior.variance
+    best, found = -np.inf, 0.0
     for floor in FLOORS * float(prior.variance.mean()):
-        variance = prior.variance + floor
-        root = np.sqrt(variance)
-        apart = squared_distances(prior.rows[asked] / root, prior.rows / root)
-        apart[np.arange(asked.size), asked] = np.inf
-        likelihood = float(log_sum_exp(-0.5 * apart).mean() - np.log(root).sum())
+        logs = log_normal(prior.rows[asked], prior.rows, prior.variance, prior.width, floor)
+        logs[np.arange(asked.size), asked] = -np.inf
+        likelihood = float(log_sum_exp(logs).mean())
         if likelihood > best:
-            best, found = likelihood, variance
+            best, found = likelihood, floor
     return found
 
 

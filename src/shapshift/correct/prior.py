@@ -33,6 +33,8 @@ SAMPLE = 500
 SCALES = 2.0 ** np.arange(-4.0, 2.5)
 # Directions in which neighbours differ by less than this share of the largest variance count as having it.
 FLATTEST = 1e-4
+# Steps at a row are at most so many powers of two narrower or wider than typical ones.
+WIDTHS = (-4, 4)
 # A feature without noise is known, but a new point need not have exactly the number of a training row.
 KNOWN = 0.01
 # Weights of rows below this are not worth telling apart from none when a row is left out.
@@ -62,8 +64,10 @@ class Prior:
     noisy : ndarray of shape (d,)
         Which of them carry noise; the others are known.
     n_classes : int
+    width : ndarray of shape (n,)
+        Factor of the variance at each row: steps are wider where rows are far apart.
     scale : float
-        Chosen factor of the variance of the steps.
+        Chosen factor of the variance of the steps, which ``variance`` has in it.
     """
 
     rows: Floats
@@ -74,11 +78,12 @@ class Prior:
     features: Ints
     noisy: npt.NDArray[np.bool_]
     n_classes: int
+    width: Floats
     scale: float
 
     def subset(self, chosen: Ints) -> Self:
         """Return the prior of some rows only, with the same steps."""
-        return replace(self, rows=self.rows[chosen], codes=self.codes[chosen])
+        return replace(self, rows=self.rows[chosen], codes=self.codes[chosen], width=self.width[chosen])
 
     def with_noise(self, factor: float) -> Self:
         """Return the prior for noise that is larger by a factor."""
@@ -101,8 +106,7 @@ class Prior:
         codes : ndarray of shape (m,) or None
             Their classes, -1 for one that no row has; None leaves the labels out.
         """
-        spread = np.sqrt(self.variance + 1.0)
-        found = -0.5 * squared_distances(points / spread, self.rows / spread)
+        found = log_normal(points, self.rows, self.variance, self.width, 1.0)
         if codes is not None and self.n_classes > 1:
             same = codes[:, None] == self.codes
             found += np.where(same, np.log1p(-LABEL_ERROR), np.log(LABEL_ERROR / (self.n_classes - 1)))
@@ -110,8 +114,7 @@ class Prior:
 
     def log_density(self, points: Floats) -> Floats:
         """Return the log density of noisy points (given as coordinates) in the units of the table, labels aside."""
-        constant = np.log(len(self.rows)) + 0.5 * np.log(self.variance + 1.0).sum() + np.log(self.unit).sum()
-        constant += 0.5 * self.variance.size * np.log(2 * np.pi)
+        constant = np.log(len(self.rows)) + np.log(self.unit).sum() + 0.5 * self.variance.size * np.log(2 * np.pi)
         found = [log_sum_exp(self.log_weights(part, None)) for part in self.tiles(points)]
         return np.concatenate(found) - constant
 
@@ -164,7 +167,8 @@ class Prior:
             The points as they came; what carries no noise is kept.
         rng : numpy Generator
         """
-        gain = self.variance / (self.variance + 1.0)
+        variance = self.width[chosen][:, None] * self.variance
+        gain = variance / (variance + 1.0)
         near = self.rows[chosen]
         found = near + gain * (points - near) + np.sqrt(gain) * rng.standard_normal(near.shape)
         moved = X.copy()
@@ -230,19 +234,64 @@ def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.ran
     steps = (scaled[asked][:, None, :] - scaled[nearest]).reshape(-1, features.size)
     variance, basis = np.linalg.eigh(steps.T @ steps / len(steps))
     variance = np.maximum(variance, FLATTEST * max(float(variance.max()), np.finfo(np.float64).tiny))
-    prior = Prior(scaled @ basis, codes, basis, variance, unit, features, noisy, n_classes, 1.0)
-    scale = _best_scale(prior, asked)
-    return replace(prior, variance=variance * scale, scale=scale)
+    rows = scaled @ basis
+    width, scale = _choose_steps(rows, variance, asked)
+    return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, width, scale)
 
 
-def _best_scale(prior: Prior, asked: Ints) -> float:
-    """Scale of the steps under which rows are likeliest given all others."""
-    root = np.sqrt(prior.variance)
-    apart = squared_distances(prior.rows[asked] / root, prior.rows / root)
-    apart[np.arange(asked.size), asked] = np.inf
-    d = prior.variance.size
-    likelihood = [log_sum_exp(apart / (-2 * scale)).mean() - 0.5 * d * np.log(scale) for scale in SCALES]
-    return float(SCALES[int(np.argmax(likelihood))])
+def _choose_steps(rows: Floats, variance: Floats, asked: Ints) -> tuple[Floats, float]:
+    """Choose how wide steps are at each row, and altogether: such that rows are likeliest given all others."""
+    reach = _reach(rows / np.sqrt(variance))
+    best, found = -np.inf, (np.ones(len(rows)), 1.0)
+    for width in (np.ones(len(rows)), reach):
+        for scale in SCALES:
+            logs = log_normal(rows[asked], rows, variance * scale, width, 0.0)
+            logs[np.arange(asked.size), asked] = -np.inf
+            likelihood = float(log_sum_exp(logs).mean())
+            if likelihood > best:
+                best, found = likelihood, (width, float(scale))
+    return found
+
+
+def _reach(rows: Floats) -> Floats:
+    """Mean squared distance to the nearest rows, relative to the typical one, on a coarse scale."""
+    n = len(rows)
+    k = min(STEP_NEIGHBORS, n - 1)
+    found = np.empty(n)
+    size = max(1, TILE // n)
+    for first in range(0, n, size):
+        here = np.arange(first, min(first + size, n))
+        apart = squared_distances(rows[here], rows)
+        apart[here - first, here] = np.inf
+        found[here] = np.partition(apart, k - 1, axis=1)[:, :k].mean(axis=1)
+    typical = float(np.median(found[found > 0])) if (found > 0).any() else 1.0
+    # Powers of two: rows of equal width are weighed together.
+    return np.asarray(2.0 ** np.clip(np.round(np.log2(np.maximum(found / typical, 1e-12))), *WIDTHS))
+
+
+def log_normal(points: Floats, rows: Floats, variance: Floats, width: Floats, noise: float) -> Floats:
+    """Log density of every point under a normal at every row, but for the power of 2 pi.
+
+    Parameters
+    ----------
+    points, rows : ndarray of shape (m, d), (n, d)
+    variance : ndarray of shape (d,)
+    width : ndarray of shape (n,)
+        Factor of the variance at each row; few different numbers.
+    noise : float
+        Variance that is added to all.
+    """
+    found = np.empty((len(points), len(rows)))
+    for factor in np.unique(width):
+        members = np.flatnonzero(width == factor)
+        root = np.sqrt(factor * variance + noise)
+        part = squared_distances(points / root, rows[members] / root)
+        part *= -0.5
+        part -= np.log(root).sum()
+        if members.size == len(rows):
+            return part
+        found[:, members] = part
+    return found
 
 
 def squared_distances(A: Floats, B: Floats) -> Floats:
