@@ -58,8 +58,9 @@ class PosteriorSettings:
 
     @property
     def digest(self) -> str:
-        """Short hash by which stored cells are recognised; which other datasets run does not matter to a cell."""
-        return digest_of(asdict(self), CELL_FORMAT)
+        """Short hash by which stored cells are recognised; which other datasets and seeds run does not matter to one."""
+        others = ("name", "datasets", "seeds", "detection_seeds")
+        return digest_of({key: value for key, value in asdict(self).items() if key not in others}, CELL_FORMAT)
 
 
 POSTERIOR_FULL = PosteriorSettings(
@@ -118,9 +119,9 @@ def run_posterior_benchmark(
     for part in ("tables", "cells"):
         (out / part).mkdir(parents=True, exist_ok=True)
     cells: dict[tuple[str, str, str, int], Callable[[], list[Record]]] = {}
-    for name in settings.datasets:
-        for protocol in protocols(name):
-            for seed in range(settings.seeds):
+    for seed in range(settings.seeds):
+        for name in settings.datasets:
+            for protocol in protocols(name):
                 cells[name, protocol, "values", seed] = partial(recovery, name, protocol, seed, settings, data_dir)
                 if seed < settings.detection_seeds:
                     cells[name, protocol, "labels", seed] = partial(detection, name, protocol, seed, settings, data_dir)
