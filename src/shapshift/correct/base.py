@@ -147,6 +147,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             group_names=(),
             group_sizes=(),
             matrix=None,
+            standard_error=None,  # of the values as they were
             parameters={**noisy.parameters, "correction": self.report_.to_dict()},
         )
 

@@ -48,7 +48,7 @@ class PosteriorReport:
     rehearsal : Rehearsal or None
         What the rehearsal expects: rank agreement and error before and after.
     draws : int
-        Draws per point that were made.
+        Draws per point that were made; 0 where every row that carries weight was valued instead.
     standard_error : float
         Root mean square of the values' standard errors, in standard deviations of the values.
     log_density, expected_log_density : float or None
@@ -316,7 +316,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             estimate=self.noise_estimate_,
             weights=dict(weights),
             rehearsal=state.rehearsal,
-            draws=max(len(drawn.moved.rounds), len(drawn.at_rows.rounds)),
+            draws=max(len(part.rounds) if len(part.rounds) > 1 else 0 for part in (drawn.moved, drawn.at_rows)),
             standard_error=relative,
             log_density=density,
             expected_log_density=None if state.rehearsal is None else state.rehearsal.log_density,
