@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.correct.prior import SAMPLE, Prior, log_normal, log_sum_exp
+from shapshift.correct.prior import Prior, log_normal, log_sum_exp
 from shapshift.perturb import GaussianNoise, LaplaceNoise
 
 Floats = npt.NDArray[np.float64]
 
-# Levels at which the likelihood of an unknown noise is computed, in units of the features' standard deviations.
-LEVELS = np.concatenate([[0.0], np.geomspace(0.005, 5.0, 61)])
-# How much less likely, in units of log likelihood, the ends of a 95% interval are than the best level.
-DROP = 1.9207
-# Variance that steps have beside that between neighbours, as shares of the latter's mean; see `_fit_floor`.
-FLOORS = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
-# At most so many validation points are used.
-MOST_POINTS = 2000
+# Levels of noise that are tried, in units of the features' standard deviations.
+LEVELS = np.concatenate([[0.0], np.geomspace(0.01, 5.0, 25)])
+FIRST_GUESS = 0.3
+# Standard errors to either side of a 95% interval.
+CONFIDENCE = 1.96
+# At most so many validation points and training rows are used.
+MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ class NoiseEstimate:
     Attributes
     ----------
     sigma : float
-        The likeliest standard deviation, in units of each feature's standard deviation over the training rows.
+        Standard deviation, in units of each feature's standard deviation over the training rows.
     low, high : float
-        Ends of a 95% interval (profile likelihood).
+        Ends of a 95% interval.
     is_zero : bool
         Whether the noise cannot be told apart from none.
     n_points : int
@@ -105,71 +104,50 @@ def _normal(std: Floats) -> Callable[[Floats, np.random.Generator], Floats]:
     return add
 
 
-def estimate_level(prior: Prior, X: Floats, rng: np.random.Generator) -> NoiseEstimate:
-    """Find the level of noise under which validation points are likeliest.
+def estimate_level(prior: Prior, X: Floats, held_back: Floats, rng: np.random.Generator) -> NoiseEstimate:
+    """Find the level of noise under which clean rows become as unlikely as the validation points are.
+
+    Noise carries points away from the training rows, where the prior is thin. Rows that the prior has not seen are given
+    noise of growing size until their mean log density is that of the validation points. Whatever the prior gets wrong,
+    it gets wrong for both.
 
     Parameters
     ----------
     prior : Prior
         Made for noise of one standard deviation of each feature.
     X : ndarray of shape (m, n_features)
+        Validation points.
+    held_back : ndarray of shape (k, n_features)
+        Training rows that are not in the prior.
     rng : numpy Generator
-        Chooses points where there are many.
+        Chooses points and rows where there are many, and draws the noise.
     """
-    points = prior.coordinates(X)
-    points = points[np.sort(rng.permutation(len(points))[:MOST_POINTS])]
-    floor = _fit_floor(prior, rng)
-    total = np.array([log_likelihood(prior, points, floor + level**2) for level in LEVELS])
-    best = int(total.argmax())
-    near = np.flatnonzero(total >= total[best] - DROP)
-    low, high = int(near.min()), int(near.max())
-    sigma = _vertex(total, best)
-    return NoiseEstimate(
-        sigma=sigma,
-        low=0.0 if low == 0 else min(sigma, _crossing(total, low - 1, low, total[best] - DROP)),
-        high=float(LEVELS[-1])
-        if high == LEVELS.size - 1
-        else max(sigma, _crossing(total, high + 1, high, total[best] - DROP)),
-        is_zero=low == 0,
-        n_points=len(points),
-    )
-
-
-def log_likelihood(prior: Prior, points: Floats, noise: float) -> float:
-    """Log likelihood of points under the mixture of rows with noise of a given variance, up to a constant."""
-    parts = [log_sum_exp(log_normal(part, prior.rows, prior.variance, prior.width, noise)) for part in prior.tiles(points)]
-    return float(np.concatenate(parts).sum())
-
-
-def _fit_floor(prior: Prior, rng: np.random.Generator) -> float:
-    """Return the variance, the same in all directions, that steps must have besides to make training rows likeliest.
-
-    The prior describes steps roughly. Where training rows themselves, each given the others, are likelier under wider
-    steps, so are clean validation points, and that is no noise.
-    """
-    asked = np.sort(rng.permutation(len(prior.rows))[:SAMPLE])
-    best, found = -np.inf, 0.0
-    for floor in FLOORS * float(prior.variance.mean()):
-        logs = log_normal(prior.rows[asked], prior.rows, prior.variance, prior.width, floor)
-        logs[np.arange(asked.size), asked] = -np.inf
-        likelihood = float(log_sum_exp(logs).mean())
-        if likelihood > best:
-            best, found = likelihood, floor
+    points, clean = (prior.coordinates(rows[np.sort(rng.permutation(len(rows))[:MOST])]) for rows in (X, held_back))
+    noise = rng.standard_normal(clean.shape)
+    found = NoiseEstimate(FIRST_GUESS, 0.0, 0.0, False, len(points))
+    # The density is looked at with as much noise as there is, where it tells most; that takes a second look.
+    for _ in range(2):
+        width = max(found.sigma, LEVELS[1]) ** 2
+        seen = log_density(prior, points, width)
+        rehearsed = [log_density(prior, clean + level * noise, width) for level in LEVELS]
+        mean = np.array([each.mean() for each in rehearsed])
+        error = np.sqrt(seen.var() / len(points) + np.array([each.var() for each in rehearsed]) / len(clean))
+        height = float(seen.mean())
+        level, low, high = (_level_at(mean + side * CONFIDENCE * error, height) for side in (0, -1, 1))
+        is_zero = bool(height >= mean[0] - CONFIDENCE * error[0])
+        found = NoiseEstimate(level, 0.0 if is_zero else low, high, is_zero, len(points))
     return found
 
 
-def _vertex(total: Floats, best: int) -> float:
-    """Refine the likeliest level by a parabola through it and its neighbours on the grid."""
-    if best in (0, LEVELS.size - 1):
-        return float(LEVELS[best])
-    x, y = LEVELS[best - 1 : best + 2], total[best - 1 : best + 2]
-    left, right = (y[1] - y[0]) / (x[1] - x[0]), (y[2] - y[1]) / (x[2] - x[1])
-    curvature = (right - left) / (x[2] - x[0])
-    vertex = (x[0] + x[1]) / 2 - left / (2 * curvature) if curvature < 0 else x[1]
-    return float(np.clip(vertex, x[0], x[2]))
+def log_density(prior: Prior, points: Floats, noise: float) -> Floats:
+    """Log density of points under the mixture of rows with noise of a given variance, up to a constant."""
+    parts = prior.tiles(points)
+    return np.concatenate(
+        [log_sum_exp(log_normal(part, prior.rows, prior.variance, prior.width, noise)) for part in parts]
+    )
 
 
-def _crossing(total: Floats, outside: int, inside: int, height: float) -> float:
-    """Level between two neighbours on the grid at which the likelihood falls to a height."""
-    share = (height - total[outside]) / (total[inside] - total[outside])
-    return float(LEVELS[outside] + share * (LEVELS[inside] - LEVELS[outside]))
+def _level_at(curve: Floats, height: float) -> float:
+    """Level at which a curve that falls with the level reaches a height."""
+    falling = np.minimum.accumulate(curve)
+    return float(np.interp(-height, -falling, LEVELS))

@@ -19,7 +19,7 @@ from shapshift._warn import warn
 from shapshift.correct.draws import Drawn, Game, Part, Points, draw_in_stages
 from shapshift.correct.noise import Noise, NoiseEstimate, estimate_level, resolve_noise
 from shapshift.correct.prior import Prior, fit_prior
-from shapshift.correct.rehearsal import Rehearsal, rehearse
+from shapshift.correct.rehearsal import FEWEST_ROWS, Rehearsal, rehearse
 from shapshift.correct.report import CorrectionWarning
 from shapshift.distances import original_rows
 from shapshift.valuation import Valuation
@@ -212,14 +212,10 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         check_is_fitted(self, "_model")
         self._check_parameters()
         noisy = self._model.value(X_val_noisy, y_val)
-        X = self._model._check_points(X_val_noisy)
-        X = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
-        labels = _labels.check_labels(y_val, "y_val", len(X), "X_val")
         with warnings.catch_warnings():
             # Said once, when the noisy points were valued.
             warnings.filterwarnings("ignore", message=".*never seen in training")
-            codes = np.asarray(_labels.look_up_labels(labels, self._model.classes_), dtype=np.int64)
-            points = Points(X, codes)
+            points = self._points(X_val_noisy, y_val)
             state = self._state or self._estimate(points)
             self.weights_, self.rehearsal_ = state.weights, state.rehearsal
             density = self._check_likely(state, points)
@@ -232,6 +228,38 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             return self.transform(X_val, y_val)
         corrector: PosteriorCorrector = clone(self)
         return corrector.fit(model).transform(X_val, y_val)
+
+    def draw_points(self, X_val_noisy: Any, y_val: Any, draws: int) -> Floats:
+        """Draw what noisy points may have been, to look at.
+
+        Parameters
+        ----------
+        X_val_noisy, y_val
+            As in :meth:`transform`. The noise must be stated, not estimated, and not 0.
+        draws : int
+            Draws per point.
+
+        Returns
+        -------
+        ndarray of shape (n_val, draws, n_features)
+        """
+        check_is_fitted(self, "_model")
+        check.check_count(type(self).__name__ + ".draw_points", "draws", draws)
+        if self._state is None or self._state.game is None:
+            raise ValueError(
+                f"{type(self).__name__}.draw_points needs a stated noise above 0. Got noise={self.noise!r}."
+            )
+        points, prior = self._points(X_val_noisy, y_val), self._state.game.prior
+        rng = np.random.default_rng([int(self.random_state), 4])
+        where = prior.coordinates(points.X)
+        rows = prior.weigh(where, points.codes, draws, rng).drawn
+        return np.stack([prior.move(rows[:, r], where, points.X, rng) for r in range(draws)], axis=1)
+
+    def _points(self, X_val: Any, y_val: Any) -> Points:
+        X = self._model._check_points(X_val)
+        X = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
+        labels = _labels.check_labels(y_val, "y_val", len(X), "X_val")
+        return Points(X, np.asarray(_labels.look_up_labels(labels, self._model.classes_), dtype=np.int64))
 
     def _prepare(self, noise: Noise) -> "_State":
         """Fit the prior for a noise and rehearse."""
@@ -257,10 +285,17 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     def _estimate(self, points: Points) -> "_State":
         spread = self._X.std(axis=0)
         n_features = spread.size
-        if not spread.any():
-            raise ValueError("The training rows are all equal: no noise can be estimated. State it instead.")
+        if not spread.any() or len(self._codes) < FEWEST_ROWS:
+            raise ValueError(
+                f"The 'noise' parameter cannot be 'estimate' with fewer than {FEWEST_ROWS} training rows, or with rows "
+                "that are all equal. State the noise instead."
+            )
         rng = np.random.default_rng([int(self.random_state), 3])
-        found = estimate_level(self._prior(spread, rng), points.X, rng)
+        # Half of the rows make a prior that the other half has not seen, no more than the validation points have.
+        mixed = rng.permutation(len(self._order))
+        seen, held_back = (self._order[np.sort(part)] for part in np.array_split(mixed, 2))
+        prior = fit_prior(self._X[seen], self._codes[seen], len(self._model.classes_), spread, rng)
+        found = estimate_level(prior, points.X, self._X[held_back], rng)
         self.noise_estimate_ = found
         if found.is_zero:
             warn(f"The {found}: the values stay as they are.", CorrectionWarning)

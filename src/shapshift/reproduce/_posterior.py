@@ -15,6 +15,8 @@ from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNorma
 from shapshift.data import Dataset, load_dataset
 from shapshift.estimators import KNNShapley
 from shapshift.perturb import FlipLabels, GaussianNoise
+from shapshift.plots._figure import save_figure
+from shapshift.plots.posterior import plot_posterior_idea
 from shapshift.reproduce._bars import Bar, judge_bars
 from shapshift.reproduce._cells import digest_of, stored, write_csv
 from shapshift.reproduce._posterior_page import write_posterior_page
@@ -137,6 +139,7 @@ def run_posterior_benchmark(
     write_csv(out / "tables" / "values.csv", tables["values"])
     write_csv(out / "tables" / "mislabelled.csv", tables["labels"])
     write_csv(out / "tables" / "bars.csv", [bar.record() for bar in bars])
+    draw_idea(out / "posterior")
     return write_posterior_page(page or out / "benchmark.md", tables["values"], tables["labels"], bars, settings)
 
 
@@ -208,6 +211,30 @@ def detection(name: str, protocol: str, seed: int, settings: PosteriorSettings, 
             }
         )
     return records
+
+
+def draw_idea(path: Path) -> None:
+    """Draw the idea on the Gaussian data: one point and what it may have been, and the values of all rows."""
+    sigma, n_draws = 0.8, 60
+    data = load_dataset("gaussian", n_train=1500, n_val=500)
+    model = KNNShapley(progress=False).fit(data.X_train, data.y_train)
+    noise = GaussianNoise(sigma, random_state=0)
+    X_noisy, y_val = noise(data.X_val, data.y_val)
+    corrector = PosteriorCorrector(noise, progress=False).fit(model)
+    values = {
+        "clean": model.value(data.X_val, data.y_val).values,
+        "noisy": model.value(X_noisy, y_val).values,
+        "corrected": corrector.transform(X_noisy, y_val).values,
+    }
+    # A point of the outer class that the noise carried well into the disc of the other.
+    radius = np.hypot(*X_noisy.T)
+    outside = data.y_val == 1
+    shown = int(np.flatnonzero(outside)[np.argmin(np.abs(radius[outside] - 0.6))])
+    drawn = corrector.draw_points(X_noisy[[shown]], y_val[[shown]], n_draws)
+    axes = plot_posterior_idea(
+        data.X_train[data.y_train == 1], data.X_val[shown], X_noisy[shown], drawn[0], sigma, values
+    )
+    save_figure(axes, path, close=True)
 
 
 def _area(values: Any, wrong: Any) -> float:
