@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit, Thresholds, audit_shift
     from shapshift.coefficients import Beta
-    from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, evaluate
+    from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, PosteriorCorrector, evaluate
     from shapshift.data import list_datasets, load_dataset
     from shapshift.design import BoundaryStratifiedSplit, design_validation, entropy_profile
     from shapshift.estimators import KNNShapley
@@ -50,6 +50,7 @@ __all__ = [
     "LaplaceNoise",
     "MaskFeatures",
     "Policy",
+    "PosteriorCorrector",
     "Quantize",
     "Round",
     "ShiftAudit",
@@ -87,6 +88,7 @@ _HOMES = {
         "BoundaryCorrector",
         "CorrectionWarning",
         "EntropyNormalizer",
+        "PosteriorCorrector",
         "evaluate",
     ),
     "shapshift.data": (

@@ -247,6 +247,22 @@ def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.
     return rows.astype(np.int64)
 
 
+def check_excluded(exclude: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:
+    """Check one training row position per validation point, -1 meaning none."""
+    rows = np.asarray(exclude)
+    if rows.shape != (n_val,) or rows.dtype.kind not in "iu":
+        raise ValueError(
+            f"The 'exclude' parameter must hold {n_val} integers, one per validation point. Got shape {rows.shape} of "
+            f"type {rows.dtype}."
+        )
+    if not (rows.min() >= -1 and rows.max() < n_train):
+        raise ValueError(
+            f"The 'exclude' parameter must hold positions of training rows, 0 to {n_train - 1}, or -1 for none. Got "
+            f"numbers from {rows.min()} to {rows.max()}."
+        )
+    return rows.astype(np.int64)
+
+
 def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
     kind = str(frame.implementation).rsplit(".", 1)[-1].lower()
     kind = kind if kind in ("pandas", "polars", "pyarrow") else "pandas"

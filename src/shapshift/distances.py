@@ -106,6 +106,27 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     return subtract
 
 
+def without_rows(fill: Filler, excluded: npt.NDArray[np.int64]) -> Filler:
+    """Put one training row of each point (-1 for none) behind all others, however near it is."""
+
+    def fill_and_exclude(here: slice, rows: slice, tile: Floats) -> None:
+        fill(here, rows, tile)
+        places = excluded[here] - rows.start
+        points = np.flatnonzero((excluded[here] >= 0) & (places >= 0) & (places < tile.shape[1]))
+        tile[points, places[points]] = np.finfo(np.float64).max
+
+    return fill_and_exclude
+
+
+def original_rows(index: TrainingIndex) -> Floats | None:
+    """Return the training rows as they were given; None where the metric does not keep them."""
+    if index.rows is None or index.metric == "cosine":
+        return None
+    if sparse.issparse(index.rows):
+        return np.ldexp(index.rows.toarray(), index.exponent)
+    return np.ldexp(np.ascontiguousarray(index.rows.T), index.exponent)
+
+
 def _largest(rows: Rows) -> float:
     """Largest absolute feature, without a copy of the rows."""
     stored = rows.data if sparse.issparse(rows) else rows

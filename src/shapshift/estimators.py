@@ -11,7 +11,7 @@ from shapshift import _validation as check
 from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
-from shapshift.distances import METRICS, tile_filler
+from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, run_task
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.valuation import Valuation
@@ -147,7 +147,16 @@ class KNNShapley(TrainingRows):
         self.fingerprint_ = fingerprint(index, classes, codes)
         return self
 
-    def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
+    def value(
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        matrix: bool = False,
+        exclude: Any = None,
+        correction: Any = None,
+    ) -> Valuation:
         """Value every training row on a validation set.
 
         Parameters
@@ -161,12 +170,31 @@ class KNNShapley(TrainingRows):
             One name per validation point; the result then has the mean per group too.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
+        exclude : int array of shape (n_val,), optional
+            For points that are training rows themselves: the position of a row that the point does not see, -1 for
+            none. The row is ranked last, whatever its distance, so that the others share the point without it.
+        correction : corrector, optional
+            Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
+            `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
 
         Returns
         -------
         Valuation
         """
-        return self._value(X_val, y_val, groups, matrix, 0, None)[0]
+        if correction is None:
+            return self._value(X_val, y_val, groups, matrix, 0, None, exclude)[0]
+        if not callable(getattr(correction, "correct", None)):
+            raise TypeError(
+                f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
+                f"BoundaryCorrector or EntropyNormalizer. Got {type(correction).__name__} instead."
+            )
+        if groups is not None or exclude is not None or matrix is not False:
+            raise ValueError(
+                "The 'correction' parameter does not go with 'groups', 'matrix' or 'exclude': a correction is made for "
+                "the validation set as a whole. Value without a correction to get these."
+            )
+        corrected: Valuation = correction.correct(self, X_val, y_val)
+        return corrected
 
     def value_and_neighbors(
         self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False, reference: Any = None
@@ -193,7 +221,14 @@ class KNNShapley(TrainingRows):
         return valuation, neighborhood
 
     def _value(
-        self, X_val: Any, y_val: Any, groups: Any, matrix: bool, n_nearest: int, reference: Any
+        self,
+        X_val: Any,
+        y_val: Any,
+        groups: Any,
+        matrix: bool,
+        n_nearest: int,
+        reference: Any,
+        exclude: Any = None,
     ) -> tuple[Valuation, Neighborhood]:
         check_is_fitted(self)
         self._check_parameters()
@@ -212,8 +247,11 @@ class KNNShapley(TrainingRows):
         if groups is not None:
             group_names, group_codes = _labels.check_groups(groups, n_val)
         utility: Any = self.utility
+        fill = tile_filler(self._index, points)
+        if exclude is not None:
+            fill = without_rows(fill, check.check_excluded(exclude, n_val, n_train))
         task = Task(
-            fill=tile_filler(self._index, points),
+            fill=fill,
             codes=self.codes_,
             targets=targets,
             n_classes=len(self.classes_),

@@ -152,8 +152,13 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             matrix=None,
             # The maps were learned from values with errors, so a bound on those says nothing about these.
             error_bound=None if noisy.error_bound is None else np.full(noisy.n_train, np.inf),
+            standard_error=None,  # of the values as they were
             parameters={**noisy.parameters, "correction": self.report_.to_dict()},
         )
+
+    def correct(self, model: Any, X_val: Any, y_val: Any) -> Valuation:
+        """Value a noisy validation set and correct; what ``model.value(..., correction=...)`` calls."""
+        return self.transform(model.value(X_val, y_val))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted numbers to a JSON file, atomically. It holds nothing of the clean points.

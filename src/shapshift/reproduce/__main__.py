@@ -4,6 +4,7 @@ import argparse
 from dataclasses import replace
 
 from shapshift.reproduce import FULL, QUICK, run_reproduction
+from shapshift.reproduce._posterior import POSTERIOR_FULL, POSTERIOR_QUICK, run_posterior_benchmark
 from shapshift.reproduce._settings import DATASETS
 
 
@@ -14,7 +15,10 @@ def main() -> None:
         description="Re-run every experiment of the paper; writes tables, figures and a page of claims.",
         epilog="An interrupted run goes on where it stopped when started again with the same folder.",
     )
-    parser.add_argument("--out", default="reproduction", help="folder for the results (default: %(default)s)")
+    parser.add_argument(
+        "--posterior", action="store_true", help="instead: compare corrections, with and without clean data"
+    )
+    parser.add_argument("--out", help="folder for the results (default: reproduction, or correction with --posterior)")
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
     parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
     parser.add_argument("--page", help="where to write the page of claims (default: reproduction.md in the folder)")
@@ -27,8 +31,15 @@ def main() -> None:
         metavar="NAME",
     )
     chosen = parser.parse_args()
+    if chosen.posterior:
+        sizes = replace(POSTERIOR_QUICK if chosen.quick else POSTERIOR_FULL, datasets=tuple(chosen.datasets))
+        page = run_posterior_benchmark(
+            chosen.out or "correction", settings=sizes, data_dir=chosen.data_dir, page=chosen.page
+        )
+        print(f"Wrote {page}")
+        return
     settings = replace(QUICK if chosen.quick else FULL, datasets=tuple(chosen.datasets))
-    page = run_reproduction(chosen.out, settings=settings, data_dir=chosen.data_dir, page=chosen.page)
+    page = run_reproduction(chosen.out or "reproduction", settings=settings, data_dir=chosen.data_dir, page=chosen.page)
     print(f"Wrote {page}")
 
 
