@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Subsample,
     )
     from shapshift.price import Policy, allocate_budget, audit_payouts, owner_values, replication_gain, write_statements
+    from shapshift.sampled import SampledShapley
     from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
@@ -48,6 +49,7 @@ __all__ = [
     "Policy",
     "Quantize",
     "Round",
+    "SampledShapley",
     "ShiftAudit",
     "ShiftPriors",
     "Subsample",
@@ -117,6 +119,7 @@ _HOMES = {
         "replication_gain",
         "write_statements",
     ),
+    "shapshift.sampled": ("SampledShapley",),
     "shapshift.valuation": ("Valuation",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -5,9 +5,11 @@ tile, and comes back as a partial sum per cell (an entropy level or a validation
 order. So neither the number of workers nor the memory budget can change a single bit of the result.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import joblib
 import numpy as np
@@ -290,3 +292,17 @@ def make_plan(task: Task, *, matrix: bool, n_jobs: int | None, max_memory: int |
     # Whole rounds, so that no worker waits for another's extra block.
     wave = max(wave // workers, 1) * workers
     return Plan(block=block, tile=int(tile), workers=int(workers), wave=int(wave))
+
+
+@contextmanager
+def worker_pool(n_jobs: int | None) -> Iterator[tuple[int, Callable[[Callable[..., Any], Iterable[Any]], list[Any]]]]:
+    """Yield the number of workers, and what maps a pure function over arguments in whatever backend joblib is set to.
+
+    Results come back in the order of the arguments.
+    """
+    with joblib.Parallel(n_jobs=n_jobs) as parallel:
+
+        def run(function: Callable[..., Any], arguments: Iterable[Any]) -> list[Any]:
+            return list(parallel(joblib.delayed(function)(argument) for argument in arguments))
+
+        yield joblib.effective_n_jobs(n_jobs), run

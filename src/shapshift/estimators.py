@@ -305,15 +305,9 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         check.check_choice(owner, "metric", self.metric, METRICS)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
         check.check_choice(owner, "device", self.device, ("cpu",))
-        whole = isinstance(self.n_jobs, int | np.integer) and not isinstance(self.n_jobs, bool)
-        if self.n_jobs is not None and (self.n_jobs == 0 or not whole):
-            raise ValueError(
-                f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
-                f"processors. Got {self.n_jobs!r} instead."
-            )
+        check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory)
-        if not (self.progress is None or isinstance(self.progress, bool | np.bool_)):
-            raise TypeError(f"The 'progress' parameter of {owner} must be True, False or None. Got {self.progress!r}.")
+        check.check_progress(owner, self.progress)
 
     def _why_not_sparse(self) -> str | None:
         if self.metric in SPARSE_METRICS:

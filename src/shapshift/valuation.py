@@ -26,6 +26,7 @@ _ARRAYS = (
     "level_counts",
     "group_means",
     "matrix",
+    "standard_error",
 )
 
 
@@ -60,6 +61,8 @@ class Valuation(Saved):
         The caller's kind of table, which ``to_frame`` returns.
     id_names : tuple
         Names of the levels of the caller's index.
+    standard_error : ndarray of shape (n_train,) or None
+        Standard error of each value where values are estimates; None where they are exact.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
@@ -80,6 +83,7 @@ class Valuation(Saved):
     fingerprint: str
     kind: str = "numpy"
     id_names: tuple[Any, ...] = ("id",)
+    standard_error: Floats | None = None
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -201,7 +205,7 @@ class Valuation(Saved):
 
     @classmethod
     def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        optional: dict[str, Any] = {"matrix": None}
+        optional: dict[str, Any] = {"matrix": None, "standard_error": None}
         loaded = cls(
             **{**optional, **arrays},
             group_names=tuple(from_json(name) for name in header["group_names"]),
@@ -222,6 +226,8 @@ class Valuation(Saved):
         expected |= {"level_values": (levels, n), "group_means": (len(self.group_names), n)}
         if self.matrix is not None:
             expected["matrix"] = (n, m)
+        if self.standard_error is not None:
+            expected["standard_error"] = (n,)
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name!r} has shape {getattr(self, name).shape}, not {shape}")

@@ -26,7 +26,7 @@ FORMAT_VERSION = 2
 #: A part with fewer points than this on either side is not rescaled, unless the caller says otherwise.
 MIN_POINTS = 5
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
-MUST_AGREE = ("method", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors")
+MUST_AGREE = ("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors")
 # A spread below this share of the largest score is rounding, not spread.
 NO_SPREAD = 1e-12
 
