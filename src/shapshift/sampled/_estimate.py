@@ -50,7 +50,7 @@ class Estimate:
 
     @property
     def complete(self) -> bool:
-        """Whether every player was observed in every stratum, and twice where an error is to be had."""
+        """Whether every player was observed in every stratum."""
         return bool((self.counts >= 1).all())
 
     def cells(self) -> Floats:
@@ -63,7 +63,7 @@ class Estimate:
         return np.asarray(self.cells() @ self.total, dtype=np.float64)
 
     def standard_error(self) -> Floats:
-        """Standard error of each value; NaN where a stratum has a single observation."""
+        """Return the standard error of each value; NaN where a stratum has a single observation."""
         means = self.sums @ self.total / self.counts
         with np.errstate(invalid="ignore", divide="ignore"):
             variance = np.maximum(self.squares / self.counts - means**2, 0.0) / (self.counts - 1)

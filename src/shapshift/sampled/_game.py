@@ -83,11 +83,13 @@ class Game:
             rows = np.repeat(np.arange(self.player_of.size), coalition[self.player_of])
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                fitted = self._constant(rows)
-                if fitted is None:
+                constant = self._constant(rows)
+                if constant is None:
                     fits += 1
-                    fitted = model = self._fitted(rows, model)
-                found.append(self._reduced(self._worth(fitted, points, rows.size)))
+                    model, worth = self._judged(rows, model, points)
+                else:
+                    worth = self._worth(constant, points)
+                found.append(self._reduced(worth))
             if caught:
                 messages.append(f"{caught[0].category.__name__}: {caught[0].message}")
         return Answers(np.array(found), fits, len(messages), messages[0] if messages else "")
@@ -109,26 +111,27 @@ class Game:
         counts = np.bincount(self.codes[rows], minlength=self.classes.size)
         return Constant(self.classes, (np.arange(self.classes.size) == counts.argmax()).astype(np.float64))
 
-    def _fitted(self, rows: npt.NDArray[np.int64], last: Any) -> Any:
+    def _judged(self, rows: npt.NDArray[np.int64], last: Any, points: Any) -> tuple[Any, Floats]:
+        """Return a model fitted on rows and its worth on each point; some models fail only when they predict."""
         labels = self.labels[rows]
-        if self.warm_start and last is not None and _same_classes(last, labels):
-            model = last
-        else:
-            model = clone(self.estimator, safe=False)
+        model = last if self.warm_start and _can_go_on(last, labels) else clone(self.estimator, safe=False)
         try:
             model.fit(self._table(self.rows[rows]), labels)
+            worth = self._worth(model, points)
+            if not np.isfinite(worth).all():
+                raise ArithmeticError("its utility is NaN or infinite")
         except Exception as error:
             if self.on_error == "constant":
-                return self._majority(rows)
+                return None, self._worth(self._majority(rows), points)
             raise ValueError(
-                f"{type(self.estimator).__name__} cannot be fitted on a coalition of {rows.size} of the "
+                f"{type(self.estimator).__name__} cannot be used on a coalition of {rows.size} of the "
                 f"{self.player_of.size} training rows ({type(error).__name__}: {error}). Pass on_error='constant' to "
                 "give such coalitions the worth of their majority class or mean, or choose other parameters of the "
                 "estimator."
             ) from error
-        return model
+        return model, worth
 
-    def _worth(self, model: Any, points: Any, n_rows: int) -> Floats:
+    def _worth(self, model: Any, points: Any) -> Floats:
         if callable(self.utility):
             worth = np.asarray(self.utility(model, points, self.targets), dtype=np.float64)
             what = f"The 'utility' function of SampledShapley must return one number per point, {self.targets.size}"
@@ -142,11 +145,6 @@ class Game:
             worth = self._true_probability(model, points)
         else:
             worth = (self._numbers(model.predict(points)) == self.target_codes).astype(np.float64)
-        if not np.isfinite(worth).all():
-            raise ValueError(
-                f"The utility of {type(self.estimator).__name__} on a coalition of {n_rows} training rows is not a "
-                "finite number: the model predicts NaN or infinity. Scale the features, or choose other parameters."
-            )
         return worth
 
     def _true_probability(self, model: Any, points: Any) -> Floats:
@@ -213,6 +211,9 @@ class Constant:
         return np.full(self.shares.size, 1 / self.shares.size) if self.guess else self.shares
 
 
-def _same_classes(model: Any, labels: npt.NDArray[Any]) -> bool:
+def _can_go_on(model: Any, labels: npt.NDArray[Any]) -> bool:
+    """Whether a fitted model can be the start of another: it must have seen the same classes."""
+    if model is None:
+        return False
     classes = getattr(model, "classes_", None)
     return classes is None or np.array_equal(np.asarray(classes), np.unique(labels))

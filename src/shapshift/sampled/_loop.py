@@ -30,8 +30,13 @@ BATCH_SECONDS = (0.3, 1.5)
 class Playable(Protocol):
     """What the loop needs of a game."""
 
-    n_players: int
-    warm_start: bool
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+
+    @property
+    def warm_start(self) -> bool:
+        """Whether each fit starts from the one before."""
 
     def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
         """Return the utilities of coalitions; a pure function."""
@@ -112,7 +117,7 @@ def run_sampler(game: Playable, plan: Plan) -> Outcome:
     estimate = Estimate(np.array(sampler.weights), plan.total, game.n_players)
     store = Store(plan.cache_bytes)
     checkpoint = Checkpoint(plan.checkpoint, plan.identity)
-    counters = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0}
+    counters: dict[str, Any] = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0}
     counters |= checkpoint.load(estimate, store) or {}
     with (
         worker_pool(plan.n_jobs) as (workers, run),
@@ -128,7 +133,8 @@ def run_sampler(game: Playable, plan: Plan) -> Outcome:
         asking = _Asking(game, run, workers, store, counters, advance, save)
         try:
             setting = _setting(game, plan, asking)
-            cost = sampler.cost(setting)
+            settled |= counters
+            cost = max(sampler.cost(setting), 1)
             _check_budget(plan, cost)
             stopped = ""
             while not stopped:
@@ -197,17 +203,17 @@ def _next_wave(plan: Plan, cost: int, rounds: int, counters: Mapping[str, Any]) 
 def _why_stop(plan: Plan, cost: int, estimate: Estimate, counters: Mapping[str, Any]) -> str:
     if plan.sampler.once:
         return "complete"
-    spent = plan.max_fits - counters["fits"] < cost or counters["asked"] >= ASKED_PER_FIT * plan.max_fits
+    spent = plan.max_fits - counters["fits"] < cost or estimate.rounds * cost >= ASKED_PER_FIT * plan.max_fits
     if not estimate.complete:
         if spent:
             raise ValueError(
-                f"The 'max_fits' parameter of SampledShapley is spent, and {plan.sampler.name!r} has not observed every "
-                f"player yet. Raise it from {plan.max_fits}."
+                f"The 'max_fits' parameter of SampledShapley is spent, and {plan.sampler.name!r} has not observed "
+                f"every player yet. Raise it from {plan.max_fits}."
             )
         return ""
-    if plan.tol is not None and estimate.rounds >= LEAST_ROUNDS:
-        if relative_error(estimate.values(), estimate.standard_error()) <= plan.tol:
-            return "precision"
+    enough = plan.tol is not None and estimate.rounds >= LEAST_ROUNDS
+    if enough and relative_error(estimate.values(), estimate.standard_error()) <= (plan.tol or 0.0):
+        return "precision"
     return "budget" if spent else ""
 
 

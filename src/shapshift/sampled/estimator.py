@@ -18,7 +18,7 @@ from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.coefficients import Beta
 from shapshift.estimators import KNNShapley
 from shapshift.price._owner_options import check_seed
-from shapshift.price._owners import Ownership, check_owners
+from shapshift.price._owners import check_owners
 from shapshift.sampled._cells import Cells, make_cells
 from shapshift.sampled._game import UTILITIES, Game
 from shapshift.sampled._loop import Outcome, Plan, run_sampler
@@ -119,11 +119,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from shapshift import SampledShapley
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = SampledShapley(GaussianNB(), max_fits=2000, progress=False).fit(X[::10], y[::10])
+    >>> model = SampledShapley(GaussianNB(), max_fits=300, progress=False).fit(X[::10], y[::10])
     >>> found = model.value(X[1::2], y[1::2])
-    >>> found.values.shape, bool((found.standard_error < 0.05).all())
+    >>> found.values.shape, bool((found.standard_error < 0.1).all())
     ((15,), True)
-    >>> found.parameters["n_fits"] <= 2000
+    >>> found.parameters["n_fits"] <= 300
     True
     """
 
@@ -191,8 +191,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             classes, codes = _labels.encode_labels(labels)
         ownership = None if players is None else check_owners(_one_each(players, n_rows), row_ids, "players")
         self._table, self._y, self.codes_, self._ownership = table, labels, codes, ownership
-        if hasattr(self, "classes_"):
-            del self.classes_
+        self.__dict__.pop("classes_", None)
         if classes is not None:
             self.classes_ = classes
         self._player_of = np.arange(n_rows) if ownership is None else ownership.codes
