@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Subsample,
     )
     from shapshift.price import Policy, allocate_budget, audit_payouts, owner_values, replication_gain, write_statements
-    from shapshift.sampled import SampledShapley
+    from shapshift.sampled import KNNProxy, SampledShapley, knn_proxy
     from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
@@ -43,6 +43,7 @@ __all__ = [
     "EntropyNormalizer",
     "FlipLabels",
     "GaussianNoise",
+    "KNNProxy",
     "KNNShapley",
     "LaplaceNoise",
     "MaskFeatures",
@@ -63,6 +64,7 @@ __all__ = [
     "design_validation",
     "entropy_profile",
     "evaluate",
+    "knn_proxy",
     "list_datasets",
     "load_dataset",
     "noise_demo",
@@ -119,7 +121,11 @@ _HOMES = {
         "replication_gain",
         "write_statements",
     ),
-    "shapshift.sampled": ("SampledShapley",),
+    "shapshift.sampled": (
+        "KNNProxy",
+        "SampledShapley",
+        "knn_proxy",
+    ),
     "shapshift.valuation": ("Valuation",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -15,6 +15,7 @@ from shapshift.sampled._samplers import (
     Truncated,
 )
 from shapshift.sampled.estimator import SampledShapley
+from shapshift.sampled.proxy import KNNProxy, ProxyValuation, knn_proxy
 
 __all__ = [
     "Antithetic",
@@ -23,12 +24,15 @@ __all__ = [
     "Distributional",
     "Exact",
     "GroupTesting",
+    "KNNProxy",
     "LeaveOneOut",
     "MaximumSampleReuse",
     "OutOfBag",
     "Permutation",
+    "ProxyValuation",
     "SampledShapley",
     "Sampler",
     "Stratified",
     "Truncated",
+    "knn_proxy",
 ]
