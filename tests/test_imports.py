@@ -21,6 +21,7 @@ RANKS: list[set[str]] = [
     {"demo"},
     {"report", "reproduce", "_notebook"},
     {"plots"},
+    {"evaluation"},
     {"sampled"},
     {"price"},
     {"correct", "mechanism", "audit", "design"},

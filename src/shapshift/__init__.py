@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shapshift.data import list_datasets, load_dataset
     from shapshift.design import BoundaryStratifiedSplit, design_validation, entropy_profile
     from shapshift.estimators import KNNShapley
+    from shapshift.evaluation import evaluate_valuation
     from shapshift.mechanism import case_one, case_two, noise_demo
     from shapshift.perturb import (
         BoundaryCoverage,
@@ -64,6 +65,7 @@ __all__ = [
     "design_validation",
     "entropy_profile",
     "evaluate",
+    "evaluate_valuation",
     "knn_proxy",
     "list_datasets",
     "load_dataset",
@@ -96,6 +98,7 @@ _HOMES = {
         "entropy_profile",
     ),
     "shapshift.estimators": ("KNNShapley",),
+    "shapshift.evaluation": ("evaluate_valuation",),
     "shapshift.mechanism": (
         "case_one",
         "case_two",

@@ -23,8 +23,8 @@ Flags = npt.NDArray[np.bool_]
 
 #: Shares of the players at which models are fitted again.
 FRACTIONS = tuple(np.linspace(0.0, 1.0, 11).round(3).tolist())
-#: Curves, and whether a good valuation makes their area small or large.
-CURVES = {"remove_high": "small", "remove_low": "large", "add_high": "large", "add_low": "small"}
+#: Areas under curves are taken up to this share.
+HALF = 0.5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,15 +45,17 @@ class ValuationEvaluation:
         ("add_high", "add_low"), and for a random order ("random": mean over orders, by share removed). Empty without
         an estimator.
     areas : mapping of str to float
-        Mean height of each curve. A good valuation has small ones for "remove_high" and "add_low", large ones for the
+        Mean height of each curve over its first half: the whole of a removal curve is the whole of an addition curve
+        read backwards. A good valuation has small ones for "remove_high" and "add_low", large ones for the
         others.
     selection : mapping or None
         The share of players with the highest values whose model scores best: ``fraction``, ``score``, and ``gain`` over
         all players.
     duplicates : mapping
-        Players with the same rows and labels as another: ``players``, how many; ``groups`` of them; ``auc`` of finding
-        them by low values; ``largest_gap`` between equal players, in standard deviations of the values (0 for a
-        symmetric valuation without sampling error); ``share``, their part of the sum of values, where that is positive.
+        Copies, as given or found: ``players``, how many; ``auc`` of finding them by low values; ``share``, their part
+        of the sum of values, where that is positive. And of players with exactly the same rows and labels, ``groups``,
+        how many different ones, and ``largest_gap`` between equal ones, in standard deviations of the values (0 for a
+        symmetric valuation without sampling error).
     """
 
     method: str
@@ -128,6 +130,7 @@ def evaluate_valuation(
     X_test: Any = None,
     y_test: Any = None,
     players: Any = None,
+    copies: Any = None,
     fractions: Sequence[float] = FRACTIONS,
     random_orders: int = 5,
     random_state: int | None = 0,
@@ -152,6 +155,9 @@ def evaluate_valuation(
         that made the values.
     players : array-like of shape (n_train,), optional
         Owner of each row, when owners were valued.
+    copies : array-like of bool, optional
+        Which players are copies of others, to see whether low values find them and what part of the value they draw; by
+        default those with exactly the rows and labels of another.
     fractions : sequence of float
         Shares of the players that are removed or added, ascending from 0 to 1.
     random_orders : int, default=5
@@ -201,6 +207,10 @@ def evaluate_valuation(
             f"{'rows of X' if players is None else 'players'}. Pass the training set that was valued, and 'players' if "
             "owners were."
         )
+    if mislabelled is not None and players is not None:
+        raise ValueError(f"The 'mislabelled' parameter of {owner} marks rows, and owners were valued. Leave it out.")
+    wrong = _check_flags(owner, "mislabelled", mislabelled, n_players)
+    planted = _check_flags(owner, "copies", copies, n_players)
     rng = np.random.default_rng(check_seed(owner, random_state))
     grid = _check_fractions(owner, fractions)
     check.check_count(owner, "random_orders", random_orders)
@@ -210,12 +220,12 @@ def evaluate_valuation(
         curves = _curves(game, valuation.values, grid, random_orders, rng, progress)
     return ValuationEvaluation(
         method=str(valuation.parameters.get("method", "Valuation")),
-        detection=_detection(owner, valuation.values, mislabelled, fraction, players is not None),
+        detection=_detection(owner, valuation.values, wrong, fraction),
         fractions=grid,
         curves=curves,
-        areas={name: float(np.trapezoid(curve, grid)) for name, curve in curves.items()},
+        areas={name: _area(curve, grid) for name, curve in curves.items()},
         selection=_selection(curves, grid),
-        duplicates=_duplicates(valuation.values, table.rows, labels, player_of),
+        duplicates=_duplicates(valuation.values, table.rows, labels, player_of, planted),
     )
 
 
@@ -234,17 +244,9 @@ def detection_auc(values: Floats, wanted: Flags) -> float:
     return float((ranks[wanted].sum() - n_wanted * (n_wanted + 1) / 2) / (n_wanted * (wanted.size - n_wanted)))
 
 
-def _detection(
-    owner: str, values: Floats, mislabelled: Any, fraction: float | None, owners: bool
-) -> dict[str, float] | None:
-    if mislabelled is None:
+def _detection(owner: str, values: Floats, wanted: Flags | None, fraction: float | None) -> dict[str, float] | None:
+    if wanted is None:
         return None
-    wanted = np.asarray(mislabelled)
-    if owners or wanted.shape != values.shape or wanted.dtype != np.bool_:
-        raise ValueError(
-            f"The 'mislabelled' parameter of {owner} must hold True or False for each of the {values.size} valued rows"
-            f"{', and owners were valued' if owners else ''}. Got shape {wanted.shape} of type {wanted.dtype}."
-        )
     share = float(wanted.mean()) if fraction is None else fraction
     check.check_number(owner, "fraction", share, most=1.0)
     looked_at = max(1, round(share * values.size))
@@ -275,7 +277,11 @@ def _game(
     regression = predicts_numbers(estimator, "auto")
     if regression:
         classes, codes = None, np.zeros(labels.size, dtype=np.int32)
-        labels, targets, target_codes = labels.astype(float), targets.astype(float), np.zeros(targets.size, dtype=np.int32)
+        labels, targets, target_codes = (
+            labels.astype(float),
+            targets.astype(float),
+            np.zeros(targets.size, dtype=np.int32),
+        )
     else:
         classes, codes = _labels.encode_labels(labels)
         target_codes = _labels.look_up_labels(targets, classes)
@@ -303,25 +309,30 @@ def _curves(
     n = values.size
     high_first = np.lexsort((rng.random(n), -values))
     orders = [high_first, high_first[::-1], *(rng.permutation(n) for _ in range(random_orders))]
-    sizes = np.round(grid * n).astype(np.int64)
-    scores = np.empty((len(orders), grid.size))
+    # Removing a share leaves the rest, so both kinds of curves are made of the same fits.
+    shares = np.unique(np.concatenate([grid, 1 - grid]).round(12))
+    scores = np.empty((len(orders), shares.size))
     with progress_bar("Curves", scores.size, progress) as advance:
         for number, order in enumerate(orders):
             place = np.empty(n, dtype=np.int64)
             place[order] = np.arange(n)
-            for column, size in enumerate(sizes.tolist()):
-                # The first players of the order are added; equally, all others are removed, the last ones first.
+            for column, size in enumerate(np.round(shares * n).astype(np.int64).tolist()):
                 scores[number, column] = game.evaluate((place < size)[None]).utilities[0, 0]
                 advance(1)
-    mirrored = np.interp(1 - grid, grid, np.arange(grid.size))  # removing a share leaves the rest
-    removed = [np.interp(mirrored, np.arange(grid.size), row) for row in scores]
+    added = scores[:, np.searchsorted(shares, grid.round(12))]
+    left = scores[:, np.searchsorted(shares, (1 - grid).round(12))]
     return {
-        "remove_high": removed[1],
-        "remove_low": removed[0],
-        "add_high": scores[0],
-        "add_low": scores[1],
-        "random": np.mean(removed[2:], axis=0),
+        "remove_high": left[1],
+        "remove_low": left[0],
+        "add_high": added[0],
+        "add_low": added[1],
+        "random": left[2:].mean(axis=0),
     }
+
+
+def _area(curve: Floats, grid: Floats) -> float:
+    at = np.append(grid[grid < HALF], HALF)
+    return float(np.trapezoid(np.interp(at, grid, curve), at) / HALF)
 
 
 def _selection(curves: Mapping[str, Floats], grid: Floats) -> dict[str, float] | None:
@@ -332,19 +343,22 @@ def _selection(curves: Mapping[str, Floats], grid: Floats) -> dict[str, float] |
     return {"fraction": float(grid[best]), "score": score, "gain": score - everybody}
 
 
-def _duplicates(values: Floats, rows: Any, labels: npt.NDArray[Any], player_of: npt.NDArray[np.int64]) -> dict[str, float]:
+def _duplicates(
+    values: Floats, rows: Any, labels: npt.NDArray[Any], player_of: npt.NDArray[np.int64], copies: Flags | None
+) -> dict[str, float]:
     """Compare players whose rows and labels are the same."""
+    _, codes = _labels.encode_labels(labels)
+    dense = [rows[[row]].toarray() if sparse.issparse(rows) else rows[row] for row in range(codes.size)]
     keys: list[list[bytes]] = [[] for _ in range(values.size)]
-    names = {label: str(number).encode() for number, label in enumerate(dict.fromkeys(labels.tolist()))}
     for row, player in enumerate(player_of.tolist()):
-        features = rows[[row]].toarray() if sparse.issparse(rows) else rows[row]
-        keys[player].append((features + 0.0).tobytes() + names[labels[row].item() if hasattr(labels[row], "item") else labels[row]])
+        keys[player].append((dense[row] + 0.0).tobytes() + codes[row].tobytes())  # + 0.0: there are two zeros
     groups: dict[bytes, list[int]] = {}
     for player, key in enumerate(keys):
-        groups.setdefault(b"|".join(sorted(key)), []).append(player)
+        groups.setdefault(b"".join(sorted(key)), []).append(player)
     repeated = [members for members in groups.values() if len(members) > 1]
-    copies = np.zeros(values.size, dtype=bool)
-    copies[[player for members in repeated for player in members]] = True
+    if copies is None:
+        copies = np.zeros(values.size, dtype=bool)
+        copies[[player for members in repeated for player in members]] = True
     spread, total = float(values.std()), float(values.sum())
     gap = max((float(np.ptp(values[members])) for members in repeated), default=0.0)
     return {
@@ -354,6 +368,18 @@ def _duplicates(values: Floats, rows: Any, labels: npt.NDArray[Any], player_of: 
         "largest_gap": gap / spread if spread > 0 else 0.0,
         "share": float(values[copies].sum()) / total if total > 0 else float("nan"),
     }
+
+
+def _check_flags(owner: str, name: str, flags: Any, n_players: int) -> Flags | None:
+    if flags is None:
+        return None
+    found = np.asarray(flags)
+    if found.shape != (n_players,) or found.dtype != np.bool_:
+        raise ValueError(
+            f"The {name!r} parameter of {owner} must hold True or False for each of the {n_players} values. Got shape "
+            f"{found.shape} of type {found.dtype}."
+        )
+    return found
 
 
 def _check_fractions(owner: str, fractions: Sequence[float]) -> Floats:

@@ -262,7 +262,8 @@ def knn_proxy(
     near = knn.value(inner(points), y_val)
     found = spearman(near.values, direct.values)
     low, high = rank_interval(found, rows.size, confidence)
-    spread, noise = float(direct.values.var()), float(np.mean(np.square(direct.standard_error)))
+    error = np.zeros(rows.size) if direct.standard_error is None else direct.standard_error
+    spread, noise = float(direct.values.var()), float(np.mean(error**2))
     return ProxyValuation(
         valuation=valuation,
         spearman=found,
@@ -287,7 +288,9 @@ def rank_interval(correlation: float, n: int, confidence: float = 0.95) -> tuple
     """
     if not np.isfinite(correlation) or n < 4:
         return float("nan"), float("nan")
-    middle = np.arctanh(np.clip(correlation, -1 + 1e-12, 1 - 1e-12))
+    if abs(correlation) == 1:
+        return correlation, correlation
+    middle = np.arctanh(correlation)
     half = special.ndtri((1 + confidence) / 2) * np.sqrt((1 + correlation**2 / 2) / (n - 3))
     return float(np.tanh(middle - half)), float(np.tanh(middle + half))
 
@@ -297,7 +300,8 @@ class _Embedding:
 
     def __init__(self, model: Any, embed: str | Callable[[Any, Any], Any], owner: str) -> None:
         self._model, self._owner = model, owner
-        self._before, self._last = (model[:-1], model[-1]) if isinstance(model, Pipeline) else (None, model)
+        self._before: Any = model[:-1] if isinstance(model, Pipeline) else None
+        self._last = model[-1] if isinstance(model, Pipeline) else model
         self._encoder: Any = None
         self._embed = embed
         self.name = embed if isinstance(embed, str) else str(getattr(embed, "__qualname__", type(embed).__name__))
