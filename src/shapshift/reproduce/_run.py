@@ -64,7 +64,7 @@ def run_reproduction(
     with progress_bar("Reproducing", len(cells), progress) as advance:
         for cell, compute in cells.items():
             key = f"{settings.digest}-{checksums[cell.dataset][:16]}"
-            results[cell] = _stored(out / "cells" / f"{'-'.join(map(str, cell))}.json", key, compute)
+            results[cell] = stored(out / "cells" / f"{'-'.join(map(str, cell))}.json", key, compute)
             advance(1)
     shift = [
         {"dataset": cell.dataset, "protocol": cell.protocol, "utility": cell.kind, "seed": cell.seed, **record}
@@ -83,12 +83,12 @@ def run_reproduction(
         for cell, result in results.items()
         if cell.kind == "soft" and cell.seed == 0
     }
-    _write_csv(out / "tables" / "shift_and_correction.csv", shift)
-    _write_csv(out / "tables" / "cases.csv", cases)
+    write_csv(out / "tables" / "shift_and_correction.csv", shift)
+    write_csv(out / "tables" / "cases.csv", cases)
     figures.draw_all(out / "figures", shift, cases, examples, settings)
     claims = judge(shift, cases, settings)
     summary = [{"claim": c.claim, "test": c.test, "verdict": c.verdict, "where": c.because} for c in claims]
-    _write_csv(out / "tables" / "claims.csv", summary)
+    write_csv(out / "tables" / "claims.csv", summary)
     return write_page(page or out / "reproduction.md", out, claims, settings)
 
 
@@ -113,7 +113,7 @@ def _checksum(name: str, settings: Settings, data_dir: str | None) -> str:
     return experiments.load(name, "natural", 0, settings, data_dir).sha256
 
 
-def _stored(path: Path, key: str, compute: Callable[[], Any]) -> Any:
+def stored(path: Path, key: str, compute: Callable[[], Any]) -> Any:
     """Return a finished cell, or compute it and keep it."""
     if path.exists():
         try:
@@ -127,7 +127,7 @@ def _stored(path: Path, key: str, compute: Callable[[], Any]) -> Any:
     return result
 
 
-def _write_csv(path: Path, records: list[dict[str, Any]]) -> None:
+def write_csv(path: Path, records: list[dict[str, Any]]) -> None:
     columns = list(dict.fromkeys(key for record in records for key in record))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
