@@ -21,6 +21,8 @@ RANKS: list[set[str]] = [
     {"demo"},
     {"report", "reproduce", "_notebook"},
     {"plots"},
+    {"evaluation"},
+    {"sampled"},
     {"interactions"},
     {"price"},
     {"correct", "mechanism", "audit", "design"},

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shapshift.data import list_datasets, load_dataset
     from shapshift.design import BoundaryStratifiedSplit, design_validation, entropy_profile
     from shapshift.estimators import KNNShapley
+    from shapshift.evaluation import evaluate_valuation
     from shapshift.interactions import Interactions, knn_interactions
     from shapshift.mechanism import case_one, case_two, noise_demo
     from shapshift.perturb import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
     from shapshift.price import Policy, allocate_budget, audit_payouts, owner_values, replication_gain, write_statements
     from shapshift.relatives import KNNRegressionShapley, ThresholdKNNShapley, WeightedKNNShapley
+    from shapshift.sampled import KNNProxy, SampledShapley, knn_proxy
     from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
@@ -46,6 +48,7 @@ __all__ = [
     "GaussianNoise",
     "Interactions",
     "KNNRegressionShapley",
+    "KNNProxy",
     "KNNShapley",
     "LaplaceNoise",
     "MaskFeatures",
@@ -53,6 +56,7 @@ __all__ = [
     "PosteriorCorrector",
     "Quantize",
     "Round",
+    "SampledShapley",
     "ShiftAudit",
     "ShiftPriors",
     "Subsample",
@@ -68,7 +72,9 @@ __all__ = [
     "design_validation",
     "entropy_profile",
     "evaluate",
+    "evaluate_valuation",
     "knn_interactions",
+    "knn_proxy",
     "list_datasets",
     "load_dataset",
     "noise_demo",
@@ -101,6 +107,7 @@ _HOMES = {
         "entropy_profile",
     ),
     "shapshift.estimators": ("KNNShapley",),
+    "shapshift.evaluation": ("evaluate_valuation",),
     "shapshift.interactions": (
         "Interactions",
         "knn_interactions",
@@ -134,6 +141,11 @@ _HOMES = {
         "KNNRegressionShapley",
         "ThresholdKNNShapley",
         "WeightedKNNShapley",
+    ),
+    "shapshift.sampled": (
+        "KNNProxy",
+        "SampledShapley",
+        "knn_proxy",
     ),
     "shapshift.valuation": ("Valuation",),
 }

@@ -64,3 +64,17 @@ def stream(function: Function, items: Iterable[Any], workers: int) -> Iterator[A
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def worker_pool(n_jobs: int | None) -> Iterator[tuple[int, Callable[[Callable[..., Any], Iterable[Any]], list[Any]]]]:
+    """Yield the number of workers, and what maps a pure function over arguments in whatever backend joblib is set to.
+
+    Results come back in the order of the arguments.
+    """
+    with joblib.Parallel(n_jobs=n_jobs) as parallel:
+
+        def run(function: Callable[..., Any], arguments: Iterable[Any]) -> list[Any]:
+            return list(parallel(joblib.delayed(function)(argument) for argument in arguments))
+
+        yield joblib.effective_n_jobs(n_jobs), run

@@ -66,7 +66,7 @@ class Valuation(Saved):
     id_names : tuple
         Names of the levels of the caller's index.
     standard_error : ndarray of shape (n_train,) or None
-        Standard error of each value from the draws of a correction that samples; None where nothing was sampled.
+        Standard error of each value where values are estimates; None where they are exact.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
@@ -215,7 +215,7 @@ class Valuation(Saved):
 
     @classmethod
     def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        optional: dict[str, Any] = {"matrix": None}
+        optional: dict[str, Any] = {"matrix": None, "standard_error": None}
         loaded = cls(
             **{**optional, **arrays},
             group_names=tuple(from_json(name) for name in header["group_names"]),

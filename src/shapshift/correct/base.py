@@ -27,7 +27,7 @@ FORMAT_VERSION = 2
 MIN_POINTS = 5
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
 MUST_AGREE = (
-    *("method", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors"),
+    *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors"),
     *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the relatives
 )
 # A spread below this share of the largest score is rounding, not spread.

@@ -4,6 +4,7 @@ import argparse
 from dataclasses import replace
 
 from shapshift.reproduce import FULL, QUICK, run_reproduction
+from shapshift.reproduce._family import FamilySettings, run_family
 from shapshift.reproduce._posterior import POSTERIOR_FULL, POSTERIOR_QUICK, run_posterior_benchmark
 from shapshift.reproduce._settings import DATASETS
 
@@ -18,8 +19,11 @@ def main() -> None:
     parser.add_argument(
         "--posterior", action="store_true", help="instead: compare corrections, with and without clean data"
     )
-    parser.add_argument("--out", help="folder for the results (default: reproduction, or correction with --posterior)")
+    parser.add_argument("--out", help="folder for the results (default: reproduction, correction or family)")
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
+    parser.add_argument(
+        "--family", action="store_true", help="instead, compare all valuation methods on all datasets, in 15 minutes"
+    )
     parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
     parser.add_argument("--page", help="where to write the page of claims (default: reproduction.md in the folder)")
     parser.add_argument(
@@ -37,6 +41,12 @@ def main() -> None:
             chosen.out or "correction", settings=sizes, data_dir=chosen.data_dir, page=chosen.page
         )
         print(f"Wrote {page}")
+        return
+    if chosen.family:
+        sizes = FamilySettings(datasets=tuple(chosen.datasets))
+        if chosen.quick:
+            sizes = replace(sizes, n_train=30, n_val=60, fits=400, seeds=1)
+        print(f"Wrote {run_family(chosen.out or 'family', settings=sizes, data_dir=chosen.data_dir)}")
         return
     settings = replace(QUICK if chosen.quick else FULL, datasets=tuple(chosen.datasets))
     page = run_reproduction(chosen.out or "reproduction", settings=settings, data_dir=chosen.data_dir, page=chosen.page)
