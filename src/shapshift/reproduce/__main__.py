@@ -43,10 +43,10 @@ def main() -> None:
         print(f"Wrote {page}")
         return
     if chosen.family:
-        sizes = FamilySettings(datasets=tuple(chosen.datasets))
+        methods = FamilySettings(datasets=tuple(chosen.datasets))
         if chosen.quick:
-            sizes = replace(sizes, n_train=30, n_val=60, fits=400, seeds=1)
-        print(f"Wrote {run_family(chosen.out or 'family', settings=sizes, data_dir=chosen.data_dir)}")
+            methods = replace(methods, n_train=30, n_val=60, fits=400, seeds=1)
+        print(f"Wrote {run_family(chosen.out or 'family', settings=methods, data_dir=chosen.data_dir)}")
         return
     settings = replace(QUICK if chosen.quick else FULL, datasets=tuple(chosen.datasets))
     page = run_reproduction(chosen.out or "reproduction", settings=settings, data_dir=chosen.data_dir, page=chosen.page)

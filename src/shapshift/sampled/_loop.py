@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._progress import progress_bar
 from shapshift._parallel import worker_pool
+from shapshift._progress import progress_bar
 from shapshift.sampled._estimate import Estimate, relative_error
 from shapshift.sampled._game import Answers
 from shapshift.sampled._protocol import Floats, Observations, Round, Sampler, Setting
