@@ -40,6 +40,7 @@ SETTINGS: dict[str, Any] = {
     "metric": "cosine",
     "method": "certified",
     "tol": 1e-2,
+    "search": "exact",
     "ties": "index",
     "device": "cpu",
     "n_jobs": 2,

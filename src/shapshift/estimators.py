@@ -13,11 +13,14 @@ from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.search import SEARCHES, SearchCache
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
+from shapshift.truncated import check_search, run_truncated
 from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.
 CERTIFIED_TOL = 1e-3
+TRUNCATED_TOL = 1e-3
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
@@ -25,7 +28,8 @@ class KNNShapley(TrainingRows):
     r"""Exact value of every training row for a K-nearest-neighbour classifier.
 
     ``fit`` indexes the training rows, ``value`` takes a validation set and returns what each training row contributes
-    to classifying it. Values are exact (no sampling), for any K, any number of classes, and in the presence of ties.
+    to classifying it. Values are exact (no sampling), for any K, any number of classes, and in the presence of ties; a
+    faster ``method`` says how far each value can be off.
 
     Parameters
     ----------
@@ -40,12 +44,20 @@ class KNNShapley(TrainingRows):
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
         ``fit`` ignores the features. Columns that are named by the row ids are matched by name.
-    method : {"exact", "certified"}, default="exact"
+    method : {"exact", "certified", "truncated"}, default="exact"
         "certified" takes linear time instead of a sort: it treats distances that are nearly equal as equal and returns,
-        in ``Valuation.error_bound``, how far each value can be off at most.
+        in ``Valuation.error_bound``, how far each value can be off at most. "truncated" finds only the nearest rows of
+        each validation point, as many as ``tol`` needs, and gives all farther rows of a class one value.
     tol : float, default=None
         For "certified": the largest bound allowed, in standard deviations of the values; None means 1e-3. It refines
-        until that is reached.
+        until that is reached. For "truncated": the largest error of any value on any validation point, in units of the
+        utility, where 1 is the difference between all votes right and none; None means 1e-3.
+    search : {"exact", "ann", "lsh"}, default="exact"
+        For "truncated": how the nearest rows are found. "exact" looks at all rows and keeps the error within ``tol``.
+        "ann" asks an approximate index (faiss, the extra ``ann``), much faster for a million rows; the error bound
+        counts on nothing but what the index certifies, so it can be far above ``tol``, and the recall is measured.
+        "lsh" hashes: with probability 0.99 nothing was missed and the error is within ``tol``. An index is built at
+        first use and kept until the next fit.
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
         the table means nothing; or order by row number, as published code does.
@@ -97,6 +109,7 @@ class KNNShapley(TrainingRows):
         metric: str = "euclidean",
         method: str = "exact",
         tol: float | None = None,
+        search: str = "exact",
         ties: str = "average",
         device: str = "cpu",
         n_jobs: int | None = None,
@@ -109,6 +122,7 @@ class KNNShapley(TrainingRows):
         self.metric = metric
         self.method = method
         self.tol = tol
+        self.search = search
         self.ties = ties
         self.device = device
         self.n_jobs = n_jobs
@@ -143,6 +157,7 @@ class KNNShapley(TrainingRows):
         # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
+        self._searches = SearchCache()
         self._keep_features(table)
         self.fingerprint_ = fingerprint(index, classes, codes)
         return self
@@ -248,8 +263,9 @@ class KNNShapley(TrainingRows):
             group_names, group_codes = _labels.check_groups(groups, n_val)
         utility: Any = self.utility
         fill = tile_filler(self._index, points)
-        if exclude is not None:
-            fill = without_rows(fill, check.check_excluded(exclude, n_val, n_train))
+        excluded = None if exclude is None else check.check_excluded(exclude, n_val, n_train)
+        if excluded is not None:
+            fill = without_rows(fill, excluded)
         task = Task(
             fill=fill,
             codes=self.codes_,
@@ -271,6 +287,14 @@ class KNNShapley(TrainingRows):
         if self.method == "exact":
             sums = run_task(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
+        if self.method == "truncated":
+            tol = TRUNCATED_TOL if self.tol is None else float(self.tol)
+            found = run_truncated(
+                task, self._index, points, self._searches, tol=tol, search=self.search, excluded=excluded, **options
+            )
+            valuation = self._valuation(task, found.sums, group_names)
+            told = {**valuation.parameters, "tol": tol, **found.told}
+            return replace(valuation, error_bound=found.error_bound, parameters=told), found.sums.neighborhood
         if self._sample is None:
             self._sample = draw_sample(self._index)
         tol = CERTIFIED_TOL if self.tol is None else float(self.tol)
@@ -332,9 +356,12 @@ class KNNShapley(TrainingRows):
         if not isinstance(self.semivalue, Beta):
             check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
         check.check_choice(owner, "metric", self.metric, METRICS)
-        check.check_choice(owner, "method", self.method, ("exact", "certified"))
+        check.check_choice(owner, "method", self.method, ("exact", "certified", "truncated"))
         if self.tol is not None:
             check.check_number(owner, "tol", self.tol)
+        check.check_choice(owner, "search", self.search, SEARCHES)
+        if self.search != "exact":
+            check_search(owner, self.search, self.method, self.metric)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
         check.check_choice(owner, "device", self.device, ("cpu",))
         check.check_jobs(owner, self.n_jobs)
