@@ -35,18 +35,18 @@ def own_table(bench: dict[str, Any]) -> str:
 def peer_table(peers: dict[str, Any]) -> str:
     rows = []
     for peer in peers["peers"]:
-        for run in peer["runs"]:
-            rows.append(
-                [
-                    f"{peer['name']} {peer['version']}",
-                    f"{run['n_train']:,} x {run['n_val']:,}",
-                    f"{run['rate'] / 1e6:.2f} M",
-                    f"{run['our_rate'] / 1e6:.0f} M",
-                    f"{run['ratio']:.0f}",
-                    f"{run['difference'] / run['std']:.0e} std",
-                    peer["note"],
-                ]
-            )
+        rows += [
+            [
+                f"{peer['name']} {peer['version']}",
+                f"{run['n_train']:,} x {run['n_val']:,}",
+                f"{run['rate'] / 1e6:.2f} M",
+                f"{run['our_rate'] / 1e6:.0f} M",
+                f"{run['ratio']:.0f}",
+                f"{run['difference'] / run['std']:.0e} std",
+                peer["note"],
+            ]
+            for run in peer["runs"]
+        ]
         if peer["error"]:
             rows.append([f"{peer['name']} {peer['version']}", "", "", "", "", "", peer["error"]])
     return table(["package", "N x m", "pairs/s", "shapshift", "ratio", "largest difference", "note"], rows)
