@@ -370,7 +370,7 @@ def test_warm_start() -> None:
     model = LogisticRegression(tol=1e-8, max_iter=1000)
     cold = values(model, X, y, X_val, y_val, max_fits=30, utility="probability", sampler="permutation", cache=0)
     warm = values(model, X, y, X_val, y_val, max_fits=30, utility="probability", sampler="permutation", warm_start=True)
-    np.testing.assert_allclose(warm.values, cold.values, atol=1e-3)
+    np.testing.assert_allclose(warm.values, cold.values, atol=1e-4 * cold.values.std())
     with pytest.raises(
         ValueError, match=r"'warm_start' .* needs an estimator that has one too, and Centroids has none"
     ):

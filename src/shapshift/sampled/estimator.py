@@ -72,7 +72,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         never handed to the estimator, see Notes.
     warm_start : bool, default=False
         Start each fit from the one before where the coalitions of a request follow on each other (an order of players).
-        The estimator must have a parameter of that name. Coalitions are then not looked up in the cache.
+        The estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
+        is content with the last solution gives the next row nothing: tighten the estimator's own tolerance with it.
     cache : int or str, default="64MB"
         Memory for utilities of coalitions that may come again, in bytes or such as "64MB"; 0 keeps none. It never
         changes a value.
