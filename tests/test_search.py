@@ -18,7 +18,7 @@ from shapshift.search import lsh as hashing
 from shapshift.search.lists import SearchCache, wilson_interval
 
 METRICS = ["euclidean", "manhattan", "cosine"]
-TRUNCATED = {"method": "truncated", "tol": 0.02, "progress": False}
+TRUNCATED = {"method": "truncated", "tol": 0.02, "progress": False}  # of 8,000 rows, the nearest 50
 
 Case = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
