@@ -1,10 +1,10 @@
 """What a clean validation point may have been, given its noisy version and its label.
 
 The training rows are a sample of the same distribution, so a clean point is taken to be a training row plus a small
-step of the kind that lies between neighbouring rows: a mixture with one normal component per row. Its covariance is that
-of the steps between near neighbours, because a point cannot leave the lines and planes on which the data lie any more
-than a neighbour does; it may be wider where rows are far apart. Normal noise keeps the mixture a mixture, in closed
-form:
+step of the kind that lies between neighbouring rows: a mixture with one normal component per row. Its covariance is
+that of the steps between near neighbours, because a point cannot leave the lines and planes on which the data lie any
+more than a neighbour does; it may be wider where rows are far apart. Normal noise keeps the mixture a mixture, in
+closed form:
 
     weight of row t    proportional to N(x'; x_t, H + E) times the probability that a point near t has the label
     given row t        x is normal with mean x_t + H (H + E)^-1 (x' - x_t) and covariance H (H + E)^-1 E
@@ -85,10 +85,6 @@ class Prior:
     def subset(self, chosen: Ints) -> Self:
         """Return the prior of some rows only, with the same steps."""
         return replace(self, rows=self.rows[chosen], codes=self.codes[chosen], width=self.width[chosen])
-
-    def with_noise(self, factor: float) -> Self:
-        """Return the prior for noise that is larger by a factor."""
-        return replace(self, rows=self.rows / factor, variance=self.variance / factor**2, unit=self.unit * factor)
 
     def coordinates(self, X: Floats) -> Floats:
         """Turn table rows into coordinates."""
