@@ -86,10 +86,6 @@ class Prior:
         """Return the prior of some rows only, with the same steps."""
         return replace(self, rows=self.rows[chosen], codes=self.codes[chosen], width=self.width[chosen])
 
-    def with_noise(self, factor: float) -> Self:
-        """Return the prior for noise that is larger by a factor."""
-        return replace(self, rows=self.rows / factor, variance=self.variance / factor**2, unit=self.unit * factor)
-
     def coordinates(self, X: Floats) -> Floats:
         """Turn table rows into coordinates."""
         found: Floats = (X[:, self.features] / self.unit) @ self.basis

@@ -25,8 +25,8 @@ STATISTICS = {
 INTRODUCTION = """# Corrections compared
 
 Noisy, corrected and clean values of the same training rows. Written by `python -m shapshift.reproduce
---posterior{quick}`; nothing on this page is typed by hand. What the corrections are is on the page
-[Correction](correction.md).
+--posterior{quick}`; nothing on this page is typed by hand. `docs/correction.md`
+says what the corrections are.
 
 **How.** Soft-label KNN-Shapley with K = {k}, {n_train:,} training and {n_val:,} validation rows, {seeds} seeds; every
 seed draws its own split and its own noise. Noise is Gaussian, on the validation features only, in units of each
