@@ -386,9 +386,7 @@ def test_models_by_name() -> None:
     assert values("linear", X, X[:, 0], X_val, X_val[:, 0]).parameters["task"] == "regression"
     regressors = [name for name, make in NAMED.items() if is_regressor(make())]
     assert regressors == list(REGRESSORS)
-    with pytest.raises(
-        ValueError, match="'estimator' parameter of SampledShapley must be one of 'logistic', "
-    ):
+    with pytest.raises(ValueError, match="'estimator' parameter of SampledShapley must be one of 'logistic', "):
         values("bayes", X, y, X_val, y_val)
 
 
