@@ -119,22 +119,28 @@ def test_no_order_behind_the_list_errs_by_more_than_the_bound(c: np.ndarray, dat
         assert worst[1] == pytest.approx(bounds[1], abs=1e-12)
 
 
-@given(c=falling_tables, data=st.data())
-def test_lists_with_missing_rows_are_within_their_bound(c: np.ndarray, data: st.DataObject) -> None:
-    n = min(c.size, 6)
-    c = c[-n:]
-    matches = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
-    t = data.draw(st.integers(1, n))
-    certain = data.draw(st.integers(0, t))
-    true = worth(c, matches)
-    rest = data.draw(st.permutations(range(certain, n)))  # any list that begins with what is certain
-    listed = [*range(certain), *rest[: t - certain]]
-    behind = [row for row in range(n) if row not in listed]
-    m = int(matches[behind].sum())
-    values, tails, bounds = one_point(c, matches[listed], m, certain)
-    assert (np.abs(values - true[listed]) <= bounds[2] + 1e-12).all()
-    for row in behind:
-        assert abs(tails[int(matches[row])] - true[row]) <= bounds[int(matches[row])] + 1e-12
+@pytest.mark.parametrize("step", range(5))
+def test_lists_with_missing_rows_are_within_their_bound(step: int) -> None:
+    # Every list of four rows, right or wrong, behind every number of rows that are certainly right.
+    n = 4
+    c = 1 / (1 + np.arange(n)) if step == n else np.where(np.arange(n) <= step, 1.0, 0.0)
+    closest = np.inf
+    for labels in itertools.product((False, True), repeat=n):
+        matches = np.array(labels)
+        true = worth(c, matches)
+        for order in itertools.permutations(range(n)):
+            head = next((place for place, row in enumerate(order) if place != row), n)
+            for t, certain in itertools.product(range(1, n), range(head + 1)):
+                if certain >= t:
+                    continue
+                listed, behind = list(order[:t]), list(order[t:])
+                values, tails, bounds = one_point(c, matches[listed], int(matches[behind].sum()), certain)
+                assert (np.abs(values - true[listed]) <= bounds[2] + 1e-12).all()
+                for row in behind:
+                    kind = int(matches[row])
+                    assert abs(tails[kind] - true[row]) <= bounds[kind] + 1e-12
+                    closest = min(closest, bounds[kind] - abs(tails[kind] - true[row]))
+    assert closest < 1e-12, "a bound that is never met could be smaller"
 
 
 # --- whole valuations -----------------------------------------------------------------------------------------------
