@@ -1,7 +1,7 @@
 """The one place that knows about workers."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import joblib
@@ -43,3 +43,15 @@ def stream(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -
         return
     parallel = joblib.Parallel(n_jobs=workers, require="sharedmem", return_as="generator")
     yield from parallel(joblib.delayed(function)(item) for item in items)
+
+
+def active_backend() -> tuple[Any, int | None]:
+    """Return joblib's backend of the surrounding ``joblib.parallel_config``, and the number of jobs it asks for."""
+    backend, n_jobs = joblib.parallel.get_active_backend()
+    return backend, None if n_jobs is None else int(n_jobs)
+
+
+def backend_context(name: str) -> AbstractContextManager[Any]:
+    """Make a backend of joblib the active one."""
+    context: AbstractContextManager[Any] = joblib.parallel_config(backend=name)
+    return context

@@ -68,8 +68,30 @@ def index_rows(rows: Rows, metric: str) -> TrainingIndex:
     return TrainingIndex(metric, rows.shape[0], laid_out, exponent, widest == 0, ends)
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """A :data:`Filler` that can be sent to another process, where it is made again from what it was made of."""
+
+    index: TrainingIndex
+    points: Rows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_fill", _filler(self.index, self.points))
+
+    def __call__(self, here: slice, rows: slice, tile: Floats) -> None:
+        """Fill a tile."""
+        self._fill(here, rows, tile)  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tiles, (self.index, self.points)
+
+
 def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     """Return the function that computes tiles for ``points`` (for "precomputed", the distances themselves)."""
+    return Tiles(index, points)
+
+
+def _filler(index: TrainingIndex, points: Rows) -> Filler:
     if index.rows is None:
 
         def copy(here: slice, rows: slice, tile: Floats) -> None:

@@ -1,6 +1,7 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
 import hashlib
+import os
 from dataclasses import replace
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, SPARSE_METRICS, TrainingIndex, index_rows, tile_filler
-from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
 from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.
@@ -174,7 +175,15 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         if not sparse.issparse(table.rows):
             self.feature_std_ = _feature_std(table.rows)
 
-    def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
+    def value(
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        matrix: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Valuation:
         """Value every training row on a validation set.
 
         Parameters
@@ -188,12 +197,15 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             One name per validation point; the result then has the mean per group too.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
+        checkpoint : path-like, optional
+            Folder that keeps progress. Killed at any instant and called again with the same arguments, the run goes on
+            from there, to the same bytes. A folder of another run is refused. Delete it when the result is safe.
 
         Returns
         -------
         Valuation
         """
-        return self._value(X_val, y_val, groups, matrix, 0, None)[0]
+        return self._value(X_val, y_val, groups, matrix, 0, None, checkpoint)[0]
 
     def value_and_neighbors(
         self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False, reference: Any = None
@@ -220,7 +232,14 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         return valuation, neighborhood
 
     def _value(
-        self, X_val: Any, y_val: Any, groups: Any, matrix: bool, n_nearest: int, reference: Any
+        self,
+        X_val: Any,
+        y_val: Any,
+        groups: Any,
+        matrix: bool,
+        n_nearest: int,
+        reference: Any,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> tuple[Valuation, Neighborhood]:
         check_is_fitted(self)
         self._check_parameters()
@@ -257,6 +276,13 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
+        run = {**self._parameters(task), "tol": str(self.tol), "matrix": bool(matrix)}
+        with open_checkpoint(checkpoint, self.fingerprint_, points, task, run) as options["checkpoint"]:
+            return self._run(task, points, group_names, options)
+
+    def _run(
+        self, task: Task, points: Any, group_names: list[Any], options: dict[str, Any]
+    ) -> tuple[Valuation, Neighborhood]:
         if self.method == "exact":
             sums = run_task(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
