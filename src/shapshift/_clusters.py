@@ -63,9 +63,13 @@ def active_cluster(n_jobs: int | None) -> Cluster | None:
         How many tasks work at a time; None and -1 mean as many as the cluster has processors.
     """
     backend, context_jobs = active_backend()
-    kinds: dict[str, Callable[[Any, int | None], Cluster]] = {"DaskDistributedBackend": Dask, "RayBackend": Ray}
-    kind = kinds.get(type(backend).__name__)
+    kind = _KINDS.get(type(backend).__name__)
     return None if kind is None else kind(backend, context_jobs if n_jobs is None else n_jobs)
+
+
+def is_cluster_active() -> bool:
+    """Whether a surrounding ``joblib.parallel_config`` names a cluster."""
+    return type(active_backend()[0]).__name__ in _KINDS
 
 
 def in_order(
@@ -227,6 +231,10 @@ class Ray:
         from ray.exceptions import NodeDiedError, ObjectLostError, WorkerCrashedError
 
         return isinstance(error, ObjectLostError | WorkerCrashedError | NodeDiedError)
+
+
+# By joblib's names, so that nothing is imported to ask.
+_KINDS: dict[str, Callable[[Any, int | None], Cluster]] = {"DaskDistributedBackend": Dask, "RayBackend": Ray}
 
 
 @contextmanager

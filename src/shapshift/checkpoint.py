@@ -65,8 +65,8 @@ class Checkpoint:
     ----------
     folder : path-like
         Made if it is not there.
-    run : dict
-        What the run is: JSON-able, with a short text for each thing that must be the same for its progress to be used.
+    run : dict of str
+        What the run is: a short text for each thing that must be the same for its progress to be used.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class Checkpoint:
         Nothing is changed in it then.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], run: dict[str, Any]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], run: dict[str, str]) -> None:
         self.folder = Path(os.path.abspath(folder))
         self.run = run
         self.digest = hashlib.blake2b(json.dumps(run, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -145,7 +145,7 @@ class Checkpoint:
             )
         if differing:
             raise self.refused(
-                f"it belongs to another run: {', '.join(differing)} differ",
+                f"it belongs to a run with other {', '.join(differing)}",
                 "Repeat the call that began it, or name another folder",
             )
         for entry in self.folder.iterdir():  # left behind by a process that was killed while writing

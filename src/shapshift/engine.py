@@ -136,7 +136,7 @@ def run_task(
 
 
 def open_checkpoint(
-    folder: Any, training: str, points: Any, task: Task, parameters: dict[str, Any]
+    folder: Any, training: str, points: Any, task: Task, parameters: dict[str, str]
 ) -> AbstractContextManager[Checkpoint | None]:
     """Return the checkpoint of a run; a context without one where no folder was asked for.
 
@@ -149,7 +149,7 @@ def open_checkpoint(
         Validation points.
     task : Task
     parameters : dict
-        What else the result depends on, JSON-able.
+        What else the result depends on.
     """
     if folder is None:
         return nullcontext()
@@ -159,10 +159,9 @@ def open_checkpoint(
         "training_rows": training,
         "validation_points": digest_arrays(points),
         "validation_labels": digest_arrays(task.targets),
-        "groups": digest_arrays(task.groups),
-        "n_groups": task.n_groups,
-        "n_nearest": task.n_nearest,
-        "reference": digest_arrays(task.reference),
+        "groups": digest_arrays(task.groups) if task.n_groups else "none",
+        "nearest_rows": str(task.n_nearest),
+        "reference_rows": digest_arrays(task.reference) if task.reference.size else "none",
     }
     return Checkpoint(folder, {**run, **parameters})
 

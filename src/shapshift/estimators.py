@@ -23,6 +23,8 @@ from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.
 CERTIFIED_TOL = 1e-3
+#: Parameters under which a run may go on as another began it.
+NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress")
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
@@ -57,11 +59,13 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     device : {"cpu"}, default="cpu"
         Where to compute.
     n_jobs : int, default=None
-        Number of threads; None means 1 unless in a ``joblib.parallel_config`` context, -1 all processors. It never
-        changes a result.
+        How many workers are at work at a time: threads, or processes of the Dask or Ray cluster that a surrounding
+        ``joblib.parallel_config`` names. None means 1 unless in such a context, -1 all processors. It never changes a
+        result.
     max_memory : int or str, default=None
-        Bound on what ``value`` allocates, in bytes or such as "2GB"; what the model holds already, and a float64 copy
-        of validation features that come in another type, are not part of it. It never changes a result.
+        Bound on what ``value`` allocates, in bytes or such as "2GB"; on a cluster, of what each worker does too. What
+        the model holds already, and a float64 copy of validation features that come in another type, are not part of
+        it. It never changes a result.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -276,7 +280,8 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
-        run = {**self._parameters(task), "tol": str(self.tol), "matrix": bool(matrix)}
+        run = {name: str(given) for name, given in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
+        run["matrix"] = str(bool(matrix))
         with open_checkpoint(checkpoint, self.fingerprint_, points, task, run) as options["checkpoint"]:
             return self._run(task, points, group_names, options)
 

@@ -3,7 +3,7 @@
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
 from shapshift.cli._data import fit_model, load
-from shapshift.cli._options import Columns, Files, Method, Output, Page, Tables
+from shapshift.cli._options import Columns, Files, Method, Output, Page, Restart, Tables
 from shapshift.cli._page import write_page
 from shapshift.cli._run import Run
 
@@ -14,9 +14,19 @@ from shapshift.cli._run import Run
         "shapshift value train.parquet val.parquet --label y",
         "shapshift value train.csv val.csv --label class --id row --drop date,notes --report out.html",
         "shapshift value 'parts/*.parquet' val.feather --label y -k 10 --semivalue beta:4,1 --out run1",
+        "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
-def value(run: Run, files: Files, columns: Columns, method: Method, tables: Tables, page: Page, output: Output) -> None:
+def value(
+    run: Run,
+    files: Files,
+    columns: Columns,
+    method: Method,
+    restart: Restart,
+    tables: Tables,
+    page: Page,
+    output: Output,
+) -> None:
     """Value every training row on a validation set.
 
     Writes [bold]values.parquet[/] (one line per row), [bold]valuation.npz[/] (for Valuation.load) and
@@ -26,7 +36,7 @@ def value(run: Run, files: Files, columns: Columns, method: Method, tables: Tabl
     run.will_write(table, "valuation.npz")
     data = load(run, files, columns)
     model = fit_model(run, method, data)
-    valuation = model.value(data.arrays.X_val, data.arrays.y_val)
+    valuation = model.value(data.arrays.X_val, data.arrays.y_val, checkpoint=restart.checkpoint)
     run.write_table(table, show.value_table(valuation, data))
     valuation.save(run.path("valuation.npz"))
     write_page(run, data, valuation=valuation)
