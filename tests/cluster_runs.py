@@ -42,6 +42,7 @@ def dask_cluster() -> Iterator[Callable[[bool], int]]:
     ):
 
         def kill(every: bool) -> int:
+            client.wait_for_workers(2)  # another one may be on its way for one that was killed before
             return kill_some(list(client.run(os.getpid).values()), every)
 
         cluster_address[0] = cluster.scheduler_address.replace("tcp://", "dask://")
@@ -52,7 +53,12 @@ def dask_cluster() -> Iterator[Callable[[bool], int]]:
 def ray_cluster() -> Iterator[Callable[[bool], int]]:
     """Yield a function that kills a worker, or all of them."""
     # A token of this run alone: Ray would keep one in the user's home. 127.0.0.1 it would take for another address.
-    os.environ |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_IGNORE_UNHANDLED_ERRORS": "1"}
+    # On a machine that has much else to do, the helpers of a node take long to start.
+    os.environ |= {
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+        "RAY_agent_register_timeout_ms": "120000",
+    }
     import ray
     from ray.util.joblib import register_ray
 

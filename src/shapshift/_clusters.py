@@ -141,8 +141,7 @@ class Dask:
 
     def __init__(self, backend: Any, n_jobs: int | None) -> None:
         self._client = backend.client
-        if not self._client.nthreads():
-            self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
+        self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
         slots = sum(self._client.nthreads().values())
         self.workers = _count(n_jobs, slots)
         # Where the cluster bounds what works at a time, a worker's next task should be there when it is done with one.
@@ -150,6 +149,7 @@ class Dask:
 
     def place(self, thing: "Packed") -> Any:
         """Scatter to all workers; workers that come later fetch the data from one of them."""
+        self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
         return self._client.scatter(thing, broadcast=True, hash=False)
 
     def submit(self, function: Callable[[Any, Any], Any], placed: Any, item: Any) -> Any:

@@ -48,18 +48,7 @@ _OPTIONS = {
         ("", name): f"--{name.replace('_', '-')}"
         for name in (
             *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed"),
-            *(
-                "utility",
-                "semivalue",
-                "metric",
-                "ties",
-                "cluster",
-                "checkpoint",
-                "max_memory",
-                "noise",
-                "relative",
-                "repeats",
-            ),
+            *("utility", "semivalue", "metric", "ties", "cluster", "max_memory", "noise", "relative", "repeats"),
             *("budget", "floor", "cap", "reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum"),
             *("fidelity", "n_train", "n_val", "data_dir"),
         )
