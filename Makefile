@@ -13,12 +13,12 @@ PIP := $(PY) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak bench lint format env clean distclean
+.PHONY: help demo test soak bench bench-peers lint format env clean distclean
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
-	@grep -hE '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## (.*)$$/\1|\2/' \
-		| while IFS='|' read -r name what; do printf '  %-10s %s\n' "$$name" "$$what"; done
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)$$/\1|\2/' \
+		| while IFS='|' read -r name what; do printf '  %-12s %s\n' "$$name" "$$what"; done
 
 demo: $(VENV)/.run  ## value, audit, correct and price a dataset that ships along; says which page to open
 	@$(PY) -m shapshift.demo
@@ -32,6 +32,9 @@ soak: $(VENV)/.test  ## kill, interrupt and damage runs for about ten minutes; A
 bench: $(VENV)/.run  ## measure speed and memory; prints one table
 	@$(PY) benchmarks/run.py $(ARGS)
 
+bench-peers: $(VENV)/.run  ## compare with other packages, each in an environment of its own (some GB, some minutes)
+	@$(PY) benchmarks/peers.py $(ARGS)
+
 lint: $(VENV)/.test  ## check the style and the types
 	@printf 'ruff check:  '; $(PY) -m ruff check .
 	@printf 'ruff format: '; $(PY) -m ruff format --check .
@@ -44,10 +47,10 @@ env: $(VENV)/.test  ## make the environment, with the test tools in it
 
 clean:  ## remove builds and caches
 	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	@find . -name $(notdir $(VENV)) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	@find . \( -name $(notdir $(VENV)) -o -name .bench \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-distclean: clean  ## remove the environment too
-	@rm -rf $(VENV)
+distclean: clean  ## remove the environments too
+	@rm -rf $(VENV) .bench
 
 # Stamps are touched last, so that an interrupted set-up is taken up again; a new environment outdates the other two.
 # .made: an environment with a working pip; .run: the package in it; .test: the test tools as well.

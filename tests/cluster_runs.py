@@ -63,7 +63,7 @@ def ray_cluster() -> Iterator[Callable[[bool], int]]:
     from ray.util.joblib import register_ray
 
     ray.init(
-        num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, _node_ip_address="127.0.0.2",
+        "local", num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, _node_ip_address="127.0.0.2",
         log_to_driver=False, logging_level="ERROR",
     )  # fmt: skip
     register_ray()

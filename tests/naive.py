@@ -151,6 +151,98 @@ def knn_values(
     return semivalues(utilities, size_weights(len(matches), n_neighbors, semivalue))
 
 
+# --- relatives: utilities of the voters' targets, labels and weights -------------------------------------------------
+
+
+def voter_sets(subset: int, groups: Groups, n_neighbors: int) -> list[list[int]]:
+    """Every set of voters that breaking ties at random can lead to; all are equally likely."""
+    seats = min(n_neighbors, subset.bit_count())
+    certain: list[int] = []
+    for group in groups:
+        members = [row for row in group if subset >> row & 1]
+        if len(members) > seats:
+            return [certain + list(drawn) for drawn in itertools.combinations(members, seats)]
+        certain += members
+        seats -= len(members)
+    return [certain]
+
+
+def shapley(utility: Sequence[float]) -> np.ndarray:
+    """Shapley values of a utility given as one number per subset."""
+    n_rows = len(utility).bit_length() - 1
+    return semivalues(utility, size_weights(n_rows, 1, "shapley"))
+
+
+def regression_utilities(
+    groups: Groups,
+    targets: Sequence[float],
+    target: float,
+    n_neighbors: int,
+    utility: str,
+    fill: float,
+    empty: float | None = None,
+) -> np.ndarray:
+    """Minus the expected squared error; ``fill`` stands in for missing votes, ``empty`` for the empty set's worth."""
+    found = []
+    for subset in range(2 ** len(targets)):
+        errors = []
+        for voters in voter_sets(subset, groups, n_neighbors):
+            votes = [targets[row] for row in voters]
+            if utility == "hard" or not votes:
+                votes += [fill] * (n_neighbors - len(votes))
+            errors.append((math.fsum(votes) / len(votes) - target) ** 2)
+        found.append(-math.fsum(errors) / len(errors))
+    if empty is not None:
+        found[0] = empty
+    return np.array(found)
+
+
+def threshold_utilities(inside: Sequence[bool], matches: Sequence[bool], n_classes: int) -> np.ndarray:
+    """Share of matching rows among those of the subset that lie within the radius; 1/C when there are none."""
+    found = []
+    for subset in range(2 ** len(matches)):
+        voters = [row for row in range(len(matches)) if subset >> row & 1 and inside[row]]
+        found.append(sum(bool(matches[row]) for row in voters) / len(voters) if voters else 1 / n_classes)
+    return np.array(found)
+
+
+def weighted_utilities(
+    groups: Groups, labels: Sequence[Hashable], weights: Sequence[int], label: Hashable, n_neighbors: int, draw: float
+) -> np.ndarray:
+    """How often the label wins, on average over its contests with each other label; a drawn vote is worth ``draw``."""
+    rivals: list[Hashable] = sorted({other for other in labels if other != label}, key=str) or [None]
+    found = []
+    for subset in range(2 ** len(labels)):
+        outcomes = []
+        for voters in voter_sets(subset, groups, n_neighbors):
+            votes = {name: sum(weights[row] for row in voters if labels[row] == name) for name in [label, *rivals]}
+            outcomes += [
+                1.0 if votes[label] > votes[rival] else draw if votes[label] == votes[rival] else 0.0
+                for rival in rivals
+            ]
+        found.append(math.fsum(outcomes) / len(outcomes))
+    return np.array(found)
+
+
+def taylor_interactions(utility: Sequence[float]) -> np.ndarray:
+    """Shapley-Taylor index of order 2: pairs off the diagonal, on it what each row is worth alone."""
+    n_rows = len(utility).bit_length() - 1
+    matrix = np.zeros((n_rows, n_rows))
+    for i in range(n_rows):
+        matrix[i, i] = utility[1 << i] - utility[0]
+        for j in range(i):
+            pair = 1 << i | 1 << j
+            total = 0.0
+            for subset in range(2**n_rows):
+                if not subset & pair:
+                    change = (
+                        utility[subset | pair] - utility[subset | 1 << i] - utility[subset | 1 << j] + utility[subset]
+                    )
+                    total += change / math.comb(n_rows - 1, subset.bit_count())
+            matrix[i, j] = matrix[j, i] = 2 / n_rows * total
+    return matrix
+
+
 # --- neighbour-label entropy ----------------------------------------------------------------------------------------
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
-import resource
 import shutil
 import signal
-import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from shapshift import KNNShapley, Valuation, _files, checkpoint, running, tasks
+from shapshift import KNNShapley, Valuation, _files, checkpoint, engine, running, tasks
 
 N_ROWS, N_VAL = 300, 600
 RNG = np.random.default_rng(7)
@@ -34,6 +30,7 @@ def small_blocks(every: int = 5) -> Iterator[None]:
     """150 blocks of four points, in bundles of two, with a state written after every few blocks."""
     with (
         patch.multiple(tasks, BLOCK_PAIRS=4 * N_ROWS, BLOCK_POINTS=1),
+        patch.object(engine, "LEAST_BUNDLES", 64),
         patch.multiple(checkpoint, EVERY_SECONDS=0.0, WRITING_SHARE=np.inf, LOST_SHARE=0.0),
         patch.object(running, "CHECKPOINT_WAVE", every),
     ):
@@ -171,161 +168,6 @@ def power_losses(folder: Path, *, syncs: bool = True, every: int = 5) -> dict[st
     return {"instants": len(disk.states), "went on": went_on}
 
 
-def interrupts(times: int, seed: int, folder: Path) -> dict[str, int]:
-    """Press Ctrl-C at random instants of a call; the model must go on as if nothing had happened."""
-    rng = random.Random(seed)
-    models = [KNNShapley(n_jobs=n_jobs, progress=False).fit(X, Y) for n_jobs in (1, 2)]
-    expected = result_bytes(small_run())
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    stopped = 0
-    try:
-        for number in range(times):
-            model = models[number % 2]
-            place = folder / "interrupted" if number % 3 == 0 else None
-            began = time.perf_counter()
-            with suppress(KeyboardInterrupt), small_blocks():
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0002, 0.02 if place is None else 0.15))
-                    model.value(V, T, groups=GROUPS, checkpoint=place)
-                except KeyboardInterrupt:
-                    stopped += 1
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-            assert time.perf_counter() - began < 60, "an interrupted call did not return"
-            if number % 10 == 0:
-                with small_blocks():
-                    assert result_bytes(model.value(V, T, groups=GROUPS)) == expected
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    for model in models:
-        with small_blocks():
-            assert result_bytes(model.value(V, T, groups=GROUPS, checkpoint=folder / "interrupted")) == expected
-    return {"calls": times, "interrupted": stopped}
-
-
-def shared_model(n_threads: int, calls: int) -> dict[str, int]:
-    """Value from many threads at once with one fitted model."""
-    sets = [(V[i::7], T[i::7], GROUPS[i::7]) for i in range(7)]
-    for settings in ({"n_jobs": 1}, {"n_jobs": 2}, {"method": "certified", "tol": 0.3}):
-        model = KNNShapley(progress=False, **settings).fit(X, Y)
-        alone = KNNShapley(progress=False, **settings).fit(X, Y)
-        expected = [result_bytes(alone.value(points, labels, groups=names)) for points, labels, names in sets]
-        wrong: list[Any] = []
-
-        def work(first: int, model: Any = model, expected: Any = expected, wrong: list[Any] = wrong) -> None:
-            try:
-                for number in range(first, first + calls):
-                    points, labels, names = sets[number % len(sets)]
-                    if result_bytes(model.value(points, labels, groups=names)) != expected[number % len(sets)]:
-                        wrong.append(number)
-            except BaseException as error:
-                wrong.append(error)
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(n_threads)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not wrong, wrong
-    return {"threads": n_threads, "calls": 3 * n_threads * calls}
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def many_calls(calls: int) -> dict[str, int]:
-    """Call value again and again; returns by how many bytes memory has grown since the first fifth."""
-    model = KNNShapley(n_jobs=2, progress=False).fit(X, Y)
-
-    def call(number: int) -> None:
-        model.value(V[: 50 + number % 50], T[: 50 + number % 50], groups=GROUPS[: 50 + number % 50])
-
-    for number in range(calls // 5):
-        call(number)
-    gc.collect()
-    before = resident()
-    for number in range(calls):
-        call(number)
-    gc.collect()
-    grown = resident() - before
-    tracemalloc.start()
-    for number in range(calls // 20):
-        call(number)
-    gc.collect()
-    traced = tracemalloc.get_traced_memory()[0]
-    for number in range(calls // 5):
-        call(number)
-    gc.collect()
-    objects = tracemalloc.get_traced_memory()[0] - traced
-    tracemalloc.stop()
-    return {"calls": calls, "resident bytes grown": grown, "object bytes grown": objects}
-
-
-def fuzz(content: bytes, trials: int, rng: random.Random) -> Iterator[bytes]:
-    """Damage a file: one bit, a few bits, a stretch, the end, or its whole content."""
-    for number in range(trials):
-        damaged = bytearray(content)
-        kind = number % 5
-        if kind in (0, 1):
-            for _ in range(1 if kind == 0 else rng.randint(2, 20)):
-                damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-        elif kind == 2:
-            del damaged[rng.randrange(len(damaged)) :]
-        elif kind == 3:
-            first = rng.randrange(len(damaged))
-            stretch = rng.randint(1, 64)
-            damaged[first : first + stretch] = rng.randbytes(len(damaged[first : first + stretch]))
-        else:
-            first = rng.randrange(len(damaged))
-            del damaged[first : first + rng.randint(1, 64)]
-        if bytes(damaged) != content:
-            yield bytes(damaged)
-
-
-def fuzz_checkpoint(folder: Path, trials: int, seed: int) -> dict[str, int]:
-    """Damage every file of a checkpoint: it is refused and left alone, or was not damaged where it matters."""
-    rng = random.Random(seed)
-    expected = result_bytes(small_run())
-    place = folder / "checkpoint"
-    with interrupted_after(3):
-        small_run(place, every=25)
-    good = contents(place)
-    assert 0 < done_blocks(place) < 150
-    refused = harmless = 0
-    for name, content in good.items():
-        for damaged in fuzz(content, trials, rng):
-            _lay_out(place, {**good, name: damaged})
-            try:
-                found = result_bytes(small_run(place, every=1000))
-            except ValueError as error:
-                _must_name(place, error)
-                assert contents(place) == {**good, name: damaged}, "a refused checkpoint was changed"
-                refused += 1
-            else:
-                assert found == expected, f"damage in {name} was not seen"
-                harmless += 1
-    return {"damaged": refused + harmless, "refused": refused, "harmless": harmless}
-
-
-def _must_name(path: Path, error: ValueError) -> None:
-    if str(path) not in str(error):
-        raise AssertionError(f"the message does not name {path}") from error
-
-
-def _lay_out(place: Path, files: dict[str, bytes]) -> None:
-    for path in place.iterdir():
-        if path.name not in files and path.name != checkpoint.LOCK:
-            path.unlink()
-    for name, content in files.items():
-        (place / name).write_bytes(content)
-
-
 @contextmanager
 def interrupted_after(waves: int) -> Iterator[None]:
     """Stop a run after so many states have been written."""
@@ -339,24 +181,3 @@ def interrupted_after(waves: int) -> Iterator[None]:
 
     with suppress(KeyboardInterrupt), patch.object(checkpoint.Stage, "save", stop):
         yield
-
-
-def fuzz_results(folder: Path, trials: int, seed: int) -> dict[str, int]:
-    """Damage a saved result: it is refused, or loads as what it was."""
-    rng = random.Random(seed)
-    path = folder / "result.npz"
-    valuation = small_run(matrix=True)
-    valuation.save(path)
-    content, expected = path.read_bytes(), (result_bytes(valuation), dict(valuation.parameters), valuation.group_names)
-    refused = harmless = 0
-    for damaged in fuzz(content, trials, rng):
-        path.write_bytes(damaged)
-        try:
-            loaded = Valuation.load(path)
-        except ValueError as error:
-            _must_name(path, error)
-            refused += 1
-        else:
-            assert (result_bytes(loaded), dict(loaded.parameters), loaded.group_names) == expected
-            harmless += 1
-    return {"damaged": refused + harmless, "refused": refused, "harmless": harmless}

@@ -31,9 +31,9 @@ def cluster(kind: str) -> dict[str, Any]:
     return {name: report[name] for name in ("a worker killed", "all workers killed", "checkpoints")}
 
 
-def apart(work: str) -> dict[str, Any]:
+def apart(module: str, work: str) -> dict[str, Any]:
     """Let a process of its own do it, so that it starts from fresh memory and without threads."""
-    code = f"import json; from pathlib import Path; import reliability; print(json.dumps(reliability.{work}))"
+    code = f"import json; from pathlib import Path; import {module}; print(json.dumps({module}.{work}))"
     run = subprocess.run([sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True)
     if run.returncode:
         raise AssertionError(run.stderr)
@@ -54,14 +54,14 @@ def main() -> None:
             return f"Path({str(folder / what)!r})"
 
         parts: dict[str, Callable[[], dict[str, Any]]] = {
-            "killed at random instants": lambda: apart(f"kill_loop({place('kills')}, {times(1000)}, 1)"),
-            "killed early": lambda: apart(f"kill_loop({place('early')}, {times(500)}, 2, 0.03)"),
-            "power lost at every instant": lambda: apart(f"power_losses({place('power')}, every=3)"),
-            "damaged checkpoints": lambda: apart(f"fuzz_checkpoint({place('fuzz')}, {times(150)}, 5)"),
-            "damaged results": lambda: apart(f"fuzz_results({place('results')}, {times(20000)}, 6)"),
-            "interrupted": lambda: apart(f"interrupts({times(3000)}, 7, {place('interrupts')})"),
-            "model shared by threads": lambda: apart(f"shared_model(8, {times(400)})"),
-            "memory after many calls": lambda: apart(f"many_calls({times(20000)})"),
+            "killed at random instants": lambda: apart("reliability", f"kill_loop({place('kills')}, {times(1000)}, 1)"),
+            "killed early": lambda: apart("reliability", f"kill_loop({place('early')}, {times(500)}, 2, 0.03)"),
+            "power lost at every instant": lambda: apart("reliability", f"power_losses({place('power')}, every=3)"),
+            "damaged checkpoints": lambda: apart("fuzz_runs", f"fuzz_checkpoint({place('fuzz')}, {times(150)}, 5)"),
+            "damaged results": lambda: apart("fuzz_runs", f"fuzz_results({place('results')}, {times(3000)}, 6)"),
+            "interrupted": lambda: apart("load_runs", f"interrupts({times(300)}, 7, {place('interrupts')})"),
+            "model shared by threads": lambda: apart("load_runs", f"shared_model(8, {times(100)})"),
+            "memory after many calls": lambda: apart("load_runs", f"many_calls({times(20000)})"),
         }
         for kind, module in (("dask", "distributed"), ("ray", "ray")):
             if find_spec(module) is not None:

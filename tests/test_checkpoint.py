@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fuzz_runs
 import numpy as np
 import pytest
 import reliability
@@ -24,9 +25,9 @@ TESTS = Path(__file__).parent
 N_BLOCKS = 150
 
 
-def apart(work: str) -> dict[str, int]:
+def apart(module: str, work: str) -> dict[str, int]:
     """Let a process of its own do it: it forks, is interrupted, or is measured."""
-    code = f"import json; from pathlib import Path; import reliability; print(json.dumps(reliability.{work}))"
+    code = f"import json; from pathlib import Path; import {module}; print(json.dumps({module}.{work}))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, int] = json.loads(ran.stdout)
@@ -39,7 +40,7 @@ def expected() -> dict[str, bytes]:
 
 
 def test_a_run_killed_at_50_random_instants_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    found = apart(f"kill_loop(Path({str(tmp_path)!r}), 50, 0)")
+    found = apart("reliability", f"kill_loop(Path({str(tmp_path)!r}), 50, 0)")
     assert found["kills"] == 50
 
 
@@ -279,12 +280,12 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_checkpoints_are_refused_and_left_alone(tmp_path: Path) -> None:
-    found = reliability.fuzz_checkpoint(tmp_path, 25, seed=3)
+    found = fuzz_runs.fuzz_checkpoint(tmp_path, 25, seed=3)
     assert found["refused"] > found["damaged"] * 3 // 4
 
 
 def test_damaged_results_never_load_as_something_else(tmp_path: Path) -> None:
-    found = reliability.fuzz_results(tmp_path, 300, seed=4)
+    found = fuzz_runs.fuzz_results(tmp_path, 100, seed=4)
     assert found["refused"] > found["damaged"] * 3 // 4
 
 

@@ -23,6 +23,7 @@ from scipy import sparse
 
 from shapshift import _clusters
 from shapshift._clusters import Packed, connected, each_array, in_order
+from shapshift._parallel import is_cluster_active
 from shapshift.distances import index_rows, tile_filler
 
 TESTS = Path(__file__).parent
@@ -177,7 +178,7 @@ def test_an_address_of_another_kind_is_refused(address: str) -> None:
 def test_local_is_here() -> None:
     with connected("local"):
         assert _clusters.active_cluster(None) is None
-        assert not _clusters.is_cluster_active()
+        assert not is_cluster_active()
 
 
 @pytest.mark.parametrize("kind", ["dask", "ray"])

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit, Thresholds, audit_shift
     from shapshift.coefficients import Beta
-    from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, evaluate
+    from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, PosteriorCorrector, evaluate
     from shapshift.data import list_datasets, load_dataset
     from shapshift.design import BoundaryStratifiedSplit, design_validation, entropy_profile
     from shapshift.estimators import KNNShapley
+    from shapshift.evaluation import evaluate_valuation
+    from shapshift.interactions import Interactions, knn_interactions
     from shapshift.mechanism import case_one, case_two, noise_demo
     from shapshift.perturb import (
         BoundaryCoverage,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
         Subsample,
     )
     from shapshift.price import Policy, allocate_budget, audit_payouts, owner_values, replication_gain, write_statements
+    from shapshift.relatives import KNNRegressionShapley, ThresholdKNNShapley, WeightedKNNShapley
+    from shapshift.sampled import KNNProxy, SampledShapley, knn_proxy
     from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
@@ -42,17 +46,24 @@ __all__ = [
     "EntropyNormalizer",
     "FlipLabels",
     "GaussianNoise",
+    "Interactions",
+    "KNNProxy",
+    "KNNRegressionShapley",
     "KNNShapley",
     "LaplaceNoise",
     "MaskFeatures",
     "Policy",
+    "PosteriorCorrector",
     "Quantize",
     "Round",
+    "SampledShapley",
     "ShiftAudit",
     "ShiftPriors",
     "Subsample",
+    "ThresholdKNNShapley",
     "Thresholds",
     "Valuation",
+    "WeightedKNNShapley",
     "allocate_budget",
     "audit_payouts",
     "audit_shift",
@@ -61,6 +72,9 @@ __all__ = [
     "design_validation",
     "entropy_profile",
     "evaluate",
+    "evaluate_valuation",
+    "knn_interactions",
+    "knn_proxy",
     "list_datasets",
     "load_dataset",
     "noise_demo",
@@ -80,6 +94,7 @@ _HOMES = {
         "BoundaryCorrector",
         "CorrectionWarning",
         "EntropyNormalizer",
+        "PosteriorCorrector",
         "evaluate",
     ),
     "shapshift.data": (
@@ -92,6 +107,11 @@ _HOMES = {
         "entropy_profile",
     ),
     "shapshift.estimators": ("KNNShapley",),
+    "shapshift.evaluation": ("evaluate_valuation",),
+    "shapshift.interactions": (
+        "Interactions",
+        "knn_interactions",
+    ),
     "shapshift.mechanism": (
         "case_one",
         "case_two",
@@ -116,6 +136,16 @@ _HOMES = {
         "owner_values",
         "replication_gain",
         "write_statements",
+    ),
+    "shapshift.relatives": (
+        "KNNRegressionShapley",
+        "ThresholdKNNShapley",
+        "WeightedKNNShapley",
+    ),
+    "shapshift.sampled": (
+        "KNNProxy",
+        "SampledShapley",
+        "knn_proxy",
     ),
     "shapshift.valuation": ("Valuation",),
 }

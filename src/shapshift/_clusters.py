@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift._parallel import active_backend
+from shapshift._parallel import CLUSTERS, active_backend
 
 Array = npt.NDArray[Any]
 
@@ -65,11 +65,6 @@ def active_cluster(n_jobs: int | None) -> Cluster | None:
     backend, context_jobs = active_backend()
     kind = _KINDS.get(type(backend).__name__)
     return None if kind is None else kind(backend, context_jobs if n_jobs is None else n_jobs)
-
-
-def is_cluster_active() -> bool:
-    """Whether a surrounding ``joblib.parallel_config`` names a cluster."""
-    return type(active_backend()[0]).__name__ in _KINDS
 
 
 def in_order(
@@ -233,8 +228,7 @@ class Ray:
         return isinstance(error, ObjectLostError | WorkerCrashedError | NodeDiedError)
 
 
-# By joblib's names, so that nothing is imported to ask.
-_KINDS: dict[str, Callable[[Any, int | None], Cluster]] = {"DaskDistributedBackend": Dask, "RayBackend": Ray}
+_KINDS: dict[str, Callable[[Any, int | None], Cluster]] = dict(zip(CLUSTERS, (Dask, Ray), strict=True))
 
 
 @contextmanager

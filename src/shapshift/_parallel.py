@@ -1,22 +1,32 @@
 """The one place that knows about workers."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import joblib
 
+Function = Callable[[Any], Any]
+
+# joblib's backends whose workers are other machines, by name, so that nothing is imported to ask.
+CLUSTERS = ("DaskDistributedBackend", "RayBackend")
+
 
 def n_workers(n_jobs: int | None) -> int:
-    """How many workers ``n_jobs`` means here: None is 1 unless a ``joblib.parallel_config`` says otherwise."""
+    """How many threads ``n_jobs`` means here: None is 1 unless a ``joblib.parallel_config`` says otherwise."""
+    if is_cluster_active():  # its processors are no concern of this machine's threads
+        return max(joblib.cpu_count() + 1 + n_jobs, 1) if n_jobs is not None and n_jobs < 0 else n_jobs or 1
     return int(joblib.effective_n_jobs(n_jobs))
 
 
 @contextmanager
-def thread_pool(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]]:
+def thread_pool(workers: int) -> Iterator[Callable[[Function, Iterable[Any]], list[Any]]]:
     """Yield a function that maps over items and returns the results in the order of the items.
 
-    Workers write into arrays of this process, whatever backend a surrounding context prefers.
+    Threads of this process, whatever backend a surrounding context prefers: they write into arrays of this process.
+    joblib's own threads would do, but it looks for their results only every hundredth of a second.
 
     Examples
     --------
@@ -24,14 +34,21 @@ def thread_pool(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Iterab
     ...     map_in_order(abs, [-1, 2, -3])
     [1, 2, 3]
     """
-    with joblib.Parallel(n_jobs=workers, require="sharedmem") as parallel:
-        yield lambda function, items: parallel(joblib.delayed(function)(item) for item in items)
+    if workers == 1:
+        yield lambda function, items: list(map(function, items))
+        return
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield lambda function, items: list(pool.map(function, items))
+    finally:
+        # What has not begun is dropped, so that an interrupted call ends with the items in hand.
+        pool.shutdown(cancel_futures=True)
 
 
-def stream(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> Iterator[Any]:
+def stream(function: Function, items: Iterable[Any], workers: int) -> Iterator[Any]:
     """Yield the result for each item, in order, while threads work ahead.
 
-    Items are taken one after the other, by whichever thread comes next; no more than a few wait at a time.
+    Items are taken one after the other by the thread that asks for results; no more than a few wait at a time.
 
     Examples
     --------
@@ -41,14 +58,42 @@ def stream(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -
     if workers == 1:
         yield from map(function, items)
         return
-    parallel = joblib.Parallel(n_jobs=workers, require="sharedmem", return_as="generator")
-    yield from parallel(joblib.delayed(function)(item) for item in items)
+    pool = ThreadPoolExecutor(workers)
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def worker_pool(n_jobs: int | None) -> Iterator[tuple[int, Callable[[Callable[..., Any], Iterable[Any]], list[Any]]]]:
+    """Yield the number of workers, and what maps a pure function over arguments in whatever backend joblib is set to.
+
+    Results come back in the order of the arguments.
+    """
+    with joblib.Parallel(n_jobs=n_jobs) as parallel:
+
+        def run(function: Callable[..., Any], arguments: Iterable[Any]) -> list[Any]:
+            return list(parallel(joblib.delayed(function)(argument) for argument in arguments))
+
+        yield joblib.effective_n_jobs(n_jobs), run
 
 
 def active_backend() -> tuple[Any, int | None]:
     """Return joblib's backend of the surrounding ``joblib.parallel_config``, and the number of jobs it asks for."""
     backend, n_jobs = joblib.parallel.get_active_backend()
     return backend, None if n_jobs is None else int(n_jobs)
+
+
+def is_cluster_active() -> bool:
+    """Whether a surrounding ``joblib.parallel_config`` names a cluster."""
+    return type(active_backend()[0]).__name__ in CLUSTERS
 
 
 def backend_context(name: str) -> AbstractContextManager[Any]:

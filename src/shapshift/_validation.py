@@ -92,7 +92,23 @@ def check_model(owner: str, model: Any) -> Any:
     return quiet
 
 
-def parse_memory(value: object) -> int | None:
+def check_jobs(owner: str, n_jobs: object) -> None:
+    """Refuse a number of workers that is neither None nor a whole number other than 0."""
+    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (n_jobs == 0 or not whole):
+        raise ValueError(
+            f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
+            f"processors. Got {n_jobs!r} instead."
+        )
+
+
+def check_progress(owner: str, progress: object) -> None:
+    """Refuse anything but True, False and None."""
+    if not (progress is None or isinstance(progress, bool | np.bool_)):
+        raise TypeError(f"The 'progress' parameter of {owner} must be True, False or None. Got {progress!r}.")
+
+
+def parse_memory(value: object, owner: str = "KNNShapley", name: str = "max_memory") -> int | None:
     """Bytes in ``"2GB"``, ``"500MiB"`` or a number; None stays None."""
     if value is None:
         return None
@@ -102,7 +118,7 @@ def parse_memory(value: object) -> int | None:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", value.lower()) if isinstance(value, str) else None
     if match is None or match[2] not in _UNITS or float(match[1]) == 0:
         raise ValueError(
-            "The 'max_memory' parameter of KNNShapley must be a positive number of bytes or a string such as '2GB' or "
+            f"The {name!r} parameter of {owner} must be a positive number of bytes or a string such as '2GB' or "
             f"'500MiB'. Got {value!r} instead."
         )
     return int(float(match[1]) * _UNITS[match[2]])
@@ -228,6 +244,22 @@ def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.
         )
     if rows.size and not (rows.min() >= 0 and rows.max() < n_train):
         raise ValueError(f"The 'reference' parameter must hold positions of training rows, 0 to {n_train - 1}.")
+    return rows.astype(np.int64)
+
+
+def check_excluded(exclude: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:
+    """Check one training row position per validation point, -1 meaning none."""
+    rows = np.asarray(exclude)
+    if rows.shape != (n_val,) or rows.dtype.kind not in "iu":
+        raise ValueError(
+            f"The 'exclude' parameter must hold {n_val} integers, one per validation point. Got shape {rows.shape} of "
+            f"type {rows.dtype}."
+        )
+    if not (rows.min() >= -1 and rows.max() < n_train):
+        raise ValueError(
+            f"The 'exclude' parameter must hold positions of training rows, 0 to {n_train - 1}, or -1 for none. Got "
+            f"numbers from {rows.min()} to {rows.max()}."
+        )
     return rows.astype(np.int64)
 
 

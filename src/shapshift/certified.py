@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 # Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
-BATCH = 32
+BATCH = 16
 # Training rows that are looked at together: their distances stay in the second-level cache between two kernels. Not a
 # power of two, which would send the distances of all points to the same few places of the first-level cache.
 STRIP_ROWS = 2120
@@ -193,7 +193,8 @@ class BucketWorker:
         self.lines = np.empty((batch, PIECES, 2))
         words = 2 * certificate.rules.buckets
         self.scratch = Scratch(
-            np.empty(words, np.uint32), np.empty(words, np.int64), np.empty(room, np.int32),
+            np.empty(words, np.uint32), np.empty((batch, words), np.int64), np.empty(batch, np.int64),
+            np.empty(room, np.int32),
             np.empty((2, room), np.uint64), np.empty(room), np.zeros(task.n_classes),
         )  # fmt: skip
         self.packed = np.zeros((task.levels.size + min(task.n_groups, block), n), dtype=np.int64)
@@ -284,7 +285,9 @@ def bucket_method(task: Task, certificate: Certificate) -> Method:
     n, room = task.n_train, certificate.room
     return Method(
         make_worker=partial(BucketWorker, certificate=certificate),
-        point_bytes=lambda task: 2 * n + 12 * room + 8 * (certificate.sample_size + STRIP_ROWS),
+        point_bytes=lambda task: (
+            2 * n + 12 * room + 8 * (certificate.sample_size + STRIP_ROWS + 2 * certificate.rules.buckets)
+        ),
         # Beside packed sums and strip: what ordering a point exactly takes.
         worker_bytes=lambda task: 8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4),
         batch=BATCH,

@@ -138,6 +138,26 @@ def _locked(c: Floats) -> Floats:
     return c
 
 
+def size_probabilities(n_players: int, semivalue: str | Beta) -> Floats:
+    """How probable each size of the subset is to which a semivalue adds a player: sizes 0 to n_players - 1.
+
+    Parameters
+    ----------
+    n_players : int
+    semivalue : {"shapley", "banzhaf", "loo"} or Beta
+
+    Returns
+    -------
+    ndarray of shape (n_players,)
+
+    Examples
+    --------
+    >>> size_probabilities(4, "shapley"), size_probabilities(3, "banzhaf")
+    (array([0.25, 0.25, 0.25, 0.25]), array([0.25, 0.5 , 0.25]))
+    """
+    return _draw(n_players, 1, semivalue).size(np.arange(n_players, dtype=np.float64))
+
+
 def _hard_table(n_rows: int, k: int, draw: _Draw, size: Floats) -> Floats:
     c = np.full(n_rows, 1 / k)  # the K nearest rows always vote
     if n_rows > k:

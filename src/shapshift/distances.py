@@ -6,6 +6,7 @@ are scaled by one power of two, which is exact and keeps squares away from overf
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ import numpy.typing as npt
 from scipy import sparse
 
 from shapshift.kernels import distance as kernels
+from shapshift.kernels import nearest as some_rows
 
 Floats = npt.NDArray[np.float64]
 Rows = Any  # dense float64 array or scipy csr_array; scipy ships no types
 #: Fills a tile with the distances of a slice of the validation points (its rows) to a slice of the training rows.
 Filler = Callable[[slice, slice, Floats], None]
+#: Fills in the distances of one validation point to some training rows.
+Measure = Callable[[int, npt.NDArray[np.int64], Floats], None]
 
 METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed")
 SPARSE_METRICS = ("euclidean", "sqeuclidean", "cosine")
@@ -109,7 +113,7 @@ def _filler(index: TrainingIndex, points: Rows) -> Filler:
     if not is_cosine:
         _check_reach(index, points)
     if sparse.issparse(index.rows):
-        train, csr = index.rows, _unit_rows(points) if is_cosine else _scaled(points, index.exponent)
+        train, csr = index.rows, laid_out_points(index, points)
 
         def merge(here: slice, rows: slice, tile: Floats) -> None:
             kernels.sparse_tile(
@@ -122,10 +126,77 @@ def _filler(index: TrainingIndex, points: Rows) -> Filler:
 
     def subtract(here: slice, rows: slice, tile: Floats) -> None:
         # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
-        scaled = _unit_rows(points[here]) if is_cosine else _scaled(points[here], index.exponent)
-        fill(index.rows, rows.start, np.ascontiguousarray(scaled), tile)
+        fill(index.rows, rows.start, np.ascontiguousarray(laid_out_points(index, points[here])), tile)
 
     return subtract
+
+
+def laid_out_points(index: TrainingIndex, points: Rows) -> Rows:
+    """Bring validation points to the scale of the laid-out training rows."""
+    return _unit_rows(points) if index.metric == "cosine" else _scaled(points, index.exponent)
+
+
+def row_measure(index: TrainingIndex, points: Rows, table: Floats | None) -> Measure:
+    """Return the function that measures single pairs, to the bits of the tiles that :func:`tile_filler` makes.
+
+    Parameters
+    ----------
+    index : TrainingIndex
+        Not of precomputed distances.
+    points : ndarray or csr_array
+    table : ndarray of shape (N, d) or None
+        The laid-out training rows, row by row, so that a single row is in one place; None for sparse rows.
+    """
+    laid_out = laid_out_points(index, points)
+    if table is None:
+
+        def merge(p: int, rows: npt.NDArray[np.int64], out: Floats) -> None:
+            train, is_cosine = index.rows[rows], index.metric == "cosine"
+            kernels.sparse_tile(
+                train.data, train.indices, train.indptr, laid_out.data, laid_out.indices, laid_out.indptr[p : p + 2],
+                is_cosine, out[None, :],
+            )  # fmt: skip
+
+        return merge
+    laid_out = np.ascontiguousarray(laid_out)
+    to_rows = {"manhattan": some_rows.manhattan_to_rows, "cosine": some_rows.cosine_to_rows}.get(
+        index.metric, some_rows.squared_to_rows
+    )
+
+    def subtract(p: int, rows: npt.NDArray[np.int64], out: Floats) -> None:
+        to_rows(table, laid_out[p], rows, out)
+
+    return subtract
+
+
+def without_rows(fill: Filler, excluded: npt.NDArray[np.int64]) -> Filler:
+    """Put one training row of each point (-1 for none) behind all others, however near it is."""
+    return partial(_fill_and_exclude, fill, excluded)
+
+
+def _fill_and_exclude(fill: Filler, excluded: npt.NDArray[np.int64], here: slice, rows: slice, tile: Floats) -> None:
+    fill(here, rows, tile)
+    places = excluded[here] - rows.start
+    points = np.flatnonzero((excluded[here] >= 0) & (places >= 0) & (places < tile.shape[1]))
+    tile[points, places[points]] = np.finfo(np.float64).max
+
+
+def without_row(measure: Measure, excluded: npt.NDArray[np.int64]) -> Measure:
+    """As :func:`without_rows`, for single pairs."""
+
+    def measure_and_exclude(p: int, rows: npt.NDArray[np.int64], out: Floats) -> None:
+        measure(p, rows, out)
+        out[rows == excluded[p]] = np.finfo(np.float64).max
+
+    return measure_and_exclude
+
+
+def original_rows(index: TrainingIndex) -> Floats | None:
+    """Return the training rows as they were given; None where the metric does not keep them."""
+    if index.rows is None or index.metric == "cosine":
+        return None
+    rows = index.rows.toarray() if sparse.issparse(index.rows) else np.ascontiguousarray(index.rows.T)
+    return np.asarray(np.ldexp(rows, index.exponent))
 
 
 def _largest(rows: Rows) -> float:

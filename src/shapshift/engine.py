@@ -7,7 +7,6 @@ order that the data alone decides. So neither workers nor memory budget can chan
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,7 +47,7 @@ WAVE_BYTES = 128 * 2**20
 # Blocks of a bundle, at most; and bundles that there must be for any to be made. The larger a bundle, the fewer bytes
 # travel in a cluster; the more bundles, the more workers can take part.
 BUNDLE_BLOCKS = 64
-LEAST_BUNDLES = 64
+LEAST_BUNDLES = 1024
 # What a thread costs beside its arrays: stack, allocator, counters of the sort.
 WORKER_BYTES = 2**21
 
@@ -136,29 +135,30 @@ def run_task(
 
 
 def open_checkpoint(
-    folder: Any, training: str, points: Any, task: Task, parameters: dict[str, str]
-) -> AbstractContextManager[Checkpoint | None]:
-    """Return the checkpoint of a run; a context without one where no folder was asked for.
+    folder: Any, training: str, points: Any, excluded: Any, task: Task, parameters: dict[str, str]
+) -> Checkpoint:
+    """Return the checkpoint of a run.
 
     Parameters
     ----------
-    folder : path-like or None
+    folder : path-like
     training : str
         Fingerprint of the training rows.
     points : ndarray or csr_array
         Validation points.
+    excluded : ndarray or None
+        The training row that each point does not see.
     task : Task
     parameters : dict
         What else the result depends on.
     """
-    if folder is None:
-        return nullcontext()
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"The 'checkpoint' parameter must be None or the path of a folder. Got {folder!r} instead.")
     run = {
         "training_rows": training,
         "validation_points": digest_arrays(points),
         "validation_labels": digest_arrays(task.targets),
+        "excluded_rows": "none" if excluded is None else digest_arrays(excluded),
         "groups": digest_arrays(task.groups) if task.n_groups else "none",
         "nearest_rows": str(task.n_nearest),
         "reference_rows": digest_arrays(task.reference) if task.reference.size else "none",

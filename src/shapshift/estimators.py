@@ -1,38 +1,38 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
-import hashlib
 import os
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
 from shapshift import _validation as check
-from shapshift._warn import warn
 from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
-from shapshift.distances import METRICS, SPARSE_METRICS, TrainingIndex, index_rows, tile_filler
+from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
+from shapshift.search import SEARCHES, SearchCache
+from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
+from shapshift.truncated import check_search, run_truncated
 from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.
 CERTIFIED_TOL = 1e-3
+TRUNCATED_TOL = 1e-3
 #: Parameters under which a run may go on as another began it.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress")
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
-class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class KNNShapley(TrainingRows):
     r"""Exact value of every training row for a K-nearest-neighbour classifier.
 
     ``fit`` indexes the training rows, ``value`` takes a validation set and returns what each training row contributes
-    to classifying it. Values are exact (no sampling), for any K, any number of classes, and in the presence of ties.
+    to classifying it. Values are exact (no sampling), for any K, any number of classes, and in the presence of ties; a
+    faster ``method`` says how far each value can be off.
 
     Parameters
     ----------
@@ -47,12 +47,20 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
         ``fit`` ignores the features. Columns that are named by the row ids are matched by name.
-    method : {"exact", "certified"}, default="exact"
+    method : {"exact", "certified", "truncated"}, default="exact"
         "certified" takes linear time instead of a sort: it treats distances that are nearly equal as equal and returns,
-        in ``Valuation.error_bound``, how far each value can be off at most.
+        in ``Valuation.error_bound``, how far each value can be off at most. "truncated" finds only the nearest rows of
+        each validation point, as many as ``tol`` needs, and gives all farther rows of a class one value.
     tol : float, default=None
         For "certified": the largest bound allowed, in standard deviations of the values; None means 1e-3. It refines
-        until that is reached.
+        until that is reached. For "truncated": the largest error of any value on any validation point, in units of the
+        utility, where 1 is the difference between all votes right and none; None means 1e-3.
+    search : {"exact", "ann", "lsh"}, default="exact"
+        For "truncated": how the nearest rows are found. "exact" looks at all rows and keeps the error within ``tol``.
+        "ann" asks an approximate index (faiss, the extra ``ann``), much faster for a million rows; the error bound
+        counts on nothing but what the index certifies, so it can be far above ``tol``, and the recall is measured.
+        "lsh" hashes: with probability 0.99 nothing was missed and the error is within ``tol``. An index is built at
+        first use and kept until the next fit.
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
         the table means nothing; or order by row number, as published code does.
@@ -106,6 +114,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         metric: str = "euclidean",
         method: str = "exact",
         tol: float | None = None,
+        search: str = "exact",
         ties: str = "average",
         device: str = "cpu",
         n_jobs: int | None = None,
@@ -118,6 +127,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         self.metric = metric
         self.method = method
         self.tol = tol
+        self.search = search
         self.ties = ties
         self.device = device
         self.n_jobs = n_jobs
@@ -142,42 +152,20 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         self
         """
         self._check_parameters()
-        table = None
-        if self.metric == "precomputed":
-            n_rows, row_index, id_names = _labels.count_and_index(X, y)
-            index = TrainingIndex("precomputed", n_rows, None, 0)
-        else:
-            table = check.check_features(X, "X", sparse_ok=self._why_not_sparse())
-            n_rows, row_index, id_names = table.rows.shape[0], table.index, table.index_names
-            _labels.check_same_order(X, y)
+        table, n_rows, row_index, id_names = self._read_rows(X, y)
         labels = _labels.check_labels(y, "y", n_rows, "X")
-        _warn_if_continuous(labels)
+        warn_if_continuous(labels)
         classes, codes = _labels.encode_labels(labels)
         id_names = id_names if ids is None else ("id",)
         ids = _labels.check_ids(ids, row_index, n_rows)
-        if table is not None:
-            index = index_rows(table.rows, self.metric)
+        index = self._make_index(table, n_rows)
         # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
+        self._searches = SearchCache()
         self._keep_features(table)
-        self.fingerprint_ = _fingerprint(index, classes, codes)
+        self.fingerprint_ = fingerprint(index, classes, codes)
         return self
-
-    def _keep_features(self, table: check.Table | None) -> None:
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                delattr(self, name)
-        self.feature_std_, self._columns, self._kind = None, None, "numpy"
-        if table is None:
-            return
-        self.n_features_in_ = table.rows.shape[1]
-        self._columns, self._kind = table.columns, table.kind
-        # scikit-learn's rule: names count as feature names only when all of them are strings.
-        if table.columns is not None and all(isinstance(column, str) for column in table.columns):
-            self.feature_names_in_ = np.array(table.columns, dtype=object)
-        if not sparse.issparse(table.rows):
-            self.feature_std_ = _feature_std(table.rows)
 
     def value(
         self,
@@ -186,6 +174,8 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         *,
         groups: Any = None,
         matrix: bool = False,
+        exclude: Any = None,
+        correction: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
         """Value every training row on a validation set.
@@ -201,6 +191,12 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             One name per validation point; the result then has the mean per group too.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
+        exclude : int array of shape (n_val,), optional
+            For points that are training rows themselves: the position of a row that the point does not see, -1 for
+            none. The row is ranked last, whatever its distance, so that the others share the point without it.
+        correction : corrector, optional
+            Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
+            `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
         checkpoint : path-like, optional
             Folder that keeps progress. Killed at any instant and called again with the same arguments, the run goes on
             from there, to the same bytes. A folder of another run is refused. Delete it when the result is safe.
@@ -209,7 +205,20 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         -------
         Valuation
         """
-        return self._value(X_val, y_val, groups, matrix, 0, None, checkpoint)[0]
+        if correction is None:
+            return self._value(X_val, y_val, groups, matrix, 0, None, exclude, checkpoint)[0]
+        if not callable(getattr(correction, "correct", None)):
+            raise TypeError(
+                f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
+                f"BoundaryCorrector or EntropyNormalizer. Got {type(correction).__name__} instead."
+            )
+        if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
+            raise ValueError(
+                "The 'correction' parameter does not go with 'groups', 'matrix', 'exclude' or 'checkpoint': a "
+                "correction is made for the validation set as a whole. Value without a correction to get these."
+            )
+        corrected: Valuation = correction.correct(self, X_val, y_val)
+        return corrected
 
     def value_and_neighbors(
         self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False, reference: Any = None
@@ -243,6 +252,7 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         matrix: bool,
         n_nearest: int,
         reference: Any,
+        exclude: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> tuple[Valuation, Neighborhood]:
         check_is_fitted(self)
@@ -253,6 +263,11 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
+        if checkpoint is not None and self.method == "truncated":
+            raise ValueError(
+                "The 'checkpoint' parameter goes with method='exact' and method='certified'. Got method='truncated': "
+                "such a run is short. Leave the checkpoint out, or choose another method."
+            )
         n_train = self._index.n_rows
         points = self._check_points(X_val)
         n_val = points.shape[0]
@@ -262,8 +277,12 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         if groups is not None:
             group_names, group_codes = _labels.check_groups(groups, n_val)
         utility: Any = self.utility
+        fill = tile_filler(self._index, points)
+        excluded = None if exclude is None else check.check_excluded(exclude, n_val, n_train)
+        if excluded is not None:
+            fill = without_rows(fill, excluded)
         task = Task(
-            fill=tile_filler(self._index, points),
+            fill=fill,
             codes=self.codes_,
             targets=targets,
             n_classes=len(self.classes_),
@@ -280,17 +299,27 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
+        if checkpoint is None:
+            return self._run(task, points, excluded, group_names, options)
         run = {name: str(given) for name, given in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
         run["matrix"] = str(bool(matrix))
-        with open_checkpoint(checkpoint, self.fingerprint_, points, task, run) as options["checkpoint"]:
-            return self._run(task, points, group_names, options)
+        with open_checkpoint(checkpoint, self.fingerprint_, points, excluded, task, run) as options["checkpoint"]:
+            return self._run(task, points, excluded, group_names, options)
 
     def _run(
-        self, task: Task, points: Any, group_names: list[Any], options: dict[str, Any]
+        self, task: Task, points: Any, excluded: Any, group_names: list[Any], options: dict[str, Any]
     ) -> tuple[Valuation, Neighborhood]:
         if self.method == "exact":
             sums = run_task(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
+        if self.method == "truncated":
+            tol = TRUNCATED_TOL if self.tol is None else float(self.tol)
+            found = run_truncated(
+                task, self._index, points, self._searches, tol=tol, search=self.search, excluded=excluded, **options
+            )
+            valuation = self._valuation(task, found.sums, group_names)
+            told = {**valuation.parameters, "tol": tol, **found.told}
+            return replace(valuation, error_bound=found.error_bound, parameters=told), found.sums.neighborhood
         if self._sample is None:
             self._sample = draw_sample(self._index)
         tol = CERTIFIED_TOL if self.tol is None else float(self.tol)
@@ -301,18 +330,6 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             replace(valuation, error_bound=certified.error_bound, parameters={**valuation.parameters, **how}),
             certified.sums.neighborhood,
         )
-
-    def _check_points(self, X_val: Any) -> Any:
-        rows = self._index.rows
-        if rows is None:
-            return check.check_distances(X_val, self.ids_)
-        table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
-        table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
-        if sparse.issparse(rows) and not sparse.issparse(table.rows):
-            return sparse.csr_array(table.rows)
-        if sparse.issparse(table.rows) and not sparse.issparse(rows):
-            return table.rows.toarray()
-        return table.rows
 
     def _valuation(self, task: Task, sums: Sums, group_names: list[Any]) -> Valuation:
         sizes = np.bincount(task.groups, minlength=task.n_groups)[: task.n_groups]
@@ -364,59 +381,14 @@ class KNNShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         if not isinstance(self.semivalue, Beta):
             check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
         check.check_choice(owner, "metric", self.metric, METRICS)
-        check.check_choice(owner, "method", self.method, ("exact", "certified"))
+        check.check_choice(owner, "method", self.method, ("exact", "certified", "truncated"))
         if self.tol is not None:
             check.check_number(owner, "tol", self.tol)
+        check.check_choice(owner, "search", self.search, SEARCHES)
+        if self.search != "exact":
+            check_search(owner, self.search, self.method, self.metric)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
         check.check_choice(owner, "device", self.device, ("cpu",))
-        whole = isinstance(self.n_jobs, int | np.integer) and not isinstance(self.n_jobs, bool)
-        if self.n_jobs is not None and (self.n_jobs == 0 or not whole):
-            raise ValueError(
-                f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
-                f"processors. Got {self.n_jobs!r} instead."
-            )
+        check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory)
-        if not (self.progress is None or isinstance(self.progress, bool | np.bool_)):
-            raise TypeError(f"The 'progress' parameter of {owner} must be True, False or None. Got {self.progress!r}.")
-
-    def _why_not_sparse(self) -> str | None:
-        if self.metric in SPARSE_METRICS:
-            return None
-        return f"which metric={self.metric!r} does not support (sparse input works with {', '.join(SPARSE_METRICS)})"
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "fingerprint_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.input_tags.sparse = self.metric in SPARSE_METRICS
-        return tags
-
-
-def _warn_if_continuous(labels: npt.NDArray[Any]) -> None:
-    if labels.dtype.kind == "f" and labels.size >= 20 and np.unique(labels).size > labels.size / 2:
-        warn(
-            "'y' looks like a regression target: most of its values are distinct numbers. Each distinct value is "
-            "treated as a class of its own."
-        )
-
-
-def _feature_std(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Compute the standard deviation of each feature, one column at a time: NumPy would copy the whole table twice."""
-    spread = np.empty(rows.shape[1])
-    for j, column in enumerate(rows.T):
-        exponent = np.frexp(np.abs(column).max())[1]  # squares of the largest floats are none
-        spread[j] = np.ldexp(np.ldexp(column, -exponent).std(), exponent)
-    return spread
-
-
-def _fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> str:
-    """Hash of what was fitted: features, labels and their order."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
-    digest.update(codes.tobytes())
-    rows: Any = index.rows
-    for array in () if rows is None else (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+        check.check_progress(owner, self.progress)

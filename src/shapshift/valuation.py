@@ -27,6 +27,7 @@ _ARRAYS = (
     "group_means",
     "matrix",
     "error_bound",
+    "standard_error",
 )
 
 
@@ -64,6 +65,8 @@ class Valuation(Saved):
         The caller's kind of table, which ``to_frame`` returns.
     id_names : tuple
         Names of the levels of the caller's index.
+    standard_error : ndarray of shape (n_train,) or None
+        Standard error of each value where values are estimates; None where they are exact.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
@@ -85,6 +88,7 @@ class Valuation(Saved):
     kind: str = "numpy"
     id_names: tuple[Any, ...] = ("id",)
     error_bound: Floats | None = None
+    standard_error: Floats | None = None
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -168,8 +172,8 @@ class Valuation(Saved):
         -------
         table
             One row per training row: its id (the index in pandas), ``value``, ``value_boundary``,
-            ``value_nonboundary``, and one ``value[name]`` per validation group. Values that are not exact are followed
-            by their ``error_bound``.
+            ``value_nonboundary``, one ``value[name]`` per validation group, ``error_bound`` where values are not exact,
+            and ``standard_error`` where there is one.
         """
         nothing = np.full(self.n_train, np.nan)
         columns: dict[str, npt.NDArray[Any]] = {"value": self.values}
@@ -181,6 +185,8 @@ class Valuation(Saved):
         for group, means in self.group_values.items():
             # Names that print alike, such as 1 and "1", are told apart by how Python writes them.
             columns[f"value[{group}]" if printed[str(group)] == 1 else f"value[{group!r}]"] = means
+        if self.standard_error is not None:
+            columns["standard_error"] = self.standard_error
         return to_table(columns, self.ids, kind or self.kind, self.id_names)
 
     def plot(self, *, ax: Any = None) -> Any:
@@ -209,7 +215,7 @@ class Valuation(Saved):
 
     @classmethod
     def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        optional: dict[str, Any] = {"matrix": None}
+        optional: dict[str, Any] = {"matrix": None, "standard_error": None}
         loaded = cls(
             **{**optional, **arrays},
             group_names=tuple(from_json(name) for name in header["group_names"]),
@@ -232,6 +238,8 @@ class Valuation(Saved):
             expected["matrix"] = (n, m)
         if self.error_bound is not None:
             expected["error_bound"] = (n,)
+        if self.standard_error is not None:
+            expected["standard_error"] = (n,)
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name!r} has shape {getattr(self, name).shape}, not {shape}")

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from shapshift import _labels
 from shapshift import _validation as check
-from shapshift._clusters import is_cluster_active
-from shapshift._parallel import n_workers, stream
+from shapshift._parallel import is_cluster_active, n_workers, stream
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
 from shapshift.audit._levels import level_axis, level_seeds, read_levels

@@ -10,7 +10,7 @@ from typing import Any
 from shapshift.cli._options import Columns, Files, Method
 from shapshift.cli._run import Run
 from shapshift.cli._specs import parse_semivalue
-from shapshift.estimators import KNNShapley
+from shapshift.methods import parse_method
 from shapshift.tables import Prepared, TableSpec, prepare, read_table
 from shapshift.tables.about import about
 from shapshift.tables.npz import other_name
@@ -38,12 +38,13 @@ class Data:
         return self.train.select(chosen), self.val.select(chosen)
 
 
-def load(run: Run, files: Files, columns: Columns) -> Data:
-    """Read and prepare the training and the validation table."""
+def load(run: Run, files: Files, columns: Columns, method: Method | None = None) -> Data:
+    """Read and prepare the training and the validation table; ``method`` says whether labels are classes."""
+    target = "number" if method is not None and parse_method(method.method).task == "regression" else "class"
     train_path, val_path = run.input("train", files.train), run.input("val", files.val)
     with run.terminal.busy(f"Reading {files.train} and {files.val}"):
         train, val = read_table(train_path), read_table(val_path)
-        spec = table_spec(_as_read(columns, train), [*train.column_names, *val.column_names])
+        spec = table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
         arrays = prepare(train, val, spec)
     for note in arrays.notes:
         run.terminal.note(f"{note[0].upper()}{note[1:]}.")
@@ -63,7 +64,7 @@ def load_other(run: Run, name: str, path: Path, files: Files, data: Data) -> Pre
     return arrays
 
 
-def table_spec(columns: Columns, names: Sequence[str]) -> TableSpec:
+def table_spec(columns: Columns, names: Sequence[str], target: str = "class") -> TableSpec:
     """Turn the column options into a specification."""
     return TableSpec(
         label=columns.label,
@@ -75,21 +76,30 @@ def table_spec(columns: Columns, names: Sequence[str]) -> TableSpec:
         categorical=columns.categorical,
         impute=columns.impute or False,
         embed=_split(columns.embed, names) or None,
+        target=target,
     )
 
 
 def fit_model(run: Run, method: Method, data: Data) -> Any:
     """Fit the model that values the rows."""
-    model = KNNShapley(
-        n_neighbors=method.neighbors,
-        utility=method.utility,
-        semivalue=parse_semivalue(method.semivalue),
-        metric=method.metric,
-        ties=method.ties,
-        n_jobs=method.jobs,
-        max_memory=method.max_memory,
-        progress=run.terminal.progress,
-    )
+    options = {
+        "n_neighbors": method.neighbors,
+        "utility": method.utility,
+        "semivalue": parse_semivalue(method.semivalue),
+        "metric": method.metric,
+        "ties": method.ties,
+    }
+    usual = Method()
+    named = {"n_neighbors": "neighbors"}
+    # An option at its usual value was not asked for: a method that has no such parameter goes without.
+    chosen = {key: value for key, value in options.items() if value != getattr(usual, named.get(key, key))}
+    quiet = options | {
+        "n_jobs": method.jobs,
+        "max_memory": method.max_memory,
+        "progress": run.terminal.progress,
+        "random_state": run.seed,
+    }
+    model = parse_method(method.method).build(chosen, quiet)
     return model.fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
 
 

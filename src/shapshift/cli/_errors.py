@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from shapshift.cli._terminal import Terminal
+from shapshift.methods import METHODS
 
 
 class Code(IntEnum):
@@ -74,6 +75,8 @@ _PERTURBATIONS = {
     "BoundaryCoverage": "coverage",
     "ShiftPriors": "priors",
 }
+# Models by the name of their method.
+_METHODS = {entry.factory.partition(":")[2]: name for name, entry in METHODS.items()}
 
 
 class CommandError(Exception):
@@ -156,7 +159,8 @@ def in_options(message: str) -> str:
         parameter, owner = found["parameter"], found["owner"]
         if owner in _PERTURBATIONS:
             return f"The {parameter} of --perturb {_PERTURBATIONS[owner]}"
-        return _OPTIONS.get((owner, parameter)) or _OPTIONS.get(("", parameter)) or found[0]
+        own = f"The {parameter} of --method {_METHODS[owner]}" if owner in _METHODS else found[0]
+        return _OPTIONS.get((owner, parameter)) or _OPTIONS.get(("", parameter)) or own
 
     return re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<owner>\w+)", option, message)
 

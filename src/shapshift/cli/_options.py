@@ -84,6 +84,16 @@ class Columns:
 class Method:
     """How rows are valued."""
 
+    method: Annotated[
+        str,
+        option(
+            "--method",
+            metavar="NAME",
+            panel=METHOD,
+            text="knn, regression (the label is a number), threshold:radius=R, weighted, or another of "
+            "'shapshift methods'; parameters follow as in weighted:weights=gaussian,bits=4.",
+        ),
+    ] = "knn"
     neighbors: Annotated[
         int, option("--neighbors", "-k", metavar="K", min=1, panel=METHOD, text="K of the KNN classifier.")
     ] = 5
@@ -141,9 +151,10 @@ class Restart:
         Path | None,
         option(
             "--checkpoint",
-            metavar="FOLDER",
+            metavar="PATH",
             panel=METHOD,
-            text="Keep progress here; the same command goes on from it after a crash. Never changes a result.",
+            text="Keep progress here; the same command goes on from it after a crash. Never changes a result. With "
+            "--method sampled it is a file.",
         ),
     ] = None
 

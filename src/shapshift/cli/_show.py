@@ -65,9 +65,11 @@ def show_values(terminal: Terminal, valuation: Valuation, data: Data) -> None:
     """Say how many rows help, and which most and least."""
     said = describe_values(valuation)
     n = valuation.n_train
+    numbers = valuation.parameters.get("task") == "regression"
+    where = "where the targets of nearby rows differ" if numbers else "near a class boundary"
     terminal.line(
-        f"Valued {n:,} training rows on {valuation.n_val:,} validation points, "
-        f"{valuation.boundary_fraction:.0%} of them near a class boundary."
+        f"Valued {n:,} training rows on {valuation.n_val:,} validation points, {valuation.boundary_fraction:.0%} of "
+        f"them {where}."
     )
     terminal.line(
         f"{said['helpful']:,} rows help ({said['helpful'] / n:.0%}), {said['harmful']:,} do harm "
@@ -78,7 +80,8 @@ def show_values(terminal: Terminal, valuation: Valuation, data: Data) -> None:
     rows, styles = [], []
     for style, part in (("green", ends["most"]), ("red", ends["least"][::-1])):
         for row in part:
-            rows.append([row["id"], f"{row['value']:+.3e}", row["label"], *([row["owner"]] if owned else [])])
+            label = f"{row['label']:.6g}" if numbers else row["label"]
+            rows.append([row["id"], f"{row['value']:+.3e}", label, *([row["owner"]] if owned else [])])
             styles.append(style if (row["value"] > 0) == (style == "green") else "")
     terminal.table(
         "Most and least valuable rows", ["row", ">value", "label", *(["owner"] if owned else [])], rows, styles

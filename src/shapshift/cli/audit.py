@@ -42,7 +42,7 @@ def audit(
     """
     table = run.table_name("rows")
     run.will_write("audit.npz", "shift.csv", table)
-    data = load(run, files, columns)
+    data = load(run, files, columns, method)
     model = fit_model(run, method, data)
     arguments = audit_arguments(noise, data.classes, LEVELS)
     if arguments is None:

@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
+from shapshift._files import write_text
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import fit_model, load, load_other
+from shapshift.cli._data import Data, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Output, Page, Tables, option
 from shapshift.cli._page import write_page
 from shapshift.cli._run import Run
-from shapshift.correct import BoundaryCorrector, EntropyNormalizer, evaluate
+from shapshift.correct import BoundaryCorrector, EntropyNormalizer, PosteriorCorrector, PosteriorReport, evaluate
+from shapshift.valuation import Valuation
 
 PANEL = "Correction"
 CORRECTORS: dict[str, Any] = {"boundary": BoundaryCorrector, "entropy": EntropyNormalizer}
@@ -30,13 +34,26 @@ class Correction:
         Path | None,
         option("--fitted", panel=PANEL, metavar="FILE", text="Instead: the corrector.json of an earlier run."),
     ] = None
-    method: Annotated[
+    noise_sigma: Annotated[
+        str | None,
+        option(
+            "--noise-sigma",
+            panel=PANEL,
+            metavar="SIGMA",
+            text="Undo known noise, without clean rows: its standard deviation in standard deviations of each number "
+            "column, or auto to estimate it. With --clean-val or --fitted the other correction comes on top.",
+        ),
+    ] = None
+    draws: Annotated[
+        int, option("--draws", min=2, panel=PANEL, metavar="N", text="With --noise-sigma: draws per point at most.")
+    ] = 16
+    corrector: Annotated[
         Literal["boundary", "entropy"],
-        option("--method", panel=PANEL, text="Correct boundary and other points apart, or every entropy level."),
+        option("--corrector", panel=PANEL, text="Correct boundary and other points apart, or every entropy level."),
     ] = "boundary"
     bins: Annotated[
         int | None,
-        option("--bins", min=1, panel=PANEL, metavar="N", text="With --method entropy: at most so many parts."),
+        option("--bins", min=1, panel=PANEL, metavar="N", text="With --corrector entropy: at most so many parts."),
     ] = None
     positive: Annotated[
         Literal["exact", "nearest"],
@@ -50,10 +67,10 @@ class Correction:
 def make_corrector(correction: Correction) -> Any:
     """Make an unfitted corrector."""
     shared: dict[str, Any] = {"positive": correction.positive, "preserve_sum": correction.preserve_sum}
-    if correction.method == "entropy":
+    if correction.corrector == "entropy":
         return EntropyNormalizer(bins=correction.bins, **shared)
     if correction.bins is not None:
-        raise CommandError("--bins goes with --method entropy.")
+        raise CommandError("--bins goes with --corrector entropy.")
     return BoundaryCorrector(**shared)
 
 
@@ -71,9 +88,63 @@ def load_corrector(path: Path) -> Any:
     return kinds[name].load(path)
 
 
+def undo_noise(run: Run, correction: Correction, model: Any, data: Data) -> tuple[Valuation, PosteriorReport]:
+    """Estimate the values on the clean version of the validation set."""
+    noise: Any = "estimate"
+    numbers = np.array([_is_number(data, name) for name in data.arrays.feature_names])
+    if correction.noise_sigma != "auto":
+        noise = _read_sigma(str(correction.noise_sigma)) * numbers * np.asarray(model.feature_std_)
+    elif not numbers.all():
+        made = [name for name, number in zip(data.arrays.feature_names, numbers, strict=True) if not number]
+        raise CommandError(
+            f"--noise-sigma auto needs features that are all numbers; {made[0]!r} was made from another kind of "
+            "column. Leave such columns out (--drop), or state the noise."
+        )
+    corrector = PosteriorCorrector(
+        noise, draws=correction.draws, random_state=run.seed, progress=run.terminal.progress
+    ).fit(model, X_train=data.arrays.X_train)
+    corrected = corrector.transform(data.arrays.X_val, data.arrays.y_val)
+    return corrected, corrector.report_
+
+
+def _read_sigma(text: str) -> float:
+    try:
+        sigma = float(text)
+    except ValueError:
+        sigma = -1.0
+    if not (sigma >= 0 and np.isfinite(sigma)):
+        raise CommandError(f"--noise-sigma must be a number of at least 0, such as 0.5, or auto. Got {text!r}.")
+    return sigma
+
+
+def _is_number(data: Data, name: str) -> bool:
+    """Whether a feature is a number column of the table; categories and texts carry no noise."""
+    if name not in data.train.column_names:
+        return False
+    kind = str(data.train.schema.field(name).type)
+    return kind.startswith(("int", "uint", "float", "double", "half", "decimal", "bool"))
+
+
+def _say_noise(run: Run, report: PosteriorReport) -> None:
+    if report.estimate is not None:
+        run.terminal.line(f"Estimated {report.estimate}.")
+    if report.rehearsal is not None:
+        before, after = report.rehearsal.spearman["noisy"], report.rehearsal.spearman["mixed"]
+        run.terminal.line(
+            f"Rehearsed on held back training rows, rank agreement with the clean values went from {before:.3f} to "
+            f"{after:.3f}."
+        )
+    noisy = report.weights["noisy"]
+    run.terminal.line(
+        f"Values are {noisy:.0%} as they came and {1 - noisy:.0%} averages over what the points may have been; "
+        f"standard error {report.standard_error:.1%} of their spread."
+    )
+
+
 @command(
     "correct",
     examples=[
+        "shapshift correct train.parquet noisy.parquet --noise-sigma 0.5 --label y",
         "shapshift correct train.parquet noisy.parquet --clean-val clean.parquet --label y",
         "shapshift correct train.csv noisy.csv --fitted run1/corrector.json --label y --out run2",
     ],
@@ -90,39 +161,56 @@ def correct(
 ) -> None:
     """Correct values that were computed on a noisy validation set.
 
-    VAL is the noisy set. The correction is fitted on a clean one (--clean-val), or was fitted before (--fitted; the
-    file holds a few numbers and nothing of the clean points).
+    VAL is the noisy set. With --noise-sigma the noise is known and no clean rows are needed: values are averaged over
+    what the points may have been. The other correction is fitted on a clean set (--clean-val), or was fitted before
+    (--fitted; the file holds a few numbers and nothing of the clean points).
 
     Writes [bold]corrected.parquet[/] (values before and after), [bold]corrected.npz[/] (for Valuation.load),
-    [bold]corrector.json[/], with --clean-val also [bold]evaluation.csv[/], and [bold]manifest.json[/].
+    [bold]posterior.json[/] with --noise-sigma, [bold]corrector.json[/] with --clean-val or --fitted, with --clean-val
+    also [bold]evaluation.csv[/], and [bold]manifest.json[/].
     """
-    if (correction.clean_val is None) == (correction.fitted is None):
-        raise CommandError("Give either --clean-val, to fit the correction, or --fitted, a corrector.json.")
+    given = correction.clean_val is not None, correction.fitted is not None
+    if all(given) or not (any(given) or correction.noise_sigma is not None):
+        raise CommandError(
+            "Give either --clean-val, to fit the correction, or --fitted, a corrector.json; or --noise-sigma, the size "
+            "of the noise, which needs neither."
+        )
     table = run.table_name("corrected")
-    evaluated = ("evaluation.csv",) if correction.clean_val is not None else ()
-    run.will_write(table, "corrected.npz", "corrector.json", *evaluated)
-    data = load(run, files, columns)
+    names = [table, "corrected.npz"]
+    names += ["posterior.json"] * (correction.noise_sigma is not None) + ["corrector.json"] * any(given)
+    run.will_write(*names, *(["evaluation.csv"] * given[0]))
+    if correction.noise_sigma not in (None, "auto"):
+        _read_sigma(str(correction.noise_sigma))
+    data = load(run, files, columns, method)
     model = fit_model(run, method, data)
-    clean = None
+    clean = corrector = None
     if correction.clean_val is not None:
         other = load_other(run, "clean_val", correction.clean_val, files, data)
         clean = model.value(other.X_val, other.y_val)
         corrector = make_corrector(correction).fit(clean)
-    else:
-        corrector = load_corrector(run.input("fitted", correction.fitted or Path()))
+    elif correction.fitted is not None:
+        corrector = load_corrector(run.input("fitted", correction.fitted))
     noisy = model.value(data.arrays.X_val, data.arrays.y_val)
-    corrected = corrector.transform(noisy)
-
+    corrected = noisy
+    run.result = {}
+    if correction.noise_sigma is not None:
+        corrected, posterior = undo_noise(run, correction, model, data)
+        run.parameters["posterior"] = run.result["posterior"] = posterior.to_dict()
+        write_text(run.path("posterior.json"), json.dumps(posterior.to_dict(), indent=2) + "\n")
+        _say_noise(run, posterior)
+    if corrector is not None:
+        corrected = corrector.transform(corrected)
+        corrector.save(run.path("corrector.json"))
+        report = corrector.report_
+        run.parameters["correction"] = run.result["correction"] = report.to_dict()
+        run.terminal.line(
+            f"Corrected {corrected.n_train:,} values: {report.to_positive:,} became positive, {report.to_negative:,} "
+            f"stopped being so. Now {report.after['positive_count']:,} are, against {report.positive_target:,} when "
+            "clean."
+        )
     run.write_table(table, show.value_table(corrected, data, noisy=noisy.values))
     corrected.save(run.path("corrected.npz"))
-    corrector.save(run.path("corrector.json"))
-    report = corrector.report_
-    run.parameters["correction"] = report.to_dict()
-    run.result = {"correction": report.to_dict(), "values": show.describe_values(corrected)}
-    run.terminal.line(
-        f"Corrected {corrected.n_train:,} values: {report.to_positive:,} became positive, {report.to_negative:,} "
-        f"stopped being so. Now {report.after['positive_count']:,} are, against {report.positive_target:,} when clean."
-    )
+    run.result["values"] = show.describe_values(corrected)
     if clean is not None:
         found = evaluate(corrected, clean, noisy)
         run.write_table("evaluation.csv", found.to_frame("pyarrow"))

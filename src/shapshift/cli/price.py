@@ -17,6 +17,7 @@ from shapshift.cli._page import write_page
 from shapshift.cli._run import Run
 from shapshift.cli._specs import audit_arguments
 from shapshift.correct import BoundaryCorrector
+from shapshift.methods import parse_method
 from shapshift.price import (
     Allocation,
     Policy,
@@ -130,7 +131,7 @@ def price(
     check_payment(columns, payment)
     _check_players(payment, checks, method)
     run.will_write("allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
-    data = load(run, files, columns)
+    data = load(run, files, columns, method)
     check_owners(data)
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
     model = fit_model(run, method, data)
@@ -261,6 +262,11 @@ def _check_players(payment: Payment, checks: Checks, method: Method) -> None:
         raise CommandError(
             "--clean-val does not go with --owners-as-players: correction acts on values of rows, and owners are paid "
             "for their rows entering together. Leave one of them out."
+        )
+    if parse_method(method.method).name != "knn":
+        raise CommandError(
+            f"--method {method.method} does not go with --owners-as-players: owners are valued through the utility of "
+            "--method knn. Leave one of them out."
         )
     if method.semivalue == "calibrated":
         raise CommandError(

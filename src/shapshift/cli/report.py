@@ -77,7 +77,7 @@ def report(
     )
     if payment.budget is not None:
         policy_of(payment)
-    data = load(run, files, columns)
+    data = load(run, files, columns, method)
     if payment.budget is not None:
         check_owners(data)
     model = fit_model(run, method, data)

@@ -26,7 +26,10 @@ FORMAT_VERSION = 2
 #: A part with fewer points than this on either side is not rescaled, unless the caller says otherwise.
 MIN_POINTS = 5
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
-MUST_AGREE = ("method", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors")
+MUST_AGREE = (
+    *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors"),
+    *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the relatives
+)
 # A spread below this share of the largest score is rounding, not spread.
 NO_SPREAD = 1e-12
 
@@ -149,8 +152,13 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             matrix=None,
             # The maps were learned from values with errors, so a bound on those says nothing about these.
             error_bound=None if noisy.error_bound is None else np.full(noisy.n_train, np.inf),
+            standard_error=None,  # of the values as they were
             parameters={**noisy.parameters, "correction": self.report_.to_dict()},
         )
+
+    def correct(self, model: Any, X_val: Any, y_val: Any) -> Valuation:
+        """Value a noisy validation set and correct; what ``model.value(..., correction=...)`` calls."""
+        return self.transform(model.value(X_val, y_val))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted numbers to a JSON file, atomically. It holds nothing of the clean points.

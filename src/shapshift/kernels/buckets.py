@@ -42,6 +42,8 @@ PIECES = 4
 BEND = 0.25
 # Rows that are looked at together when the nearest ones are picked out.
 STRETCH = 16
+# Rows whose packed sums are added to together.
+ROWS = 2**15
 
 _INDEX = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
@@ -108,7 +110,8 @@ class Scratch(NamedTuple):
     """Space of one worker; only ``counts`` must be zero on entry, and is on exit."""
 
     histogram: npt.NDArray[np.uint32]
-    table: Indices
+    tables: Indices  # one for each point of a batch
+    levels: Indices
     codes: Codes
     work: npt.NDArray[np.uint64]
     keys: Floats
@@ -293,7 +296,8 @@ def bucket_sums(
         if not done[p]:
             continue
         _count(images[p], scratch.histogram)
-        done[p], total = _fill_table(curve, rules, bases[p], scratch.histogram, scratch.table)
+        table = scratch.tables[p]
+        done[p], total = _fill_table(curve, rules, bases[p], scratch.histogram, table)
         if not done[p]:
             continue
         members, distances, near_codes = near.members[p, :n_near], near.distances[p, :n_near], scratch.codes[:n_near]
@@ -306,14 +310,23 @@ def bucket_sums(
             nearest[p, r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
         entropy[p] = neighbor_entropy(scratch.counts, depth)
         level = 0 if entropy[p] == 0.0 else max(np.searchsorted(edges, entropy[p]), min(1, edges.size))
-        _add(images[p], scratch.table, members, distances, packed[level], sums[level])
+        scratch.levels[p] = level
+        _add_near(members, distances, sums[level])
         if groups[p] >= 0:
-            _add(images[p], scratch.table, members, distances, packed[groups[p]], sums[groups[p]])
+            _add_near(members, distances, sums[groups[p]])
         if values.shape[0] > 0:
             for i in range(images.shape[1]):
-                values[p, i] = (scratch.table[images[p, i]] >> BOUND_BITS) / rules.value_scale
+                values[p, i] = (table[images[p, i]] >> BOUND_BITS) / rules.value_scale
             for k in range(n_near):
                 values[p, members[k]] = distances[k]
+    # All points for one stretch of rows before the next, so that its sums stay in the cache.
+    for lo in range(0, images.shape[1], ROWS):
+        hi = min(lo + ROWS, images.shape[1])
+        for p in range(images.shape[0]):
+            if done[p]:
+                _add(images[p, lo:hi], scratch.tables[p], packed[scratch.levels[p], lo:hi])
+                if groups[p] >= 0:
+                    _add(images[p, lo:hi], scratch.tables[p], packed[groups[p], lo:hi])
 
 
 @kernel
@@ -326,9 +339,13 @@ def unpack(packed: Indices, rules: Rules, sums: Floats, bounds: Floats) -> None:
 
 
 @kernel
-def _add(images, table, members, values, packed, sums):
+def _add(images, table, packed):
     for i in range(images.size):
         packed[i] += table[images[i]]
+
+
+@kernel
+def _add_near(members, values, sums):
     for k in range(members.size):
         sums[members[k]] += values[k]
 

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
 from shapshift.distances import Filler, tile_filler
+from shapshift.estimators import KNNShapley
 from shapshift.price._game_kernel import list_owners
 from shapshift.price._owners import Ownership, check_owners
 
@@ -77,7 +78,7 @@ class Game:
 
 def make_game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> Game:
     """Check what was given to ``owner_values`` and lay it out."""
-    if not hasattr(model, "_check_points"):
+    if not isinstance(model, KNNShapley):
         raise TypeError(
             "The 'model' parameter of owner_values must be a fitted KNNShapley: owners are valued through its "
             f"nearest-neighbour utility. Got {type(model).__name__} instead."

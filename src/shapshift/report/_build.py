@@ -177,7 +177,8 @@ def _sections(
 ) -> list[Section]:
     evaluation = evaluate(others["corrected"], valuation, others.get("noisy")) if "corrected" in others else None
     values = {"clean": valuation.values, **{name: other.values for name, other in others.items()}}
-    found: list[Section | None] = [value_section(values, unit, evaluation)]
+    predict = "predict" if _words.of_numbers(valuation) else "classify"
+    found: list[Section | None] = [value_section(values, unit, evaluation, predict)]
     if allocation is not None:
         found.append(payout_section(allocation, unit, draws))
     if audit is not None:

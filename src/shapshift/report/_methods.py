@@ -10,7 +10,7 @@ from shapshift.audit import ShiftAudit
 from shapshift.price import Allocation, PayoutAudit
 from shapshift.report._format import cell, money, plural
 from shapshift.report._payout_words import SIGMA, Draws, basis, condition
-from shapshift.report._words import NOISE, noise_in_words
+from shapshift.report._words import NOISE, noise_in_words, of_numbers
 from shapshift.valuation import Valuation
 
 # Longer lists of parameters are cut, and say so.
@@ -36,8 +36,11 @@ def definitions(
 ) -> list[tuple[str, str]]:
     """Say what the words on the page mean, in the order in which they are met."""
     known = valuation.parameters
-    value = "What a training row adds when it joins a set of training rows that classifies the validation points. "
-    if known.get("utility") in _UTILITY:
+    does = "predicts" if of_numbers(valuation) else "classifies"
+    value = f"What a training row adds when it joins a set of training rows that {does} the validation points. "
+    if "worth" in known:
+        value += f"A set is worth, on one validation point, {known['worth']}. "
+    elif known.get("utility") in _UTILITY:
         worth, k = _UTILITY[str(known["utility"])], known.get("n_neighbors")
         value += f"A set is worth, on one validation point, {worth} (K = {k}). "
     if known.get("semivalue") in _SEMIVALUE:
@@ -49,8 +52,9 @@ def definitions(
         ("Value", value),
         (
             "Boundary point",
-            f"A validation point whose {known.get('boundary_neighbors', 5)} nearest training rows do not all carry the "
-            "same label.",
+            known.get("boundary_rule")
+            or f"A validation point whose {known.get('boundary_neighbors', 5)} nearest training rows do not all carry "
+            "the same label.",
         ),
         ("Spread (std)", "Standard deviation of the values over the training rows."),
     ]

@@ -130,7 +130,9 @@ def _boundary_map(valuation: Valuation, where: Floats, place: Floats, kept: Ints
                 ["other points", count(m - n), percent(1 - n / m)],
             ],
         ),
-        caption="Boundary points mark where the classes meet: rows there decide the hard cases.",
+        caption="Boundary points mark where "
+        + ("targets differ" if _words.of_numbers(valuation) else "the classes meet")
+        + ": rows there decide the hard cases.",
         summary=f"{count(n)} of {count(m)} validation points are boundary points.",
     )
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from shapshift.audit import ShiftAudit
 from shapshift.report._features import Features
 from shapshift.report._format import Unit, cell, count, figure
+from shapshift.report._words import of_numbers
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -84,7 +85,10 @@ def row_table(
         cells.append(entries)
 
     add(
-        Column(unit.axis("value"), "what the row adds to classifying the validation points"),
+        Column(
+            unit.axis("value"),
+            f"what the row adds to {'predicting' if of_numbers(valuation) else 'classifying'} the validation points",
+        ),
         _fixed(valuation, chosen, unit),
     )
     if corrected is not None:

@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 BINS = 60
 
 
-def value_section(values: Mapping[str, Floats], unit: Unit, evaluation: Any) -> Section:
+def value_section(values: Mapping[str, Floats], unit: Unit, evaluation: Any, predict: str = "classify") -> Section:
     """Clean, noisy and corrected values as distributions.
 
     Parameters
@@ -26,6 +26,8 @@ def value_section(values: Mapping[str, Floats], unit: Unit, evaluation: Any) -> 
     unit : Unit
     evaluation : CorrectionEvaluation or None
         How the others compare with the clean values.
+    predict : str
+        What the rows help to do with the validation points.
     """
     data, reading = _histogram(values, unit, {name: name for name in values})
     chart = Chart(
@@ -35,9 +37,9 @@ def value_section(values: Mapping[str, Floats], unit: Unit, evaluation: Any) -> 
         data=data,
         table=_summary(values, unit),
         caption=reading,
-        summary=_words.distribution(values, unit),
+        summary=_words.distribution(values, unit, predict),
     )
-    conclusion = _words.distribution(values, unit)
+    conclusion = _words.distribution(values, unit, predict)
     if evaluation is not None and "corrected" in values:
         conclusion += " " + _words.correction(evaluation)
     return Section("values", "What the rows are worth", "Values", conclusion, [chart])

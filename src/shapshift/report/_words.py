@@ -112,13 +112,18 @@ def level_phrase(audit: ShiftAudit, place: int) -> str:
     return f"at {audit.axis} {audit.positions[place]:g}" if audit.ordered else f"under {audit.levels[place]}"
 
 
-def distribution(values: Mapping[str, Floats], unit: Unit) -> str:
+def of_numbers(valuation: Valuation) -> bool:
+    """Whether the validation points carry numbers to predict rather than classes."""
+    return valuation.parameters.get("task") == "regression"
+
+
+def distribution(values: Mapping[str, Floats], unit: Unit, predict: str = "classify") -> str:
     """How many rows help, and how that changes from clean to noisy to corrected."""
     clean = values["clean"]
     positive = int((clean > 0).sum())
     said = [
         f"{count(positive)} of {rows(clean.size)} ({percent(positive / clean.size)}) {_have(positive)} a positive "
-        "value: such rows help to classify the validation points. The others do not help or do harm. The mean is "
+        f"value: such rows help to {predict} the validation points. The others do not help or do harm. The mean is "
         f"{unit.show(float(clean.mean()))}."
     ]
     for name, lead in (("noisy", "On the noisy validation set"), ("corrected", "After the correction")):
@@ -177,18 +182,22 @@ def boundary(valuation: Valuation, unit: Unit) -> str:
     """Say what the split by boundary shows."""
     share, at, off = valuation.boundary_fraction, valuation.boundary_values, valuation.nonboundary_values
     n = int(valuation.boundary.sum())
+    edge, agree, disagree = ("a class boundary", "agree on the label", "disagree on the label")
+    if of_numbers(valuation):
+        edge, agree, disagree = ("a steep place", "have similar targets", "have targets that spread widely")
     if at is None:
         return (
-            "No validation point lies near a class boundary: the nearest training rows of each agree on the label. "
-            "Such a validation set says little about hard cases."
+            f"No validation point lies near {edge}: the nearest training rows of each {agree}. Such a validation set "
+            "says little about hard cases."
         )
     if off is None:
-        return "Every validation point lies near a class boundary: the nearest training rows disagree on the label."
+        return f"Every validation point lies near {edge}: the nearest training rows {disagree}."
     ratio = float(at.std() / off.std()) if off.std() > 0 else np.nan
     said = (
         f"{count(n)} of {count(valuation.n_val)} validation points ({percent(share)}) "
-        f"{'is a boundary point' if n == 1 else 'are boundary points'}: there the labels of the nearest training rows "
-        "disagree. "
+        f"{'is a boundary point' if n == 1 else 'are boundary points'}: there "
+        + ("the targets of" if of_numbers(valuation) else "the labels of")
+        + f" the nearest training rows {'spread widely' if of_numbers(valuation) else 'disagree'}. "
     )
     if np.isfinite(ratio):
         said += (

@@ -5,7 +5,17 @@ The paper is Shen, Yang and Liu, "Validation-Induced Shapley Shifts: How Validat
 tables, figures and a page of claims with the numbers that decide about each.
 """
 
+from shapshift.reproduce._posterior import POSTERIOR_FULL, POSTERIOR_QUICK, PosteriorSettings, run_posterior_benchmark
 from shapshift.reproduce._run import run_reproduction
 from shapshift.reproduce._settings import FULL, QUICK, Settings
 
-__all__ = ["FULL", "QUICK", "Settings", "run_reproduction"]
+__all__ = [
+    "FULL",
+    "POSTERIOR_FULL",
+    "POSTERIOR_QUICK",
+    "QUICK",
+    "PosteriorSettings",
+    "Settings",
+    "run_posterior_benchmark",
+    "run_reproduction",
+]

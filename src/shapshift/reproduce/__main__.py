@@ -4,6 +4,8 @@ import argparse
 from dataclasses import replace
 
 from shapshift.reproduce import FULL, QUICK, run_reproduction
+from shapshift.reproduce._family import FamilySettings, run_family
+from shapshift.reproduce._posterior import POSTERIOR_FULL, POSTERIOR_QUICK, run_posterior_benchmark
 from shapshift.reproduce._settings import DATASETS
 
 
@@ -14,8 +16,14 @@ def main() -> None:
         description="Re-run every experiment of the paper; writes tables, figures and a page of claims.",
         epilog="An interrupted run goes on where it stopped when started again with the same folder.",
     )
-    parser.add_argument("--out", default="reproduction", help="folder for the results (default: %(default)s)")
+    parser.add_argument(
+        "--posterior", action="store_true", help="instead: compare corrections, with and without clean data"
+    )
+    parser.add_argument("--out", help="folder for the results (default: reproduction, correction or family)")
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
+    parser.add_argument(
+        "--family", action="store_true", help="instead, compare all valuation methods on all datasets, in 15 minutes"
+    )
     parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
     parser.add_argument("--page", help="where to write the page of claims (default: reproduction.md in the folder)")
     parser.add_argument(
@@ -27,8 +35,21 @@ def main() -> None:
         metavar="NAME",
     )
     chosen = parser.parse_args()
+    if chosen.posterior:
+        sizes = replace(POSTERIOR_QUICK if chosen.quick else POSTERIOR_FULL, datasets=tuple(chosen.datasets))
+        page = run_posterior_benchmark(
+            chosen.out or "correction", settings=sizes, data_dir=chosen.data_dir, page=chosen.page
+        )
+        print(f"Wrote {page}")
+        return
+    if chosen.family:
+        methods = FamilySettings(datasets=tuple(chosen.datasets))
+        if chosen.quick:
+            methods = replace(methods, n_train=30, n_val=60, fits=400, seeds=1)
+        print(f"Wrote {run_family(chosen.out or 'family', settings=methods, data_dir=chosen.data_dir)}")
+        return
     settings = replace(QUICK if chosen.quick else FULL, datasets=tuple(chosen.datasets))
-    page = run_reproduction(chosen.out, settings=settings, data_dir=chosen.data_dir, page=chosen.page)
+    page = run_reproduction(chosen.out or "reproduction", settings=settings, data_dir=chosen.data_dir, page=chosen.page)
     print(f"Wrote {page}")
 
 

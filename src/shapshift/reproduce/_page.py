@@ -66,7 +66,7 @@ def write_page(page: str | Path, folder: Path, claims: list[Claim], settings: Se
         ),
         "## Claim by claim\n",
         _tally(claims),
-        _table(
+        markdown_table(
             [
                 {"": number, "claim": _claimed(c), "verdict": f"**{c.verdict}**", "settings": c.because}
                 for number, c in enumerate(claims, start=1)
@@ -75,7 +75,7 @@ def write_page(page: str | Path, folder: Path, claims: list[Claim], settings: Se
     ]
     for number, claim in enumerate(claims, start=1):
         parts += [f"### {number}. {_claimed(claim)}\n", f"*{claim.test}*\n"]
-        parts += [f"Verdict: **{claim.verdict}** ({claim.because.rstrip('.')}).\n", _table(claim.evidence)]
+        parts += [f"Verdict: **{claim.verdict}** ({claim.because.rstrip('.')}).\n", markdown_table(claim.evidence)]
     parts.append("## Figures\n")
     for name, caption in FIGURES.items():
         for protocol in PROTOCOLS if "{protocol}" in name else ("",):
@@ -107,7 +107,8 @@ def _link(path: Path, page: Path) -> str:
     return os.path.relpath(path, page.parent).replace(os.sep, "/")
 
 
-def _table(rows: Table) -> str:
+def markdown_table(rows: Table) -> str:
+    """Write rows as a Markdown table, with the columns of the first."""
     columns = list(rows[0])
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]

@@ -1,17 +1,14 @@
 """Run the cells, keep what is done, and write tables, figures and the page."""
 
-import csv
-import io
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shapshift._files import write_text
 from shapshift._progress import progress_bar
 from shapshift.reproduce import _experiments as experiments
 from shapshift.reproduce import _figures as figures
+from shapshift.reproduce._cells import stored, write_csv
 from shapshift.reproduce._claims import judge
 from shapshift.reproduce._page import write_page
 from shapshift.reproduce._settings import CASES, FULL, HARD, Settings, protocols
@@ -64,7 +61,7 @@ def run_reproduction(
     with progress_bar("Reproducing", len(cells), progress) as advance:
         for cell, compute in cells.items():
             key = f"{settings.digest}-{checksums[cell.dataset][:16]}"
-            results[cell] = _stored(out / "cells" / f"{'-'.join(map(str, cell))}.json", key, compute)
+            results[cell] = stored(out / "cells" / f"{'-'.join(map(str, cell))}.json", key, compute)
             advance(1)
     shift = [
         {"dataset": cell.dataset, "protocol": cell.protocol, "utility": cell.kind, "seed": cell.seed, **record}
@@ -83,12 +80,12 @@ def run_reproduction(
         for cell, result in results.items()
         if cell.kind == "soft" and cell.seed == 0
     }
-    _write_csv(out / "tables" / "shift_and_correction.csv", shift)
-    _write_csv(out / "tables" / "cases.csv", cases)
+    write_csv(out / "tables" / "shift_and_correction.csv", shift)
+    write_csv(out / "tables" / "cases.csv", cases)
     figures.draw_all(out / "figures", shift, cases, examples, settings)
     claims = judge(shift, cases, settings)
     summary = [{"claim": c.claim, "test": c.test, "verdict": c.verdict, "where": c.because} for c in claims]
-    _write_csv(out / "tables" / "claims.csv", summary)
+    write_csv(out / "tables" / "claims.csv", summary)
     return write_page(page or out / "reproduction.md", out, claims, settings)
 
 
@@ -111,26 +108,3 @@ def _cells(settings: Settings, data_dir: str | None) -> dict[Cell, Callable[[], 
 def _checksum(name: str, settings: Settings, data_dir: str | None) -> str:
     """Checksum of a dataset's source, so that cells of other data are not taken for this one's."""
     return experiments.load(name, "natural", 0, settings, data_dir).sha256
-
-
-def _stored(path: Path, key: str, compute: Callable[[], Any]) -> Any:
-    """Return a finished cell, or compute it and keep it."""
-    if path.exists():
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["key"] == key:
-                return kept["result"]
-        except (ValueError, KeyError, TypeError):
-            pass  # not a whole cell of ours: compute it again
-    result = compute()
-    write_text(path, json.dumps({"key": key, "result": result}))
-    return result
-
-
-def _write_csv(path: Path, records: list[dict[str, Any]]) -> None:
-    columns = list(dict.fromkeys(key for record in records for key in record))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    write_text(path, text.getvalue())

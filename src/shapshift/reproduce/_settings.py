@@ -1,8 +1,8 @@
 """What is run: datasets, protocols, noise levels, seeds."""
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
+
+from shapshift.reproduce._cells import digest_of
 
 REAL = ("phoneme", "2dplanes", "pol", "cpu", "news20", "creditcard")
 DATASETS = ("gaussian", *REAL)
@@ -58,8 +58,7 @@ class Settings:
     @property
     def digest(self) -> str:
         """Short hash by which stored cells are recognised; which other datasets run does not matter to a cell."""
-        sizes = {key: value for key, value in asdict(self).items() if key != "datasets"} | {"format": CELL_FORMAT}
-        return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
+        return digest_of(asdict(self), CELL_FORMAT)
 
 
 FULL = Settings(

@@ -110,6 +110,29 @@ def same_labels(train: Array, val: Array, label: str) -> tuple[Array, Array, lis
     return train, val, notes
 
 
+def same_numbers(train: Array, val: Array, label: str) -> tuple[Array, Array, list[str]]:
+    """Read the labels of both tables as numbers to predict.
+
+    Returns
+    -------
+    y_train, y_val : ndarray of float64
+    notes : list of str
+    """
+    numbers = []
+    for labels, where in ((train, "training"), (val, "validation")):
+        if labels.dtype.kind not in "fiu":
+            raise ValueError(
+                f"Label {label!r} is {_kind(labels.dtype)} in the {where} table ({some(np.unique(labels).tolist())}), "
+                "but must be a number for this method. Choose another column, or a method for classes."
+            )
+        numbers.append(labels.astype(np.float64))
+    low, high = numbers[0].min(), numbers[0].max()
+    notes = [f"label {label!r} is a number to predict, from {low:g} to {high:g} in training"]
+    if low == high:
+        notes.append("all training rows have the same label: every prediction is that number")
+    return numbers[0], numbers[1], notes
+
+
 def _common(train: Array, val: Array, label: str) -> tuple[Array, Array]:
     kinds = {train.dtype.kind, val.dtype.kind}
     if "U" not in kinds:  # numbers and truth values

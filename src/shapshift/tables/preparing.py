@@ -11,7 +11,7 @@ from shapshift._validation import check_choice, some
 from shapshift.tables import encoding
 from shapshift.tables.about import about, no_column, repeated
 from shapshift.tables.columns import Column, UnusableError, make_column, problem
-from shapshift.tables.labels import names, same_labels
+from shapshift.tables.labels import names, same_labels, same_numbers
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -46,6 +46,8 @@ class TableSpec:
         How missing numbers are filled in; missing categories become the most frequent one. False refuses them.
     embed : str or sequence of str, optional
         Text columns to turn into vectors with a sentence-transformers model.
+    target : {"class", "number"}, default="class"
+        What the label column holds: names of classes, or numbers to predict.
     """
 
     label: str | None
@@ -57,6 +59,7 @@ class TableSpec:
     categorical: str = "onehot"
     impute: str | bool = False
     embed: str | Sequence[str] | None = None
+    target: str = "class"
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
             raise no_column(f"The {option}", column, train.column_names, where["train"])
     features = _feature_names(train, val, spec, where, notes)
     columns = _columns(train, val, spec, features, notes)
-    y_train, y_val, label_notes = same_labels(
+    read_labels = same_labels if spec.target == "class" else same_numbers
+    y_train, y_val, label_notes = read_labels(
         names(train[spec.label], f"label {spec.label!r}", where["train"]),
         names(val[spec.label], f"label {spec.label!r}", where["val"]),
         str(spec.label),
@@ -181,6 +185,7 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
     check_choice("TableSpec", "categorical", spec.categorical, CATEGORICAL)
     if spec.impute is not False:
         check_choice("TableSpec", "impute", spec.impute, IMPUTE, or_else="False")
+    check_choice("TableSpec", "target", spec.target, ("class", "number"))
     roles = about(train).roles
     label = spec.label if spec.label is not None else roles.get("label")
     if label is None:

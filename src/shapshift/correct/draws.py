@@ -1,0 +1,252 @@
+"""Value what the noisy points may have been: draws of the posterior, streamed through one fitted model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from shapshift.correct.prior import Prior, Weighed
+from shapshift.valuation import Valuation
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Bytes of values of single points that are held at a time.
+MATRIX_BYTES = 64 * 2**20
+# Rows that hold less than this share of all weight together are left aside.
+DUST = 1e-3
+# A point that has nearly all its weight on one row says little about that row once it is left out.
+LARGEST_ODDS = 20.0
+
+
+@dataclass(frozen=True)
+class Game:
+    """A fitted model, its training rows, and the prior that they make.
+
+    Attributes
+    ----------
+    model : KNNShapley
+        Takes plain arrays, and classes by number.
+    X : ndarray of shape (n, n_features)
+        Training rows in the order of the model.
+    codes : ndarray of shape (n,)
+        Their classes.
+    order : ndarray of shape (n,)
+        Position in the model of each row of the prior.
+    prior : Prior
+    """
+
+    model: Any
+    X: Floats
+    codes: Ints
+    order: Ints
+    prior: Prior
+
+
+@dataclass(frozen=True)
+class Points:
+    """A noisy validation set.
+
+    Attributes
+    ----------
+    X : ndarray of shape (m, n_features)
+    codes : ndarray of shape (m,)
+        Class of each point, -1 for one that no training row has.
+    """
+
+    X: Floats
+    codes: Ints
+
+
+class Part:
+    """Values of one way to place a point, round by round, and split by entropy level.
+
+    Attributes
+    ----------
+    rounds : list of ndarray of shape (n,)
+        Values of each round: one draw for every point.
+    sums, shares : dict
+        By entropy level: sum over rounds of what the level adds to the values, and of its share of the points.
+    """
+
+    def __init__(self) -> None:
+        self.rounds: list[Floats] = []
+        self.sums: dict[float, Floats] = {}
+        self.shares: dict[float, float] = {}
+
+    def add_level(self, entropy: float, values: Floats, share: float) -> None:
+        """Add what a level contributes to one or several rounds."""
+        self.sums[entropy] = self.sums[entropy] + values if entropy in self.sums else values
+        self.shares[entropy] = self.shares.get(entropy, 0.0) + share
+
+    def add(self, valuation: Valuation) -> None:
+        """Add a round from a valuation of one draw for every point."""
+        self.rounds.append(valuation.values)
+        shares = valuation.level_counts / valuation.level_counts.sum()
+        for entropy, values, share in zip(
+            valuation.level_entropy.tolist(), valuation.level_values, shares.tolist(), strict=True
+        ):
+            self.add_level(entropy, share * values, share)
+
+    @property
+    def mean(self) -> Floats:
+        """Values averaged over rounds."""
+        return np.asarray(np.mean(self.rounds, axis=0))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Both ways to place a point: moved towards its noisy version, or at the row itself, with the row left out.
+
+    What stands at rows has as many rounds as what was moved, or a single one, when it is exact.
+    """
+
+    moved: Part
+    at_rows: Part
+
+
+def draw_in_stages(
+    game: Game,
+    points: Points,
+    draws: int,
+    rng: np.random.Generator,
+    *,
+    moved: bool = True,
+    at_rows: bool = True,
+    most_rows: int | None = None,
+) -> Iterator[Drawn]:
+    """Value draws in stages of growing size; yields after each, so that the caller can stop.
+
+    A row that several points drew is valued once. Where all rows that carry any weight are fewer than the draws, points
+    at rows need no draws: every row is valued, and counts by its weight.
+
+    Parameters
+    ----------
+    game : Game
+    points : Points
+    draws : int
+        Draws per point at most.
+    rng : numpy Generator
+    moved, at_rows : bool
+        Which ways to place a point are wanted.
+    most_rows : int, optional
+        Value all rows that carry weight when they are at most so many; by default the number of draws of all points.
+    """
+    where = game.prior.coordinates(points.X)
+    weighed = game.prior.weigh(where, points.codes, draws, rng)
+    seeds = rng.spawn(draws)
+    found = Drawn(Part(), Part())
+    if at_rows:
+        mass = _without_dust(weighed.mass)
+        if np.count_nonzero(mass) <= (most_rows or weighed.drawn.size):
+            _value_rows(game, weighed, [_by_weight(weighed, mass)], found.at_rows)
+            at_rows = False
+    done = 0
+    while done < draws and (moved or at_rows):
+        stop = min(max(4, 2 * done), draws)
+        if moved:
+            for number in range(done, stop):
+                X = game.prior.move(weighed.drawn[:, number], where, points.X, seeds[number])
+                found.moved.add(game.model.value(X, points.codes))
+        if at_rows:
+            rounds = [_by_draws(weighed, number, len(game.codes)) for number in range(done, stop)]
+            _value_rows(game, weighed, rounds, found.at_rows)
+        done = stop
+        yield found
+    if not (moved or at_rows):
+        yield found
+
+
+@dataclass(frozen=True)
+class _Round:
+    """How often points stand at each row, by class, and which points those are."""
+
+    counts: Floats  # (n_labels, n), as shares of all points
+    heavy: sparse.csr_array  # (m, n), the share of each point that stands at each row, where it is not negligible
+
+
+def _by_weight(weighed: Weighed, mass: Floats) -> _Round:
+    return _Round(mass, weighed.heavy)
+
+
+def _by_draws(weighed: Weighed, number: int, n: int) -> _Round:
+    rows = weighed.drawn[:, number]
+    m = rows.size
+    once = sparse.csr_array((np.ones(m), (np.arange(m), rows)), shape=(m, n))
+    counts = np.zeros(weighed.mass.shape)
+    np.add.at(counts, (weighed.of_label, rows), 1.0 / m)
+    return _Round(counts, once)
+
+
+def _without_dust(mass: Floats) -> Floats:
+    """Drop the lightest rows, as long as they hold next to nothing together, and scale up what is left."""
+    ascending = np.sort(mass, axis=None)
+    light = min(int(np.searchsorted(np.cumsum(ascending), DUST)), ascending.size - 1)
+    kept = np.where(mass >= ascending[light], mass, 0.0)
+    return np.asarray(kept / kept.sum())
+
+
+def _value_rows(game: Game, weighed: Weighed, rounds: list[_Round], part: Part) -> None:
+    """Add rounds in which every point stands at training rows.
+
+    The row itself does not take part in that game, nor does its own place count for it: no row may profit from being
+    where it is. For a point that has weight w on row i, row i so loses a share w of the point, and the other rows at
+    which the point stands count 1 / (1 - w) times.
+    """
+    n, m = len(game.codes), len(weighed.of_label)
+    odds = weighed.heavy.copy()
+    odds.data = np.minimum(odds.data / np.maximum(1.0 - odds.data, 1e-12), LARGEST_ODDS) / m
+    odds.indices = game.order[odds.indices].astype(odds.indices.dtype)  # columns in the order of the model
+    wanted = np.any([each.counts > 0 for each in rounds], axis=0)
+    totals = np.zeros((len(rounds), n))
+    size = max(1, MATRIX_BYTES // (8 * n))
+    for label, code in enumerate(weighed.labels):
+        members = weighed.of_label == label
+        odds_here = odds[members]
+        heavy_here = [sparse.csr_array(each.heavy[members].T) for each in rounds]
+        rows = np.flatnonzero(wanted[label])
+        for first in range(0, rows.size, size):
+            here = rows[first : first + size]
+            at = game.order[here]
+            valued = game.model.value(game.X[at], np.full(at.size, code), exclude=at, matrix=True)
+            values = np.array(valued.matrix.T)
+            values[np.arange(at.size), at] = 0.0
+            levels, of_level = np.unique(valued.entropy, return_inverse=True)
+            picks = sparse.csr_array((np.ones(at.size), (of_level, np.arange(at.size))), shape=(levels.size, at.size))
+            for r, each in enumerate(rounds):
+                shares = each.counts[label, here]
+                again = heavy_here[r][here] @ odds_here
+                added = picks.multiply(shares) @ values + picks @ again.multiply(values)
+                added = np.asarray(added.toarray() if sparse.issparse(added) else added)
+                totals[r] += added.sum(axis=0)
+                for entropy, values_here, share in zip(levels.tolist(), added, picks @ shares, strict=True):
+                    part.add_level(entropy, values_here, float(share))
+    part.rounds += list(totals)
+
+
+def mix_levels(parts: dict[str, Part], weights: dict[str, float], n_val: int) -> tuple[Floats, Floats, Ints]:
+    """Mix the parts level by level, in whole points: entropies, mean values and counts, which sum to ``n_val``."""
+    sums: dict[float, Floats] = {}
+    shares: dict[float, float] = {}
+    for name, part in parts.items():
+        rounds = len(part.rounds)
+        if weights[name] == 0 or rounds == 0:
+            continue
+        for entropy, values in part.sums.items():
+            sums[entropy] = sums.get(entropy, 0.0) + weights[name] / rounds * values
+            shares[entropy] = shares.get(entropy, 0.0) + weights[name] / rounds * part.shares[entropy]
+    entropies = np.array(sorted(sums))
+    exact = n_val * np.array([shares[entropy] for entropy in entropies.tolist()])
+    counts = np.floor(exact).astype(np.int64)
+    # The points left over go to the levels that lost most by rounding down.
+    for level in np.argsort(counts - exact, kind="stable")[: n_val - int(counts.sum())]:
+        counts[level] += 1
+    totals = np.array([sums[entropy] for entropy in entropies.tolist()])
+    for level in np.flatnonzero(counts == 0):  # too small for a point of its own: counts with the level next to it
+        kept = np.flatnonzero(counts > 0)
+        totals[kept[np.abs(entropies[kept] - entropies[level]).argmin()]] += totals[level]
+    kept = counts > 0
+    return entropies[kept], totals[kept] * n_val / counts[kept, None], counts[kept]

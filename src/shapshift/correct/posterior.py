@@ -1,0 +1,406 @@
+"""Correction without a clean validation set: average over what the noisy points may have been."""
+
+import copy
+import inspect
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from shapshift import _labels
+from shapshift import _validation as check
+from shapshift._progress import progress_bar
+from shapshift._warn import warn
+from shapshift.correct.draws import Drawn, Game, Part, Points, draw_in_stages, mix_levels
+from shapshift.correct.noise import Noise, NoiseEstimate, estimate_level, resolve_noise
+from shapshift.correct.posterior_report import PosteriorReport
+from shapshift.correct.prior import Prior, fit_prior
+from shapshift.correct.rehearsal import FEWEST_ROWS, Rehearsal, rehearse
+from shapshift.correct.report import CorrectionWarning
+from shapshift.distances import original_rows
+from shapshift.valuation import Valuation
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Points that are less likely under the prior than rehearsed ones, by this many of their standard deviations on average,
+# are other points, or carry other noise.
+UNLIKELY = 0.5
+
+
+class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    r"""Estimate the values on the clean validation set from the noisy one, knowing the noise.
+
+    The training rows say what points there are, the noise says how far a clean point may lie from its noisy version.
+    Together they give a distribution of what each point may have been; the values are averaged over it. Two ways to
+    draw from it and the noisy values themselves are mixed in the proportion that works best in a rehearsal: training
+    rows are held back, given the same noise and corrected. No clean validation point is needed anywhere.
+
+    Parameters
+    ----------
+    noise : GaussianNoise, LaplaceNoise, float, array-like of shape (n_features,) or "estimate", default="estimate"
+        The noise that was added to the validation points. A number is a standard deviation, an array has one for each
+        feature (0 where there is none). "estimate" finds the size of normal noise, relative to each feature's standard
+        deviation, from the validation points themselves; see ``noise_estimate_``.
+    draws : int, default=16
+        Draws per validation point at most, at least 2.
+    tol : float, default=0.05
+        Stop drawing when the standard errors of the values are, in root mean square, below this share of the standard
+        deviation of the values. 0 makes all draws.
+    random_state : int, default=0
+        Same seed, same result.
+    progress : bool, default=None
+        Show a progress bar; None shows it in a terminal only.
+
+    Attributes
+    ----------
+    weights_ : dict
+        How much each of "noisy", "moved" and "at_rows" counts; they sum to 1.
+    rehearsal_ : Rehearsal or None
+        What was found on held back training rows, which is also what to expect; None before a noise is known, without
+        noise, and with too few rows.
+    noise_estimate_ : NoiseEstimate or None
+        With ``noise="estimate"``, after ``transform``.
+    report_ : PosteriorReport
+        What the last ``transform`` did.
+
+    Notes
+    -----
+    The prior has one normal component per training row, with the covariance of the steps between near neighbours; its
+    scale, and whether it is wider where rows are far apart, are chosen by leave-one-out likelihood. A clean point is
+    drawn either from the component, given the noisy point, or as the row itself; then the row is left out of the game,
+    and the draw does not count for it, so that no row profits from being its own prior. Rows whose label differs from
+    the point's count little (5%). Laplace noise enters the weights by its variance, and as it is in the rehearsal.
+
+    The result is an estimate of the mean: its spread is smaller than that of the clean values. Where the distribution
+    matters and clean summary numbers are at hand, apply a fitted :class:`BoundaryCorrector` to the result.
+
+    Examples
+    --------
+    >>> from shapshift import GaussianNoise, KNNShapley, PosteriorCorrector, evaluate, load_dataset
+    >>> data = load_dataset("gaussian", n_train=300, n_val=200)
+    >>> model = KNNShapley().fit(data.X_train, data.y_train)
+    >>> clean, noise = model.value(data.X_val, data.y_val), GaussianNoise(0.5, random_state=0)
+    >>> X_noisy, y_val = noise(data.X_val, data.y_val)
+    >>> corrected = PosteriorCorrector(noise).fit(model).transform(X_noisy, y_val)
+    >>> found = evaluate(corrected, clean, model.value(X_noisy, y_val)).rows
+    >>> round(found["noisy"]["spearman"], 1), round(found["corrected"]["spearman"], 1)
+    (0.4, 0.7)
+    """
+
+    def __init__(
+        self,
+        noise: Any = "estimate",
+        *,
+        draws: int = 16,
+        tol: float = 0.05,
+        random_state: int = 0,
+        progress: bool | None = None,
+    ) -> None:
+        self.noise = noise
+        self.draws = draws
+        self.tol = tol
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, model: Any, y: Any = None, *, X_train: Any = None) -> Self:
+        """Learn from the training rows what points there are, and rehearse the correction on them.
+
+        Parameters
+        ----------
+        model : KNNShapley
+            Fitted, with features (not precomputed distances).
+        y : None
+            Ignored.
+        X_train : table of shape (n_train, n_features), optional
+            The training rows; needed only with ``metric="cosine"``, for which the model keeps their directions alone.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        model = self._check_model(model)
+        X = self._training_rows(model, X_train)
+        noise = None
+        if not _is_estimate(self.noise):
+            noise = resolve_noise(type(self).__name__, self.noise, model, X.shape[1])
+        codes = np.asarray(model.codes_, dtype=np.int64)
+        # Rows in an order of their own and rows that are copies: neither the caller's order nor copies may matter.
+        keyed = np.column_stack([codes, X])
+        _, self._copies = np.unique(keyed, axis=0, return_inverse=True)
+        self._copies = self._copies.reshape(-1)
+        self._X, self._codes, self._order = X, codes, np.argsort(self._copies, kind="stable")
+        self._model = model
+        # What is drawn comes as plain arrays, with classes by number.
+        self._inner = copy.copy(model)
+        self._inner._columns, self._inner.classes_ = None, np.arange(len(model.classes_))
+        self.noise_estimate_: NoiseEstimate | None = None
+        self._state: _State | None = None if noise is None else self._prepare(noise)
+        if self._state is not None:
+            self.weights_, self.rehearsal_ = self._state.weights, self._state.rehearsal
+        return self
+
+    def transform(self, X_val_noisy: Any, y_val: Any) -> Valuation:
+        """Estimate the values on the clean version of a noisy validation set.
+
+        Parameters
+        ----------
+        X_val_noisy : table of shape (n_val, n_features)
+            Noisy validation points.
+        y_val : array-like of shape (n_val,)
+            Their labels.
+
+        Returns
+        -------
+        Valuation
+            With the estimated ``values`` and their ``standard_error`` from the draws. ``level_values`` and
+            ``level_counts`` are those of the drawn points; ``entropy`` and ``boundary`` those of the noisy points.
+            ``parameters["posterior"]`` holds the report, also kept as ``report_``.
+        """
+        check_is_fitted(self, "_model")
+        self._check_parameters()
+        noisy = self._model.value(X_val_noisy, y_val)
+        with warnings.catch_warnings():
+            # Said once, when the noisy points were valued.
+            warnings.filterwarnings("ignore", message=".*never seen in training")
+            points = self._points(X_val_noisy, y_val)
+            state = self._state or self._estimate(points)
+            self.weights_, self.rehearsal_ = state.weights, state.rehearsal
+            density = self._check_likely(state, points)
+            return self._mix(noisy, points, state, density)
+
+    def correct(self, model: Any, X_val: Any, y_val: Any) -> Valuation:
+        """Fit a copy to a model and transform a validation set; what ``model.value(..., correction=...)`` calls."""
+        known = getattr(self, "_model", None)
+        if known is not None and known.fingerprint_ == model.fingerprint_ and _alike(known, model):
+            return self.transform(X_val, y_val)
+        corrector: PosteriorCorrector = clone(self)
+        return corrector.fit(model).transform(X_val, y_val)
+
+    def draw_points(self, X_val_noisy: Any, y_val: Any, draws: int) -> Floats:
+        """Draw what noisy points may have been, to look at.
+
+        Parameters
+        ----------
+        X_val_noisy, y_val
+            As in :meth:`transform`. The noise must be stated, not estimated, and not 0.
+        draws : int
+            Draws per point.
+
+        Returns
+        -------
+        ndarray of shape (n_val, draws, n_features)
+        """
+        check_is_fitted(self, "_model")
+        check.check_count(type(self).__name__ + ".draw_points", "draws", draws)
+        if self._state is None or self._state.game is None:
+            raise ValueError(
+                f"{type(self).__name__}.draw_points needs a stated noise above 0. Got noise={self.noise!r}."
+            )
+        points, prior = self._points(X_val_noisy, y_val), self._state.game.prior
+        rng = np.random.default_rng([int(self.random_state), 4])
+        where = prior.coordinates(points.X)
+        rows = prior.weigh(where, points.codes, draws, rng).drawn
+        return np.stack([prior.move(rows[:, r], where, points.X, rng) for r in range(draws)], axis=1)
+
+    def _points(self, X_val: Any, y_val: Any) -> Points:
+        X = self._model._check_points(X_val)
+        X = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
+        labels = _labels.check_labels(y_val, "y_val", len(X), "X_val")
+        return Points(X, np.asarray(_labels.look_up_labels(labels, self._model.classes_), dtype=np.int64))
+
+    def _prepare(self, noise: Noise) -> "_State":
+        """Fit the prior for a noise and rehearse."""
+        if not noise.std.any():
+            return _State(noise, None, _nothing(), None)
+        rng = np.random.default_rng([int(self.random_state), 1])
+        prior = self._prior(noise.std, rng)
+        game = Game(self._inner, self._X, self._codes, self._order, prior)
+        rehearsal = rehearse(game, noise.add, int(self.draws), rng)
+        if rehearsal is None:
+            warn(
+                f"There are too few training rows ({len(self._codes)}), or too few different values, to rehearse a "
+                "correction: the values stay as they are.",
+                CorrectionWarning,
+            )
+            return _State(noise, game, _nothing(), None)
+        return _State(noise, game, rehearsal.weights, rehearsal)
+
+    def _prior(self, std: Floats, rng: np.random.Generator) -> Prior:
+        order = self._order
+        return fit_prior(self._X[order], self._codes[order], len(self._model.classes_), std, rng)
+
+    def _estimate(self, points: Points) -> "_State":
+        spread = self._X.std(axis=0)
+        n_features = spread.size
+        if not spread.any() or len(self._codes) < FEWEST_ROWS:
+            raise ValueError(
+                f"The 'noise' parameter cannot be 'estimate' with fewer than {FEWEST_ROWS} training rows, or with rows "
+                "that are all equal. State the noise instead."
+            )
+        rng = np.random.default_rng([int(self.random_state), 3])
+        # Half of the rows make a prior that the other half has not seen, no more than the validation points have.
+        mixed = rng.permutation(len(self._order))
+        seen, held_back = (self._order[np.sort(part)] for part in np.array_split(mixed, 2))
+        prior = fit_prior(self._X[seen], self._codes[seen], len(self._model.classes_), spread, rng)
+        found = estimate_level(prior, points.X, self._X[held_back], rng)
+        self.noise_estimate_ = found
+        if found.is_zero:
+            warn(f"The {found}: the values stay as they are.", CorrectionWarning)
+        std = np.zeros(n_features) if found.is_zero else found.sigma * spread
+        noise = resolve_noise(type(self).__name__, std, self._model, n_features)
+        shown = {"name": "GaussianNoise", "sigma": 0.0 if found.is_zero else found.sigma, "relative": True}
+        return self._prepare(replace(noise, parameters=shown))
+
+    def _check_likely(self, state: "_State", points: Points) -> float | None:
+        """Warn where the points do not look like training rows with the stated noise."""
+        if state.rehearsal is None or state.game is None:
+            return None
+        prior = state.game.prior
+        density = float(prior.log_density(prior.coordinates(points.X)).mean())
+        off = (density - state.rehearsal.log_density) / max(state.rehearsal.log_density_std, 1e-12)
+        if abs(off) > UNLIKELY:
+            how = "more" if off < 0 else "less"
+            warn(
+                f"The validation points are {how} scattered than training rows with the stated noise would be (mean "
+                f"log density {density:.4g}, {state.rehearsal.log_density:.4g} expected). Either the noise is {how} "
+                "than stated or the points come from elsewhere; the correction assumes neither.",
+                CorrectionWarning,
+            )
+        return density
+
+    def _mix(self, noisy: Valuation, points: Points, state: "_State", density: float | None) -> Valuation:
+        weights = state.weights
+        before = Part()
+        before.add(noisy)
+        drawn, error = Drawn(Part(), Part()), np.zeros(noisy.n_train)
+        if state.game is not None and weights["noisy"] < 1:
+            wanted = {name: weights[name] > 0 for name in ("moved", "at_rows")}
+            rng = np.random.default_rng([int(self.random_state), 2])
+            with progress_bar("Correcting", int(self.draws), self.progress) as advance:
+                done = 0
+                for drawn in draw_in_stages(state.game, points, int(self.draws), rng, **wanted):
+                    rounds = self._rounds(drawn, weights)
+                    advance(len(rounds) - done)
+                    done = len(rounds)
+                    if done > 1:
+                        error = rounds.std(axis=0, ddof=1) / math.sqrt(done)
+                    values = weights["noisy"] * noisy.values + rounds.mean(axis=0)
+                    if np.sqrt(np.mean(error**2)) <= self.tol * values.std():
+                        break
+        parts = {"noisy": before, "moved": drawn.moved, "at_rows": drawn.at_rows}
+        levels, level_values, level_counts = mix_levels(parts, weights, noisy.n_val)
+        level_values = self._share_copies(level_values)
+        mixed = level_counts @ level_values / noisy.n_val
+        error = np.sqrt(self._share_copies(error[None] ** 2)[0])
+        relative = float(np.sqrt(np.mean(error**2)) / mixed.std()) if mixed.std() > 0 else 0.0
+        self.report_ = PosteriorReport(
+            noise=state.noise.parameters,
+            estimate=self.noise_estimate_,
+            weights=dict(weights),
+            rehearsal=state.rehearsal,
+            draws=max(len(part.rounds) if len(part.rounds) > 1 else 0 for part in (drawn.moved, drawn.at_rows)),
+            standard_error=relative,
+            log_density=density,
+            expected_log_density=None if state.rehearsal is None else state.rehearsal.log_density,
+        )
+        return replace(
+            noisy,
+            values=mixed,
+            level_entropy=levels,
+            level_values=level_values,
+            level_counts=level_counts,
+            standard_error=error,
+            parameters={**noisy.parameters, "posterior": self.report_.to_dict()},
+        )
+
+    def _rounds(self, drawn: Drawn, weights: dict[str, float]) -> Floats:
+        """Return what each round adds to the values; a part that is exact adds the same to every round."""
+        parts = [
+            weights[name] * np.array(part.rounds)
+            for name, part in (("moved", drawn.moved), ("at_rows", drawn.at_rows))
+            if weights[name] > 0
+        ]
+        return np.asarray(sum(parts[1:], start=parts[0]))
+
+    def _share_copies(self, columns: Floats) -> Floats:
+        """Average over rows that are equal in features and label: they are worth the same."""
+        counts = np.bincount(self._copies)
+        if counts.max() == 1:
+            return columns
+        return np.array([(np.bincount(self._copies, row) / counts)[self._copies] for row in columns])
+
+    def _training_rows(self, model: Any, X_train: Any) -> Floats:
+        if X_train is None:
+            rows = original_rows(model._index)
+            if rows is None:
+                raise ValueError(
+                    f"{type(self).__name__}.fit needs the training rows as the parameter 'X_train': the model has "
+                    f"metric={model.metric!r}, for which it does not keep them."
+                )
+            return rows
+        table = check.check_features(X_train, "X_train")
+        table = check.match_columns(table, model._columns, model.n_features_in_, "X_train")
+        rows = table.rows.toarray() if hasattr(table.rows, "toarray") else np.asarray(table.rows)
+        if len(rows) != len(model.codes_):
+            raise ValueError(f"'X_train' must have the {len(model.codes_)} rows that were fitted. Got {len(rows)}.")
+        return rows
+
+    def _check_model(self, model: Any) -> Any:
+        owner = type(self).__name__ + ".fit"
+        quiet = check.check_model(owner, model)
+        if not hasattr(model, "codes_") or "exclude" not in inspect.signature(model.value).parameters:
+            raise TypeError(
+                f"The 'model' parameter of {owner} must be a fitted KNNShapley. Got {type(model).__name__}"
+                + (", which is not fitted: call its fit first." if hasattr(model, "n_neighbors") else " instead.")
+            )
+        if getattr(model, "metric", None) == "precomputed":
+            raise ValueError(
+                f"{owner} needs features, but the model has metric='precomputed' and takes distances. Noise on "
+                "features cannot be undone from distances: fit a model on the features."
+            )
+        return quiet
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        if isinstance(self.noise, str) and not _is_estimate(self.noise):
+            raise ValueError(
+                f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard "
+                f"deviation, one for each feature, or 'estimate'. Got {self.noise!r} instead."
+            )
+        check.check_count(owner, "draws", self.draws, at_least=2)
+        check.check_number(owner, "tol", self.tol)
+        check.check_count(owner, "random_state", self.random_state, at_least=0)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+
+@dataclass(frozen=True)
+class _State:
+    """A known noise, the game that undoes it, and how estimates are mixed."""
+
+    noise: Noise
+    game: Game | None
+    weights: dict[str, float]
+    rehearsal: Rehearsal | None
+
+
+def _nothing() -> dict[str, float]:
+    return {"noisy": 1.0, "moved": 0.0, "at_rows": 0.0}
+
+
+def _is_estimate(noise: Any) -> bool:
+    return isinstance(noise, str) and noise == "estimate"
+
+
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two models value alike; how they compute does not matter."""
+    names = ("n_neighbors", "utility", "semivalue", "metric", "ties")
+    return all(getattr(first, name) == getattr(second, name) for name in names)

@@ -1,0 +1,307 @@
+"""What a clean validation point may have been, given its noisy version and its label.
+
+The training rows are a sample of the same distribution, so a clean point is taken to be a training row plus a small
+step of the kind that lies between neighbouring rows: a mixture with one normal component per row. Its covariance is
+that of the steps between near neighbours, because a point cannot leave the lines and planes on which the data lie any
+more than a neighbour does; it may be wider where rows are far apart. Normal noise keeps the mixture a mixture, in
+closed form:
+
+    weight of row t    proportional to N(x'; x_t, H + E) times the probability that a point near t has the label
+    given row t        x is normal with mean x_t + H (H + E)^-1 (x' - x_t) and covariance H (H + E)^-1 E
+
+with H the covariance of the steps and E that of the noise. In units of the noise and along the eigenvectors of H all of
+it is a product over coordinates.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# How far a row may be off: the probability that a point near it has another label than the row itself.
+LABEL_ERROR = 0.05
+# Steps to so many nearest rows make the covariance of a step.
+STEP_NEIGHBORS = 5
+# At most so many rows are asked for their neighbours and their likelihood: enough for one covariance and one number.
+SAMPLE = 500
+# The steps between a row and its near neighbours are longer than those to a new point between them, or shorter where
+# neighbours are copies; the scale is chosen among these factors of the variance.
+SCALES = 2.0 ** np.arange(-4.0, 2.5)
+# Directions in which neighbours differ by less than this share of the largest variance count as having it.
+FLATTEST = 1e-4
+# Steps at a row are at most so many powers of two narrower or wider than typical ones.
+WIDTHS = (-4, 4)
+# A feature without noise is known, but a new point need not have exactly the number of a training row.
+KNOWN = 0.01
+# Weights of rows below this are not worth telling apart from none when a row is left out.
+NEGLIGIBLE = 0.01
+# Numbers in a tile of weights.
+TILE = 2**22
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The mixture over training rows.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, d)
+        Training rows in units of the noise, along the eigenvectors.
+    codes : ndarray of shape (n,)
+        Their classes.
+    basis : ndarray of shape (d, d)
+        Eigenvectors of the steps, in columns.
+    variance : ndarray of shape (d,)
+        Variance of a step along each, in units of the noise variance.
+    unit : ndarray of shape (d,)
+        Standard deviation of the noise of each feature that varies or is noisy.
+    features : ndarray of shape (d,)
+        Which features of the table these are.
+    noisy : ndarray of shape (d,)
+        Which of them carry noise; the others are known.
+    n_classes : int
+    width : ndarray of shape (n,)
+        Factor of the variance at each row: steps are wider where rows are far apart.
+    scale : float
+        Chosen factor of the variance of the steps, which ``variance`` has in it.
+    """
+
+    rows: Floats
+    codes: Ints
+    basis: Floats
+    variance: Floats
+    unit: Floats
+    features: Ints
+    noisy: npt.NDArray[np.bool_]
+    n_classes: int
+    width: Floats
+    scale: float
+
+    def subset(self, chosen: Ints) -> Self:
+        """Return the prior of some rows only, with the same steps."""
+        return replace(self, rows=self.rows[chosen], codes=self.codes[chosen], width=self.width[chosen])
+
+    def coordinates(self, X: Floats) -> Floats:
+        """Turn table rows into coordinates."""
+        found: Floats = (X[:, self.features] / self.unit) @ self.basis
+        return found
+
+    def log_weights(self, points: Floats, codes: Ints | None) -> Floats:
+        """Return the logarithm of every row's weight for every point, up to a constant that all points share.
+
+        Parameters
+        ----------
+        points : ndarray of shape (m, d)
+            Noisy points, as coordinates.
+        codes : ndarray of shape (m,) or None
+            Their classes, -1 for one that no row has; None leaves the labels out.
+        """
+        found = log_normal(points, self.rows, self.variance, self.width, 1.0)
+        if codes is not None and self.n_classes > 1:
+            same = codes[:, None] == self.codes
+            found += np.where(same, np.log1p(-LABEL_ERROR), np.log(LABEL_ERROR / (self.n_classes - 1)))
+        return found
+
+    def log_density(self, points: Floats) -> Floats:
+        """Return the log density of noisy points (given as coordinates) in the units of the table, labels aside."""
+        constant = np.log(len(self.rows)) + np.log(self.unit).sum() + 0.5 * self.variance.size * np.log(2 * np.pi)
+        found = [log_sum_exp(self.log_weights(part, None)) for part in self.tiles(points)]
+        return np.asarray(np.concatenate(found) - constant)
+
+    def weigh(self, points: Floats, codes: Ints, draws: int, rng: np.random.Generator) -> "Weighed":
+        """Weigh the rows for every point, and draw some in proportion to their weights.
+
+        Parameters
+        ----------
+        points, codes
+            Noisy points as coordinates, and their classes.
+        draws : int
+            Rows to draw per point. They stand at even distances along the sum of the weights, in random order, so that
+            any first few of them are a sample too.
+        rng : numpy Generator
+        """
+        m, n = len(points), len(self.rows)
+        labels, which = np.unique(codes, return_inverse=True)
+        drawn = np.empty((m, draws), dtype=np.int64)
+        mass = np.zeros((labels.size, n))
+        # One start and one order per point, drawn before any tile is cut: tiles must not change them.
+        heights = (rng.permuted(np.tile(np.arange(draws), (m, 1)), axis=1) + rng.random((m, 1))) / draws
+        heavy = []
+        first = 0
+        for part in self.tiles(points):
+            here = slice(first, first + len(part))
+            weights = self.log_weights(part, codes[here])
+            weights -= weights.max(axis=1, keepdims=True)
+            np.exp(weights, out=weights)
+            weights /= weights.sum(axis=1, keepdims=True)
+            for label in range(labels.size):
+                mass[label] += weights[which[here] == label].sum(axis=0)
+            reached = np.cumsum(weights, axis=1)
+            for j, height in enumerate(heights[here]):
+                drawn[first + j] = np.minimum(np.searchsorted(reached[j], height * reached[j, -1], side="right"), n - 1)
+            weights[weights < NEGLIGIBLE] = 0.0
+            heavy.append(sparse.csr_array(weights))
+            first += len(part)
+        return Weighed(labels, which.reshape(-1), drawn, mass / m, sparse.vstack(heavy, format="csr"))
+
+    def move(self, chosen: Ints, points: Floats, X: Floats, rng: np.random.Generator) -> Floats:
+        """Draw a clean version of each point given its row: table rows.
+
+        Parameters
+        ----------
+        chosen : ndarray of shape (m,)
+            The row of each point.
+        points : ndarray of shape (m, d)
+            The points, as coordinates.
+        X : ndarray of shape (m, n_features)
+            The points as they came; what carries no noise is kept.
+        rng : numpy Generator
+        """
+        variance = self.width[chosen][:, None] * self.variance
+        gain = variance / (variance + 1.0)
+        near = self.rows[chosen]
+        found = near + gain * (points - near) + np.sqrt(gain) * rng.standard_normal(near.shape)
+        moved = X.copy()
+        moved[:, self.features[self.noisy]] = ((found @ self.basis.T) * self.unit)[:, self.noisy]
+        return moved
+
+    def tiles(self, points: Floats) -> list[Floats]:
+        """Cut points so that a tile of their weights stays small."""
+        size = max(1, TILE // len(self.rows))
+        return [points[first : first + size] for first in range(0, len(points), size)]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """How much weight the rows have for the points, and draws of them.
+
+    Attributes
+    ----------
+    labels : ndarray
+        Classes of the points, each once.
+    of_label : ndarray of shape (m,)
+        Which of them each point has.
+    drawn : ndarray of shape (m, draws)
+        Rows drawn for each point.
+    mass : ndarray of shape (n_labels, n)
+        Weight of each row, summed over the points of each class and divided by the number of points.
+    heavy : csr_array of shape (m, n)
+        Weights that are not negligible.
+    """
+
+    labels: Ints
+    of_label: Ints
+    drawn: Ints
+    mass: Floats
+    heavy: sparse.csr_array
+
+
+def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.random.Generator) -> Prior:
+    """Learn the steps between neighbouring rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+        Training rows in an order that does not depend on the caller's.
+    codes : ndarray of shape (n,)
+        Their classes.
+    n_classes : int
+    noise : ndarray of shape (n_features,)
+        Standard deviation of the noise of each feature; 0 where there is none.
+    rng : numpy Generator
+        Chooses the rows that are asked, where there are many.
+    """
+    spread = X.std(axis=0)
+    features = np.flatnonzero((spread > 0) | (noise > 0))
+    noisy = noise[features] > 0
+    unit = np.where(noisy, noise[features], KNOWN * spread[features])
+    scaled = X[:, features] / unit
+    asked = np.sort(rng.permutation(len(X))[:SAMPLE])
+    apart = squared_distances(scaled[asked], scaled)
+    apart[np.arange(asked.size), asked] = np.inf
+    k = min(STEP_NEIGHBORS, len(X) - 1)
+    nearest = np.argpartition(apart, k - 1, axis=1)[:, :k]
+    steps = (scaled[asked][:, None, :] - scaled[nearest]).reshape(-1, features.size)
+    variance, basis = np.linalg.eigh(steps.T @ steps / len(steps))
+    variance = np.maximum(variance, FLATTEST * max(float(variance.max()), np.finfo(np.float64).tiny))
+    rows = scaled @ basis
+    width, scale = _choose_steps(rows, variance, asked)
+    return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, width, scale)
+
+
+def _choose_steps(rows: Floats, variance: Floats, asked: Ints) -> tuple[Floats, float]:
+    """Choose how wide steps are at each row, and altogether: such that rows are likeliest given all others."""
+    reach = _reach(rows / np.sqrt(variance))
+    best, found = -np.inf, (np.ones(len(rows)), 1.0)
+    for width in (np.ones(len(rows)), reach):
+        for scale in SCALES:
+            logs = log_normal(rows[asked], rows, variance * scale, width, 0.0)
+            logs[np.arange(asked.size), asked] = -np.inf
+            likelihood = float(log_sum_exp(logs).mean())
+            if likelihood > best:
+                best, found = likelihood, (width, float(scale))
+    return found
+
+
+def _reach(rows: Floats) -> Floats:
+    """Mean squared distance to the nearest rows, relative to the typical one, on a coarse scale."""
+    n = len(rows)
+    k = min(STEP_NEIGHBORS, n - 1)
+    found = np.empty(n)
+    size = max(1, TILE // n)
+    for first in range(0, n, size):
+        here = np.arange(first, min(first + size, n))
+        apart = squared_distances(rows[here], rows)
+        apart[here - first, here] = np.inf
+        found[here] = np.partition(apart, k - 1, axis=1)[:, :k].mean(axis=1)
+    typical = float(np.median(found[found > 0])) if (found > 0).any() else 1.0
+    # Powers of two: rows of equal width are weighed together.
+    return np.asarray(2.0 ** np.clip(np.round(np.log2(np.maximum(found / typical, 1e-12))), *WIDTHS))
+
+
+def log_normal(points: Floats, rows: Floats, variance: Floats, width: Floats, noise: float) -> Floats:
+    """Log density of every point under a normal at every row, but for the power of 2 pi.
+
+    Parameters
+    ----------
+    points, rows : ndarray of shape (m, d), (n, d)
+    variance : ndarray of shape (d,)
+    width : ndarray of shape (n,)
+        Factor of the variance at each row; few different numbers.
+    noise : float
+        Variance that is added to all.
+    """
+    found = np.empty((len(points), len(rows)))
+    for factor in np.unique(width):
+        members = np.flatnonzero(width == factor)
+        root = np.sqrt(factor * variance + noise)
+        part = squared_distances(points / root, rows[members] / root)
+        part *= -0.5
+        part -= np.log(root).sum()
+        if members.size == len(rows):
+            return part
+        found[:, members] = part
+    return found
+
+
+def squared_distances(A: Floats, B: Floats) -> Floats:
+    """Squared Euclidean distances, centred first so that features far from the origin lose no digits."""
+    centre = B.mean(axis=0)
+    A, B = A - centre, B - centre
+    found = A @ B.T
+    found *= -2.0
+    found += (A * A).sum(axis=1)[:, None]
+    found += (B * B).sum(axis=1)
+    return np.maximum(found, 0.0, out=found)
+
+
+def log_sum_exp(logs: Floats) -> Floats:
+    """Logarithm of the sum of exponentials of each row; ``logs`` is overwritten."""
+    highest = logs.max(axis=1)
+    logs -= highest[:, None]
+    return np.asarray(highest + np.log(np.exp(logs, out=logs).sum(axis=1)))

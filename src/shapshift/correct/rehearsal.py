@@ -1,0 +1,182 @@
+"""How much to trust each estimate, rehearsed on the training rows.
+
+Some training rows are held back and play the validation set. Their clean values are known, the stated noise is added to
+them, and the estimates are computed from the rest as they will be computed for the real validation set. The mixture of
+the estimates that comes nearest to the clean values there is the one that is used. The real clean validation set is not
+needed, and where nothing helps, the mixture is the noisy values as they are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from shapshift.agreement import agreement
+from shapshift.correct.draws import Game, Points, draw_in_stages
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+#: The estimates that are mixed: the noisy values; points moved towards their rows; points at their rows.
+PARTS = ("noisy", "moved", "at_rows")
+# Share of the training rows that is held back, and at most how many.
+HELD_BACK = 0.25
+MOST_HELD_BACK = 1000
+# So many points are rehearsed on in all; small training sets are split more than once to reach it.
+REHEARSED = 750
+MOST_SPLITS = 5
+# Fewer training rows than this rehearse nothing.
+FEWEST_ROWS = 40
+# Draws per point of a rehearsal.
+DRAWS = 4
+# Pulls the mixture to the noisy values where the estimates cannot be told apart: a share of their variance.
+CAUTION = 1e-3
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What the rehearsal found.
+
+    Attributes
+    ----------
+    weights : dict
+        Weight of each estimate; they sum to 1.
+    spearman, rmse : dict
+        For "noisy", every estimate and "mixed": rank agreement with the clean values of the rehearsal, and root mean
+        square error in standard deviations of these.
+    points, splits : int
+        Held back rows per split, and splits.
+    log_density, log_density_std : float
+        Mean and standard deviation of the log density of the noisy points of the rehearsal under the prior.
+    """
+
+    weights: dict[str, float]
+    spearman: dict[str, float]
+    rmse: dict[str, float]
+    points: int
+    splits: int
+    log_density: float
+    log_density_std: float
+
+
+def rehearse(
+    game: Game, add_noise: Callable[[Floats, np.random.Generator], Floats], draws: int, rng: np.random.Generator
+) -> Rehearsal | None:
+    """Hold rows back, add noise to them, and find the mixture of estimates that restores their clean values best.
+
+    Parameters
+    ----------
+    game : Game
+    add_noise : callable
+        ``add_noise(X, rng)``.
+    draws : int
+        Draws per point that the correction itself may make.
+    rng : numpy Generator
+
+    Returns
+    -------
+    Rehearsal or None
+        None where there are too few rows to hold any back.
+    """
+    n = len(game.codes)
+    if n < FEWEST_ROWS:
+        return None
+    size = min(round(HELD_BACK * n), MOST_HELD_BACK)
+    splits = min(max(round(REHEARSED / size), 1), MOST_SPLITS)
+    estimates: list[Floats] = []
+    targets: list[Floats] = []
+    densities: list[Floats] = []
+    for child in rng.spawn(splits):
+        chosen = child.permutation(n)
+        # Positions in the prior, whose order does not depend on the caller's.
+        held, rest = np.sort(chosen[:size]), np.sort(chosen[size:])
+        parts, clean, density = _one_split(game, held, rest, add_noise, draws, child)
+        spread = float(clean.std())
+        if spread > 0:
+            estimates.append(parts / spread)
+            targets.append(clean / spread)
+            densities.append(density)
+    if not targets:
+        return None
+    weights = mixing_weights(np.vstack(estimates), np.concatenate(targets))
+    scored = {name: [part[:, k] for part in estimates] for k, name in enumerate(PARTS)}
+    scored["mixed"] = [part @ weights for part in estimates]
+    found = {
+        name: [agreement(part, clean) for part, clean in zip(columns, targets, strict=True)]
+        for name, columns in scored.items()
+    }
+    spearman = {name: float(np.mean([entry["spearman"] for entry in entries])) for name, entries in found.items()}
+    rmse = {name: float(np.mean([entry["rmse"] for entry in entries])) for name, entries in found.items()}
+    if not spearman["mixed"] >= spearman["noisy"]:  # the order of the rows comes first
+        weights = np.array([1.0, 0.0, 0.0])
+        spearman["mixed"], rmse["mixed"] = spearman["noisy"], rmse["noisy"]
+    density = np.concatenate(densities)
+    return Rehearsal(
+        weights=dict(zip(PARTS, weights.tolist(), strict=True)),
+        spearman=spearman,
+        rmse=rmse,
+        points=size,
+        splits=splits,
+        log_density=float(density.mean()),
+        log_density_std=float(density.std()),
+    )
+
+
+def mixing_weights(estimates: Floats, target: Floats) -> Floats:
+    """Return weights of at least 0 that sum to 1 and bring the estimates (in columns) nearest to the target.
+
+    Parameters
+    ----------
+    estimates : ndarray of shape (n, 3)
+        In the order of ``PARTS``.
+    target : ndarray of shape (n,)
+
+    Examples
+    --------
+    >>> target = np.array([1.0, 2.0, 4.0, 3.0])
+    >>> off = np.array([1.0, -1.0, 1.0, -1.0])
+    >>> mixing_weights(np.column_stack([target + off, target - off, target + 3]), target).round(2)
+    array([0.5, 0.5, 0. ])
+    """
+    errors = estimates - target[:, None]
+    gram = errors.T @ errors / len(target)
+    caution = CAUTION * max(float(np.var(target)), np.finfo(np.float64).tiny)
+    gram = gram + caution * np.eye(3)
+    # Least w' gram w - 2 caution w_0 under sum(w) = 1, w >= 0: with three weights, every set of positive ones is tried.
+    best, found = np.inf, np.array([1.0, 0.0, 0.0])
+    for size in (1, 2, 3):
+        for chosen in map(list, combinations(range(3), size)):
+            inner = gram[np.ix_(chosen, chosen)]
+            pull = caution * np.array([1.0 if k == 0 else 0.0 for k in chosen])
+            one, pulled = np.linalg.solve(inner, np.ones(size)), np.linalg.solve(inner, pull)
+            inside = pulled + one * (1.0 - pulled.sum()) / one.sum()
+            height = float(inside @ inner @ inside - 2 * pull @ inside)
+            if inside.min() >= 0 and height < best:
+                best, found = height, np.zeros(3)
+                found[chosen] = inside
+    return found
+
+
+def _one_split(
+    game: Game,
+    held: Ints,
+    rest: Ints,
+    add_noise: Callable[[Floats, np.random.Generator], Floats],
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, Floats]:
+    """Estimates in columns, clean values, and log densities of the noisy points."""
+    X, codes = game.X[game.order], game.codes[game.order]
+    model: Any = clone(game.model).fit(X[rest], codes[rest])
+    model.codes_, model.classes_ = codes[rest].astype(np.int32), game.model.classes_  # a class may have lost all rows
+    clean = model.value(X[held], codes[held])
+    points = Points(add_noise(X[held], rng), codes[held])
+    inner = Game(model, X[rest], codes[rest], np.arange(len(rest)), game.prior.subset(rest))
+    noisy = model.value(points.X, points.codes)
+    (*_, drawn) = draw_in_stages(inner, points, min(DRAWS, draws), rng, most_rows=draws * held.size)
+    columns = np.column_stack([noisy.values, drawn.moved.mean, drawn.at_rows.mean])
+    return columns, clean.values, inner.prior.log_density(inner.prior.coordinates(points.X))

@@ -1,0 +1,219 @@
+"""The game: what a coalition of players is worth on every validation point, for any model."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+Floats = npt.NDArray[np.float64]
+
+UTILITIES = ("auto", "correct", "probability", "squared_error")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Utilities of some coalitions, how many models were fitted for them, and what those warned about."""
+
+    utilities: Floats
+    fits: int
+    warned: int
+    warning: str
+
+
+@dataclass(frozen=True)
+class Game:
+    """A model, training rows that belong to players, and points to predict.
+
+    Attributes
+    ----------
+    estimator : object
+        Unfitted; every coalition gets a copy.
+    rows, labels : table, ndarray
+        Training rows and their labels or targets.
+    player_of : ndarray of shape (n_train,)
+        Player number of each row.
+    n_players : int
+    points, targets : table, ndarray
+        Points to predict and their labels or targets.
+    classes : ndarray or None
+        Labels seen in training; None for regression.
+    codes, target_codes : ndarray
+        Class numbers of rows and of points, -1 for a label never seen in training.
+    utility : str or callable
+        Worth of a fitted model on each point.
+    cells : ndarray of shape (n_points, n_cells)
+        What each point adds to each cell.
+    reduction : {"mean", "classwise", "own"}
+        "mean" and "own" return the cells; "classwise" returns them once for each class, see :class:`ClassWise`.
+    on_error : {"raise", "constant"}
+        What to do when the model cannot be fitted.
+    warm_start : bool
+        Whether each fit starts from the one before.
+    columns : list or None
+        Column names, for models that select columns by name.
+    """
+
+    estimator: Any
+    rows: Any
+    labels: npt.NDArray[Any]
+    player_of: npt.NDArray[np.int64]
+    n_players: int
+    points: Any
+    targets: npt.NDArray[Any]
+    classes: npt.NDArray[Any] | None
+    codes: npt.NDArray[np.int32]
+    target_codes: npt.NDArray[np.int32]
+    utility: str | Callable[[Any, Any, Any], Any]
+    cells: Floats
+    reduction: str = "mean"
+    on_error: str = "raise"
+    warm_start: bool = False
+    columns: list[Any] | None = None
+
+    def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
+        """Fit and judge one model per coalition; the same coalition always gives the same answer."""
+        found, fits, messages = [], 0, []
+        points = self._table(self.points)
+        model = None
+        for coalition in coalitions:
+            rows = np.repeat(np.arange(self.player_of.size), coalition[self.player_of])
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                constant = self._constant(rows)
+                if constant is None:
+                    fits += 1
+                    model, worth = self._judged(rows, model, points)
+                else:
+                    worth = self._worth(constant, points)
+                found.append(self._reduced(worth))
+            if caught:
+                messages.append(f"{caught[0].category.__name__}: {caught[0].message}")
+        return Answers(np.array(found), fits, len(messages), messages[0] if messages else "")
+
+    def _constant(self, rows: npt.NDArray[np.int64]) -> "Constant | None":
+        """Return the model of no rows and of rows of one class, which many estimators refuse."""
+        if self.classes is None:
+            return Constant(None, np.array([self.labels.mean()])) if rows.size == 0 else None
+        if rows.size == 0:
+            shares = np.bincount(self.codes, minlength=self.classes.size)
+            return Constant(self.classes, shares / shares.sum(), guess=True)
+        if (self.codes[rows] == self.codes[rows[0]]).all():
+            return self._majority(rows)
+        return None
+
+    def _majority(self, rows: npt.NDArray[np.int64]) -> "Constant":
+        if self.classes is None:
+            return Constant(None, np.array([self.labels[rows].mean()]))
+        counts = np.bincount(self.codes[rows], minlength=self.classes.size)
+        return Constant(self.classes, (np.arange(self.classes.size) == counts.argmax()).astype(np.float64))
+
+    def _judged(self, rows: npt.NDArray[np.int64], last: Any, points: Any) -> tuple[Any, Floats]:
+        """Return a model fitted on rows and its worth on each point; some models fail only when they predict."""
+        labels = self.labels[rows]
+        model = last if self.warm_start and _can_go_on(last, labels) else clone(self.estimator, safe=False)
+        try:
+            model.fit(self._table(self.rows[rows]), labels)
+            worth = self._worth(model, points)
+            if not np.isfinite(worth).all():
+                raise ArithmeticError("its utility is NaN or infinite")
+        except Exception as error:
+            if self.on_error == "constant":
+                return None, self._worth(self._majority(rows), points)
+            raise ValueError(
+                f"{type(self.estimator).__name__} cannot be used on a coalition of {rows.size} of the "
+                f"{self.player_of.size} training rows ({type(error).__name__}: {error}). Pass on_error='constant' to "
+                "give such coalitions the worth of their majority class or mean, or choose other parameters of the "
+                "estimator."
+            ) from error
+        return model, worth
+
+    def _worth(self, model: Any, points: Any) -> Floats:
+        if callable(self.utility):
+            worth = np.asarray(self.utility(model, points, self.targets), dtype=np.float64)
+            what = f"The 'utility' function of SampledShapley must return one number per point, {self.targets.size}"
+            if worth.shape != self.targets.shape:
+                raise ValueError(f"{what}. Got shape {worth.shape} instead.")
+        elif self.utility == "squared_error":
+            worth = -((np.asarray(model.predict(points), dtype=np.float64).ravel() - self.targets) ** 2)
+        elif isinstance(model, Constant):
+            worth = model.chances(self.target_codes)
+        elif self.utility == "probability":
+            worth = self._true_probability(model, points)
+        else:
+            worth = (self._numbers(model.predict(points)) == self.target_codes).astype(np.float64)
+        return worth
+
+    def _true_probability(self, model: Any, points: Any) -> Floats:
+        chances = np.asarray(model.predict_proba(points), dtype=np.float64)
+        column = np.full(len(self.classes if self.classes is not None else ()) + 1, -1)  # the last: never seen
+        column[self._numbers(np.asarray(model.classes_))] = np.arange(chances.shape[1])
+        chosen = column[self.target_codes]
+        return np.where(chosen >= 0, chances[np.arange(chosen.size), chosen], 0.0)
+
+    def _numbers(self, labels: Any) -> npt.NDArray[np.int64]:
+        """Class numbers of predicted labels."""
+        classes = [] if self.classes is None else self.classes.tolist()
+        known = {label: number for number, label in enumerate(classes)}
+        distinct, inverse = np.unique(np.asarray(labels).ravel(), return_inverse=True)
+        return np.array([known.get(label, -2) for label in distinct.tolist()], dtype=np.int64)[inverse]
+
+    def _reduced(self, worth: Floats) -> Floats:
+        if self.reduction != "classwise" or self.classes is None:
+            return np.asarray(worth @ self.cells, dtype=np.float64)
+        parts = []
+        for number in range(self.classes.size):
+            own = self.target_codes == number
+            parts.append((worth * own) @ self.cells * np.exp((worth * ~own).sum() / worth.size))
+        return np.concatenate(parts)
+
+    def _table(self, rows: Any) -> Any:
+        if self.columns is None:
+            return rows
+        import pandas as pd
+
+        return pd.DataFrame(rows, columns=self.columns)
+
+
+class Constant:
+    """A model that needs no fit: it always gives the same answer.
+
+    Parameters
+    ----------
+    classes : ndarray or None
+        None for regression.
+    shares : ndarray
+        Probability of each class; the one number to predict in regression.
+    guess : bool
+        Whether it knows nothing and guesses all classes alike; asked for one label it gives the most frequent.
+    """
+
+    def __init__(self, classes: npt.NDArray[Any] | None, shares: Floats, *, guess: bool = False) -> None:
+        self.classes_, self.shares, self.guess = classes, shares, guess
+
+    def predict(self, points: Any) -> npt.NDArray[Any]:
+        """Return the same for every point."""
+        answer = self.shares if self.classes_ is None else self.classes_[[int(self.shares.argmax())]]
+        return np.repeat(answer, points.shape[0])
+
+    def predict_proba(self, points: Any) -> Floats:
+        """Return the same for every point."""
+        return np.tile(self._probabilities(), (points.shape[0], 1))
+
+    def chances(self, target_codes: npt.NDArray[np.int32]) -> Floats:
+        """How probable each point's label is; labels never seen in training are not."""
+        return np.append(self._probabilities(), 0.0)[target_codes]
+
+    def _probabilities(self) -> Floats:
+        return np.full(self.shares.size, 1 / self.shares.size) if self.guess else self.shares
+
+
+def _can_go_on(model: Any, labels: npt.NDArray[Any]) -> bool:
+    """Whether a fitted model can be the start of another: it must have seen the same classes."""
+    if model is None:
+        return False
+    classes = getattr(model, "classes_", None)
+    return classes is None or np.array_equal(np.asarray(classes), np.unique(labels))

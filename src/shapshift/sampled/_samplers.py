@@ -1,0 +1,369 @@
+"""Samplers: each proposes coalitions of players and turns what they are worth into contributions of the players."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift import _validation as check
+from shapshift.coefficients import Beta
+from shapshift.sampled._protocol import Distributional, Floats, Observations, Round, Sampler, Setting, Walk
+
+# Prefixes of an order are asked for so many at a time: a square of all of them would be large for many players.
+WALK_STEP = 256
+# 2^16 fits of a model are hours already.
+MOST_ENUMERATED = 16
+
+
+@dataclass(frozen=True)
+class Permutation(Sampler):
+    """Players join in a random order (Castro et al. 2009); sizes are weighted by the semivalue (Kwon and Zou 2021)."""
+
+    name: ClassVar[str] = "permutation"
+
+    def cost(self, setting: Setting) -> int:
+        return setting.n
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        return _seen_by_all((yield from _every_player(setting, rng.permutation(setting.n))))
+
+
+@dataclass(frozen=True)
+class Truncated(Sampler):
+    """Truncated Monte Carlo (Ghorbani and Zou 2019): an order is left once it is worth about as much as everybody.
+
+    Parameters
+    ----------
+    tolerance : float, default=0.01
+        Players that join a coalition within this of the utility of all players are taken to add nothing. That saves
+        fits at the price of a bias of at most about ``tolerance`` per order.
+    """
+
+    tolerance: float = 0.01
+    name: ClassVar[str] = "truncated"
+    together: ClassVar[int] = 16
+
+    def __post_init__(self) -> None:
+        check.check_number("Truncated", "tolerance", self.tolerance)
+
+    def cost(self, setting: Setting) -> int:
+        return setting.n
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        return _seen_by_all((yield from _every_player(setting, rng.permutation(setting.n), self.tolerance)))
+
+
+@dataclass(frozen=True)
+class Antithetic(Sampler):
+    """Each random order together with its reverse: who joins early in one joins late in the other."""
+
+    name: ClassVar[str] = "antithetic"
+
+    def cost(self, setting: Setting) -> int:
+        return 2 * setting.n
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        order = rng.permutation(setting.n)
+        forward = yield from _every_player(setting, order)
+        backward = yield from _every_player(setting, order[::-1])
+        return _seen_by_all((forward + backward) / 2)
+
+
+@dataclass(frozen=True)
+class Stratified(Sampler):
+    """A random order and its rotations, so that every player is observed once in each range of coalition sizes.
+
+    Parameters
+    ----------
+    strata : int, default=8
+        Number of ranges; with as many as players, every player joins at every size once per round (a Latin square).
+    """
+
+    strata: int = 8
+    name: ClassVar[str] = "stratified"
+
+    def __post_init__(self) -> None:
+        check.check_count("Stratified", "strata", self.strata)
+
+    def cost(self, setting: Setting) -> int:
+        return min(self.strata, setting.n) * setting.n
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        order = rng.permutation(setting.n)
+        ranges = min(self.strata, setting.n)
+        found = np.zeros((setting.n, setting.empty.size))
+        for number in range(ranges):
+            found += yield from _every_player(setting, np.roll(order, -(number * setting.n // ranges)))
+        return _seen_by_all(found / ranges)
+
+
+@dataclass(frozen=True)
+class Complementary(Sampler):
+    r"""Complementary contributions (Zhang et al. 2023): a coalition against everybody else.
+
+    The Shapley value is the mean over sizes ``j`` of the expected :math:`U(S) - U(N \setminus S)`, over coalitions of
+    ``j`` players that the player is in. One pair of fits is an observation of every player. For a size, a random order
+    is cut into coalitions of that size, so that every player is on both sides; what is common to all players drops out,
+    since the sum of the values is known.
+
+    Parameters
+    ----------
+    strata : int, default=8
+        How many sizes a round looks at, spread evenly from a random start.
+    """
+
+    strata: int = 8
+    name: ClassVar[str] = "complementary"
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley",)
+
+    def __post_init__(self) -> None:
+        check.check_count("Complementary", "strata", self.strata)
+
+    def cost(self, setting: Setting) -> int:
+        return sum(2 * math.ceil(setting.n / size) for size in self._sizes(setting.n, 0.0).tolist())
+
+    def _sizes(self, n: int, start: float) -> npt.NDArray[np.int64]:
+        half = n // 2
+        chosen = min(self.strata, half)
+        return np.floor((start + np.arange(chosen)) * half / max(chosen, 1)).astype(np.int64) + 1
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        n, gain = setting.n, setting.full - setting.empty
+        sizes = self._sizes(n, rng.random())
+        found = np.zeros((n, gain.size))
+        for size in sizes.tolist():
+            order = rng.permutation(n)
+            inside = np.zeros((math.ceil(n / size), n), dtype=bool)
+            for number, coalition in enumerate(inside):
+                coalition[order[(number * size + np.arange(size)) % n]] = True
+            utilities = yield np.concatenate([inside, ~inside])
+            against = utilities[: len(inside)] - utilities[len(inside) :]
+            small = inside.T @ against / inside.sum(axis=0)[:, None]
+            large = (~inside).T @ -against / (~inside).sum(axis=0)[:, None]
+            found += (small + large) / 2 if 2 * size == n else small + large
+        if sizes.size:
+            found *= n // 2 / sizes.size / n
+        return _seen_by_all(found - found.mean(axis=0) + gain / n)
+
+
+@dataclass(frozen=True)
+class GroupTesting(Sampler):
+    """Group testing (Jia et al. 2019): random coalitions tell how far players differ; the sum of the values is known.
+
+    Utilities are taken relative to the middle between nobody and everybody, which changes no expectation and takes
+    most of the noise out.
+    """
+
+    name: ClassVar[str] = "group_testing"
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley",)
+
+    def cost(self, setting: Setting) -> int:
+        return 1
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        n, gain = setting.n, setting.full - setting.empty
+        if n == 1:
+            return _seen_by_all(gain[None])
+        sizes = np.arange(1, n)
+        weights = 1 / sizes + 1 / (n - sizes)
+        size = int(rng.choice(sizes, p=weights / weights.sum()))
+        inside = np.zeros(n, dtype=bool)
+        inside[rng.permutation(n)[:size]] = True
+        (utility,) = yield inside[None]
+        beyond = utility - (setting.full + setting.empty) / 2
+        return _seen_by_all(gain / n + weights.sum() * np.outer(inside - size / n, beyond))
+
+
+@dataclass(frozen=True)
+class MaximumSampleReuse(Sampler):
+    """Data Banzhaf (Wang and Jia 2023): every coalition is an observation with or without every player."""
+
+    name: ClassVar[str] = "msr"
+    kinds: ClassVar[tuple[Any, ...]] = ("banzhaf",)
+    weights: ClassVar[tuple[float, ...]] = (1.0, -1.0)
+
+    def cost(self, setting: Setting) -> int:
+        return 1
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        inside = rng.random(setting.n) < 0.5
+        (utility,) = yield inside[None]
+        return Observations(np.tile(utility, (setting.n, 1)), np.where(inside, 0, 1))
+
+
+@dataclass(frozen=True)
+class LeaveOneOut(Sampler):
+    """What everybody is worth less for the lack of one player: one fit per player, no error."""
+
+    name: ClassVar[str] = "loo"
+    kinds: ClassVar[tuple[Any, ...]] = ("loo",)
+    once: ClassVar[bool] = True
+
+    def cost(self, setting: Setting) -> int:
+        return setting.n
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        without = np.empty((setting.n, setting.full.size))
+        for low in range(0, setting.n, WALK_STEP):
+            players = np.arange(low, min(low + WALK_STEP, setting.n))
+            without[players] = yield np.arange(setting.n) != players[:, None]
+        return _seen_by_all(setting.full - without)
+
+
+@dataclass(frozen=True)
+class Exact(Sampler):
+    """All 2^n coalitions, for few players: no error."""
+
+    name: ClassVar[str] = "exact"
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", "loo", Beta, Distributional)
+    once: ClassVar[bool] = True
+
+    def cost(self, setting: Setting) -> int:
+        if setting.n > MOST_ENUMERATED:
+            raise ValueError(
+                f"The 'sampler' parameter of SampledShapley is 'exact', which fits 2^{setting.n} models for "
+                f"{setting.n} players; at most {MOST_ENUMERATED} players are possible. Use sampler='permutation'."
+            )
+        return int(2**setting.n)
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        n = setting.n
+        worth = np.empty((2**n, setting.full.size))
+        for low in range(0, 2**n, WALK_STEP):
+            subsets = np.arange(low, min(low + WALK_STEP, 2**n))
+            worth[subsets] = yield (subsets[:, None] >> np.arange(n) & 1).astype(bool)
+        sizes = np.bitwise_count(np.arange(2 ** (n - 1)))
+        weights = (setting.chances / [math.comb(n - 1, size) for size in range(n)])[sizes]
+        found = np.empty((n, setting.full.size))
+        for player in range(n):
+            split = worth.reshape(-1, 2, 2**player, setting.full.size)
+            found[player] = weights @ (split[:, 1] - split[:, 0]).reshape(-1, setting.full.size)
+        return _seen_by_all(found)
+
+
+@dataclass(frozen=True)
+class ClassWise(Sampler):
+    """CS-Shapley (Schoch et al. 2022): the players of a class join a random set of players of the other classes.
+
+    A coalition is worth its accuracy on the class times the exponential of its accuracy on the others, both as shares
+    of all validation points. Every other player is there with probability 1/2.
+    """
+
+    name: ClassVar[str] = "classwise"
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley",)
+    reduction: ClassVar[str] = "classwise"
+
+    def cost(self, setting: Setting) -> int:
+        return setting.n + np.unique(self._classes(setting)).size
+
+    def _classes(self, setting: Setting) -> npt.NDArray[np.int64]:
+        if setting.classes is None:
+            raise ValueError(
+                "The 'sampler' parameter of SampledShapley is 'classwise', which values players within their class: "
+                "every player must have rows of one class, and the estimator must be a classifier. Value rows instead "
+                "of owners, or use sampler='permutation'."
+            )
+        return setting.classes
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        classes = self._classes(setting)
+        n_classes, n_cells = setting.full.size // setting.total.size, setting.total.size
+        found = np.zeros((setting.n, n_cells))
+        for number in np.unique(classes).tolist():
+            members = rng.permutation(np.flatnonzero(classes == number))
+            others = (rng.random(setting.n) < 0.5) & (classes != number)
+            place = np.full(setting.n, members.size)
+            place[members] = np.arange(members.size)
+            coalitions = others | (place < np.arange(members.size + 1)[:, None])
+            utilities = (yield coalitions).reshape(-1, n_classes, n_cells)[:, number]
+            found[members] = np.diff(utilities, axis=0)
+        return _seen_by_all(found)
+
+
+@dataclass(frozen=True)
+class OutOfBag(Sampler):
+    """Data-OOB (Kwon and Zou 2023): how well a player's own rows are predicted by bootstrap models without them.
+
+    It is a statement about the training rows alone: the validation set does not enter.
+    """
+
+    name: ClassVar[str] = "oob"
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley",)
+    reduction: ClassVar[str] = "own"
+
+    def cost(self, setting: Setting) -> int:
+        return 1
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        drawn = rng.multinomial(setting.n, np.full(setting.n, 1 / setting.n))
+        (utility,) = yield drawn[None]
+        return Observations(utility[:, None], np.where(drawn > 0, -1, 0))
+
+
+SAMPLERS: dict[str, Sampler] = {
+    sampler.name: sampler
+    for sampler in (
+        Permutation(), Truncated(), Antithetic(), Stratified(), Complementary(), GroupTesting(),
+        MaximumSampleReuse(), LeaveOneOut(), Exact(), ClassWise(), OutOfBag(),
+    )
+}  # fmt: skip
+
+
+def choose_sampler(owner: str, sampler: Any, semivalue: Any, n_players: int | None = None, fits: int = 0) -> Sampler:
+    """Return the sampler of that name, or the one that suits semivalue and budget; refuse what does not go together."""
+    if isinstance(sampler, str) and sampler == "auto":
+        few = n_players is not None and n_players <= MOST_ENUMERATED and 2**n_players < fits
+        suited = {"banzhaf": "msr", "loo": "loo"}.get(str(semivalue), "permutation")
+        chosen: Sampler = SAMPLERS["exact" if few and suited != "loo" else suited]
+    elif isinstance(sampler, Sampler):
+        chosen = sampler
+    else:
+        check.check_choice(owner, "sampler", sampler, ("auto", *SAMPLERS), "a sampler object such as Truncated(0.02)")
+        chosen = SAMPLERS[sampler]
+    kind = semivalue if isinstance(semivalue, str) else type(semivalue)
+    if kind not in chosen.kinds:
+        offered = [repr(other) if isinstance(other, str) else f"a {other.__name__} object" for other in chosen.kinds]
+        raise ValueError(
+            f"The 'semivalue' parameter of {owner} must be {' or '.join(offered)} with sampler={chosen.name!r}. "
+            f"Got {semivalue!r} instead. Use sampler='auto' to have one chosen for the semivalue."
+        )
+    return chosen
+
+
+def _seen_by_all(values: Floats) -> Observations:
+    return Observations(values, np.zeros(len(values), dtype=np.int64))
+
+
+def _every_player(setting: Setting, order: npt.NDArray[np.int64], tolerance: float | None = None) -> Walk:
+    """Let the players join in an order, from a new start whenever no larger coalition counts; observe each once."""
+    n = setting.n
+    reach = int(np.flatnonzero(setting.chances)[-1]) + 1
+    starts = range(0, n, reach)
+    # How many of the walks observe a player at each position; a semivalue of large coalitions too has one walk.
+    often = np.array([sum(position < n - start for start in starts) for position in range(reach)])
+    weights = n * setting.chances[:reach] / often
+    found = np.empty((n, setting.empty.size))
+    for start in starts:
+        steps = min(reach, n - start)
+        gains = yield from _walk(setting, np.roll(order, -start), steps, tolerance)
+        found[order[start : start + steps]] = weights[:steps, None] * gains
+    return found
+
+
+def _walk(setting: Setting, order: npt.NDArray[np.int64], steps: int, tolerance: float | None) -> Walk:
+    """Gains of the first players of an order; all further ones are zero once the goal is as near as the tolerance."""
+    place = np.empty(setting.n, dtype=np.int64)
+    place[order] = np.arange(setting.n)
+    worth = np.empty((steps + 1, setting.empty.size))
+    worth[0] = setting.empty
+    goal = setting.full @ setting.total
+    step = WALK_STEP if tolerance is None else 1
+    for low in range(0, steps, step):
+        if tolerance is not None and abs(worth[low] @ setting.total - goal) < tolerance:
+            worth[low + 1 :] = worth[low]
+            break
+        sizes = np.arange(low + 1, min(low + step, steps) + 1)
+        worth[sizes] = yield place < sizes[:, None]
+    return np.diff(worth, axis=0)

@@ -1,0 +1,451 @@
+"""SampledShapley: values of training rows or owners for any model, by sampling."""
+
+import os
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from shapshift import _labels
+from shapshift import _validation as check
+from shapshift._warn import warn
+from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels
+from shapshift.coefficients import Beta
+from shapshift.estimators import KNNShapley
+from shapshift.price._owner_options import check_seed
+from shapshift.price._owners import check_owners
+from shapshift.relatives.regression import LEVELS, KNNRegressionShapley
+from shapshift.sampled._cells import Cells, make_cells
+from shapshift.sampled._game import UTILITIES, Game
+from shapshift.sampled._inputs import check_numbers, check_players, fingerprint, name_of, worth_in_words
+from shapshift.sampled._loop import Outcome, Plan, run_sampler
+from shapshift.sampled._model import check_estimator, check_warm_start, describe, named, predicts_numbers, with_seeds
+from shapshift.sampled._protocol import Distributional, Sampler, size_chances
+from shapshift.sampled._samplers import choose_sampler
+from shapshift.valuation import Valuation
+
+SEMIVALUES = ("shapley", "banzhaf", "loo")
+
+
+class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    r"""Value of every training row, or owner, for any model, estimated from models fitted on coalitions.
+
+    ``fit`` checks and keeps the training rows, ``value`` takes a validation set, fits the model on many coalitions of
+    rows and returns what each row (or owner) contributes to predicting the validation set, with a standard error.
+
+    Parameters
+    ----------
+    estimator : estimator or str
+        A classifier or regressor of scikit-learn, or anything with ``fit(X, y)`` and ``predict(X)``, or the name of a
+        common one: "logistic", "naive_bayes", "tree", "forest", "svm", "knn", and for regression "linear",
+        "tree_regression", "forest_regression". It is copied for every coalition. Where its ``random_state`` is None,
+        all copies get the same seed, so that a coalition has one worth.
+    semivalue : {"shapley", "banzhaf", "loo"}, Beta or Distributional, default="shapley"
+        How coalitions are weighted. "loo" is leave-one-out.
+    sampler : str or Sampler, default="auto"
+        How coalitions are drawn, by name or as an object of :mod:`shapshift.sampled`:
+
+        - "permutation", "truncated", "antithetic", "stratified": players join in random orders. All semivalues but
+          "loo".
+        - "complementary", "group_testing": Shapley values only.
+        - "msr": maximum sample reuse, Banzhaf values only.
+        - "loo": one fit per player; "exact": all coalitions, for up to 16 players. Both without error.
+        - "classwise": CS-Shapley. The class-wise utility takes the place of the mean over validation points.
+        - "oob": Data-OOB, bootstrap models judged on the rows they have not seen. The validation set does not enter.
+
+        "auto" enumerates where ``max_fits`` suffices, and otherwise takes "msr" for Banzhaf, "loo" for leave-one-out
+        and "permutation" for the rest.
+    utility : {"auto", "correct", "probability", "squared_error"} or callable, default="auto"
+        Worth of a fitted model on each validation point: whether its label is predicted; the predicted probability of
+        its label; minus the squared error. "auto" is "correct" for classifiers and "squared_error" for regressors. A
+        function ``(model, X_val, y_val) -> array of shape (n_val,)`` will do.
+    max_fits : int, default=10000
+        Budget of model fits. It is never exceeded.
+    tol : float, default=None
+        Stop when no standard error is above this many standard deviations of the values (their spread freed of the
+        part that sampling adds). A warning says so when ``max_fits`` is spent before. None spends the budget.
+    on_error : {"raise", "constant"}, default="raise"
+        What to do when the estimator cannot be fitted on a coalition: raise an error that names its size, or give it
+        the worth of a constant model, the majority class or the mean of its rows. No rows and rows of one class are
+        never handed to the estimator, see Notes.
+    warm_start : bool, default=False
+        Start each fit from the one before where the coalitions of a request follow on each other (an order of players).
+        The estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
+        is content with the last solution gives the next row nothing: tighten the estimator's own tolerance with it.
+    cache : int or str, default="64MB"
+        Memory for utilities of coalitions that may come again, in bytes or such as "64MB"; 0 keeps none. It never
+        changes a value.
+    checkpoint : path-like, default=None
+        A file that a run writes every half minute, at its end and when it is interrupted. A run with the same data and
+        parameters goes on from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused.
+    random_state : int or None, default=0
+        Seed. None draws one, which the result names.
+    n_jobs : int, default=None
+        Number of workers, in the backend that ``joblib.parallel_config`` is set to (processes by default). It never
+        changes a value.
+    progress : bool, default=None
+        Show a progress bar with fits per second and time left; None shows it in a terminal only.
+
+    Attributes
+    ----------
+    players_ : tuple
+        Names of the players: owners, or the ids of the rows.
+    classes_ : ndarray
+        Labels seen in training; missing for regression.
+    n_features_in_ : int
+        Number of features.
+    ids_ : ndarray
+        Ids in the order of the values: of rows, or names of owners.
+    fingerprint_ : str
+        Hash of the training rows, labels and players.
+
+    Notes
+    -----
+    Nobody's worth is that of a guess: 1/C for each validation point with C classes, minus the squared distance to the
+    training mean in regression. Rows of one class are worth what the constant prediction of that class is.
+
+    Utilities are kept per validation point, so that results carry groups and entropy levels like those of
+    :class:`shapshift.KNNShapley`; levels come from the five nearest training rows in feature space, for regression as
+    in :class:`shapshift.KNNRegressionShapley`. Under "classwise" a validation point's part is what the points of its
+    class contribute through it; under "oob" all points have the same values.
+
+    Standard errors come from the spread between independent rounds of the sampler. "truncated" has a bias that they do
+    not show.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from shapshift import SampledShapley
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SampledShapley(GaussianNB(), max_fits=300, progress=False).fit(X[::10], y[::10])
+    >>> found = model.value(X[1::2], y[1::2])
+    >>> found.values.shape, bool((found.standard_error < 0.1).all())
+    ((15,), True)
+    >>> found.parameters["n_fits"] <= 300
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        semivalue: str | Beta | Distributional = "shapley",
+        sampler: str | Sampler = "auto",
+        utility: str | Callable[[Any, Any, Any], Any] = "auto",
+        max_fits: int = 10_000,
+        tol: float | None = None,
+        on_error: str = "raise",
+        warm_start: bool = False,
+        cache: int | str = "64MB",
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: int | None = 0,
+        n_jobs: int | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.semivalue = semivalue
+        self.sampler = sampler
+        self.utility = utility
+        self.max_fits = max_fits
+        self.tol = tol
+        self.on_error = on_error
+        self.warm_start = warm_start
+        self.cache = cache
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, *, ids: Any = None, players: Any = None) -> Self:
+        """Check and keep the training rows.
+
+        Parameters
+        ----------
+        X : table of shape (n_train, n_features)
+            NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list or scipy sparse matrix of
+            numbers. Models get a pandas frame when this is one, else an array.
+        y : array-like of shape (n_train,)
+            Labels, or numbers for a regressor.
+        ids : array-like of shape (n_train,), optional
+            Row ids; by default the table's index, or 0..n_train-1.
+        players : array-like of shape (n_train,), optional
+            Owner of each row: all rows of an owner join a coalition together, and there is one value per owner. By
+            default every row is a player.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        table = check.check_features(X, "X")
+        n_rows = table.rows.shape[0]
+        _labels.check_same_order(X, y)
+        labels = _labels.check_labels(y, "y", n_rows, "X")
+        row_ids = _labels.check_ids(ids, table.index, n_rows)
+        classes, codes = None, np.zeros(n_rows, dtype=np.int32)
+        if predicts_numbers(self._model(), self.utility):
+            labels = check_numbers(labels, "y")
+        else:
+            classes, codes = _labels.encode_labels(labels)
+        ownership = None if players is None else check_owners(check_players(players, n_rows), row_ids, "players")
+        self._table, self._y, self.codes_, self._ownership = table, labels, codes, ownership
+        self.__dict__.pop("classes_", None)
+        if classes is not None:
+            self.classes_ = classes
+        self._player_of = np.arange(n_rows) if ownership is None else ownership.codes
+        self.n_features_in_ = table.rows.shape[1]
+        self._id_names = table.index_names if ids is None and ownership is None else ("id",)
+        self.ids_ = (
+            row_ids if ownership is None else _labels.check_ids(list(ownership.names), None, len(ownership.names))
+        )
+        self.players_ = tuple(self.ids_.tolist())
+        self.fingerprint_ = fingerprint(table.rows, labels, self._player_of)
+        # Which validation points lie near a boundary does not depend on the model that is valued.
+        near = KNNRegressionShapley(progress=False) if classes is None else KNNShapley(progress=False)
+        self._near = near.fit(table.rows, labels if classes is None else codes)
+        return self
+
+    def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
+        """Value every training row, or owner, on a validation set.
+
+        Parameters
+        ----------
+        X_val : table of shape (n_val, n_features)
+            Validation points, in any container that ``fit`` takes; columns are matched by name.
+        y_val : array-like of shape (n_val,)
+            Their labels or targets. A label never seen in training is warned about.
+        groups : array-like of shape (n_val,), optional
+            One name per validation point; the result then has the mean per group too.
+        matrix : bool, default=False
+            Also return each player's value on each single point. The cache and a checkpoint then hold a number per
+            validation point for every coalition.
+
+        Returns
+        -------
+        Valuation
+            With ``standard_error``, and in its ``parameters`` the numbers of fits and rounds, the utilities of all rows
+            and of none, what stopped the run, and the precision reached.
+        """
+        check_is_fitted(self, "fingerprint_")
+        self._check_parameters()
+        check.check_flag("SampledShapley.value", "matrix", matrix)
+        points = self._check_points(X_val)
+        n_val = points.shape[0]
+        labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
+        if self._regression:
+            targets, target_codes, levels = check_numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32), LEVELS
+        else:
+            targets, target_codes = labels, _labels.look_up_labels(labels, self.classes_)
+            levels = entropy_levels(min(BOUNDARY_NEIGHBORS, self._player_of.size), len(self.classes_))
+        # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
+        near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
+        cells = make_cells(near.entropy, levels, groups, matrix)
+        seed = check_seed("SampledShapley", self.random_state)
+        n_players = len(self.players_)
+        sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
+        game = self._game(sampler, points, targets, target_codes, cells, seed)
+        own = sampler.reduction == "own"
+        plan = Plan(
+            sampler=sampler,
+            chances=size_chances(n_players, self.semivalue),
+            total=np.ones(1) if own else cells.total,
+            seed=seed,
+            max_fits=int(self.max_fits),
+            tol=self.tol,
+            classes=self._player_classes(),
+            n_jobs=self.n_jobs,
+            progress=self.progress,
+            cache_bytes=0 if self.cache == 0 else check.parse_memory(self.cache, "SampledShapley", "cache") or 0,
+            checkpoint=self.checkpoint,
+            identity=self._identity(game, sampler, seed),
+        )
+        outcome = run_sampler(game, plan)
+        self._report(outcome)
+        found = np.repeat(outcome.cells, cells.total.size, axis=1) * cells.weights if own else outcome.cells
+        about = self._about(sampler, seed, outcome, n_val) | {
+            key: near.parameters[key] for key in ("boundary_neighbors", "boundary_rule") if key in near.parameters
+        }
+        return self._valuation(cells, found, outcome.standard_error, about)
+
+    def _game(
+        self,
+        sampler: Sampler,
+        points: Any,
+        targets: npt.NDArray[Any],
+        target_codes: npt.NDArray[np.int32],
+        cells: Cells,
+        seed: int,
+    ) -> Game:
+        n_players = len(self.players_)
+        matrix = cells.reduction
+        if sampler.reduction == "own":
+            # Models are judged on the training rows, each player on the mean over its own.
+            points, targets, target_codes = self._table.rows, self._y, self.codes_
+            matrix = np.zeros((self._player_of.size, n_players))
+            matrix[np.arange(self._player_of.size), self._player_of] = 1.0
+            matrix /= matrix.sum(axis=0)
+        model = with_seeds(clone(self._model(), safe=False), seed)
+        if self.warm_start:
+            model.set_params(warm_start=True)
+        return Game(
+            estimator=model,
+            rows=self._table.rows,
+            labels=self._y,
+            player_of=self._player_of,
+            n_players=n_players,
+            points=points,
+            targets=targets,
+            classes=None if self._regression else self.classes_,
+            codes=self.codes_,
+            target_codes=target_codes,
+            utility=self._utility,
+            cells=matrix,
+            reduction=sampler.reduction,
+            on_error=self.on_error,
+            warm_start=bool(self.warm_start),
+            columns=self._table.columns if self._table.kind == "pandas" else None,
+        )
+
+    def _valuation(
+        self,
+        cells: Cells,
+        found: npt.NDArray[np.float64],
+        standard_error: npt.NDArray[np.float64],
+        about: dict[str, Any],
+    ) -> Valuation:
+        level_values, group_means, matrix = cells.split(found)
+        return Valuation(
+            values=cells.level_counts @ level_values / cells.level_counts.sum(),
+            ids=self.ids_,
+            entropy=cells.entropy,
+            boundary=cells.entropy > 0,
+            level_entropy=cells.level_entropy,
+            level_values=level_values,
+            level_counts=cells.level_counts,
+            group_means=group_means,
+            group_names=tuple(cells.group_names),
+            group_sizes=tuple(cells.group_sizes.tolist()),
+            matrix=matrix,
+            parameters=about,
+            fingerprint=self.fingerprint_,
+            kind=self._table.kind,
+            id_names=self._id_names,
+            standard_error=standard_error,
+        )
+
+    def _about(self, sampler: Sampler, seed: int, outcome: Outcome, n_val: int) -> dict[str, Any]:
+        """Tell what made the values."""
+        return {
+            "method": type(self).__name__,
+            "task": "regression" if self._regression else "classification",
+            "worth": worth_in_words(self._model(), self._utility, own=sampler.reduction == "own"),
+            "estimator": describe(self._model()),
+            "semivalue": str(self.semivalue),
+            "sampler": str(sampler),
+            "utility": name_of(self.utility),
+            "on_error": self.on_error,
+            "warm_start": bool(self.warm_start),
+            "n_train": self._player_of.size,
+            "n_players": len(self.players_),
+            "n_val": n_val,
+            "n_classes": None if self._regression else len(self.classes_),
+            "utility_of_all": outcome.full,
+            "utility_of_none": outcome.empty,
+            "max_fits": int(self.max_fits),
+            "tol": None if self.tol is None else float(self.tol),
+            "n_fits": outcome.fits,
+            "n_rounds": outcome.rounds,
+            "n_coalitions": outcome.asked,
+            "precision": outcome.precision if np.isfinite(outcome.precision) else None,
+            "stopped": outcome.stopped,
+            "random_state": seed,
+        }
+
+    def _report(self, outcome: Outcome) -> None:
+        if outcome.warned:
+            warn(
+                f"The estimator warned in {outcome.warned} of {outcome.fits} fits, first: {outcome.warning} "
+                "Utilities of such models may be off; mend the cause, or silence it in the estimator."
+            )
+        if self.tol is not None and outcome.stopped == "budget" and not outcome.precision <= self.tol:
+            warn(
+                f"Values are not as sure as asked for: after {outcome.fits} fits the largest standard error is "
+                f"{outcome.precision:.2g} standard deviations of the values; 'tol' asks for {self.tol:g}. Raise "
+                f"'max_fits' from {self.max_fits}, or value fewer players."
+            )
+
+    @property
+    def _regression(self) -> bool:
+        return not hasattr(self, "classes_")
+
+    @property
+    def _utility(self) -> Any:
+        return ("squared_error" if self._regression else "correct") if self.utility == "auto" else self.utility
+
+    def _model(self) -> Any:
+        return named(type(self).__name__, self.estimator)
+
+    def _check_points(self, X_val: Any) -> Any:
+        table = check.check_features(X_val, "X_val")
+        table = check.match_columns(table, self._table.columns, self.n_features_in_, "X_val")
+        if sparse.issparse(self._table.rows) and not sparse.issparse(table.rows):
+            return sparse.csr_array(table.rows)
+        if sparse.issparse(table.rows) and not sparse.issparse(self._table.rows):
+            return table.rows.toarray()
+        return table.rows
+
+    def _player_classes(self) -> npt.NDArray[np.int64] | None:
+        """Class of each player; None where a player has rows of several, or there are none."""
+        if self._regression:
+            return None
+        classes = np.zeros(len(self.players_), dtype=np.int64)
+        classes[self._player_of] = self.codes_
+        return classes if (classes[self._player_of] == self.codes_).all() else None
+
+    def _identity(self, game: Game, sampler: Sampler, seed: int) -> dict[str, str]:
+        return {
+            "training rows": self.fingerprint_,
+            "validation set or groups": fingerprint(game.points, game.targets, game.cells),
+            "estimator": describe(self._model()),
+            "semivalue": str(self.semivalue),
+            "sampler": str(sampler),
+            "utility": name_of(self.utility),
+            "on_error": self.on_error,
+            "warm_start": str(bool(self.warm_start)),
+            "random_state": str(seed),
+        }
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        check_estimator(owner, self._model())
+        if not isinstance(self.semivalue, Beta | Distributional):
+            check.check_choice(
+                owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) or a Distributional(n) object"
+            )
+        choose_sampler(owner, self.sampler, self.semivalue)
+        if not callable(self.utility):
+            check.check_choice(owner, "utility", self.utility, UTILITIES, "a function (model, X_val, y_val) -> array")
+        if self.utility == "probability" and not hasattr(self._model(), "predict_proba"):
+            raise ValueError(
+                f"The 'utility' parameter of {owner} is 'probability', but {type(self._model()).__name__} has no "
+                "predict_proba. Use utility='correct', or an estimator that has it."
+            )
+        check.check_count(owner, "max_fits", self.max_fits)
+        if self.tol is not None:
+            check.check_number(owner, "tol", self.tol, above=True)
+        check.check_choice(owner, "on_error", self.on_error, ("raise", "constant"))
+        check.check_flag(owner, "warm_start", self.warm_start)
+        if self.warm_start:
+            check_warm_start(owner, self._model())
+        if self.cache != 0:
+            check.parse_memory(self.cache, owner, "cache")
+        check.check_jobs(owner, self.n_jobs)
+        check.check_progress(owner, self.progress)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fingerprint_")

@@ -1,0 +1,140 @@
+"""What searches over an index share: exact distances for their candidates, exact lists where candidates do not do.
+
+An index proposes candidates; their distances are then computed as everywhere else, so a list can lack rows but never
+has two of them in the wrong order. Where the candidates cannot be trusted (too few, or tied with what may be missing)
+the point is searched exactly. So are a few points drawn at random, on which the recall is measured.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shapshift.distances import Measure
+from shapshift.kernels.nearest import order_nearest
+from shapshift.search.lists import Floats, Indices, Lists, Search, join_lists, wilson_interval
+
+SEARCHES = ("exact", "ann", "lsh")
+# The recall is measured on this many points.
+CHECKED_POINTS = 32
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """An index's part of a search.
+
+    Attributes
+    ----------
+    propose : callable
+        Candidate rows of points start..stop-1: for each point their numbers, each once, and a distance
+        below which certainly none is missing (0 when there is no such knowledge).
+    accept : callable
+        From the ordered candidates' distances and that certain distance: how many of them make the list, and how many
+        of the list are certain; a list of 0 asks for an exact search.
+    report : callable
+        What to tell about the search.
+    """
+
+    propose: Callable[[int, int], list[tuple[Indices, float]]]
+    accept: Callable[[Floats, float], tuple[int, int]]
+    report: Callable[[], dict[str, Any]]
+
+
+@dataclass
+class _Tally:
+    """What happened; workers append, which needs no lock."""
+
+    recalls: list[float] = field(default_factory=list)
+    sent_back: list[int] = field(default_factory=list)
+    candidates: list[int] = field(default_factory=list)
+
+
+def quick_search(proposals: Proposals, measure: Measure, exact: Search, n_rows: int, n_val: int, wanted: int) -> Search:
+    """Make lists from proposed candidates.
+
+    Parameters
+    ----------
+    proposals : Proposals
+    measure : callable
+        Exact distances of one point to some rows.
+    exact : Search
+        For the points that need it.
+    n_rows, n_val, wanted : int
+        Numbers of training rows and validation points; how many rows an exact list has at least.
+    """
+    tally = _Tally()
+    drawn = np.random.default_rng(SEED).choice(n_val, size=min(CHECKED_POINTS, n_val), replace=False)
+    checked = frozenset(drawn.tolist())
+
+    def find(start: int, stop: int, reference: Indices) -> Lists:
+        return join_lists(
+            [
+                one_list(p, rows, sure, reference[p - start])
+                for p, (rows, sure) in enumerate(proposals.propose(start, stop), start)
+            ]
+        )
+
+    def one_list(p: int, rows: Indices, sure: float, asked: Indices) -> Lists:
+        tally.candidates.append(rows.size)
+        quick = _from_candidates(p, rows, sure, asked, measure, proposals, n_rows, wanted)
+        if quick is None:
+            tally.sent_back.append(p)
+        elif p not in checked:
+            return quick
+        exact_list = exact.find(p, p + 1, asked[None, :])
+        if p in checked:
+            missing = quick is not None and ~np.isin(exact_list.rows, quick.rows, assume_unique=True)
+            tally.recalls.append(1 - float(np.mean(missing)))
+        return exact_list
+
+    def report() -> dict[str, Any]:
+        recall = float(np.mean(sorted(tally.recalls)))  # sorted: workers finish in any order
+        return {
+            "recall": recall,
+            "recall_interval": list(wilson_interval(recall, len(tally.recalls))),
+            "complete_share": float(np.mean(np.array(tally.recalls) == 1)),
+            "checked_points": len(tally.recalls),
+            "exact_points": len(tally.sent_back),
+            "candidate_share": sum(tally.candidates) / (n_rows * n_val),
+            **proposals.report(),
+        }
+
+    return Search(find, report)
+
+
+def _from_candidates(
+    p: int,
+    rows: Indices,
+    sure: float,
+    asked: Indices,
+    measure: Measure,
+    proposals: Proposals,
+    n_rows: int,
+    wanted: int,
+) -> Lists | None:
+    """Return the list of one point; None when the candidates do not make one."""
+    if rows.size <= wanted:
+        return None
+    rows, distances = rows.copy(), np.empty(rows.size)
+    measure(p, rows, distances)
+    # One more than wanted: what is nearer than that one has no company that is not on the list.
+    count = order_nearest(rows, distances, wanted + 1)
+    kept, certain = proposals.accept(distances[:count], sure)
+    if kept == 0:
+        return None
+    rows, distances = rows[:kept], distances[:kept]
+    ranks = _ranks(rows, distances, asked, n_rows)
+    return Lists(np.array([0, kept]), rows, distances, np.array([certain]), ranks[None, :])
+
+
+def _ranks(rows: Indices, distances: Floats, asked: Indices, n_rows: int) -> Floats:
+    """Rank of each asked row by a list; those that are not on it share the middle rank behind it."""
+    ranks = np.full(asked.size, (rows.size + n_rows - 1) / 2)
+    for j, row in enumerate(asked):
+        at = np.flatnonzero(rows == row)
+        if at.size:
+            tied = np.flatnonzero(distances == distances[at[0]])
+            ranks[j] = (tied[0] + tied[-1]) / 2
+    return ranks

@@ -1,0 +1,105 @@
+"""Training rows as every nearest-neighbour model keeps them: features, ids, and how validation points must look."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from shapshift import _labels
+from shapshift import _validation as check
+from shapshift._warn import warn
+from shapshift.distances import SPARSE_METRICS, TrainingIndex, index_rows
+
+
+class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """What :class:`shapshift.KNNShapley` and its relatives share; a subclass has a ``fit`` and knows its labels."""
+
+    metric: str
+    ids_: npt.NDArray[Any]
+    _index: TrainingIndex
+
+    def _read_rows(self, X: Any, y: Any) -> tuple[check.Table | None, int, npt.NDArray[Any] | None, tuple[Any, ...]]:
+        """Check the features; return them (None when distances come precomputed), their number, index and its names."""
+        if self.metric == "precomputed":
+            return None, *_labels.count_and_index(X, y)
+        table = check.check_features(X, "X", sparse_ok=self._why_not_sparse())
+        _labels.check_same_order(X, y)
+        return table, table.rows.shape[0], table.index, table.index_names
+
+    def _make_index(self, table: check.Table | None, n_rows: int) -> TrainingIndex:
+        if table is None:
+            return TrainingIndex("precomputed", n_rows, None, 0)
+        return index_rows(table.rows, self.metric)
+
+    def _keep_features(self, table: check.Table | None) -> None:
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        self.feature_std_, self._columns, self._kind = None, None, "numpy"
+        if table is None:
+            return
+        self.n_features_in_ = table.rows.shape[1]
+        self._columns, self._kind = table.columns, table.kind
+        # scikit-learn's rule: names count as feature names only when all of them are strings.
+        if table.columns is not None and all(isinstance(column, str) for column in table.columns):
+            self.feature_names_in_ = np.array(table.columns, dtype=object)
+        if not sparse.issparse(table.rows):
+            self.feature_std_ = _feature_std(table.rows)
+
+    def _check_points(self, X_val: Any) -> Any:
+        rows = self._index.rows
+        if rows is None:
+            return check.check_distances(X_val, self.ids_)
+        table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
+        table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
+        if sparse.issparse(rows) and not sparse.issparse(table.rows):
+            return sparse.csr_array(table.rows)
+        if sparse.issparse(table.rows) and not sparse.issparse(rows):
+            return table.rows.toarray()
+        return table.rows
+
+    def _why_not_sparse(self) -> str | None:
+        if self.metric in SPARSE_METRICS:
+            return None
+        return f"which metric={self.metric!r} does not support (sparse input works with {', '.join(SPARSE_METRICS)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fingerprint_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = self.metric in SPARSE_METRICS
+        return tags
+
+
+def warn_if_continuous(labels: npt.NDArray[Any]) -> None:
+    """Warn when labels that should name classes look like measurements."""
+    if labels.dtype.kind == "f" and labels.size >= 20 and np.unique(labels).size > labels.size / 2:
+        warn(
+            "'y' looks like a regression target: most of its values are distinct numbers. Each distinct value is "
+            "treated as a class of its own."
+        )
+
+
+def _feature_std(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Compute the standard deviation of each feature, one column at a time: NumPy would copy the whole table twice."""
+    spread = np.empty(rows.shape[1])
+    for j, column in enumerate(rows.T):
+        exponent = np.frexp(np.abs(column).max())[1]  # squares of the largest floats are none
+        spread[j] = np.ldexp(np.ldexp(column, -exponent).std(), exponent)
+    return spread
+
+
+def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[Any]) -> str:
+    """Hash of what was fitted: features, labels and their order. For regression the targets are the codes."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
+    digest.update(codes.tobytes())
+    rows: Any = index.rows
+    for array in () if rows is None else (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
