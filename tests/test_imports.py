@@ -32,13 +32,14 @@ RANKS: list[set[str]] = [
     {"estimators"},
     {"certified", "truncated", "training"},
     {"engine"},
-    {"search"},
-    {"distances", "agreement"},
+    {"search", "tasks"},
+    {"running"},
+    {"distances", "agreement", "checkpoint"},
     {"kernels", "coefficients"},
     {"tables"},
     {"valuation", "boundary", "data"},
     {"_labels"},
-    {"_validation", "_archive"},
+    {"_validation", "_archive", "_clusters"},
     {"_files", "_progress", "_parallel", "_numba", "_warn"},
 ]
 # May be imported from below, but only inside a function: a result draws itself, and matplotlib is loaded only then.
