@@ -26,7 +26,7 @@ Codes = npt.NDArray[np.int32]
 # Places pay when there are at most this many per row.
 PAYS = 0.9
 # So many rows tell which column has the most different entries.
-SAMPLE_ROWS = 4096
+SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
