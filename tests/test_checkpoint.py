@@ -19,7 +19,7 @@ import reliability
 from cli_files import Ran, run
 from reliability import GROUPS, N_VAL, T, V, X, Y, contents, done_blocks, interrupted_after, result_bytes, small_run
 
-from shapshift import KNNShapley, _files, checkpoint
+from shapshift import BoundaryCorrector, KNNShapley, _files, checkpoint, truncated
 
 TESTS = Path(__file__).parent
 N_BLOCKS = 150
@@ -58,8 +58,16 @@ def test_the_power_loss_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"n_jobs": 2}, {"matrix": True}, {"method": "certified", "tol": 0.3}, {"metric": "cosine", "n_neighbors": 1}],
-    ids=["exact", "threads", "matrix", "certified", "cosine"],
+    [
+        {},
+        {"n_jobs": 2},
+        {"matrix": True},
+        {"method": "certified", "tol": 0.3},
+        {"method": "truncated", "tol": 0.1},
+        {"method": "truncated", "tol": 0.1, "matrix": True, "n_jobs": 2},
+        {"metric": "cosine", "n_neighbors": 1},
+    ],
+    ids=["exact", "threads", "matrix", "certified", "truncated", "truncated matrix", "cosine"],
 )
 def test_every_kind_of_run_goes_on(tmp_path: Path, settings: dict[str, Any]) -> None:
     whole = result_bytes(small_run(**settings))
@@ -97,6 +105,34 @@ def test_a_run_may_go_on_with_other_workers_and_other_memory(tmp_path: Path, exp
     with interrupted_after(4):
         small_run(tmp_path / "progress", n_jobs=3)
     assert result_bytes(small_run(tmp_path / "progress", max_memory="20MB", every=3)) == expected
+
+
+def test_a_truncated_run_may_go_on_with_smaller_and_larger_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"method": "truncated", "tol": 0.1}
+    whole = result_bytes(small_run(**settings))
+    sizes: list[int] = []
+    usual = truncated.ListJob
+    monkeypatch.setattr(truncated, "ListJob", lambda *given: sizes.append(given[2]) or usual(*given))
+    done = [0]
+    for memory in (None, "2.4MB", None):
+        with interrupted_after(4):
+            small_run(tmp_path / "progress", max_memory=memory, **settings)
+        done.append(done_blocks(tmp_path / "progress"))
+    assert sizes == [4, 2, 4]
+    assert done == sorted(set(done))
+    assert done[-1] < N_BLOCKS
+    assert result_bytes(small_run(tmp_path / "progress", **settings)) == whole
+
+
+def test_a_checkpoint_is_refused_where_it_is_of_no_use(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'checkpoint' parameter needs search='exact'.*Got search='lsh'"):
+        small_run(tmp_path / "progress", method="truncated", search="lsh")
+    model = KNNShapley(progress=False).fit(X, Y)
+    with pytest.raises(ValueError, match=r"'correction' parameter does not go with .*'checkpoint'"):
+        model.value(V, T, correction=BoundaryCorrector().fit(model.value(V, T)), checkpoint=tmp_path / "progress")
+    assert not (tmp_path / "progress").exists()
 
 
 def test_states_are_written_no_more_often_than_it_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

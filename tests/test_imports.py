@@ -31,7 +31,7 @@ RANKS: list[set[str]] = [
     {"relatives"},
     {"estimators"},
     {"certified", "truncated", "training"},
-    {"engine"},
+    {"engine", "list_sums"},
     {"search", "tasks"},
     {"running"},
     {"distances", "agreement", "checkpoint"},
