@@ -26,7 +26,7 @@ from unittest.mock import patch
 import joblib
 import numpy as np
 from load_runs import LOADS
-from reliability import N_ROWS, T, V, X, Y, interrupted_after, result_bytes, small_blocks, small_run
+from reliability import N_ROWS, T, V, X, Y, copies_run, interrupted_after, result_bytes, small_blocks, small_run
 from sklearn.naive_bayes import GaussianNB
 
 from shapshift import KNNShapley, SampledShapley, _clusters, audit_shift, running
@@ -176,6 +176,7 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
         "certified": lambda: small_run(method="certified", tol=0.3),
         "truncated": lambda: small_run(method="truncated", tol=0.1),
         "truncated matrix": lambda: small_run(method="truncated", tol=0.1, matrix=True, max_memory="20MB"),
+        "copies": copies_run,
         "exclude": lambda: KNNShapley(progress=False).fit(X, Y).value(X[::3], Y[::3], exclude=np.arange(N_ROWS)[::3]),
         "one job": lambda: small_run(n_jobs=1),
         "little memory": lambda: small_run(max_memory="8MB"),

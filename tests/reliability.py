@@ -45,6 +45,13 @@ def small_run(folder: Path | None = None, *, every: int = 5, matrix: bool = Fals
         return model.value(V, T, groups=GROUPS, matrix=matrix, checkpoint=folder)
 
 
+def copies_run(folder: Path | None = None, **settings: Any) -> Valuation:
+    """Training rows of which many are copies of others."""
+    model = KNNShapley(progress=False, **settings).fit(np.repeat(X[:100], 3, axis=0).round(1), Y)
+    with small_blocks():
+        return model.value(V, T, groups=GROUPS, checkpoint=folder)
+
+
 def result_bytes(valuation: Valuation) -> dict[str, bytes]:
     kept = {name: getattr(valuation, name) for name in (*KEPT, "error_bound")}
     return {name: array.tobytes() for name, array in kept.items() if array is not None}

@@ -83,6 +83,14 @@ def test_every_kind_of_run_goes_on(tmp_path: Path, settings: dict[str, Any]) -> 
     assert contents(tmp_path / "progress") == before
 
 
+def test_a_run_with_copies_of_rows_goes_on(tmp_path: Path) -> None:
+    whole = result_bytes(reliability.copies_run())
+    with interrupted_after(4):
+        reliability.copies_run(tmp_path / "progress")
+    assert 0 < done_blocks(tmp_path / "progress") < N_BLOCKS
+    assert result_bytes(reliability.copies_run(tmp_path / "progress")) == whole
+
+
 def test_sparse_and_precomputed_runs_go_on(tmp_path: Path) -> None:
     from scipy import sparse
 

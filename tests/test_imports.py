@@ -31,6 +31,7 @@ RANKS: list[set[str]] = [
     {"relatives"},
     {"estimators"},
     {"certified", "truncated", "training"},
+    {"places"},
     {"engine", "list_sums"},
     {"search", "tasks"},
     {"running"},
