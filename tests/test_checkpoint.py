@@ -25,10 +25,10 @@ TESTS = Path(__file__).parent
 N_BLOCKS = 150
 
 
-def apart(module: str, work: str) -> dict[str, int]:
+def apart(module: str, work: str, *before: str) -> dict[str, int]:
     """Let a process of its own do it: it forks, is interrupted, or is measured."""
     code = f"import json; from pathlib import Path; import {module}; print(json.dumps({module}.{work}))"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run([*before, sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, int] = json.loads(ran.stdout)
     return found
@@ -42,6 +42,7 @@ def expected() -> dict[str, bytes]:
 def test_a_run_killed_at_50_random_instants_ends_with_the_same_bytes(tmp_path: Path) -> None:
     found = apart("reliability", f"kill_loop(Path({str(tmp_path)!r}), 50, 0)")
     assert found["kills"] == 50
+    assert found["of runs with progress"] > 10
 
 
 def test_power_loss_at_every_instant(tmp_path: Path) -> None:
@@ -297,6 +298,12 @@ def test_a_full_disk_is_an_error_that_names_the_folder_and_loses_nothing(
     assert began == 0 if full_after < 6 else began > 0
     assert result_bytes(small_run(tmp_path / "progress")) == expected
     assert not list((tmp_path / "progress").glob(".*"))
+
+
+@pytest.mark.skipif(not reliability.can_have_disks(), reason="the system does not let a process have disks of its own")
+def test_a_disk_that_is_full_for_real(tmp_path: Path) -> None:
+    found = apart("reliability", f"full_disk(Path({str(tmp_path)!r}))", *reliability.ALONE)
+    assert found["times full"] > 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="bounds file sizes, which Windows cannot")
