@@ -1,8 +1,9 @@
 """How the work scales from one worker to several: threads, Dask, Ray; and what a pair costs. For docs/scaling.md.
 
 ``python benchmarks/scaling.py [threads] [dask] [ray]`` prints a table for each. One and several workers take turns, and
-the best turn of each counts, so that another process disturbs all alike. ``python benchmarks/scaling.py pairs`` prints
-processor time per pair and thread, and how many bytes travel.
+the best turn of each counts, so that another process disturbs all alike. Where the machine is busy, look at the last
+column: processor time of all processes together, as a multiple of what one thread takes. ``python benchmarks/scaling.py
+pairs`` prints processor time per pair and thread, and how many bytes travel.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import resource
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -80,20 +81,23 @@ BACKENDS: dict[str, Callable[[int], Any]] = {
 def scaling(backend: str, n_train: int, n_val: int, workers: int, turns: int) -> None:
     X, y, points, labels = problem(n_train, n_val)
     print(f"\n{backend}, {n_train:,} x {n_val:,}, {FEATURES} features\n")
-    print(f"| method | 1 worker | {workers} workers | efficiency |\n|---|---|---|---|")
+    print(f"| method | 1 worker | {workers} workers | efficiency | processor time |\n|---|---|---|---|---|")
     with BACKENDS[backend](workers):
         for name, settings in SETTINGS.items():
-            best = {1: np.inf, workers: np.inf}
-            models = {n: KNNShapley(progress=False, n_jobs=n, **settings).fit(X, y) for n in best}
+            best, spent = {1: np.inf, workers: np.inf}, {0: np.inf, 1: np.inf, workers: np.inf}
+            models = {n: KNNShapley(progress=False, n_jobs=max(n, 1), **settings).fit(X, y) for n in spent}
             for turn in range(turns + 1):
-                for n, model in models.items():
-                    began = time.perf_counter()
-                    model.value(points, labels)
+                for n, model in models.items():  # 0 is one thread here
+                    began, used = time.perf_counter(), processor()
+                    with joblib.parallel_config(backend="threading") if n == 0 else nullcontext():
+                        model.value(points, labels)
                     if turn:  # the first one compiles, and warms up the workers
-                        best[n] = min(best[n], time.perf_counter() - began)
+                        best[n] = min(best.get(n, np.inf), time.perf_counter() - began)
+                        spent[n] = min(spent[n], processor() - used)
             share = best[1] / (workers * best[workers])
-            rates = [f"{n_train * n_val / seconds / 1e6:.0f} M pairs/s" for seconds in best.values()]
-            print(f"| {name} | {rates[0]} | {rates[1]} | {share:.0%} |", flush=True)
+            rates = [f"{n_train * n_val / best[n] / 1e6:.0f} M pairs/s" for n in (1, workers)]
+            cost = spent[workers] / spent[0]
+            print(f"| {name} | {rates[0]} | {rates[1]} | {share:.0%} | {cost:.2f} |", flush=True)
 
 
 def pairs(n_val: int, turns: int) -> None:
@@ -106,9 +110,9 @@ def pairs(n_val: int, turns: int) -> None:
             model.value(points[:64], labels[:64])
             best = np.inf
             for _ in range(turns):
-                began = _processor()
+                began = processor()
                 model.value(points, labels)
-                best = min(best, _processor() - began)
+                best = min(best, processor() - began)
             placed, handed = traffic(model, points, labels)
             cost = best * 1e9 / (n_train * n_val)
             print(
@@ -117,9 +121,20 @@ def pairs(n_val: int, turns: int) -> None:
             )
 
 
-def _processor() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def processor() -> float:
+    """Processor time so far of this process and of those that it started, in seconds."""
+    try:
+        import psutil  # comes with Dask and Ray
+    except ImportError:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return used.ru_utime + used.ru_stime
+    own = psutil.Process()
+    total = 0.0
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 class Counting:
