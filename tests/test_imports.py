@@ -32,7 +32,7 @@ RANKS: list[set[str]] = [
     {"estimators"},
     {"certified", "truncated", "training"},
     {"places"},
-    {"engine"},
+    {"engine", "list_sums"},
     {"search", "tasks"},
     {"running"},
     {"distances", "agreement", "checkpoint"},

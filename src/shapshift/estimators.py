@@ -265,10 +265,10 @@ class KNNShapley(TrainingRows):
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
-        if checkpoint is not None and self.method == "truncated":
+        if checkpoint is not None and self.search != "exact":
             raise ValueError(
-                "The 'checkpoint' parameter goes with method='exact' and method='certified'. Got method='truncated': "
-                "such a run is short. Leave the checkpoint out, or choose another method."
+                f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
+                f"search={self.search!r} instead. Leave the checkpoint out, or search exactly."
             )
         n_train = self._index.n_rows
         points = self._check_points(X_val)
