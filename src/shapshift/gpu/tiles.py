@@ -1,0 +1,261 @@
+"""Tiles of points on a card: which kernels run over them, with which sizes, and what is left to plain torch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+
+from shapshift.gpu import kernels as K
+from shapshift.gpu.core import (
+    COARSE_BITS,
+    FINE_BITS,
+    GREEDY,
+    LOOK,
+    MARGIN,
+    SORTED_PAIRS,
+    STEP,
+    WINDOW,
+    Batch,
+    Coarse,
+    Result,
+    Rules,
+    Train,
+    sort_points,
+    tile_points,
+)
+from shapshift.gpu.values import label_entropy, mean_ranks, tie_values
+
+Tensor = Any  # torch is an optional dependency that mypy does not look at
+Keep = Callable[[Tensor, Tensor], None]
+
+# Counters that are added to at the same time should stay in the second-level cache.
+COUNTER_BYTES = 16 * 2**20
+
+
+def exact_points(
+    train: Train, rules: Rules, batch: Batch, todo: Tensor, result: Result, keep: Keep | None, memory: int | None,
+    advance: Callable[[int], None],
+) -> None:  # fmt: skip
+    """Value points by a counting sort; points with many or mixed ties by torch's sort."""
+    n, device = train.n, train.codes.device
+    bits = max(13, (n - 1).bit_length() - 2)
+    id_bits = (n - 1).bit_length() + 1
+    rest_bits = 63 - bits - id_bits
+    buckets = 1 << bits
+    size = tile_points(train, memory, 20 * n + 4 * buckets + (8 * n if keep else 0), STEP)
+    # Integers add up to the same in any order. Values of a tile must not overflow them.
+    largest = float(rules.c.abs().max() + (rules.c[1:] - rules.c[:-1]).abs().sum() + batch.bases.abs().max())
+    scale = 2.0 ** (61 - (size - 1).bit_length()) / 2.0 ** _exponent(largest)
+    look = min(n, max(LOOK, rules.depth, rules.n_nearest))
+    totals_chunk = 1024
+    for here in todo.split(size):
+        tile = _padded(batch, here)
+        p = len(tile)
+        maps = _make_maps(train, tile, buckets, None)
+        distances = torch.empty(p, n, dtype=torch.float64, device=device)
+        counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
+        _count(train, tile, maps, distances, counts)
+        longest = torch.empty(p, dtype=torch.int32, device=device)
+        K.bucket_starts[(p,)](counts, longest, buckets, CHUNK=4096, num_warps=8)
+        keys = torch.zeros(p, n, dtype=torch.int64, device=device)
+        K.scatter_rows[(triton.cdiv(n, 1024), p)](
+            distances, train.codes, tile.targets, *maps, counts, keys, n, buckets, rest_bits, id_bits,
+            PIECE_BITS=FINE_BITS, BN=1024,
+        )  # fmt: skip
+        order = torch.empty(p, n, dtype=torch.int32, device=device)
+        open_ends = torch.zeros(p, dtype=torch.int32, device=device)
+        windows = triton.cdiv(n, WINDOW - 2 * MARGIN)
+        K.order_windows[(windows, p)](
+            keys, distances, order, open_ends, n, id_bits,
+            AVERAGE=rules.average, WINDOW=WINDOW, MARGIN=MARGIN, num_warps=1,
+        )  # fmt: skip
+        del keys
+        # The nearest rows once more, by distance and then by number: the kernel orders only what values depend on.
+        rows = (order[:, :look] >> 1).to(torch.int64).clamp(0, n - 1).sort(1).values
+        near, by_distance = torch.sort(distances.gather(1, rows), dim=1, stable=True)
+        rows = rows.gather(1, by_distance)
+        entropy, cut = label_entropy(near, train.codes[rows], rules.n_classes, rules.depth, rules.average, look == n)
+        real = torch.arange(p, device=device) < here.numel()
+        good = real & (longest <= MARGIN) & (open_ends == 0) & ~cut
+        chosen = torch.nonzero(good).squeeze(1)
+        level = result.put(here[chosen], entropy[chosen], rows[chosen], rules)
+        cells = torch.full((2, p), -1, dtype=torch.int32, device=device)
+        cells[0, chosen] = level.to(torch.int32)
+        cells[1, chosen] = (rules.n_levels + tile.groups[chosen]).to(torch.int32)
+        chunks = triton.cdiv(n, totals_chunk)
+        totals = torch.empty(p, chunks, dtype=torch.float64, device=device)
+        K.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=totals_chunk, POINTS=16)
+        carried = totals.flip(1).cumsum(1).flip(1) - totals + tile.bases[:, None]
+        whole = torch.zeros(result.sums.shape, dtype=torch.int64, device=device)
+        values = torch.empty(p, n, dtype=torch.float64, device=device) if keep else carried
+        K.add_ranks[(chunks, triton.cdiv(p, 16))](
+            order, rules.c, carried, cells[0], cells[1], whole, values, n, p, scale,
+            GROUPS=rules.n_groups > 0, MATRIX=keep is not None, CHUNK=totals_chunk, POINTS=16,
+        )  # fmt: skip
+        result.sums.add_(whole, alpha=1 / scale)
+        if keep is not None:
+            keep(here[chosen], values[chosen])
+        del order, whole, values
+        bad = torch.nonzero(real & ~good).squeeze(1)
+        for some in bad.split(max(1, SORTED_PAIRS // n)):
+            sort_points(train, rules, batch, here[some], result, keep, distances[some])
+        advance(here.numel())
+
+
+def certified_points(
+    train: Train, rules: Rules, batch: Batch, coarse: Coarse, result: Result, memory: int | None,
+    advance: Callable[[int], None],
+) -> Tensor:  # fmt: skip
+    """Value points with buckets; return the points that buckets do not suit."""
+    n, device, buckets = train.n, train.codes.device, coarse.buckets
+    room = min(65536 - 2 * buckets, n, max(256, -(-5 * coarse.first // 2)))
+    room = max(room // 128, 1) * 128
+    width = 2 * buckets + room
+    size = tile_points(train, memory, 2 * n + 16 * width + 200 * room, STEP)
+    left = []
+    for here in torch.arange(len(batch), device=device).split(size):
+        tile = _padded(batch, here)
+        p = len(tile)
+        maps = _make_maps(train, tile, buckets, coarse.first)
+        cells = torch.empty(p, n, dtype=torch.uint16, device=device)
+        counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
+        bp, bn = 8, 128
+        for s in _groups(p, 4 * buckets):
+            some, groups = tile[s], (s.stop - s.start) // bp
+            K.bucket_rows[(triton.cdiv(n, bn) * groups,)](
+                train.columns, some.points, train.codes, some.targets, *(part[s] for part in maps), cells[s],
+                counts[s], n, train.columns.shape[0], buckets, groups,
+                METRIC=train.metric, PIECE_BITS=COARSE_BITS, BP=bp, BN=bn, num_warps=2,
+            )  # fmt: skip
+        found = torch.zeros(p, 32, dtype=torch.int32, device=device)
+        near_rows = torch.zeros(p, room, dtype=torch.int32, device=device)
+        near = torch.empty(p, room, dtype=torch.float64, device=device)
+        K.list_near[(triton.cdiv(n, 4096), p)](cells, found, near_rows, n, buckets, room, BN=4096, num_warps=8)
+        K.near_distances[(room // 128, p)](
+            train.columns, tile.points, found, near_rows, near, n, train.columns.shape[0], room,
+            METRIC=train.metric, BN=128,
+        )  # fmt: skip
+        table = torch.empty(p, width, dtype=torch.int64, device=device)
+        passed, doubt, mass = (torch.empty(p, dtype=torch.float64, device=device) for _ in range(3))
+        uncounted = torch.empty(p, dtype=torch.int32, device=device)
+        K.bucket_values[(p,)](
+            counts, rules.c, rules.tail, tile.bases, table, passed, doubt, uncounted, mass, n, buckets,
+            coarse.convex_from, width, CHUNK=1024,
+        )  # fmt: skip
+        ordered, places = _order_near(near, near_rows)
+        rows = near_rows.gather(1, places)
+        look = min(room, max(LOOK, rules.n_nearest))
+        codes = train.codes[rows]
+        entropy, cut = label_entropy(ordered[:, :look], codes[:, :look], rules.n_classes, rules.depth, rules.average, False)
+        few = found[:, 0] < look
+        usual = mass <= GREEDY * coarse.mean_bound * n
+        real = torch.arange(p, device=device) < here.numel()
+        good = real & (found[:, 0] <= room) & (found[:, 0] == uncounted) & ~few & ~cut & usual
+        match = torch.isfinite(ordered) & (codes == tile.targets[:, None])
+        values = tie_values(ordered, match, rules.c, rules.tail, passed, rules.average)
+        table[:, 2 * buckets :].scatter_(1, places, _pack(values, doubt[:, None]))
+        chosen = torch.nonzero(good).squeeze(1)
+        level = result.put(here[chosen], entropy[chosen], rows[chosen].to(torch.int64), rules)
+        result.inexact[here[chosen]] = True
+        _add_cells(cells, table, chosen, level, tile.groups[chosen], rules, result)
+        bad = here[(real & ~good)[: here.numel()]]
+        left.append(bad)
+        advance(here.numel() - bad.numel())
+    return torch.cat(left)
+
+
+def rank_references(train: Train, batch: Batch, result: Result, memory: int | None) -> None:
+    """Ranks of the training rows that were asked for."""
+    for here in torch.arange(len(batch), device=train.codes.device).split(tile_points(train, memory, 24 * train.n, STEP)):
+        tile = _padded(batch, here)
+        known = fill_distances(train.columns, tile.points, train.metric)[: here.numel()]
+        result.ranks[here] = mean_ranks(known, known.gather(1, batch.reference[here]))
+
+
+def fill_distances(columns: Tensor, points: Tensor, metric: int) -> Tensor:
+    """Distances of points, whose number is a multiple of 8, to training rows."""
+    d, n = columns.shape
+    p = points.shape[0]
+    filled = torch.empty(p, n, dtype=torch.float64, device=columns.device)
+    K.fill_distances[(triton.cdiv(n, 256) * (p // 8),)](
+        columns, points, filled, n, d, p // 8, METRIC=metric, BP=8, BN=256, num_warps=2
+    )
+    return filled
+
+
+def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tuple[Tensor, ...]:
+    sample = fill_distances(train.sample, tile.points, train.metric)
+    p, size = sample.shape
+    coarse = first is not None
+    kind = torch.int32 if coarse else torch.int64
+    pieces = COARSE_BITS if coarse else FINE_BITS
+    maps = tuple(torch.empty(p, dtype=kind, device=sample.device) for _ in range(3))
+    knots = torch.empty(p, 1 << pieces, dtype=kind, device=sample.device)
+    k_first = max(1, round(first * size / train.n)) if first is not None else max(1, size // 200)
+    K.make_maps[(p,)](
+        sample, *maps, knots, float(train.n), float(first or 1), buckets, k_first,
+        COARSE=coarse, PIECE_BITS=pieces, SIZE=size, num_warps=8,
+    )  # fmt: skip
+    return (*maps, knots)
+
+
+def _count(train: Train, tile: Batch, maps: tuple[Tensor, ...], distances: Tensor, counts: Tensor) -> None:
+    n, buckets, bp, bn = train.n, counts.shape[1], 8, 128
+    for s in _groups(len(tile), 4 * buckets):
+        groups = (s.stop - s.start) // bp
+        K.count_rows[(triton.cdiv(n, bn) * groups,)](
+            train.columns, tile.points[s], *(part[s] for part in maps), distances[s], counts[s],
+            n, train.columns.shape[0], buckets, groups,
+            METRIC=train.metric, PIECE_BITS=FINE_BITS, BP=bp, BN=bn, num_warps=2,
+        )  # fmt: skip
+
+
+def _groups(points: int, counter_bytes: int) -> list[slice]:
+    """Cut a tile so that the counters in use fit the cache."""
+    step = max(COUNTER_BYTES // counter_bytes // STEP, 1) * STEP
+    return [slice(start, min(start + step, points)) for start in range(0, points, step)]
+
+
+def _padded(batch: Batch, here: Tensor) -> Batch:
+    """Points ``here``, the last one repeated up to a multiple of STEP."""
+    missing = -here.numel() % STEP
+    return batch[torch.cat([here, here[-1:].expand(missing)])]
+
+
+def _order_near(near: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Listed distances in order, those of equal distance by row number, and their places in the list."""
+    ordered, places = torch.sort(near, dim=1, stable=True)
+    if bool(((ordered[:, 1:] == ordered[:, :-1]) & torch.isfinite(ordered[:, 1:])).any()):
+        by_row = rows.argsort(dim=1, stable=True)
+        ordered, places = torch.sort(near.gather(1, by_row), dim=1, stable=True)
+        places = by_row.gather(1, places)
+    return ordered, places
+
+
+def _pack(values: Tensor, bounds: Tensor) -> Tensor:
+    """As the kernel of that name."""
+    bounds = (bounds + values.abs() * 2.0**-36) * 1.008 + 1e-37
+    upper = bounds.to(torch.float32).view(torch.int32) >> 16
+    return (values.view(torch.int64) & -65536) | (upper & 0xFFFF).to(torch.int64)
+
+
+def _add_cells(
+    cells: Tensor, table: Tensor, chosen: Tensor, level: Tensor, groups: Tensor, rules: Rules, result: Result
+) -> None:
+    """Sums of the chosen points, cell by cell: first the levels, with the bounds, then the groups."""
+    n, width = cells.shape[1], table.shape[1]
+    jobs = [(level, True)] + ([(rules.n_levels + groups, False)] if rules.n_groups else [])
+    for cell, with_bounds in jobs:
+        by_cell, members = cell.sort(stable=True)
+        present, counts = torch.unique_consecutive(by_cell, return_counts=True)
+        offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+        K.add_cells[(triton.cdiv(n, 4096),)](
+            cells, table, chosen[members].to(torch.int32), present.to(torch.int32), offsets, result.sums,
+            result.bounds, n, present.numel(), width, BOUNDS=with_bounds, BN=4096, num_warps=8,
+        )  # fmt: skip
+
+
+def _exponent(number: float) -> int:
+    """Smallest power of two above a number."""
+    return int(torch.frexp(torch.tensor(number, dtype=torch.float64))[1])
