@@ -119,6 +119,6 @@ def _pair_variance(train: Train, rules: Rules, batch: Batch, memory: int | None)
     spreads: list[Tensor] = []
     some = torch.linspace(0, len(batch) - 1, min(len(batch), 8), device=train.codes.device).round().to(torch.int64)
     value_points(
-        train, rules, batch[some], memory=memory, keep=lambda here, values: spreads.append(values.var(1, correction=0))
+        train, rules, batch[some], memory=memory, keep=lambda here, values: spreads.extend(values.var(1, correction=0))
     )
-    return float(torch.cat(spreads).mean())
+    return float(torch.stack(spreads).mean())

@@ -159,6 +159,8 @@ class Result:
     ranks : tensor of shape (m, r)
     inexact : bool tensor of shape (m,)
         Points whose values have bounds.
+    sorted : bool tensor of shape (m,)
+        Points whose distances were sorted by torch.
     """
 
     sums: Tensor
@@ -168,6 +170,7 @@ class Result:
     nearest: Tensor
     ranks: Tensor
     inexact: Tensor
+    sorted: Tensor
 
     def put(self, here: Tensor, entropy: Tensor, nearest: Tensor, rules: Rules) -> Tensor:
         """Keep what belongs to points ``here``; return their levels."""
@@ -213,6 +216,7 @@ def value_points(
         nearest=torch.empty(m, rules.n_nearest, dtype=torch.int64, device=device),
         ranks=torch.empty(batch.reference.shape, dtype=torch.float64, device=device),
         inexact=torch.zeros(m, dtype=torch.bool, device=device),
+        sorted=torch.zeros(m, dtype=torch.bool, device=device),
     )
     kernels = kernels and train.columns is not None and batch.excluded is None
     if not kernels:
@@ -268,6 +272,7 @@ def sort_points(
         everything = ordered[p : p + 1], codes[p : p + 1]
         entropy[p : p + 1] = label_entropy(*everything, rules.n_classes, rules.depth, rules.average, True)[0]
     level = result.put(here, entropy, order, rules)
+    result.sorted[here] = True
     by_rank = tie_values(ordered, codes == some.targets[:, None], rules.c, rules.tail, some.bases, rules.average)
     values = torch.empty_like(by_rank).scatter_(1, order, by_rank)
     if keep is not None:

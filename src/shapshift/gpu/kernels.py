@@ -68,7 +68,7 @@ def _kth(patterns, k, BITS: tl.constexpr):
     low = tl.full((), 0, tl.int64)
     high = tl.full((), (1 << BITS) - 1, tl.int64)
     for _ in range(BITS):
-        middle = (low + high) // 2
+        middle = low + (high - low) // 2  # their sum may be too large
         enough = tl.sum((patterns <= middle).to(tl.int32), 0) >= k
         high = tl.where(enough, middle, high)
         low = tl.where(enough, low, middle + 1)

@@ -141,7 +141,7 @@ def certified_points(
         uncounted = torch.empty(p, dtype=torch.int32, device=device)
         K.bucket_values[(p,)](
             counts, rules.c, rules.tail, tile.bases, table, passed, doubt, uncounted, mass, n, buckets,
-            coarse.convex_from, width, CHUNK=1024,
+            coarse.convex_from, width, CHUNK=1024, num_warps=8,
         )  # fmt: skip
         ordered, places = _order_near(near, near_rows)
         rows = near_rows.gather(1, places)
