@@ -144,7 +144,7 @@ def main() -> None:
     print(f"{figures['card']}, torch {figures['torch']}, triton {figures['triton']}", flush=True)
     speed = copy_speed()
     print(f"copy: {speed / 1e12:.2f} TB/s", flush=True)
-    for size in ((3_000, 96, 5), (200_000, 96, d)):
+    for size in ((3_000, 96, 5), (300_000, 96, d)):
         checked = check(*size)
         print(f"check {size}: " + ", ".join(f"{name} {value:.3g}" for name, value in checked.items()), flush=True)
     train, rules, batch = problem(n, m, d, seed=0)

@@ -11,14 +11,14 @@ from shapshift.gpu.core import Batch, Coarse, Result, Rules, Train, value_points
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# Cells have 16 bits: two for each bucket, and one for every near row that there is room for.
-MOST_BUCKETS = 24 * 1024
-MOST_NEAR = 6000
+# Cells have 16 bits: two for each bucket, and one for all near rows.
+MOST_BUCKETS = 31 * 1024
 # Buckets are walked over so many at a time.
 BUCKET_STEP = 1024
-# How large the average bound is (see mean_bound), and how much larger the largest one; both are measured in every run.
-MEAN_BOUND = 0.6
-HUBS = 4.0
+# How large bounds are on Gaussian data, in units of the estimates; they are checked after every run.
+HUB_BOUND, MEAN_BOUND = 0.8, 2.0
+# Costs of a bucket and of a near row in picoseconds, and what buckets save on a pair.
+BUCKET_COST, ROW_COST, EXACT_COST = 100.0, 800.0, 50.0
 ROUNDS = 6
 
 
@@ -61,46 +61,45 @@ def certify_points(
     n, m = train.n, len(batch)
     rounds = 0
     if kernels:
-        limit = tol * math.sqrt(_pair_variance(train, rules, batch, memory) / m) / HUBS
+        limit = 0.9 * tol * math.sqrt(_pair_variance(train, rules, batch, memory) / m)
         convex = convex_from(rules.c)
         for rounds in range(1, ROUNDS + 1):
-            coarse = choose(n, 0.9 * limit, convex)
+            coarse = choose(n, limit, convex)
             if coarse is None:
                 break
             result = value_points(train, rules, batch, coarse=coarse, memory=memory, advance=advance)
             # A bound is a sum of float32 numbers, rounded up when they were made.
             bound = result.bounds * (1.0001 / m) + allowance
-            largest, mean = float(bound.max()), float(bound.mean())
+            largest = float(bound.max())
             spread = float((result.sums[: rules.n_levels].sum(0) / m).std(correction=0))
             # The exact values can be less spread out than these, but by no more than the largest bound.
             if largest <= tol * (spread - largest):
                 return CertifiedResult(result, bound, coarse, rounds)
-            # The largest bound is `largest / mean` times the mean, and the mean `mean / coarse.mean_bound` times its
-            # estimate, or somewhat more with finer buckets.
-            limit = tol * spread * coarse.mean_bound / largest * 0.9**rounds
+            limit *= min(0.9 * tol * spread / largest, 0.9)
     result = value_points(train, rules, batch, memory=memory, kernels=kernels, advance=advance)
     return CertifiedResult(result, torch.full_like(result.bounds, allowance), None, rounds)
 
 
-def mean_bound(n_rows: int, first: int, buckets: int) -> float:
-    """Estimate the bound of the average row on one point.
+def bounds_of_one_bucket(n_rows: int, first: int) -> tuple[float, float]:
+    """Estimate bounds, of the average row and of one that is near to all points; they fall with the number of buckets.
 
-    Buckets that grow in proportion to their rank, from rank ``first`` to N, have bounds that sum to about half the
-    squared logarithm of N / first, divided by their number; buckets of a sampled map are somewhat worse.
+    Buckets that hold rows in proportion to rank**1.5, from rank R to N, have bounds in proportion to rank**-0.5.
     """
-    return MEAN_BOUND * math.log(n_rows / first) ** 2 / (buckets * n_rows)
+    return MEAN_BOUND / math.sqrt(first * n_rows), HUB_BOUND * (1 - math.sqrt(first / n_rows)) / first
 
 
 def choose(n_rows: int, limit: float, convex: int) -> Coarse | None:
-    """Fewest near rows and then fewest buckets that keep the average bound below a limit; None if there are none."""
+    """Cheapest numbers of near rows and of buckets that keep all bounds below a limit; None if exact is cheaper."""
+    best, cheapest = None, EXACT_COST * n_rows
     first = 256
-    while 8 * first <= n_rows and first <= MOST_NEAR:
-        buckets = mean_bound(n_rows, first, 1) / limit if limit > 0 else math.inf
-        if buckets <= MOST_BUCKETS:
-            buckets = max(math.ceil(buckets / BUCKET_STEP), 4) * BUCKET_STEP
-            return Coarse(buckets, first, mean_bound(n_rows, first, buckets), convex)
-        first = first * 5 // 4
-    return None
+    while 8 * first <= n_rows and limit > 0:
+        mean, hub = bounds_of_one_bucket(n_rows, first)
+        buckets = max(math.ceil(max(mean, hub) / limit / BUCKET_STEP), 4) * BUCKET_STEP
+        cost = BUCKET_COST * buckets + ROW_COST * first
+        if buckets <= MOST_BUCKETS and cost < cheapest:
+            best, cheapest = Coarse(buckets, first, mean / buckets, convex), cost
+        first = first * 9 // 8
+    return best
 
 
 def convex_from(c: Tensor) -> int:

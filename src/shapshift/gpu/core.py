@@ -17,7 +17,7 @@ Tensor = Any  # torch is an optional dependency that mypy does not look at
 # So many nearest rows are put in order for the entropy of their labels; ties that reach beyond are rare.
 LOOK = 64
 # Pairs in a tile: enough to keep a large card busy for milliseconds.
-TILE_PAIRS = 2**28
+TILE_PAIRS = 2**30
 MOST_POINTS = 4096
 # Points in a tile are a multiple of this, because programs take several at a time.
 STEP = 32

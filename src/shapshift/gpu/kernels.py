@@ -77,9 +77,13 @@ def _kth(patterns, k, BITS: tl.constexpr):
 
 @triton.jit
 def _first_bucket(rank, edge, pieces_used, n_rows, n_near, n_buckets, COARSE: tl.constexpr):
-    """Bucket with which the piece begins that has so many rows before it; a tenth of the buckets is spread evenly."""
+    """Bucket with which the piece begins that has so many rows before it; a tenth of the buckets is spread evenly.
+
+    Coarse buckets hold rows in proportion to rank**1.5: bounds then fall with the root of the rank. Narrower far buckets
+    would cost rows that are near to many points (those with the largest bounds), wider ones the average row.
+    """
     if COARSE:
-        share = tl.log(tl.maximum(rank, n_near) / n_near) / tl.log(n_rows / n_near)
+        share = (1.0 - tl.sqrt(n_near / tl.maximum(rank, n_near))) / (1.0 - tl.sqrt(n_near / n_rows))
     else:
         share = rank / n_rows
     even = tl.minimum(edge.to(tl.float64) / pieces_used, 1.0)
@@ -98,8 +102,8 @@ def make_maps(
     A map is a monotone image of the bit pattern of a distance (non-negative floats order like their patterns). The range
     of patterns is cut into pieces of equal width, so pieces are fine where distances are small, and each piece gets as
     many buckets as the sample calls for. All of it is integer arithmetic: a map can fail to separate two rows, but never
-    swap them. A fine map has buckets with equally many rows; the buckets of a coarse map begin at about rank n_near and
-    widen in proportion to the rank.
+    swap them. A fine map has buckets with equally many rows; those of a coarse map begin at about rank n_near and widen
+    with the rank.
     """
     word: tl.constexpr = 31 if COARSE else 63
     p = tl.program_id(0).to(tl.int64)
@@ -138,7 +142,7 @@ def make_maps(
     lo = tl.where(edge > 0, _first_bucket(before, edge, used, n_rows, n_near, n_buckets, COARSE), 0)
     hi = _first_bucket(after, edge + 1, used, n_rows, n_near, n_buckets, COARSE)
     inside = (edge >= 0) & (edge < (1 << PIECE_BITS))
-    tl.store(knots + (p << PIECE_BITS) + edge, lo | ((hi - lo) << (16 if COARSE else 32)), mask=inside)
+    tl.store(knots + (p << PIECE_BITS) + edge, lo | ((hi - lo) << 32), mask=inside)
 
 
 @triton.jit
@@ -263,13 +267,17 @@ def chunk_totals(order, c, totals, n, n_points, CHUNK: tl.constexpr, POINTS: tl.
 
 @triton.jit
 def add_ranks(
-    order, c, carried, level_cells, group_cells, sums, values, n, n_points, scale,
+    order, c, carried, level_cells, group_cells, near_sums, far_sums, values, n, n_points, near_scale, far_scale,
     GROUPS: tl.constexpr, MATRIX: tl.constexpr, CHUNK: tl.constexpr, POINTS: tl.constexpr,
 ):  # fmt: skip
     """Values of ordered rows, added to the sums of their points' cells; ``carried`` is what farther chunks add.
 
-    Sums are integers, in units of 1/scale: integers add up to the same whatever the order, floats do not.
+    Sums are integers: they add up to the same whatever the order, floats do not. The first chunk, whose values are much
+    larger than all others, has sums and a scale of its own.
     """
+    sums, scale = near_sums, near_scale
+    if tl.program_id(0) > 0:
+        sums, scale = far_sums, far_scale
     rank = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = rank < n
     here = tl.load(c + rank, mask=inside, other=0.0)
@@ -311,9 +319,9 @@ def bucket_rows(
     past = (total.to(tl.int64, bitcast=True) >> 32).to(tl.int32) - tl.load(first + p)
     place = (tl.minimum(tl.maximum(past, 0), tl.load(span + p)) << tl.load(up + p)).to(tl.uint32)
     knot = tl.load(knots + (p << PIECE_BITS) + (place >> (31 - PIECE_BITS)).to(tl.int32))
-    inner = tl.umulhi(place << (1 + PIECE_BITS), (knot >> 16).to(tl.uint32)).to(tl.int32)
+    inner = tl.umulhi(place << (1 + PIECE_BITS), (knot >> 32).to(tl.uint32)).to(tl.int32)
     match = tl.load(codes + rows, mask=inside, other=-2) == tl.load(targets + p)
-    bucket = (knot & 0xFFFF) + inner
+    bucket = knot.to(tl.int32) + inner
     cell = 2 * bucket + match.to(tl.int32)
     mask = inside & (p >= 0)
     tl.atomic_add(counts + p * n_buckets + bucket, 1 + (match.to(tl.int32) << 16), mask=mask & (past >= 0), sem="relaxed")
@@ -327,6 +335,13 @@ def _pack(value, bound):
     bound = bound + tl.abs(value) * 2.0**-36  # what the value loses by it
     upper = (bound * 1.008 + 1e-37).to(tl.float32).to(tl.int32, bitcast=True) >> 16
     return (value.to(tl.int64, bitcast=True) & -65536) | (upper & 0xFFFF).to(tl.int64)
+
+
+@triton.jit
+def _inverse(count):
+    """1 / count, by one step of Newton's from float32: a division in float64 costs three times as much."""
+    rough = (1.0 / count.to(tl.float32)).to(tl.float64)
+    return rough * (2.0 - count.to(tl.float64) * rough)
 
 
 @triton.jit
@@ -354,6 +369,7 @@ def bucket_values(
         hi = lo + rows
         filled = (rows > 0) & (lo >= 0)
         some = rows.to(tl.float64)
+        inverse = _inverse(tl.maximum(rows, 1))
         m = matches.to(tl.float64)
         o = some - m
         mixed = filled & (matches > 0) & (matches < rows)
@@ -362,7 +378,7 @@ def bucket_values(
         first = tl.load(c + lo, mask=mixed, other=0.0)
         before = tl.load(c + lo - 1, mask=filled & (lo > 0), other=0.0)
         total = tl.load(tail + lo, mask=mixed, other=0.0) - tl.load(tail + hi, mask=mixed, other=0.0)
-        gap = tl.where(mixed, (total / some - last) / (some - 1), 0.0)
+        gap = tl.where(mixed, (total * inverse - last) * _inverse(tl.maximum(rows - 1, 1)), 0.0)
         # The most that any order can put behind a row: the largest drops come first where the table is convex.
         most_o = first - tl.load(c + hi - matches, mask=convex, other=0.0)
         most_o = tl.where(convex, most_o, first - last)
@@ -370,7 +386,7 @@ def bucket_values(
         most_m = tl.where(convex, most_m, first - last)
         own_m = tl.where(mixed, tl.maximum(most_o - o * gap, o * gap), 0.0)
         own_o = tl.where(mixed, tl.maximum(most_m - m * gap, m * gap), 0.0)
-        step = tl.where(filled & (lo > 0), m / some * (last - before), 0.0)
+        step = tl.where(filled & (lo > 0), m * inverse * (last - before), 0.0)
         largest = before - tl.load(c + lo + matches - 1, mask=convex & (lo > 0), other=0.0)
         largest = tl.where(convex, largest, before - last)
         smallest = tl.where(convex, tl.load(c + hi - 1 - matches, mask=convex, other=0.0) - last, 0.0)
@@ -392,23 +408,22 @@ def bucket_values(
 
 @triton.jit
 def list_near(cells, near_count, near_row, n, n_buckets, capacity, BN: tl.constexpr):
-    """List the near rows of each point; their cells become 2 * n_buckets + their place in the list."""
+    """List the near rows of each point; a list that is too short keeps the number that it should have."""
     p = tl.program_id(1).to(tl.int64)
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = rows < n
     near = inside & (tl.load(cells + p * n + rows, mask=inside, other=0).to(tl.int32) == 2 * n_buckets)
-    if tl.max(near.to(tl.int32), 0) > 0:
-        slot = tl.atomic_add(near_count + p * 32 + tl.zeros((BN,), tl.int32), 1, mask=near, sem="relaxed")
-        slot = tl.minimum(slot, capacity - 1)
-        tl.store(near_row + p * capacity + slot, rows, mask=near)
-        tl.store(cells + p * n + rows, (2 * n_buckets + slot).to(tl.uint16), mask=near)
+    place = tl.cumsum(near.to(tl.int32), 0)
+    # One addition for all rows of the program: additions to one address wait for each other.
+    slot = tl.atomic_add(near_count + p * 32, tl.max(place, 0), sem="relaxed") + place - 1
+    tl.store(near_row + p * capacity + slot, rows, mask=near & (slot < capacity))
 
 
 @triton.jit
 def near_distances(
-    columns, points, near_count, near_row, near_distance, n, d, capacity, METRIC: tl.constexpr, BN: tl.constexpr
+    features, points, near_count, near_row, near_distance, d, capacity, METRIC: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
-    """Distances of listed rows; places beyond the list get infinity."""
+    """Distances of listed rows, from features row by row; places beyond the list get infinity."""
     p = tl.program_id(1).to(tl.int64)
     slot = tl.program_id(0) * BN + tl.arange(0, BN)
     listed = slot < tl.load(near_count + p * 32)
@@ -416,10 +431,10 @@ def near_distances(
     if tl.program_id(0) * BN < tl.load(near_count + p * 32):
         rows = tl.load(near_row + p * capacity + slot, mask=listed, other=0)
         product = tl.zeros((BN,), tl.float64)
-        column = columns + rows
+        feature = features + rows.to(tl.int64) * d
         point = points + p * d
         for _ in range(d):
-            x = tl.load(column, mask=listed, other=0.0)
+            x = tl.load(feature, mask=listed, other=0.0)
             at = tl.load(point)
             difference = x - at
             if METRIC == 1:
@@ -428,11 +443,53 @@ def near_distances(
                 total = tl.fma(difference, difference, total)
             if METRIC == 2:
                 product = tl.fma(x, at + tl.zeros((BN,), tl.float64), product)
-            column += n
+            feature += 1
             point += 1
         if METRIC == 2:
             total = tl.where(product > 0.5, total / 2, 1.0 - product)
     tl.store(near_distance + p * capacity + slot, tl.where(listed, total, float("inf")))
+
+
+@triton.jit
+def near_values(
+    rows, codes, targets, c, near_count, passed, values, capacity, CHUNK: tl.constexpr
+):  # fmt: skip
+    """Values of listed rows in order of distance, where no two are equally far; ``passed`` is what farther rows add."""
+    p = tl.program_id(0).to(tl.int64)
+    found = tl.load(near_count + p * 32)
+    target = tl.load(targets + p)
+    carry = tl.load(passed + p)
+    for k in range(0, capacity, CHUNK):
+        rank = capacity - CHUNK - k + tl.arange(0, CHUNK)
+        inside = (rank < found) & (rank >= 0)
+        row = tl.load(rows + p * capacity + rank, mask=inside, other=0)
+        match = tl.where(inside & (tl.load(codes + row, mask=inside, other=-2) == target), 1.0, 0.0).to(tl.float64)
+        here = tl.load(c + rank, mask=inside, other=0.0)
+        term = match * (here - tl.load(c + rank - 1, mask=inside & (rank > 0), other=0.0))
+        term = tl.where(rank > 0, term, 0.0)
+        farther = tl.cumsum(term, 0, reverse=True) - term
+        tl.store(values + p * capacity + rank, match * here + farther + carry, mask=rank >= 0)
+        carry += tl.sum(term, 0)
+
+
+@triton.jit
+def add_near(
+    values, rows, near_count, near_bound, level_cells, group_cells, sums, bounds, n, capacity, scale, bound_scale,
+    GROUPS: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Add values and bounds of listed rows to integer sums, whose order of additions does not matter."""
+    p = tl.program_id(1).to(tl.int64)
+    rank = tl.program_id(0) * BN + tl.arange(0, BN)
+    cell = tl.load(level_cells + p).to(tl.int64)
+    inside = (rank < tl.load(near_count + p * 32)) & (rank < capacity) & (cell >= 0)
+    row = tl.load(rows + p * capacity + rank, mask=inside, other=0)
+    whole = tl.floor(tl.load(values + p * capacity + rank, mask=inside, other=0.0) * scale + 0.5).to(tl.int64)
+    tl.atomic_add(sums + cell * n + row, whole, mask=inside, sem="relaxed")
+    bound = tl.ceil(tl.load(near_bound + p) * bound_scale).to(tl.int64) + 1
+    tl.atomic_add(bounds + row, bound + tl.zeros((BN,), tl.int64), mask=inside, sem="relaxed")
+    if GROUPS:
+        cell = tl.load(group_cells + p).to(tl.int64)
+        tl.atomic_add(sums + cell * n + row, whole, mask=inside, sem="relaxed")
 
 
 @triton.jit

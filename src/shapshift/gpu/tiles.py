@@ -29,6 +29,8 @@ from shapshift.gpu.values import label_entropy, mean_ranks, tie_values
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 Keep = Callable[[Tensor, Tensor], None]
 
+# Ranks that are walked over together.
+CHUNK = 1024
 # Counters that are added to at the same time should stay in the second-level cache.
 COUNTER_BYTES = 16 * 2**20
 
@@ -44,12 +46,9 @@ def exact_points(
     rest_bits = 63 - bits - id_bits
     buckets = 1 << bits
     size = tile_points(train, memory, 20 * n + 4 * buckets + (8 * n if keep else 0), STEP)
-    # Integers add up to the same in any order. Values of a tile must not overflow them.
-    largest = float(rules.c.abs().max() + (rules.c[1:] - rules.c[:-1]).abs().sum() + batch.bases.abs().max())
-    scale = 2.0 ** (61 - (size - 1).bit_length()) / 2.0 ** _exponent(largest)
+    scales = [integer_scale(rules, batch, min(size, todo.numel()), rank) for rank in (0, min(CHUNK, n - 1))]
     look = min(n, max(LOOK, rules.depth, rules.n_nearest))
-    totals_chunk = 1024
-    for here in todo.split(size):
+    for here in todo.split(size) if todo.numel() else ():
         tile = _padded(batch, here)
         p = len(tile)
         maps = _make_maps(train, tile, buckets, None)
@@ -80,25 +79,24 @@ def exact_points(
         good = real & (longest <= MARGIN) & (open_ends == 0) & ~cut
         chosen = torch.nonzero(good).squeeze(1)
         level = result.put(here[chosen], entropy[chosen], rows[chosen], rules)
-        cells = torch.full((2, p), -1, dtype=torch.int32, device=device)
-        cells[0, chosen] = level.to(torch.int32)
-        cells[1, chosen] = (rules.n_levels + tile.groups[chosen]).to(torch.int32)
-        chunks = triton.cdiv(n, totals_chunk)
+        level_cells, group_cells = _sum_cells(p, chosen, level, tile.groups, rules)
+        chunks = triton.cdiv(n, CHUNK)
         totals = torch.empty(p, chunks, dtype=torch.float64, device=device)
-        K.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=totals_chunk, POINTS=16)
+        K.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=CHUNK, POINTS=16)
         carried = totals.flip(1).cumsum(1).flip(1) - totals + tile.bases[:, None]
-        whole = torch.zeros(result.sums.shape, dtype=torch.int64, device=device)
+        whole = torch.zeros(2, *result.sums.shape, dtype=torch.int64, device=device)
         values = torch.empty(p, n, dtype=torch.float64, device=device) if keep else carried
         K.add_ranks[(chunks, triton.cdiv(p, 16))](
-            order, rules.c, carried, cells[0], cells[1], whole, values, n, p, scale,
-            GROUPS=rules.n_groups > 0, MATRIX=keep is not None, CHUNK=totals_chunk, POINTS=16,
+            order, rules.c, carried, level_cells, group_cells, whole[0], whole[1], values, n, p, *scales,
+            GROUPS=rules.n_groups > 0, MATRIX=keep is not None, CHUNK=CHUNK, POINTS=16,
         )  # fmt: skip
-        result.sums.add_(whole, alpha=1 / scale)
+        for part, scale in zip(whole, scales, strict=True):
+            result.sums.add_(part, alpha=1 / scale)
         if keep is not None:
             keep(here[chosen], values[chosen])
         del order, whole, values
         bad = torch.nonzero(real & ~good).squeeze(1)
-        for some in bad.split(max(1, SORTED_PAIRS // n)):
+        for some in bad.split(max(1, SORTED_PAIRS // n)) if bad.numel() else ():
             sort_points(train, rules, batch, here[some], result, keep, distances[some])
         advance(here.numel())
 
@@ -109,60 +107,78 @@ def certified_points(
 ) -> Tensor:  # fmt: skip
     """Value points with buckets; return the points that buckets do not suit."""
     n, device, buckets = train.n, train.codes.device, coarse.buckets
-    room = min(65536 - 2 * buckets, n, max(256, -(-5 * coarse.first // 2)))
-    room = max(room // 128, 1) * 128
-    width = 2 * buckets + room
-    size = tile_points(train, memory, 2 * n + 16 * width + 200 * room, STEP)
+    # How many rows are near is estimated from a sample; four standard deviations more have room.
+    sampled = max(1.0, coarse.first * train.sample.shape[1] / n)
+    room = -(-int(coarse.first * (1 + 4 / sampled**0.5)) // 1024) * 1024
+    width = 2 * buckets + 32
+    look = max(LOOK, rules.n_nearest)
+    size = tile_points(train, memory, 2 * n + 16 * width + 64 * room, STEP)
+    most = GREEDY * coarse.mean_bound * n
+    scale = integer_scale(rules, batch, size, 0)
+    bound_scale = 2.0 ** (61 - (size - 1).bit_length() - _exponent(most))
+    features = train.columns.T.contiguous()
     left = []
     for here in torch.arange(len(batch), device=device).split(size):
         tile = _padded(batch, here)
         p = len(tile)
-        maps = _make_maps(train, tile, buckets, coarse.first)
         cells = torch.empty(p, n, dtype=torch.uint16, device=device)
         counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
-        bp, bn = 8, 128
-        for s in _groups(p, 4 * buckets):
-            some, groups = tile[s], (s.stop - s.start) // bp
-            K.bucket_rows[(triton.cdiv(n, bn) * groups,)](
-                train.columns, some.points, train.codes, some.targets, *(part[s] for part in maps), cells[s],
-                counts[s], n, train.columns.shape[0], buckets, groups,
-                METRIC=train.metric, PIECE_BITS=COARSE_BITS, BP=bp, BN=bn, num_warps=2,
-            )  # fmt: skip
+        _bucket(train, tile, _make_maps(train, tile, buckets, coarse.first), cells, counts)
         found = torch.zeros(p, 32, dtype=torch.int32, device=device)
         near_rows = torch.zeros(p, room, dtype=torch.int32, device=device)
         near = torch.empty(p, room, dtype=torch.float64, device=device)
-        K.list_near[(triton.cdiv(n, 4096), p)](cells, found, near_rows, n, buckets, room, BN=4096, num_warps=8)
+        K.list_near[(triton.cdiv(n, 1024), p)](cells, found, near_rows, n, buckets, room, BN=1024)
         K.near_distances[(room // 128, p)](
-            train.columns, tile.points, found, near_rows, near, n, train.columns.shape[0], room,
-            METRIC=train.metric, BN=128,
-        )  # fmt: skip
-        table = torch.empty(p, width, dtype=torch.int64, device=device)
+            features, tile.points, found, near_rows, near, features.shape[1], room, METRIC=train.metric, BN=128
+        )
+        table = torch.zeros(p, width, dtype=torch.int64, device=device)
         passed, doubt, mass = (torch.empty(p, dtype=torch.float64, device=device) for _ in range(3))
         uncounted = torch.empty(p, dtype=torch.int32, device=device)
         K.bucket_values[(p,)](
             counts, rules.c, rules.tail, tile.bases, table, passed, doubt, uncounted, mass, n, buckets,
             coarse.convex_from, width, CHUNK=1024, num_warps=8,
         )  # fmt: skip
-        ordered, places = _order_near(near, near_rows)
-        rows = near_rows.gather(1, places)
-        look = min(room, max(LOOK, rules.n_nearest))
-        codes = train.codes[rows]
-        entropy, cut = label_entropy(ordered[:, :look], codes[:, :look], rules.n_classes, rules.depth, rules.average, False)
-        few = found[:, 0] < look
-        usual = mass <= GREEDY * coarse.mean_bound * n
+        near, rows, tied = _order_near(near, near_rows)
+        codes = train.codes[rows[:, :look]]
+        entropy, cut = label_entropy(near[:, :look], codes, rules.n_classes, rules.depth, rules.average, False)
         real = torch.arange(p, device=device) < here.numel()
-        good = real & (found[:, 0] <= room) & (found[:, 0] == uncounted) & ~few & ~cut & usual
-        match = torch.isfinite(ordered) & (codes == tile.targets[:, None])
-        values = tie_values(ordered, match, rules.c, rules.tail, passed, rules.average)
-        table[:, 2 * buckets :].scatter_(1, places, _pack(values, doubt[:, None]))
+        # A counter that ran over has lost rows, which would then seem to be near.
+        listed = (found[:, 0] >= look) & (found[:, 0] <= room) & (found[:, 0] == uncounted)
+        good = real & listed & ~cut & (mass <= most)
         chosen = torch.nonzero(good).squeeze(1)
-        level = result.put(here[chosen], entropy[chosen], rows[chosen].to(torch.int64), rules)
+        level = result.put(here[chosen], entropy[chosen], rows[chosen, :look].to(torch.int64), rules)
         result.inexact[here[chosen]] = True
+        if tied and rules.average:
+            match = torch.isfinite(near) & (train.codes[rows] == tile.targets[:, None])
+            values = tie_values(near, match, rules.c, rules.tail, passed, True)
+        else:
+            values = near
+            K.near_values[(p,)](rows, train.codes, tile.targets, rules.c, found, passed, values, room, CHUNK=1024)
+        level_cells, group_cells = _sum_cells(p, chosen, level, tile.groups, rules)
+        whole = torch.zeros(result.sums.shape, dtype=torch.int64, device=device)
+        whole_bounds = torch.zeros(n, dtype=torch.int64, device=device)
+        K.add_near[(room // 256, p)](
+            values, rows, found, doubt, level_cells, group_cells, whole, whole_bounds, n, room, scale, bound_scale,
+            GROUPS=rules.n_groups > 0, BN=256,
+        )  # fmt: skip
+        result.sums.add_(whole, alpha=1 / scale)
+        result.bounds.add_(whole_bounds, alpha=1 / bound_scale)
         _add_cells(cells, table, chosen, level, tile.groups[chosen], rules, result)
         bad = here[(real & ~good)[: here.numel()]]
         left.append(bad)
         advance(here.numel() - bad.numel())
     return torch.cat(left)
+
+
+def _bucket(train: Train, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor) -> None:
+    n, buckets, bp, bn = train.n, counts.shape[1], 8, 128
+    for s in _groups(len(tile), 4 * buckets):
+        groups = (s.stop - s.start) // bp
+        K.bucket_rows[(triton.cdiv(n, bn) * groups,)](
+            train.columns, tile.points[s], train.codes, tile.targets[s], *(part[s] for part in maps), cells[s],
+            counts[s], n, train.columns.shape[0], buckets, groups,
+            METRIC=train.metric, PIECE_BITS=COARSE_BITS, BP=bp, BN=bn, num_warps=2,
+        )  # fmt: skip
 
 
 def rank_references(train: Train, batch: Batch, result: Result, memory: int | None) -> None:
@@ -188,10 +204,10 @@ def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tu
     sample = fill_distances(train.sample, tile.points, train.metric)
     p, size = sample.shape
     coarse = first is not None
-    kind = torch.int32 if coarse else torch.int64
     pieces = COARSE_BITS if coarse else FINE_BITS
+    kind = torch.int32 if coarse else torch.int64
     maps = tuple(torch.empty(p, dtype=kind, device=sample.device) for _ in range(3))
-    knots = torch.empty(p, 1 << pieces, dtype=kind, device=sample.device)
+    knots = torch.empty(p, 1 << pieces, dtype=torch.int64, device=sample.device)
     k_first = max(1, round(first * size / train.n)) if first is not None else max(1, size // 200)
     K.make_maps[(p,)](
         sample, *maps, knots, float(train.n), float(first or 1), buckets, k_first,
@@ -213,7 +229,7 @@ def _count(train: Train, tile: Batch, maps: tuple[Tensor, ...], distances: Tenso
 
 def _groups(points: int, counter_bytes: int) -> list[slice]:
     """Cut a tile so that the counters in use fit the cache."""
-    step = max(COUNTER_BYTES // counter_bytes // STEP, 1) * STEP
+    step = max(COUNTER_BYTES // counter_bytes // 8, 1) * 8
     return [slice(start, min(start + step, points)) for start in range(0, points, step)]
 
 
@@ -223,21 +239,22 @@ def _padded(batch: Batch, here: Tensor) -> Batch:
     return batch[torch.cat([here, here[-1:].expand(missing)])]
 
 
-def _order_near(near: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Listed distances in order, those of equal distance by row number, and their places in the list."""
-    ordered, places = torch.sort(near, dim=1, stable=True)
-    if bool(((ordered[:, 1:] == ordered[:, :-1]) & torch.isfinite(ordered[:, 1:])).any()):
-        by_row = rows.argsort(dim=1, stable=True)
+def _order_near(near: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Listed distances and rows in order, those of equal distance by row number, and whether there are any such."""
+    ordered, places = torch.sort(near, dim=1)
+    tied = bool(((ordered[:, 1:] == ordered[:, :-1]) & torch.isfinite(ordered[:, 1:])).any())
+    if tied:
+        rows, by_row = rows.sort(dim=1, stable=True)
         ordered, places = torch.sort(near.gather(1, by_row), dim=1, stable=True)
-        places = by_row.gather(1, places)
-    return ordered, places
+    return ordered, rows.gather(1, places), tied
 
 
-def _pack(values: Tensor, bounds: Tensor) -> Tensor:
-    """As the kernel of that name."""
-    bounds = (bounds + values.abs() * 2.0**-36) * 1.008 + 1e-37
-    upper = bounds.to(torch.float32).view(torch.int32) >> 16
-    return (values.view(torch.int64) & -65536) | (upper & 0xFFFF).to(torch.int64)
+def _sum_cells(points: int, chosen: Tensor, level: Tensor, groups: Tensor, rules: Rules) -> Tensor:
+    """Numbers of the sums that points belong to, by level and by group; -1 for points that were not chosen."""
+    cells = torch.full((2, points), -1, dtype=torch.int32, device=level.device)
+    cells[0, chosen] = level.to(torch.int32)
+    cells[1, chosen] = (rules.n_levels + groups[chosen]).to(torch.int32)
+    return cells
 
 
 def _add_cells(
@@ -254,6 +271,13 @@ def _add_cells(
             cells, table, chosen[members].to(torch.int32), present.to(torch.int32), offsets, result.sums,
             result.bounds, n, present.numel(), width, BOUNDS=with_bounds, BN=4096, num_warps=8,
         )  # fmt: skip
+
+
+def integer_scale(rules: Rules, batch: Batch, points: int, rank: int) -> float:
+    """Units of a value of 1 in sums of integers: as many as so many points cannot overflow, from a rank on."""
+    c = rules.c[rank:]
+    largest = float(c.abs().max() + (c[1:] - c[:-1]).abs().sum() + batch.bases.abs().max())
+    return 2.0 ** (61 - (points - 1).bit_length() - _exponent(largest))
 
 
 def _exponent(number: float) -> int:
