@@ -155,7 +155,9 @@ def main() -> None:
     certify = lambda: found.append(certify_points(train, rules, batch, tol=chosen.tol, allowance=0.0))  # noqa: E731
     certified = median(seconds(certify, chosen.repeats + 1)[1:])
     right, last = total(results[-1]), found[-1]
-    print(f"points left to torch.sort: exact {int(results[-1].sorted.sum())}, certified {int(last.result.sorted.sum())}")
+    print(
+        f"points left to torch.sort: exact {int(results[-1].sorted.sum())}, certified {int(last.result.sorted.sum())}"
+    )
     spread = right.std()
     error = (total(last.result) - right).abs()
     coarse = last.coarse
@@ -166,8 +168,8 @@ def main() -> None:
         print(f"{name}: {took:.3f} s, {rate / 1e9:.1f} G pairs/s, {floor} B a pair, {share:.0%} of the copy speed")
         figures[name] = {"seconds": took, "pairs_per_second": rate, "bytes_per_pair": floor, "share_of_copy": share}
     print(
-        f"certified: largest bound {float(last.bound.max() * m / spread):.2e}, mean {float(last.bound.mean() * m / spread):.2e}, "
-        f"true error {float(error.max() / spread):.2e} standard deviations; {coarse}, {last.rounds} rounds, "
+        f"certified: largest bound {float(last.bound.max() * m / spread):.2e}, "
+        f"mean {float(last.bound.mean() * m / spread):.2e}, true error {float(error.max() / spread):.2e} standard deviations; {coarse}, {last.rounds} rounds, "
         f"{int((~last.result.inexact).sum())} points exactly; error above bound: {bool((error > last.bound * m).any())}"
     )
     if chosen.breakdown:

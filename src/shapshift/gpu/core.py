@@ -173,10 +173,11 @@ class Result:
     sorted: Tensor
 
     def put(self, here: Tensor, entropy: Tensor, nearest: Tensor, rules: Rules) -> Tensor:
-        """Keep what belongs to points ``here``; return their levels."""
+        """Keep what belongs to points ``here``, the first of those given; return their levels."""
+        entropy, nearest = entropy[: here.numel()], nearest[: here.numel(), : rules.n_nearest]
         level = torch.searchsorted(rules.edges, entropy)
         level = torch.where(entropy > 0, level.clamp(min=min(1, rules.n_levels - 1)), 0)
-        self.entropy[here], self.level[here], self.nearest[here] = entropy, level, nearest[:, : rules.n_nearest]
+        self.entropy[here], self.level[here], self.nearest[here] = entropy, level, nearest
         return level
 
 
@@ -228,10 +229,11 @@ def value_points(
 
     if batch.reference.numel():
         tiles.rank_references(train, batch, result, memory)
-    left = torch.arange(m, device=device)
-    if coarse is not None and keep is None:
+    if coarse is None or keep is not None:
+        tiles.exact_points(train, rules, batch, torch.arange(m, device=device), result, keep, memory, advance)
+    else:
         left = tiles.certified_points(train, rules, batch, coarse, result, memory, advance)
-    tiles.exact_points(train, rules, batch, left, result, keep, memory, advance)
+        tiles.exact_points(train, rules, batch, left, result, None, memory, lambda points: None)
     return result
 
 

@@ -110,7 +110,8 @@ def check_tensor(points: Tensor, n_features: int, name: str) -> Tensor:
         row, column = torch.nonzero(~finite)[0].tolist()
         raise ValueError(
             f"Input {name} contains {points[row, column].item()} at row {row}, column {column} "
-            f"({int((~finite).sum())} such entries in all). Distances need finite numbers: drop the rows or fill them in."
+            f"({int((~finite).sum())} such entries in all). Distances need finite numbers: drop the rows or fill them "
+            "in."
         )
     return points
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import triton
 
-from shapshift.gpu import kernels as K
+from shapshift.gpu import bucket_kernels, distance_kernels, rank_kernels
 from shapshift.gpu.core import (
     COARSE_BITS,
     FINE_BITS,
@@ -56,16 +56,16 @@ def exact_points(
         counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
         _count(train, tile, maps, distances, counts)
         longest = torch.empty(p, dtype=torch.int32, device=device)
-        K.bucket_starts[(p,)](counts, longest, buckets, CHUNK=4096, num_warps=8)
+        rank_kernels.bucket_starts[(p,)](counts, longest, buckets, CHUNK=4096, num_warps=8)
         keys = torch.zeros(p, n, dtype=torch.int64, device=device)
-        K.scatter_rows[(triton.cdiv(n, 1024), p)](
+        rank_kernels.scatter_rows[(triton.cdiv(n, 1024), p)](
             distances, train.codes, tile.targets, *maps, counts, keys, n, buckets, rest_bits, id_bits,
             PIECE_BITS=FINE_BITS, BN=1024,
         )  # fmt: skip
         order = torch.empty(p, n, dtype=torch.int32, device=device)
         open_ends = torch.zeros(p, dtype=torch.int32, device=device)
         windows = triton.cdiv(n, WINDOW - 2 * MARGIN)
-        K.order_windows[(windows, p)](
+        rank_kernels.order_windows[(windows, p)](
             keys, distances, order, open_ends, n, id_bits,
             AVERAGE=rules.average, WINDOW=WINDOW, MARGIN=MARGIN, num_warps=1,
         )  # fmt: skip
@@ -75,27 +75,26 @@ def exact_points(
         near, by_distance = torch.sort(distances.gather(1, rows), dim=1, stable=True)
         rows = rows.gather(1, by_distance)
         entropy, cut = label_entropy(near, train.codes[rows], rules.n_classes, rules.depth, rules.average, look == n)
-        real = torch.arange(p, device=device) < here.numel()
-        good = real & (longest <= MARGIN) & (open_ends == 0) & ~cut
-        chosen = torch.nonzero(good).squeeze(1)
-        level = result.put(here[chosen], entropy[chosen], rows[chosen], rules)
-        level_cells, group_cells = _sum_cells(p, chosen, level, tile.groups, rules)
+        good = (torch.arange(p, device=device) < here.numel()) & (longest <= MARGIN) & (open_ends == 0) & ~cut
+        level = result.put(here, entropy, rows, rules)
+        level_cells, group_cells = _sum_cells(good, level, tile.groups, rules)
         chunks = triton.cdiv(n, CHUNK)
         totals = torch.empty(p, chunks, dtype=torch.float64, device=device)
-        K.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=CHUNK, POINTS=16)
+        rank_kernels.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=CHUNK, POINTS=16)
         carried = totals.flip(1).cumsum(1).flip(1) - totals + tile.bases[:, None]
         whole = torch.zeros(2, *result.sums.shape, dtype=torch.int64, device=device)
         values = torch.empty(p, n, dtype=torch.float64, device=device) if keep else carried
-        K.add_ranks[(chunks, triton.cdiv(p, 16))](
+        rank_kernels.add_ranks[(chunks, triton.cdiv(p, 16))](
             order, rules.c, carried, level_cells, group_cells, whole[0], whole[1], values, n, p, *scales,
             GROUPS=rules.n_groups > 0, MATRIX=keep is not None, CHUNK=CHUNK, POINTS=16,
         )  # fmt: skip
         for part, scale in zip(whole, scales, strict=True):
             result.sums.add_(part, alpha=1 / scale)
+        good = good[: here.numel()]
         if keep is not None:
-            keep(here[chosen], values[chosen])
+            keep(here[good], values[: here.numel()][good])
         del order, whole, values
-        bad = torch.nonzero(real & ~good).squeeze(1)
+        bad = torch.nonzero(~good).squeeze(1)
         for some in bad.split(max(1, SORTED_PAIRS // n)) if bad.numel() else ():
             sort_points(train, rules, batch, here[some], result, keep, distances[some])
         advance(here.numel())
@@ -117,7 +116,6 @@ def certified_points(
     scale = integer_scale(rules, batch, size, 0)
     bound_scale = 2.0 ** (61 - (size - 1).bit_length() - _exponent(most))
     features = train.columns.T.contiguous()
-    left = []
     for here in torch.arange(len(batch), device=device).split(size):
         tile = _padded(batch, here)
         p = len(tile)
@@ -127,54 +125,54 @@ def certified_points(
         found = torch.zeros(p, 32, dtype=torch.int32, device=device)
         near_rows = torch.zeros(p, room, dtype=torch.int32, device=device)
         near = torch.empty(p, room, dtype=torch.float64, device=device)
-        K.list_near[(triton.cdiv(n, 1024), p)](cells, found, near_rows, n, buckets, room, BN=1024)
-        K.near_distances[(room // 128, p)](
+        bucket_kernels.list_near[(triton.cdiv(n, 1024), p)](cells, found, near_rows, n, buckets, room, BN=1024)
+        bucket_kernels.near_distances[(room // 128, p)](
             features, tile.points, found, near_rows, near, features.shape[1], room, METRIC=train.metric, BN=128
         )
         table = torch.zeros(p, width, dtype=torch.int64, device=device)
         passed, doubt, mass = (torch.empty(p, dtype=torch.float64, device=device) for _ in range(3))
         uncounted = torch.empty(p, dtype=torch.int32, device=device)
-        K.bucket_values[(p,)](
+        bucket_kernels.bucket_values[(p,)](
             counts, rules.c, rules.tail, tile.bases, table, passed, doubt, uncounted, mass, n, buckets,
             coarse.convex_from, width, CHUNK=1024, num_warps=8,
         )  # fmt: skip
         near, rows, tied = _order_near(near, near_rows)
         codes = train.codes[rows[:, :look]]
         entropy, cut = label_entropy(near[:, :look], codes, rules.n_classes, rules.depth, rules.average, False)
-        real = torch.arange(p, device=device) < here.numel()
         # A counter that ran over has lost rows, which would then seem to be near.
         listed = (found[:, 0] >= look) & (found[:, 0] <= room) & (found[:, 0] == uncounted)
-        good = real & listed & ~cut & (mass <= most)
-        chosen = torch.nonzero(good).squeeze(1)
-        level = result.put(here[chosen], entropy[chosen], rows[chosen, :look].to(torch.int64), rules)
-        result.inexact[here[chosen]] = True
+        good = (torch.arange(p, device=device) < here.numel()) & listed & ~cut & (mass <= most)
+        level = result.put(here, entropy, rows[:, :look].to(torch.int64), rules)
+        result.inexact[here] = good[: here.numel()]
         if tied and rules.average:
             match = torch.isfinite(near) & (train.codes[rows] == tile.targets[:, None])
             values = tie_values(near, match, rules.c, rules.tail, passed, True)
         else:
             values = near
-            K.near_values[(p,)](rows, train.codes, tile.targets, rules.c, found, passed, values, room, CHUNK=1024)
-        level_cells, group_cells = _sum_cells(p, chosen, level, tile.groups, rules)
+            bucket_kernels.near_values[(p,)](
+                rows, train.codes, tile.targets, rules.c, found, passed, values, room, CHUNK=1024
+            )
+        level_cells, group_cells = _sum_cells(good, level, tile.groups, rules)
         whole = torch.zeros(result.sums.shape, dtype=torch.int64, device=device)
         whole_bounds = torch.zeros(n, dtype=torch.int64, device=device)
-        K.add_near[(room // 256, p)](
+        bucket_kernels.add_near[(room // 256, p)](
             values, rows, found, doubt, level_cells, group_cells, whole, whole_bounds, n, room, scale, bound_scale,
             GROUPS=rules.n_groups > 0, BN=256,
         )  # fmt: skip
         result.sums.add_(whole, alpha=1 / scale)
         result.bounds.add_(whole_bounds, alpha=1 / bound_scale)
-        _add_cells(cells, table, chosen, level, tile.groups[chosen], rules, result)
-        bad = here[(real & ~good)[: here.numel()]]
-        left.append(bad)
-        advance(here.numel() - bad.numel())
-    return torch.cat(left)
+        _add_cells(cells, table, level_cells, rules.n_levels, result, with_bounds=True)
+        if rules.n_groups:
+            _add_cells(cells, table, group_cells, result.sums.shape[0], result, with_bounds=False)
+        advance(here.numel())
+    return torch.nonzero(~result.inexact).squeeze(1)
 
 
 def _bucket(train: Train, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor) -> None:
     n, buckets, bp, bn = train.n, counts.shape[1], 8, 128
     for s in _groups(len(tile), 4 * buckets):
         groups = (s.stop - s.start) // bp
-        K.bucket_rows[(triton.cdiv(n, bn) * groups,)](
+        bucket_kernels.bucket_rows[(triton.cdiv(n, bn) * groups,)](
             train.columns, tile.points[s], train.codes, tile.targets[s], *(part[s] for part in maps), cells[s],
             counts[s], n, train.columns.shape[0], buckets, groups,
             METRIC=train.metric, PIECE_BITS=COARSE_BITS, BP=bp, BN=bn, num_warps=2,
@@ -183,7 +181,9 @@ def _bucket(train: Train, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, 
 
 def rank_references(train: Train, batch: Batch, result: Result, memory: int | None) -> None:
     """Ranks of the training rows that were asked for."""
-    for here in torch.arange(len(batch), device=train.codes.device).split(tile_points(train, memory, 24 * train.n, STEP)):
+    for here in torch.arange(len(batch), device=train.codes.device).split(
+        tile_points(train, memory, 24 * train.n, STEP)
+    ):
         tile = _padded(batch, here)
         known = fill_distances(train.columns, tile.points, train.metric)[: here.numel()]
         result.ranks[here] = mean_ranks(known, known.gather(1, batch.reference[here]))
@@ -194,7 +194,7 @@ def fill_distances(columns: Tensor, points: Tensor, metric: int) -> Tensor:
     d, n = columns.shape
     p = points.shape[0]
     filled = torch.empty(p, n, dtype=torch.float64, device=columns.device)
-    K.fill_distances[(triton.cdiv(n, 256) * (p // 8),)](
+    distance_kernels.fill_distances[(triton.cdiv(n, 256) * (p // 8),)](
         columns, points, filled, n, d, p // 8, METRIC=metric, BP=8, BN=256, num_warps=2
     )
     return filled
@@ -209,7 +209,7 @@ def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tu
     maps = tuple(torch.empty(p, dtype=kind, device=sample.device) for _ in range(3))
     knots = torch.empty(p, 1 << pieces, dtype=torch.int64, device=sample.device)
     k_first = max(1, round(first * size / train.n)) if first is not None else max(1, size // 200)
-    K.make_maps[(p,)](
+    distance_kernels.make_maps[(p,)](
         sample, *maps, knots, float(train.n), float(first or 1), buckets, k_first,
         COARSE=coarse, PIECE_BITS=pieces, SIZE=size, num_warps=8,
     )  # fmt: skip
@@ -220,7 +220,7 @@ def _count(train: Train, tile: Batch, maps: tuple[Tensor, ...], distances: Tenso
     n, buckets, bp, bn = train.n, counts.shape[1], 8, 128
     for s in _groups(len(tile), 4 * buckets):
         groups = (s.stop - s.start) // bp
-        K.count_rows[(triton.cdiv(n, bn) * groups,)](
+        rank_kernels.count_rows[(triton.cdiv(n, bn) * groups,)](
             train.columns, tile.points[s], *(part[s] for part in maps), distances[s], counts[s],
             n, train.columns.shape[0], buckets, groups,
             METRIC=train.metric, PIECE_BITS=FINE_BITS, BP=bp, BN=bn, num_warps=2,
@@ -240,7 +240,7 @@ def _padded(batch: Batch, here: Tensor) -> Batch:
 
 
 def _order_near(near: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Listed distances and rows in order, those of equal distance by row number, and whether there are any such."""
+    """Put listed distances and rows in order, ties by row number; also tell whether there are any ties."""
     ordered, places = torch.sort(near, dim=1)
     tied = bool(((ordered[:, 1:] == ordered[:, :-1]) & torch.isfinite(ordered[:, 1:])).any())
     if tied:
@@ -249,28 +249,24 @@ def _order_near(near: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
     return ordered, rows.gather(1, places), tied
 
 
-def _sum_cells(points: int, chosen: Tensor, level: Tensor, groups: Tensor, rules: Rules) -> Tensor:
-    """Numbers of the sums that points belong to, by level and by group; -1 for points that were not chosen."""
-    cells = torch.full((2, points), -1, dtype=torch.int32, device=level.device)
-    cells[0, chosen] = level.to(torch.int32)
-    cells[1, chosen] = (rules.n_levels + groups[chosen]).to(torch.int32)
-    return cells
+def _sum_cells(good: Tensor, level: Tensor, groups: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Numbers of the sums that points belong to, by level and by group; -1 for points that do not count."""
+    padded = torch.nn.functional.pad(level, (0, good.numel() - level.numel()))
+    by_level, by_group = (torch.where(good, cell, -1).to(torch.int32) for cell in (padded, rules.n_levels + groups))
+    return by_level, by_group
 
 
 def _add_cells(
-    cells: Tensor, table: Tensor, chosen: Tensor, level: Tensor, groups: Tensor, rules: Rules, result: Result
+    cells: Tensor, table: Tensor, members_of: Tensor, n_sums: int, result: Result, *, with_bounds: bool
 ) -> None:
-    """Sums of the chosen points, cell by cell: first the levels, with the bounds, then the groups."""
+    """Look up the values of all points and add them, sum by sum."""
     n, width = cells.shape[1], table.shape[1]
-    jobs = [(level, True)] + ([(rules.n_levels + groups, False)] if rules.n_groups else [])
-    for cell, with_bounds in jobs:
-        by_cell, members = cell.sort(stable=True)
-        present, counts = torch.unique_consecutive(by_cell, return_counts=True)
-        offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
-        K.add_cells[(triton.cdiv(n, 4096),)](
-            cells, table, chosen[members].to(torch.int32), present.to(torch.int32), offsets, result.sums,
-            result.bounds, n, present.numel(), width, BOUNDS=with_bounds, BN=4096, num_warps=8,
-        )  # fmt: skip
+    by_sum, members = members_of.sort(stable=True)
+    sums = torch.arange(n_sums + 1, dtype=torch.int32, device=cells.device)
+    bucket_kernels.add_cells[(triton.cdiv(n, 4096),)](
+        cells, table, members.to(torch.int32), torch.searchsorted(by_sum, sums, out_int32=True), result.sums,
+        result.bounds, n, n_sums, width, BOUNDS=with_bounds, BN=4096, num_warps=8,
+    )  # fmt: skip
 
 
 def integer_scale(rules: Rules, batch: Batch, points: int, rank: int) -> float:
