@@ -22,14 +22,15 @@ from shapshift.coefficients import RankTable
 from shapshift.distances import Rows, TrainingIndex, row_measure, without_row
 from shapshift.engine import WORKER_BYTES, Neighborhood, Sums, Task, bases, run_task
 from shapshift.kernels.truncated import add_bounds, add_points, truncated_values, whole_rows
-from shapshift.search import Proposals, Search, SearchCache, exact_search, quick_search
+from shapshift.search import STRIP_ROWS, Proposals, Search, SearchCache, exact_search, list_room, quick_search
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# A worker takes this many points at a time, and fewer where a tile of distances would be larger than this.
+# A worker takes this many points at a time: a pass over the training rows serves all of them.
 BLOCK_POINTS = 64
-TILE_BYTES = 16 * 2**20
+# Where this share of the rows is needed, sorting all of them is no more work, and exact.
+SORT_SHARE = 1 / 16
 # Finished lists are added up when they take about this much.
 WAVE_BYTES = 64 * 2**20
 
@@ -98,15 +99,14 @@ def run_truncated(
         As in :func:`shapshift.engine.run_task`.
     """
     wanted = max(ranks_needed(task.table, tol), task.depth, task.n_nearest)
-    told = {"exact_ranks": min(wanted, task.n_train), "search": search}
-    if wanted >= task.n_train:
+    told = {"exact_ranks": wanted, "search": search}
+    if wanted >= SORT_SHARE * task.n_train:
         sums = run_task(task, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
-        return Truncated(sums, np.zeros(task.n_train), told)
+        return Truncated(sums, np.zeros(task.n_train), {**told, "exact_ranks": task.n_train})
     proposals, table, notes = _ask_index(index, points, cache, search, wanted)
     scan = proposals is None
     plan = _make_plan(task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
-    tile_rows = plan.block if scan else 1
-    finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties, tile_rows=tile_rows)
+    finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties)
     if proposals is not None:
         measure = row_measure(index, points, table)
         if excluded is not None:
@@ -259,16 +259,16 @@ def _make_plan(
     n, m = task.n_train, task.n_val
     row = 8 * n
     per_point = 8 * 5 * wanted  # a list: rows, distances, changes, and copies of two of them while it is made
-    # Over an index, points that need an exact search come one by one: one row of distances will do.
-    block = int(np.clip(TILE_BYTES // row, 1, BLOCK_POINTS)) if scan else BLOCK_POINTS
-    block = min(block, m)
+    block = min(BLOCK_POINTS, m)
     workers = min(n_workers(n_jobs), -(-m // block))
     wave = max(WAVE_BYTES // (block * per_point * workers), 1) * workers
     if max_memory is not None:
         fixed = row * (2 * task.levels.size + task.n_groups + 4 + (m if matrix else 0))
         fixed += 8 * m * (5 + task.n_nearest) + 16 * task.reference.size
-        scratch = WORKER_BYTES + row * (2 if scan else 5)
-        per_block_point = 2 * per_point + (row if scan else 0)  # in work, and in the wave
+        # Over an index, points that need an exact search come one by one, and candidates can be all rows.
+        search_point = 8 * STRIP_ROWS + 16 * list_room(n, wanted)
+        scratch = WORKER_BYTES + (0 if scan else 5 * row + search_point)
+        per_block_point = 2 * per_point + (search_point if scan else 0)  # in work, and in the wave
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
         free = max_memory * 15 // 16 - fixed
         if free < scratch + per_block_point:
