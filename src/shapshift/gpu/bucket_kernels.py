@@ -1,6 +1,6 @@
 """Triton kernels for certified values: buckets as tie groups.
 
-Coarse buckets are counted and never sorted (`bucket_rows`), one walk over the buckets makes a table of two values a
+Coarse buckets are counted and never sorted (`bucket_products`, `bucket_rows`), one walk over the buckets makes a table of two values a
 bucket with their error bounds (`bucket_values`), and every row looks its value up (`add_cells`). Only the nearest rows
 are listed (`list_near`), ordered and valued one by one. The formulas are those of :mod:`shapshift.kernels.buckets`.
 """
@@ -8,37 +8,108 @@ are listed (`list_near`), ordered and valued one by one. The formulas are those 
 import triton
 import triton.language as tl
 
-from shapshift.gpu.distance_kernels import _distances
+from shapshift.gpu.distance_kernels import _add_feature, _distances
+
+
+@triton.jit
+def _put_rows(
+    upper, start, first_point, sure, codes, targets, first, span, up, knots, cells, counts, n, n_buckets,
+    PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Put rows from ``start`` on into buckets of points from ``first_point`` on, (BP, BN), by the upper half of the bit patterns of their distances.
+
+    A row's cell is 2 * bucket + match; rows nearer than ``first`` share the cell 2 * n_buckets. The map looks at the
+    upper half of the pattern only: a part in a million of a distance is fine enough for buckets. A counter holds the
+    rows of a bucket in its lower and the matches in its upper half; `bucket_values` notices when one runs over.
+    """
+    rows = start + tl.arange(0, BN)[None, :]
+    p = first_point + tl.arange(0, BP)[:, None]
+    past = upper - tl.load(first + p)
+    place = tl.minimum(tl.maximum(past, 0), tl.load(span + p)) << tl.load(up + p)
+    match = (tl.load(codes + rows, mask=rows < n, other=-2) == tl.load(targets + p)).to(tl.int32)
+    # One number for all that follows; a map can spare its last bit.
+    packed = (place & -2) | match | (past < 0).to(tl.int32) << 31
+    packed = tl.reshape(packed, (BP * BN,))
+    # Threads of a warp are to look up neighbouring rows of one point. Loads that never happen, with what is there as
+    # their default, have that layout; without them the compiler moves half a dozen intermediate results instead.
+    nowhere = counts + tl.zeros((BP * BN,), tl.int32)
+    packed = tl.load(nowhere, mask=n < 0, other=packed)
+    element = tl.load(nowhere, mask=n < 0, other=tl.arange(0, BP * BN))
+    place = (packed & 0x7FFFFFFE).to(tl.uint32)
+    match = packed & 1
+    p = first_point + element // BN
+    row = start + element % BN
+    mask = (row < n) & sure
+    knot = tl.load(knots + (p << PIECE_BITS) + (place >> (31 - PIECE_BITS)).to(tl.int32))
+    bucket = knot.to(tl.int32) + tl.umulhi(place << (1 + PIECE_BITS), (knot >> 32).to(tl.uint32)).to(tl.int32)
+    tl.atomic_add(counts + p * n_buckets + bucket, 1 + (match << 16), mask=mask & (packed >= 0), sem="relaxed")
+    cell = tl.where(packed < 0, 2 * n_buckets, 2 * bucket + match)
+    tl.store(cells + p.to(tl.int64) * n + row, cell.to(tl.uint16), mask=mask)
+
+
+@triton.jit
+def bucket_products(
+    columns, points, row_norms, point_norms, codes, targets, first, span, up, knots, cells, counts, doubtful, found,
+    n, d, n_buckets, n_groups, slack,
+    HALF: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Put the rows of a tile into buckets by squared distances (or half of them) that come from matrix products.
+
+    They differ from direct differences, which define the order of rows, by no more than ``slack`` times the sum of the
+    squared norms. Where that leaves the upper half of a pattern open, which is rare, the tile is listed for
+    `bucket_rows` and nothing is done: every cell is the one that direct differences give.
+    """
+    tile = tl.program_id(0)
+    start = (tile // n_groups) * BN
+    first_point = (tile % n_groups) * BP
+    rows = start + tl.arange(0, BN)[None, :]
+    p = first_point + tl.arange(0, BP)[:, None]
+    inside = rows < n
+    feature = tl.arange(0, BK)
+    point = points + p * d + feature[None, :]
+    row = columns + feature[:, None].to(tl.int64) * n + rows
+    product = tl.zeros((BP, BN), tl.float64)
+    for j in range(0, d, BK):
+        x = tl.load(point, mask=feature[None, :] < d - j, other=0.0)
+        y = tl.load(row, mask=inside & (feature[:, None] < d - j), other=0.0)
+        product = tl.dot(x, y, product, out_dtype=tl.float64)
+        point += BK
+        row += BK * n.to(tl.int64)
+    norms = tl.load(row_norms + rows, mask=inside, other=0.0) + tl.load(point_norms + p)
+    total = tl.fma(product, tl.full((BP, BN), -2.0, tl.float64), norms)
+    error = norms * slack
+    if HALF:
+        total = total * 0.5
+        error = error * 0.5
+    upper = ((total + error).to(tl.int64, bitcast=True) >> 32).to(tl.int32)
+    lower = ((total - error).to(tl.int64, bitcast=True) >> 32).to(tl.int32)
+    unsure = tl.max(((upper != lower) & inside).to(tl.int32))
+    if unsure > 0:
+        tl.store(doubtful + tl.atomic_add(found, 1, sem="relaxed"), tile)
+    _put_rows(
+        upper, start, first_point, unsure == 0, codes, targets, first, span, up, knots, cells, counts, n, n_buckets,
+        PIECE_BITS, BP, BN,
+    )  # fmt: skip
 
 
 @triton.jit
 def bucket_rows(
-    columns, points, codes, targets, first, span, up, knots, cells, counts, n, d, n_buckets, n_groups,
-    METRIC: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
+    columns, points, codes, targets, first, span, up, knots, cells, counts, listed, found, n, d, n_buckets, n_groups,
+    METRIC: tl.constexpr, PIECE_BITS: tl.constexpr, TILE: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Put the rows of a tile into buckets, in one pass: distances never leave the registers.
-
-    A row's cell is 2 * bucket + match; rows nearer than ``first`` share the cell 2 * n_buckets. The map looks at the
-    upper half of the bit pattern only: a part in a million of a distance is fine enough for buckets. A counter holds
-    the rows of a bucket in its lower and the matches in its upper half; `bucket_values` notices when one runs over.
-    """
-    rows = (tl.program_id(0) // n_groups) * BN + tl.arange(0, BN)[None, :]
-    p = (tl.program_id(0) % n_groups) * BP + tl.arange(0, BP)[:, None]
-    inside = rows < n
-    total = _distances(columns, points, rows, inside, p, n, d, METRIC, BP, BN)
-    past = (total.to(tl.int64, bitcast=True) >> 32).to(tl.int32) - tl.load(first + p)
-    place = (tl.minimum(tl.maximum(past, 0), tl.load(span + p)) << tl.load(up + p)).to(tl.uint32)
-    knot = tl.load(knots + (p << PIECE_BITS) + (place >> (31 - PIECE_BITS)).to(tl.int32))
-    inner = tl.umulhi(place << (1 + PIECE_BITS), (knot >> 32).to(tl.uint32)).to(tl.int32)
-    match = tl.load(codes + rows, mask=inside, other=-2) == tl.load(targets + p)
-    bucket = knot.to(tl.int32) + inner
-    cell = 2 * bucket + match.to(tl.int32)
-    mask = inside & (p >= 0)
-    tl.atomic_add(
-        counts + p * n_buckets + bucket, 1 + (match.to(tl.int32) << 16), mask=mask & (past >= 0), sem="relaxed"
-    )
-    cell = tl.where(past < 0, 2 * n_buckets, cell)
-    tl.store(cells + p.to(tl.int64) * n + rows, cell.to(tl.uint16), mask=mask)
+    """Put the rows of listed tiles, of TILE points each, into buckets by direct differences."""
+    parts: tl.constexpr = TILE // BP
+    for t in range(tl.program_id(0), tl.load(found) * parts, tl.num_programs(0)):
+        tile = tl.load(listed + t // parts)
+        start = (tile // n_groups) * BN
+        first_point = (tile % n_groups) * TILE + (t % parts) * BP
+        rows = start + tl.arange(0, BN)[None, :]
+        p = first_point + tl.arange(0, BP)[:, None]
+        total = _distances(columns, points, rows, rows < n, p, n, d, METRIC, BP, BN)
+        _put_rows(
+            (total.to(tl.int64, bitcast=True) >> 32).to(tl.int32), start, first_point, True, codes, targets, first, span,
+            up, knots, cells, counts, n, n_buckets, PIECE_BITS, BP, BN,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -120,13 +191,16 @@ def bucket_values(
 
 @triton.jit
 def list_near(cells, near_count, near_row, n, n_buckets, capacity, BN: tl.constexpr):
-    """List the near rows of each point; a list that is too short keeps the number that it should have."""
-    p = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0) * BN + tl.arange(0, BN)
+    """List the near rows of each point; a list that is too short keeps the number that it should have.
+
+    One addition for all rows of a program, and programs that run at the same time belong to different points: additions
+    to one address wait for each other.
+    """
+    p = tl.program_id(0).to(tl.int64)
+    rows = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = rows < n
     near = inside & (tl.load(cells + p * n + rows, mask=inside, other=0).to(tl.int32) == 2 * n_buckets)
     place = tl.cumsum(near.to(tl.int32), 0)
-    # One addition for all rows of the program: additions to one address wait for each other.
     slot = tl.atomic_add(near_count + p * 32, tl.max(place, 0), sem="relaxed") + place - 1
     tl.store(near_row + p * capacity + slot, rows, mask=near & (slot < capacity))
 
@@ -135,7 +209,10 @@ def list_near(cells, near_count, near_row, n, n_buckets, capacity, BN: tl.conste
 def near_distances(
     features, points, near_count, near_row, near_distance, d, capacity, METRIC: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
-    """Distances of listed rows, from features row by row; places beyond the list get infinity."""
+    """Distances of listed rows, from features row by row; places beyond the list get infinity.
+
+    Two features are loaded at a time, because a load of scattered rows costs the same for one and for two.
+    """
     p = tl.program_id(1).to(tl.int64)
     slot = tl.program_id(0) * BN + tl.arange(0, BN)
     listed = slot < tl.load(near_count + p * 32)
@@ -143,20 +220,20 @@ def near_distances(
     if tl.program_id(0) * BN < tl.load(near_count + p * 32):
         rows = tl.load(near_row + p * capacity + slot, mask=listed, other=0)
         product = tl.zeros((BN,), tl.float64)
-        feature = features + rows.to(tl.int64) * d
+        two = tl.arange(0, 2)[None, :]
+        feature = features + rows.to(tl.int64)[:, None] * d + two
         point = points + p * d
-        for _ in range(d):
-            x = tl.load(feature, mask=listed, other=0.0)
+        for j in range(0, d, 2):
+            x, other_x = tl.split(tl.load(feature, mask=listed[:, None] & (two < d - j), other=0.0))
             at = tl.load(point)
-            difference = x - at
-            if METRIC == 1:
-                total += tl.abs(difference)
-            else:
-                total = tl.fma(difference, difference, total)
+            other_at = tl.load(point + 1, mask=j + 1 < d, other=0.0)
+            total = _add_feature(x, at, total, METRIC)
+            total = _add_feature(other_x, other_at, total, METRIC)
             if METRIC == 2:
                 product = tl.fma(x, at + tl.zeros((BN,), tl.float64), product)
-            feature += 1
-            point += 1
+                product = tl.fma(other_x, other_at + tl.zeros((BN,), tl.float64), product)
+            feature += 2
+            point += 2
         if METRIC == 2:
             total = tl.where(product > 0.5, total / 2, 1.0 - product)
     tl.store(near_distance + p * capacity + slot, tl.where(listed, total, float("inf")))

@@ -237,12 +237,12 @@ def value_points(
     return result
 
 
-def tile_points(train: Train, memory: int | None, point_bytes: int, step: int) -> int:
+def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, pairs: int = TILE_PAIRS) -> int:
     """How many points make a tile."""
     if memory is None:
         # Half of what is free: torch keeps freed pieces that it cannot use again.
         memory = torch.cuda.mem_get_info(train.codes.device)[0] // 2 if train.codes.is_cuda else 2**30
-    most = min(MOST_POINTS, TILE_PAIRS // train.n, memory // point_bytes)
+    most = min(MOST_POINTS, pairs // train.n, memory // point_bytes)
     return max(int(most) // step, 1) * step
 
 

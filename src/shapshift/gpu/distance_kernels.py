@@ -10,6 +10,17 @@ import triton.language as tl
 
 
 @triton.jit
+def _add_feature(x, at, total, METRIC: tl.constexpr):
+    """Add what one feature contributes to distances."""
+    difference = x - at
+    if METRIC == 1:
+        total += tl.abs(difference)
+    else:
+        total = tl.fma(difference, difference, total)
+    return total
+
+
+@triton.jit
 def _distances(columns, points, rows, inside, p, n, d, METRIC: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr):
     """Distances of points p (BP, 1) to training rows (1, BN); rows of ``columns`` are features.
 
@@ -22,11 +33,7 @@ def _distances(columns, points, rows, inside, p, n, d, METRIC: tl.constexpr, BP:
     for _ in tl.range(d, loop_unroll_factor=2):
         x = tl.load(column, mask=inside, other=0.0)
         at = tl.load(point)
-        difference = x - at
-        if METRIC == 1:
-            total += tl.abs(difference)
-        else:
-            total = tl.fma(difference, difference, total)
+        total = _add_feature(x, at, total, METRIC)
         if METRIC == 2:
             product = tl.fma(tl.broadcast_to(x, (BP, BN)), tl.broadcast_to(at, (BP, BN)), product)
         column += n

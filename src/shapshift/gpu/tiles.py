@@ -15,6 +15,7 @@ from shapshift.gpu.core import (
     MARGIN,
     SORTED_PAIRS,
     STEP,
+    TILE_PAIRS,
     WINDOW,
     Batch,
     Coarse,
@@ -24,7 +25,7 @@ from shapshift.gpu.core import (
     sort_points,
     tile_points,
 )
-from shapshift.gpu.values import label_entropy, mean_ranks, tie_values
+from shapshift.gpu.values import COSINE, MANHATTAN, label_entropy, mean_ranks, tie_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 Keep = Callable[[Tensor, Tensor], None]
@@ -33,6 +34,8 @@ Keep = Callable[[Tensor, Tensor], None]
 CHUNK = 1024
 # Counters that are added to at the same time should stay in the second-level cache.
 COUNTER_BYTES = 16 * 2**20
+# Matrix products pay from so many features on.
+PRODUCT_FEATURES = 16
 
 
 def exact_points(
@@ -111,21 +114,22 @@ def certified_points(
     room = -(-int(coarse.first * (1 + 4 / sampled**0.5)) // 1024) * 1024
     width = 2 * buckets + 32
     look = max(LOOK, rules.n_nearest)
-    size = tile_points(train, memory, 2 * n + 16 * width + 64 * room, STEP)
+    size = tile_points(train, memory, 2 * n + 16 * width + 64 * room, STEP, 4 * TILE_PAIRS)
     most = GREEDY * coarse.mean_bound * n
     scale = integer_scale(rules, batch, size, 0)
     bound_scale = 2.0 ** (61 - (size - 1).bit_length() - _exponent(most))
     features = train.columns.T.contiguous()
+    bucket = Bucketing(train)
     for here in torch.arange(len(batch), device=device).split(size):
         tile = _padded(batch, here)
         p = len(tile)
         cells = torch.empty(p, n, dtype=torch.uint16, device=device)
         counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
-        _bucket(train, tile, _make_maps(train, tile, buckets, coarse.first), cells, counts)
+        bucket(tile, _make_maps(train, tile, buckets, coarse.first), cells, counts)
         found = torch.zeros(p, 32, dtype=torch.int32, device=device)
         near_rows = torch.zeros(p, room, dtype=torch.int32, device=device)
         near = torch.empty(p, room, dtype=torch.float64, device=device)
-        bucket_kernels.list_near[(triton.cdiv(n, 1024), p)](cells, found, near_rows, n, buckets, room, BN=1024)
+        bucket_kernels.list_near[(p, triton.cdiv(n, 4096))](cells, found, near_rows, n, buckets, room, BN=4096)
         bucket_kernels.near_distances[(room // 128, p)](
             features, tile.points, found, near_rows, near, features.shape[1], room, METRIC=train.metric, BN=128
         )
@@ -168,15 +172,60 @@ def certified_points(
     return torch.nonzero(~result.inexact).squeeze(1)
 
 
-def _bucket(train: Train, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor) -> None:
-    n, buckets, bp, bn = train.n, counts.shape[1], 8, 128
-    for s in _groups(len(tile), 4 * buckets):
-        groups = (s.stop - s.start) // bp
-        bucket_kernels.bucket_rows[(triton.cdiv(n, bn) * groups,)](
-            train.columns, tile.points[s], train.codes, tile.targets[s], *(part[s] for part in maps), cells[s],
-            counts[s], n, train.columns.shape[0], buckets, groups,
-            METRIC=train.metric, PIECE_BITS=COARSE_BITS, BP=bp, BN=bn, num_warps=2,
-        )  # fmt: skip
+class Bucketing:
+    """Which kernels put rows into buckets, and what they need of the training rows.
+
+    Attributes
+    ----------
+    products : bool
+        Distances from matrix products; Manhattan distances have none, and few features do not fill them.
+    columns : tensor of shape (d, N)
+        Training rows less their mean, which makes products as accurate as they can be.
+    mean : tensor of shape (d,)
+    norms : tensor of shape (N,)
+        Squared norms of the columns.
+    slack : float
+        What products can be off, as a part of the sum of two squared norms.
+    """
+
+    def __init__(self, train: Train) -> None:
+        d = train.columns.shape[0]
+        self.train = train
+        self.products = train.metric != MANHATTAN and d >= PRODUCT_FEATURES
+        if self.products:
+            self.mean = train.columns.mean(1)
+            self.columns = train.columns - self.mean[:, None]
+            self.norms = (self.columns * self.columns).sum(0)
+            # First order: 4 d + 13 roundings for squared distances. Those of cosine distances are of the norms of unit
+            # rows, eight times what a row has left without the mean when its cosine is below a half.
+            self.slack = 2.0**-53 * (16 * d + 64 if train.metric == COSINE else 4 * d + 32)
+
+    def __call__(self, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor) -> None:
+        """Fill cells and counts of a tile."""
+        train, n, buckets, device = self.train, self.train.n, counts.shape[1], cells.device
+        d = train.columns.shape[0]
+        if self.products:
+            points = tile.points - self.mean
+            norms = (points * points).sum(1)
+        for s in _groups(len(tile), 4 * buckets, STEP):
+            groups = (s.stop - s.start) // STEP
+            tiles = triton.cdiv(n, 128) * groups
+            fate = [part[s] for part in (*maps, cells, counts)]
+            labels = train.codes, tile.targets[s]
+            if self.products:
+                listed = torch.empty(tiles, dtype=torch.int32, device=device)
+                found = torch.zeros(1, dtype=torch.int32, device=device)
+                bucket_kernels.bucket_products[(tiles,)](
+                    self.columns, points[s], self.norms, norms[s], *labels, *fate, listed, found, n, d, buckets, groups,
+                    self.slack, HALF=train.metric == COSINE, PIECE_BITS=COARSE_BITS, BP=STEP, BN=128, BK=16, num_warps=4,
+                )  # fmt: skip
+            else:
+                listed = torch.arange(tiles, dtype=torch.int32, device=device)
+                found = torch.full((1,), tiles, dtype=torch.int32, device=device)
+            bucket_kernels.bucket_rows[(min(tiles, 1024) if self.products else 4 * tiles,)](
+                train.columns, tile.points[s], *labels, *fate, listed, found, n, d, buckets, groups,
+                METRIC=train.metric, PIECE_BITS=COARSE_BITS, TILE=STEP, BP=8, BN=128, num_warps=2,
+            )  # fmt: skip
 
 
 def rank_references(train: Train, batch: Batch, result: Result, memory: int | None) -> None:
@@ -218,7 +267,7 @@ def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tu
 
 def _count(train: Train, tile: Batch, maps: tuple[Tensor, ...], distances: Tensor, counts: Tensor) -> None:
     n, buckets, bp, bn = train.n, counts.shape[1], 8, 128
-    for s in _groups(len(tile), 4 * buckets):
+    for s in _groups(len(tile), 4 * buckets, 8):
         groups = (s.stop - s.start) // bp
         rank_kernels.count_rows[(triton.cdiv(n, bn) * groups,)](
             train.columns, tile.points[s], *(part[s] for part in maps), distances[s], counts[s],
@@ -227,9 +276,9 @@ def _count(train: Train, tile: Batch, maps: tuple[Tensor, ...], distances: Tenso
         )  # fmt: skip
 
 
-def _groups(points: int, counter_bytes: int) -> list[slice]:
+def _groups(points: int, counter_bytes: int, granule: int) -> list[slice]:
     """Cut a tile so that the counters in use fit the cache."""
-    step = max(COUNTER_BYTES // counter_bytes // 8, 1) * 8
+    step = max(COUNTER_BYTES // counter_bytes // granule, 1) * granule
     return [slice(start, min(start + step, points)) for start in range(0, points, step)]
 
 
