@@ -8,13 +8,13 @@ are listed (`list_near`), ordered and valued one by one. The formulas are those 
 import triton
 import triton.language as tl
 
-from shapshift.gpu.distance_kernels import _add_feature, _distances
+from shapshift.gpu.distance_kernels import _add_feature, _by_rows, _distances
 
 
 @triton.jit
 def _put_rows(
     upper, start, first_point, sure, codes, targets, first, span, up, knots, cells, counts, n, n_buckets,
-    PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
+    COUNT: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Put rows from ``start`` on into buckets of points from ``first_point`` on, (BP, BN), by the upper half of the bit patterns of their distances.
 
@@ -29,20 +29,18 @@ def _put_rows(
     match = (tl.load(codes + rows, mask=rows < n, other=-2) == tl.load(targets + p)).to(tl.int32)
     # One number for all that follows; a map can spare its last bit.
     packed = (place & -2) | match | (past < 0).to(tl.int32) << 31
-    packed = tl.reshape(packed, (BP * BN,))
-    # Threads of a warp are to look up neighbouring rows of one point. Loads that never happen, with what is there as
-    # their default, have that layout; without them the compiler moves half a dozen intermediate results instead.
-    nowhere = counts + tl.zeros((BP * BN,), tl.int32)
-    packed = tl.load(nowhere, mask=n < 0, other=packed)
-    element = tl.load(nowhere, mask=n < 0, other=tl.arange(0, BP * BN))
+    packed = _by_rows(packed, counts, n, BP * BN)
     place = (packed & 0x7FFFFFFE).to(tl.uint32)
     match = packed & 1
+    element = tl.arange(0, BP * BN)
     p = first_point + element // BN
-    row = start + element % BN
-    mask = (row < n) & sure
+    mask = (start + element % BN < n) & sure
+    # Nor is the compiler to know that rows follow each other, or it moves eight to each thread for the store below.
+    row = start + _by_rows(element % BN, counts, n, BP * BN)
     knot = tl.load(knots + (p << PIECE_BITS) + (place >> (31 - PIECE_BITS)).to(tl.int32))
     bucket = knot.to(tl.int32) + tl.umulhi(place << (1 + PIECE_BITS), (knot >> 32).to(tl.uint32)).to(tl.int32)
-    tl.atomic_add(counts + p * n_buckets + bucket, 1 + (match << 16), mask=mask & (packed >= 0), sem="relaxed")
+    if COUNT:
+        tl.atomic_add(counts + p * n_buckets + bucket, 1 + (match << 16), mask=mask & (packed >= 0), sem="relaxed")
     cell = tl.where(packed < 0, 2 * n_buckets, 2 * bucket + match)
     tl.store(cells + p.to(tl.int64) * n + row, cell.to(tl.uint16), mask=mask)
 
@@ -51,7 +49,7 @@ def _put_rows(
 def bucket_products(
     columns, points, row_norms, point_norms, codes, targets, first, span, up, knots, cells, counts, doubtful, found,
     n, d, n_buckets, n_groups, slack,
-    HALF: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    HALF: tl.constexpr, COUNT: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Put the rows of a tile into buckets by squared distances (or half of them) that come from matrix products.
 
@@ -88,14 +86,15 @@ def bucket_products(
         tl.store(doubtful + tl.atomic_add(found, 1, sem="relaxed"), tile)
     _put_rows(
         upper, start, first_point, unsure == 0, codes, targets, first, span, up, knots, cells, counts, n, n_buckets,
-        PIECE_BITS, BP, BN,
+        COUNT, PIECE_BITS, BP, BN,
     )  # fmt: skip
 
 
 @triton.jit
 def bucket_rows(
     columns, points, codes, targets, first, span, up, knots, cells, counts, listed, found, n, d, n_buckets, n_groups,
-    METRIC: tl.constexpr, PIECE_BITS: tl.constexpr, TILE: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
+    METRIC: tl.constexpr, COUNT: tl.constexpr, PIECE_BITS: tl.constexpr, TILE: tl.constexpr, BP: tl.constexpr,
+    BN: tl.constexpr,
 ):  # fmt: skip
     """Put the rows of listed tiles, of TILE points each, into buckets by direct differences."""
     parts: tl.constexpr = TILE // BP
@@ -108,7 +107,7 @@ def bucket_rows(
         total = _distances(columns, points, rows, rows < n, p, n, d, METRIC, BP, BN)
         _put_rows(
             (total.to(tl.int64, bitcast=True) >> 32).to(tl.int32), start, first_point, True, codes, targets, first, span,
-            up, knots, cells, counts, n, n_buckets, PIECE_BITS, BP, BN,
+            up, knots, cells, counts, n, n_buckets, COUNT, PIECE_BITS, BP, BN,
         )  # fmt: skip
 
 
@@ -193,15 +192,13 @@ def bucket_values(
 def list_near(cells, near_count, near_row, n, n_buckets, capacity, BN: tl.constexpr):
     """List the near rows of each point; a list that is too short keeps the number that it should have.
 
-    One addition for all rows of a program, and programs that run at the same time belong to different points: additions
-    to one address wait for each other.
+    Near rows are few, and programs that run at the same time belong to different points: a counter is not in demand.
     """
     p = tl.program_id(0).to(tl.int64)
     rows = tl.program_id(1) * BN + tl.arange(0, BN)
     inside = rows < n
     near = inside & (tl.load(cells + p * n + rows, mask=inside, other=0).to(tl.int32) == 2 * n_buckets)
-    place = tl.cumsum(near.to(tl.int32), 0)
-    slot = tl.atomic_add(near_count + p * 32, tl.max(place, 0), sem="relaxed") + place - 1
+    slot = tl.atomic_add(near_count + p * 32 + tl.zeros((BN,), tl.int32), 1, mask=near, sem="relaxed")
     tl.store(near_row + p * capacity + slot, rows, mask=near & (slot < capacity))
 
 
@@ -283,15 +280,15 @@ def add_near(
 
 @triton.jit
 def add_cells(
-    cells, table, members, offsets, sums, bounds, n, n_sums, width, BOUNDS: tl.constexpr, BN: tl.constexpr
+    cells, table, members, offsets, sums, bounds, n, n_sums, width, begin, end, BOUNDS: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
-    """Look up the values of points, listed sum by sum, and add them; error bounds are added over all points."""
+    """Look up the values of some of the points, which are listed sum by sum, and add them and their error bounds."""
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = rows < n
     bound = tl.zeros((BN,), tl.float32)
-    start = tl.load(offsets)
+    start = tl.maximum(tl.load(offsets), begin)
     for k in range(n_sums):
-        stop = tl.load(offsets + k + 1)
+        stop = tl.minimum(tl.load(offsets + k + 1), end)
         if stop > start:
             total = tl.zeros((BN,), tl.float64)
             for q in range(start, stop):
@@ -302,7 +299,7 @@ def add_cells(
                 bound += (entry << 16).to(tl.int32).to(tl.float32, bitcast=True)
             at = sums + tl.full((), k, tl.int64) * n + rows
             tl.store(at, tl.load(at, mask=inside, other=0.0) + total, mask=inside)
-        start = stop
+        start = tl.maximum(start, stop)
     if BOUNDS:
         at = bounds + rows
         tl.store(at, tl.load(at, mask=inside, other=0.0) + bound.to(tl.float64), mask=inside)

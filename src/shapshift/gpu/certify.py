@@ -11,8 +11,9 @@ from shapshift.gpu.core import Batch, Coarse, Result, Rules, Train, value_points
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# Cells have 16 bits: two for each bucket, and one for all near rows.
-MOST_BUCKETS = 31 * 1024
+# Cells have 16 bits: two for each bucket, and one for all near rows. With no more buckets than these, two blocks of
+# counters fit the shared memory of a multiprocessor of the largest cards.
+MOST_BUCKETS = 28 * 1024
 # Buckets are walked over so many at a time.
 BUCKET_STEP = 1024
 # How large bounds are on Gaussian data, in units of the estimates; they are checked after every run.
@@ -118,6 +119,7 @@ def _pair_variance(train: Train, rules: Rules, batch: Batch, memory: int | None)
     spreads: list[Tensor] = []
     some = torch.linspace(0, len(batch) - 1, min(len(batch), 8), device=train.codes.device).round().to(torch.int64)
     value_points(
-        train, rules, batch[some], memory=memory, keep=lambda here, values: spreads.extend(values.var(1, correction=0))
-    )
+        train, rules, batch[some], memory=memory,
+        keep=lambda here, values: spreads.extend(values.var(1, correction=0)) if here.numel() else None,
+    )  # fmt: skip
     return float(torch.stack(spreads).mean())

@@ -44,6 +44,17 @@ def _distances(columns, points, rows, inside, p, n, d, METRIC: tl.constexpr, BP:
 
 
 @triton.jit
+def _by_rows(block, memory, n, SIZE: tl.constexpr):
+    """Lay a block (points, rows) out so that the threads of a warp hold neighbouring rows of one point.
+
+    A load that never happens, from some memory of the block's type, has that layout; what is there is its default.
+    Without it the compiler moves half a dozen intermediate results between layouts, through shared memory, instead.
+    """
+    # Not one address: the compiler would take what comes from there for one number, whatever the default is.
+    return tl.load(memory + 3 * tl.arange(0, SIZE), mask=n < 0, other=tl.reshape(block, (SIZE,)))
+
+
+@triton.jit
 def _locate(bits, first, span, up, knots, PIECE_BITS: tl.constexpr):
     """Bucket of a distance's bit pattern, and how far inside the bucket it lies, as a fraction of 2**64.
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import triton
 
-from shapshift.gpu import bucket_kernels, distance_kernels, rank_kernels
+from shapshift.gpu import bucket_kernels, distance_kernels, rank_kernels, shared_kernels
 from shapshift.gpu.core import (
     COARSE_BITS,
     FINE_BITS,
@@ -34,6 +34,10 @@ Keep = Callable[[Tensor, Tensor], None]
 CHUNK = 1024
 # Counters that are added to at the same time should stay in the second-level cache.
 COUNTER_BYTES = 16 * 2**20
+# Points whose values are looked up by one launch.
+TOGETHER = 128
+# From so many rows on programs of 4096 rows are enough for all multiprocessors.
+MANY_ROWS = 2**19
 # Matrix products pay from so many features on.
 PRODUCT_FEATURES = 16
 
@@ -117,19 +121,23 @@ def certified_points(
     size = tile_points(train, memory, 2 * n + 16 * width + 64 * room, STEP, 4 * TILE_PAIRS)
     most = GREEDY * coarse.mean_bound * n
     scale = integer_scale(rules, batch, size, 0)
-    bound_scale = 2.0 ** (61 - (size - 1).bit_length() - _exponent(most))
+    bound_scale = 2.0 ** min(61 - (size - 1).bit_length() - _exponent(most), 100)
     features = train.columns.T.contiguous()
     bucket = Bucketing(train)
+    counter = shared_kernels.counter(device.index or 0, buckets) if device.type == "cuda" else None
     for here in torch.arange(len(batch), device=device).split(size):
         tile = _padded(batch, here)
         p = len(tile)
         cells = torch.empty(p, n, dtype=torch.uint16, device=device)
         counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
-        bucket(tile, _make_maps(train, tile, buckets, coarse.first), cells, counts)
+        bucket(tile, _make_maps(train, tile, buckets, coarse.first), cells, counts, count=counter is None)
         found = torch.zeros(p, 32, dtype=torch.int32, device=device)
         near_rows = torch.zeros(p, room, dtype=torch.int32, device=device)
         near = torch.empty(p, room, dtype=torch.float64, device=device)
-        bucket_kernels.list_near[(p, triton.cdiv(n, 4096))](cells, found, near_rows, n, buckets, room, BN=4096)
+        if counter is None:
+            bucket_kernels.list_near[(p, triton.cdiv(n, 1024))](cells, found, near_rows, n, buckets, room, BN=1024)
+        else:
+            counter(cells, counts, found, near_rows)
         bucket_kernels.near_distances[(room // 128, p)](
             features, tile.points, found, near_rows, near, features.shape[1], room, METRIC=train.metric, BN=128
         )
@@ -200,14 +208,16 @@ class Bucketing:
             # rows, eight times what a row has left without the mean when its cosine is below a half.
             self.slack = 2.0**-53 * (16 * d + 64 if train.metric == COSINE else 4 * d + 32)
 
-    def __call__(self, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor) -> None:
-        """Fill cells and counts of a tile."""
+    def __call__(
+        self, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor, *, count: bool
+    ) -> None:  # fmt: skip
+        """Fill cells of a tile, and counts if asked for."""
         train, n, buckets, device = self.train, self.train.n, counts.shape[1], cells.device
         d = train.columns.shape[0]
         if self.products:
             points = tile.points - self.mean
             norms = (points * points).sum(1)
-        for s in _groups(len(tile), 4 * buckets, STEP):
+        for s in _groups(len(tile), 4 * buckets if count else COUNTER_BYTES // 512, STEP):
             groups = (s.stop - s.start) // STEP
             tiles = triton.cdiv(n, 128) * groups
             fate = [part[s] for part in (*maps, cells, counts)]
@@ -217,14 +227,15 @@ class Bucketing:
                 found = torch.zeros(1, dtype=torch.int32, device=device)
                 bucket_kernels.bucket_products[(tiles,)](
                     self.columns, points[s], self.norms, norms[s], *labels, *fate, listed, found, n, d, buckets, groups,
-                    self.slack, HALF=train.metric == COSINE, PIECE_BITS=COARSE_BITS, BP=STEP, BN=128, BK=16, num_warps=4,
+                    self.slack, HALF=train.metric == COSINE, COUNT=count, PIECE_BITS=COARSE_BITS, BP=STEP, BN=128, BK=16,
+                    num_warps=8 if count else 4, num_stages=2,
                 )  # fmt: skip
             else:
                 listed = torch.arange(tiles, dtype=torch.int32, device=device)
                 found = torch.full((1,), tiles, dtype=torch.int32, device=device)
             bucket_kernels.bucket_rows[(min(tiles, 1024) if self.products else 4 * tiles,)](
                 train.columns, tile.points[s], *labels, *fate, listed, found, n, d, buckets, groups,
-                METRIC=train.metric, PIECE_BITS=COARSE_BITS, TILE=STEP, BP=8, BN=128, num_warps=2,
+                METRIC=train.metric, COUNT=count, PIECE_BITS=COARSE_BITS, TILE=STEP, BP=8, BN=128, num_warps=2,
             )  # fmt: skip
 
 
@@ -312,17 +323,21 @@ def _add_cells(
     n, width = cells.shape[1], table.shape[1]
     by_sum, members = members_of.sort(stable=True)
     sums = torch.arange(n_sums + 1, dtype=torch.int32, device=cells.device)
-    bucket_kernels.add_cells[(triton.cdiv(n, 4096),)](
-        cells, table, members.to(torch.int32), torch.searchsorted(by_sum, sums, out_int32=True), result.sums,
-        result.bounds, n, n_sums, width, BOUNDS=with_bounds, BN=4096, num_warps=8,
-    )  # fmt: skip
+    rows = 4096 if n >= MANY_ROWS else 1024
+    members, offsets = members.to(torch.int32), torch.searchsorted(by_sum, sums, out_int32=True)
+    # A launch for some of the points at a time: programs that drift apart would need the tables of many points at once.
+    for begin in range(0, members.numel(), TOGETHER):
+        bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
+            cells, table, members, offsets, result.sums, result.bounds, n, n_sums, width, begin, begin + TOGETHER,
+            BOUNDS=with_bounds, BN=rows, num_warps=8 if rows == 4096 else 4,
+        )  # fmt: skip
 
 
 def integer_scale(rules: Rules, batch: Batch, points: int, rank: int) -> float:
     """Units of a value of 1 in sums of integers: as many as so many points cannot overflow, from a rank on."""
     c = rules.c[rank:]
     largest = float(c.abs().max() + (c[1:] - c[:-1]).abs().sum() + batch.bases.abs().max())
-    return 2.0 ** (61 - (points - 1).bit_length() - _exponent(largest))
+    return 2.0 ** min(61 - (points - 1).bit_length() - _exponent(largest), 100)
 
 
 def _exponent(number: float) -> int:
