@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
@@ -13,6 +14,7 @@ from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.gpu import is_on_card, torch_device
 from shapshift.search import SEARCHES, SearchCache
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.truncated import check_search, run_truncated
@@ -22,6 +24,11 @@ from shapshift.valuation import Valuation
 CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
+
+
+def no_tiles(here: slice, rows: slice, tile: Any) -> None:
+    """Stand for the distances of points whose features are on a card."""
+    raise NotImplementedError
 
 
 class KNNShapley(TrainingRows):
@@ -63,14 +70,16 @@ class KNNShapley(TrainingRows):
         the table means nothing; or order by row number, as published code does.
     device : {"cpu", "cuda", "auto"}, default="cpu"
         Where to compute: "cuda" is a graphics card (it needs the ``torch`` extra), "auto" is a card where there is one
-        and the task suits it. Values on a card are those of the CPU but for rounding, about 1e-12 of their standard
-        deviation. Sparse rows and ``method="truncated"`` are for the CPU.
+        and it can do the task. Values on a card are those of the CPU but for rounding, and "certified" has other buckets
+        and bounds there. Tensors on the card are valued where they are. Sparse rows and ``method="truncated"`` are for
+        the CPU.
     n_jobs : int, default=None
         Number of threads; None means 1 unless in a ``joblib.parallel_config`` context, -1 all processors. It never
         changes a result.
     max_memory : int or str, default=None
         Bound on what ``value`` allocates, in bytes or such as "2GB"; what the model holds already, and a float64 copy
-        of validation features that come in another type, are not part of it. It never changes a result.
+        of validation features that come in another type, are not part of it. It never changes a result. On a card it
+        bounds the tiles of distances; None is half of what is free there.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -149,6 +158,7 @@ class KNNShapley(TrainingRows):
         self
         """
         self._check_parameters()
+        device = self._torch_device(sparse.issparse(X))
         table, n_rows, row_index, id_names = self._read_rows(X, y)
         labels = _labels.check_labels(y, "y", n_rows, "X")
         warn_if_continuous(labels)
@@ -160,8 +170,11 @@ class KNNShapley(TrainingRows):
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
         self._searches = SearchCache()
+        self._placed = SearchCache()  # training rows on a card, by device
         self._keep_features(table)
         self.fingerprint_ = fingerprint(index, classes, codes)
+        if device is not None and is_on_card(X):
+            self._rows_on(device, X)
         return self
 
     def value(
@@ -256,7 +269,10 @@ class KNNShapley(TrainingRows):
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
         n_train = self._index.n_rows
-        points = self._check_points(X_val)
+        device = self._torch_device(sparse.issparse(self._index.rows))
+        rows = None if device is None else self._rows_on(device)
+        stays = rows is not None and is_on_card(X_val)
+        points = rows.check_points(X_val) if rows is not None and stays else self._check_points(X_val)
         n_val = points.shape[0]
         targets = _labels.look_up_labels(_labels.check_labels(y_val, "y_val", n_val, "X_val"), self.classes_)
         group_names: list[Any] = []
@@ -264,7 +280,7 @@ class KNNShapley(TrainingRows):
         if groups is not None:
             group_names, group_codes = _labels.check_groups(groups, n_val)
         utility: Any = self.utility
-        fill = tile_filler(self._index, points)
+        fill = no_tiles if stays else tile_filler(self._index, points)
         excluded = None if exclude is None else check.check_excluded(exclude, n_val, n_train)
         if excluded is not None:
             fill = without_rows(fill, excluded)
@@ -286,8 +302,11 @@ class KNNShapley(TrainingRows):
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
+        if rows is not None:
+            del options["n_jobs"]
+            options |= {"index": self._index, "points": points, "excluded": excluded}
         if self.method == "exact":
-            sums = run_task(task, **options)
+            sums = run_task(task, **options) if rows is None else rows.run(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
         if self.method == "truncated":
             tol = TRUNCATED_TOL if self.tol is None else float(self.tol)
@@ -297,15 +316,42 @@ class KNNShapley(TrainingRows):
             valuation = self._valuation(task, found.sums, group_names)
             told = {**valuation.parameters, "tol": tol, **found.told}
             return replace(valuation, error_bound=found.error_bound, parameters=told), found.sums.neighborhood
-        if self._sample is None:
-            self._sample = draw_sample(self._index)
         tol = CERTIFIED_TOL if self.tol is None else float(self.tol)
-        certified = run_certified(task, self._index, points, self._sample, tol=tol, **options)
+        if rows is None:
+            certified = run_certified(task, self._index, points, self._drawn_sample(), tol=tol, **options)
+        else:
+            certified = rows.run_certified(task, tol=tol, **options)
         valuation = self._valuation(task, certified.sums, group_names)
         how = {"tol": tol, "exact_ranks": certified.exact_ranks, "buckets": certified.buckets}
         return (
             replace(valuation, error_bound=certified.error_bound, parameters={**valuation.parameters, **how}),
             certified.sums.neighborhood,
+        )
+
+    def _drawn_sample(self) -> Sample:
+        if self._sample is None:
+            self._sample = draw_sample(self._index)
+        return self._sample
+
+    def _torch_device(self, is_sparse: bool) -> str | None:
+        """Return the device that values with torch, None for the kernels of the CPU."""
+        owner = type(self).__name__
+        if self.device == "auto" and (is_sparse or self.method == "truncated"):
+            return None
+        device = torch_device(owner, self.device)
+        if device is not None and is_sparse:
+            raise TypeError(
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for sparse training rows. Got "
+                f"{self.device!r} instead. Use the CPU, or pass X.toarray()."
+            )
+        return device
+
+    def _rows_on(self, device: str, features: Any = None) -> Any:
+        """Return the training rows on a device; ``features`` are these rows if they are there already."""
+        from shapshift.gpu.device import place_rows
+
+        return self._placed.get(
+            device, lambda: place_rows(self._index, self.codes_, self._drawn_sample(), device, features)
         )
 
     def _valuation(self, task: Task, sums: Sums, group_names: list[Any]) -> Valuation:
@@ -368,8 +414,8 @@ class KNNShapley(TrainingRows):
         check.check_choice(owner, "device", self.device, ("cpu", "cuda", "auto"))
         if self.device == "cuda" and self.method == "truncated":
             raise ValueError(
-                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for method='truncated', which searches on the "
-                "CPU. Got 'cuda' instead; on a card, method='certified' is the fast one."
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for method='truncated', which searches on "
+                "the CPU. Got 'cuda' instead. On a card, method='certified' is the fast one."
             )
         check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory)

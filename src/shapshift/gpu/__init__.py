@@ -1,14 +1,20 @@
 """Valuing on a graphics card, with torch and Triton. Nothing of it is loaded before it is asked for."""
 
 
-def torch_device(device: str) -> str | None:
-    """Return the device that "cuda" or "auto" stands for, as torch names it; None for the CPU and its own kernels.
+def torch_device(owner: str, device: str) -> str | None:
+    """Return what "cuda" or "auto" stands for, as torch names it; None for the CPU and its own kernels.
+
+    Parameters
+    ----------
+    owner : str
+        Whose parameter it is.
+    device : {"cpu", "cuda", "auto"}
 
     Raises
     ------
     ImportError
         If "cuda" was asked for and torch is not installed.
-    RuntimeError
+    ValueError
         If "cuda" was asked for and torch sees no card.
     """
     if device == "cpu":
@@ -19,15 +25,16 @@ def torch_device(device: str) -> str | None:
         if device == "auto":
             return None
         raise ImportError(
-            "device='cuda' needs torch. Install it with pip install 'shapshift[torch]', or use device='cpu'."
+            f"The 'device' parameter of {owner} is 'cuda', which needs torch. Install it with pip install "
+            "'shapshift[torch]', or use 'cpu'."
         ) from None
     if torch.cuda.is_available():
         return "cuda"
     if device == "auto":
         return None
-    raise RuntimeError(
-        "device='cuda' needs a CUDA card that torch can use, and torch.cuda.is_available() is False. Use device='cpu', or "
-        "device='auto' to take a card where there is one."
+    raise ValueError(
+        f"The 'device' parameter of {owner} must be 'cpu' or 'auto' where torch sees no CUDA card "
+        "(torch.cuda.is_available() is False). Got 'cuda' instead."
     )
 
 

@@ -240,10 +240,15 @@ def value_points(
 def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, pairs: int = TILE_PAIRS) -> int:
     """How many points make a tile."""
     if memory is None:
-        # Half of what is free: torch keeps freed pieces that it cannot use again.
-        memory = torch.cuda.mem_get_info(train.codes.device)[0] // 2 if train.codes.is_cuda else 2**30
+        memory = _free(train.codes.device) // 2 if train.codes.is_cuda else 2**30
     most = min(MOST_POINTS, pairs // train.n, memory // point_bytes)
     return max(int(most) // step, 1) * step
+
+
+def _free(device: Any) -> int:
+    """Bytes that a card has left, and that torch keeps for later and does not use."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + kept
 
 
 def sort_points(

@@ -1,11 +1,11 @@
 """Valuations on a device: a task of the engine becomes tensors, and sums come back as the engine returns them."""
 
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from shapshift._progress import progress_bar
 from shapshift.boundary import level_edges
@@ -18,23 +18,66 @@ from shapshift.gpu.values import COSINE, EUCLIDEAN, MANHATTAN
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
+# One valuation at a time on a card: side by side they would take the memory that each has planned with.
+_BUSY = RLock()
 # Below so many training rows a batched sort is as good as the kernels.
 KERNEL_ROWS = 2048
 _METRICS = {"euclidean": EUCLIDEAN, "sqeuclidean": EUCLIDEAN, "manhattan": MANHATTAN, "cosine": COSINE}
 
 
-def has_cuda() -> bool:
-    """Tell whether torch sees a card."""
-    return bool(torch.cuda.is_available())
-
-
 @dataclass(frozen=True)
 class DeviceRows:
-    """Training rows on a device, kept by the estimator from one valuation to the next."""
+    """Training rows on a device, kept by the estimator from one valuation to the next.
+
+    Attributes
+    ----------
+    device : str
+        As torch names it.
+    train : Train
+    kernels : bool
+        Whether the Triton kernels can and should be used.
+    width : int
+        Columns that validation points must have.
+    is_distance : bool
+        These are distances to training rows.
+    """
 
     device: str
     train: Train
     kernels: bool
+    width: int
+    is_distance: bool
+
+    def check_points(self, points: Tensor) -> Tensor:
+        """Check validation points that are on the device, without copying them to the host."""
+        return check_tensor(points, self.width, self.is_distance).to(self.device)
+
+    def run(
+        self, task: Task, *, index: TrainingIndex, points: Any, excluded: Any, matrix: bool, max_memory: int | None,
+        progress: bool | None,
+    ) -> Sums:  # fmt: skip
+        """As :func:`shapshift.engine.run_task`, on the device."""
+        with _BUSY:
+            job = _Job(task, index, self, points, excluded, max_memory, progress)
+            return job.sums(*job.run(matrix))
+
+    def run_certified(
+        self, task: Task, *, index: TrainingIndex, points: Any, tol: float, excluded: Any, matrix: bool,
+        max_memory: int | None, progress: bool | None,
+    ) -> Certified:  # fmt: skip
+        """As :func:`shapshift.certified.run_certified`, on the device. With ``matrix`` and without kernels, exact."""
+        with _BUSY:
+            job = _Job(task, index, self, points, excluded, max_memory, progress)
+            allowance = rounding_allowance(task)
+            if matrix or excluded is not None:
+                return Certified(job.sums(*job.run(matrix)), np.full(task.n_train, allowance), 0, task.n_train, 0)
+            with progress_bar("Valuing", task.n_val, progress) as advance:
+                found = certify_points(
+                    self.train, job.rules, job.batch, tol=tol, allowance=allowance, memory=max_memory,
+                    kernels=self.kernels, advance=advance,
+                )  # fmt: skip
+            buckets, first = (0, task.n_train) if found.coarse is None else (found.coarse.buckets, found.coarse.first)
+            return Certified(job.sums(found.result, None), found.bound.cpu().numpy(), buckets, first, found.rounds)
 
 
 def place_rows(index: TrainingIndex, codes: Any, sample: Sample, device: str, features: Tensor = None) -> DeviceRows:
@@ -49,23 +92,21 @@ def place_rows(index: TrainingIndex, codes: Any, sample: Sample, device: str, fe
     features : tensor of shape (N, d) or None
         The training features, if they are on the device already.
     """
-    if sparse.issparse(index.rows):
-        raise TypeError(
-            "Sparse training rows are valued on the CPU only. Use device='cpu', or fit dense rows: X.toarray()."
-        )
     placed = torch.as_tensor(codes, dtype=torch.int32, device=device)
     if index.rows is None:
-        return DeviceRows(device, Train(None, placed, EUCLIDEAN, None), False)
+        return DeviceRows(device, Train(None, placed, EUCLIDEAN, None), False, index.n_rows, True)
+    width = index.rows.shape[0]
     if index.constant:
         columns = torch.zeros(1, index.n_rows, dtype=torch.float64, device=device)
     elif features is not None:
-        columns = lay_out(index, features).T.contiguous()
+        columns = lay_out(index, features.detach().to(device)).T.contiguous()
     else:
         columns = torch.as_tensor(index.rows, device=device)
     size = 1 << (min(sample.order.size, MOST_SAMPLED).bit_length() - 1)
     chosen = torch.as_tensor(sample.order[:size], device=device)
     kernels = device.startswith("cuda") and index.n_rows >= KERNEL_ROWS and _has_triton()
-    return DeviceRows(device, Train(columns, placed, _METRICS[index.metric], columns[:, chosen].contiguous()), kernels)
+    train = Train(columns, placed, _METRICS[index.metric], columns[:, chosen].contiguous())
+    return DeviceRows(device, train, kernels, width, False)
 
 
 def _has_triton() -> bool:
@@ -97,21 +138,23 @@ def _scaled(features: Tensor, exponents: Tensor) -> Tensor:
     return features.to(torch.float64) * torch.ldexp(one, half) * torch.ldexp(one, exponents - half)
 
 
-def check_tensor(points: Tensor, n_features: int, name: str) -> Tensor:
-    """Check validation points on the card, without copying them to the host."""
-    if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] != n_features:
+def check_tensor(points: Tensor, width: int, is_distance: bool) -> Tensor:
+    """Check a tensor of validation points (or of distances to training rows) as arrays are, where it is."""
+    if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] != width:
+        columns = f"{width} columns, one for each training row" if is_distance else f"the {width} features of training"
         raise ValueError(
-            f"{name!r} must be a table with at least one row and the {n_features} features of the training rows. Got "
-            f"shape {tuple(points.shape)}."
+            f"'X_val' must be a table with at least one row and {columns}. Got shape {tuple(points.shape)}."
         )
     points = points.detach().to(torch.float64)
-    finite = torch.isfinite(points)
-    if not bool(finite.all()):
-        row, column = torch.nonzero(~finite)[0].tolist()
+    wrong = ~torch.isfinite(points)
+    if is_distance:
+        wrong |= points < 0
+    if bool(wrong.any()):
+        row, column = torch.nonzero(wrong)[0].tolist()
         raise ValueError(
-            f"Input {name} contains {points[row, column].item()} at row {row}, column {column} "
-            f"({int((~finite).sum())} such entries in all). Distances need finite numbers: drop the rows or fill them "
-            "in."
+            f"Input X_val contains {points[row, column].item()} at row {row}, column {column} ({int(wrong.sum())} such "
+            f"entries in all). {'Distances must be finite and at least 0' if is_distance else 'Features must be finite'}"
+            ": drop the rows or fill them in."
         )
     return points
 
@@ -119,7 +162,8 @@ def check_tensor(points: Tensor, n_features: int, name: str) -> Tensor:
 def place_points(index: TrainingIndex, rows: DeviceRows, points: Any) -> Tensor:
     """Lay validation points (an array, or a checked tensor) out on the device."""
     if index.rows is None:
-        return torch.as_tensor(np.asarray(points), dtype=torch.float64, device=rows.device) + 0.0
+        # Adding zero turns -0.0 into 0.0, and makes a copy that may be written to.
+        return torch.as_tensor(points, dtype=torch.float64, device=rows.device) + 0.0
     if index.constant:
         return torch.zeros(points.shape[0], 1, dtype=torch.float64, device=rows.device)
     if not torch.is_tensor(points):
@@ -128,33 +172,6 @@ def place_points(index: TrainingIndex, rows: DeviceRows, points: Any) -> Tensor:
         ends = torch.stack([points.amin(dim=0), points.amax(dim=0)])
         check_reach(index, ends.cpu().numpy())
     return lay_out(index, points).contiguous()
-
-
-def run_on_device(
-    task: Task, index: TrainingIndex, rows: DeviceRows, points: Any, *, excluded: Any, matrix: bool,
-    max_memory: int | None, progress: bool | None,
-) -> Sums:  # fmt: skip
-    """As :func:`shapshift.engine.run_task`, on a device."""
-    job = _Job(task, index, rows, points, excluded, max_memory, progress)
-    return job.sums(*job.run(matrix))
-
-
-def run_certified_on_device(
-    task: Task, index: TrainingIndex, rows: DeviceRows, points: Any, *, tol: float, excluded: Any, matrix: bool,
-    max_memory: int | None, progress: bool | None,
-) -> Certified:  # fmt: skip
-    """As :func:`shapshift.certified.run_certified`, on a device. With ``matrix``, and without kernels, it is exact."""
-    job = _Job(task, index, rows, points, excluded, max_memory, progress)
-    allowance = rounding_allowance(task)
-    if matrix or excluded is not None:
-        return Certified(job.sums(*job.run(matrix)), np.full(task.n_train, allowance), 0, task.n_train, 0)
-    with progress_bar("Valuing", task.n_val, progress) as advance:
-        found = certify_points(
-            rows.train, job.rules, job.batch, tol=tol, allowance=allowance, memory=max_memory, kernels=rows.kernels,
-            advance=advance,
-        )  # fmt: skip
-    buckets, first = (0, task.n_train) if found.coarse is None else (found.coarse.buckets, found.coarse.first)
-    return Certified(job.sums(found.result, None), found.bound.cpu().numpy(), buckets, first, found.rounds)
 
 
 class _Job:
