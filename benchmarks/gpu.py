@@ -161,15 +161,17 @@ def main() -> None:
     spread = right.std()
     error = (total(last.result) - right).abs()
     coarse = last.coarse
-    # The least that must cross the memory: features read once for a tile, a code or key written and read per pair.
-    for name, took, floor in (("exact", exact, 8 * 2 + 8 * 3 + 4 * 2), ("certified", certified, 2 * 3)):
+    # What crosses the memory for every pair. Exact: a distance written and read; a key zeroed, added to (it is read and
+    # written) and read; an order written and read twice. Certified: a cell written and read twice.
+    for name, took, floor in (("exact", exact, 8 * 2 + 8 * 4 + 4 * 3), ("certified", certified, 2 * 3)):
         rate = pairs / took
         share = rate * floor / speed
         print(f"{name}: {took:.3f} s, {rate / 1e9:.1f} G pairs/s, {floor} B a pair, {share:.0%} of the copy speed")
         figures[name] = {"seconds": took, "pairs_per_second": rate, "bytes_per_pair": floor, "share_of_copy": share}
     print(
         f"certified: largest bound {float(last.bound.max() * m / spread):.2e}, "
-        f"mean {float(last.bound.mean() * m / spread):.2e}, true error {float(error.max() / spread):.2e} standard deviations; {coarse}, {last.rounds} rounds, "
+        f"mean {float(last.bound.mean() * m / spread):.2e}, true error {float(error.max() / spread):.2e} standard "
+        f"deviations; {coarse}, {last.rounds} rounds, "
         f"{int((~last.result.inexact).sum())} points exactly; error above bound: {bool((error > last.bound * m).any())}"
     )
     if chosen.breakdown:

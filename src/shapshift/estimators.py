@@ -70,7 +70,7 @@ class KNNShapley(TrainingRows):
         the table means nothing; or order by row number, as published code does.
     device : {"cpu", "cuda", "auto"}, default="cpu"
         Where to compute: "cuda" is a graphics card (it needs the ``torch`` extra), "auto" is a card where there is one
-        and it can do the task. Values on a card are those of the CPU but for rounding, and "certified" has other buckets
+        and it can do the task. Values on a card are those of the CPU but for rounding; "certified" has other buckets
         and bounds there. Tensors on the card are valued where they are. Sparse rows and ``method="truncated"`` are for
         the CPU.
     n_jobs : int, default=None

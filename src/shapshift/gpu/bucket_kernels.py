@@ -1,8 +1,9 @@
 """Triton kernels for certified values: buckets as tie groups.
 
-Coarse buckets are counted and never sorted (`bucket_products`, `bucket_rows`), one walk over the buckets makes a table of two values a
-bucket with their error bounds (`bucket_values`), and every row looks its value up (`add_cells`). Only the nearest rows
-are listed (`list_near`), ordered and valued one by one. The formulas are those of :mod:`shapshift.kernels.buckets`.
+Rows are put into coarse buckets and never sorted (`bucket_products`, `bucket_rows`), one walk over the counts makes a
+table of two values a bucket with their error bounds (`bucket_values`), and every row looks its value up (`add_cells`).
+Only the nearest rows are listed (`list_near`), ordered and valued one by one. The formulas are those of
+:mod:`shapshift.kernels.buckets`.
 """
 
 import triton
@@ -16,8 +17,9 @@ def _put_rows(
     upper, start, first_point, sure, codes, targets, first, span, up, knots, cells, counts, n, n_buckets,
     COUNT: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Put rows from ``start`` on into buckets of points from ``first_point`` on, (BP, BN), by the upper half of the bit patterns of their distances.
+    """Put rows from ``start`` on into buckets of points from ``first_point`` on, by their distances (BP, BN).
 
+    Of the bit patterns of distances, ``upper`` is the upper half.
     A row's cell is 2 * bucket + match; rows nearer than ``first`` share the cell 2 * n_buckets. The map looks at the
     upper half of the pattern only: a part in a million of a distance is fine enough for buckets. A counter holds the
     rows of a bucket in its lower and the matches in its upper half; `bucket_values` notices when one runs over.
@@ -49,7 +51,8 @@ def _put_rows(
 def bucket_products(
     columns, points, row_norms, point_norms, codes, targets, first, span, up, knots, cells, counts, doubtful, found,
     n, d, n_buckets, n_groups, slack,
-    HALF: tl.constexpr, COUNT: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    HALF: tl.constexpr, COUNT: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr,
 ):  # fmt: skip
     """Put the rows of a tile into buckets by squared distances (or half of them) that come from matrix products.
 
@@ -106,8 +109,8 @@ def bucket_rows(
         p = first_point + tl.arange(0, BP)[:, None]
         total = _distances(columns, points, rows, rows < n, p, n, d, METRIC, BP, BN)
         _put_rows(
-            (total.to(tl.int64, bitcast=True) >> 32).to(tl.int32), start, first_point, True, codes, targets, first, span,
-            up, knots, cells, counts, n, n_buckets, COUNT, PIECE_BITS, BP, BN,
+            (total.to(tl.int64, bitcast=True) >> 32).to(tl.int32), start, first_point, True, codes, targets, first,
+            span, up, knots, cells, counts, n, n_buckets, COUNT, PIECE_BITS, BP, BN,
         )  # fmt: skip
 
 

@@ -248,7 +248,7 @@ def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, p
 def _free(device: Any) -> int:
     """Bytes that a card has left, and that torch keeps for later and does not use."""
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0]) + kept
+    return int(torch.cuda.mem_get_info(device)[0] + kept)
 
 
 def sort_points(

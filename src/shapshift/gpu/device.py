@@ -134,8 +134,8 @@ def lay_out(index: TrainingIndex, features: Tensor) -> Tensor:
 def _scaled(features: Tensor, exponents: Tensor) -> Tensor:
     """Multiply by powers of two; in two steps, because a float cannot hold all of them."""
     half = exponents // 2
-    one = torch.ones((), dtype=torch.float64, device=features.device)
-    return features.to(torch.float64) * torch.ldexp(one, half) * torch.ldexp(one, exponents - half)
+    ones = torch.ones_like(exponents, dtype=torch.float64)
+    return features.to(torch.float64) * torch.ldexp(ones, half) * torch.ldexp(ones, exponents - half)
 
 
 def check_tensor(points: Tensor, width: int, is_distance: bool) -> Tensor:
@@ -151,10 +151,10 @@ def check_tensor(points: Tensor, width: int, is_distance: bool) -> Tensor:
         wrong |= points < 0
     if bool(wrong.any()):
         row, column = torch.nonzero(wrong)[0].tolist()
+        rule = "Distances must be finite and at least 0" if is_distance else "Features must be finite numbers"
         raise ValueError(
             f"Input X_val contains {points[row, column].item()} at row {row}, column {column} ({int(wrong.sum())} such "
-            f"entries in all). {'Distances must be finite and at least 0' if is_distance else 'Features must be finite'}"
-            ": drop the rows or fill them in."
+            f"entries in all). {rule}: drop the rows or fill them in."
         )
     return points
 

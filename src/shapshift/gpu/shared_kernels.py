@@ -82,16 +82,15 @@ class Counter:
     def __call__(self, cells: Tensor, counts: Tensor, near_count: Tensor, near_row: Tensor) -> None:
         """Count the cells of points (p, n) in buckets (p, n_buckets), and list the near rows."""
         (p, n), buckets, capacity = cells.shape, counts.shape[1], near_row.shape[1]
-        values = [ctypes.c_void_p(t.data_ptr()) for t in (cells, counts, near_count, near_row)]
+        values: list[Any] = [ctypes.c_void_p(t.data_ptr()) for t in (cells, counts, near_count, near_row)]
         values += [ctypes.c_int(number) for number in (n, buckets, capacity)]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         # Few points are shared among blocks.
         blocks = max(1, min(-(-self.blocks // p), -(-n // (8 * THREADS))))
         with torch.cuda.device(cells.device):
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            _check(
-                self.cuda.cuLaunchKernel(self.function, blocks, p, 1, THREADS, 1, 1, 4 * buckets, stream, pointers, None)
-            )
+            grid, block = (blocks, p, 1), (THREADS, 1, 1)
+            _check(self.cuda.cuLaunchKernel(self.function, *grid, *block, 4 * buckets, stream, pointers, None))
 
 
 @cache

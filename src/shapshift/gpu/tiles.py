@@ -227,8 +227,8 @@ class Bucketing:
                 found = torch.zeros(1, dtype=torch.int32, device=device)
                 bucket_kernels.bucket_products[(tiles,)](
                     self.columns, points[s], self.norms, norms[s], *labels, *fate, listed, found, n, d, buckets, groups,
-                    self.slack, HALF=train.metric == COSINE, COUNT=count, PIECE_BITS=COARSE_BITS, BP=STEP, BN=128, BK=16,
-                    num_warps=8 if count else 4, num_stages=2,
+                    self.slack, HALF=train.metric == COSINE, COUNT=count, PIECE_BITS=COARSE_BITS, BP=STEP, BN=128,
+                    BK=16, num_warps=8 if count else 4, num_stages=2,
                 )  # fmt: skip
             else:
                 listed = torch.arange(tiles, dtype=torch.int32, device=device)
