@@ -9,8 +9,10 @@ import json
 import math
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 import triton
@@ -118,8 +120,12 @@ def breakdown(function: Callable[[], object], pairs: int) -> list[tuple[str, flo
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         function()
         torch.cuda.synchronize()
-    events = sorted(profile.key_averages(), key=lambda e: -e.device_time_total)
-    return [(e.key[:60], e.device_time_total * 1e6 / pairs) for e in events[:24] if e.device_time_total > 0]
+    steps: dict[str, float] = {}
+    for event in profile.key_averages():
+        # Kernels of torch go by what they do: they are many, short, and have names as long as this line.
+        name = event.key if event.key.isidentifier() else "torch: sort" if "sort" in event.key else "torch: other"
+        steps[name] = steps.get(name, 0.0) + event.device_time_total * 1e6 / pairs
+    return sorted(((name, ps) for name, ps in steps.items() if ps >= 0.01), key=lambda step: -step[1])
 
 
 def main() -> None:
@@ -129,12 +135,12 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tol", type=float, default=1e-3)
-    parser.add_argument("--breakdown", action="store_true", help="also time every kernel")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     chosen = parser.parse_args()
     n, m, d = chosen.rows, chosen.points, chosen.features
-    figures: dict[str, object] = {
+    figures: dict[str, Any] = {
         "card": torch.cuda.get_device_name(),
+        "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "rows": n,
@@ -145,12 +151,13 @@ def main() -> None:
     speed = copy_speed()
     print(f"copy: {speed / 1e12:.2f} TB/s", flush=True)
     for size in ((3_000, 96, 5), (300_000, 96, d)):
-        checked = check(*size)
+        checked = figures["check"] = check(*size)
         print(f"check {size}: " + ", ".join(f"{name} {value:.3g}" for name, value in checked.items()), flush=True)
     train, rules, batch = problem(n, m, d, seed=0)
     pairs = n * m
     results: list[Result] = []
-    exact = median(seconds(lambda: results.append(value_points(train, rules, batch)), chosen.repeats))
+    exact_run = lambda: results.append(value_points(train, rules, batch))  # noqa: E731
+    exact = median(seconds(exact_run, chosen.repeats))
     found: list[CertifiedResult] = []
     certify = lambda: found.append(certify_points(train, rules, batch, tol=chosen.tol, allowance=0.0))  # noqa: E731
     certified = median(seconds(certify, chosen.repeats + 1)[1:])
@@ -168,16 +175,23 @@ def main() -> None:
         share = rate * floor / speed
         print(f"{name}: {took:.3f} s, {rate / 1e9:.1f} G pairs/s, {floor} B a pair, {share:.0%} of the copy speed")
         figures[name] = {"seconds": took, "pairs_per_second": rate, "bytes_per_pair": floor, "share_of_copy": share}
+        figures[name]["picoseconds"] = dict(breakdown(exact_run if name == "exact" else certify, pairs))
     print(
         f"certified: largest bound {float(last.bound.max() * m / spread):.2e}, "
         f"mean {float(last.bound.mean() * m / spread):.2e}, true error {float(error.max() / spread):.2e} standard "
         f"deviations; {coarse}, {last.rounds} rounds, "
         f"{int((~last.result.inexact).sum())} points exactly; error above bound: {bool((error > last.bound * m).any())}"
     )
-    if chosen.breakdown:
-        for name, run in (("exact", lambda: value_points(train, rules, batch)), ("certified", certify)):
-            print(f"{name}: " + "; ".join(f"{kernel} {ps:.2f}" for kernel, ps in breakdown(run, pairs)))
-    figures |= {"copy_bytes_per_second": speed, "bound": float(last.bound.max() * m / spread), "tol": chosen.tol}
+    for name in ("exact", "certified"):
+        steps = figures[name]["picoseconds"].items()
+        print(f"{name}, picoseconds a pair: " + "; ".join(f"{kernel} {ps:.2f}" for kernel, ps in steps))
+    figures |= {
+        "copy_bytes_per_second": speed,
+        "tol": chosen.tol,
+        "bound": float(last.bound.max() * m / spread),
+        "error": float(error.max() / spread),
+        "coarse": None if coarse is None else {"buckets": coarse.buckets, "first": coarse.first},
+    }
     assert math.isfinite(float(right.sum()))
     if chosen.json:
         chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

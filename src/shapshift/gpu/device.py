@@ -119,6 +119,7 @@ def _has_triton() -> bool:
 
 def lay_out(index: TrainingIndex, features: Tensor) -> Tensor:
     """As :func:`shapshift.distances.laid_out_points`, for features that are on the device."""
+    features = features.to(torch.float64)
     if index.metric != "cosine":
         return _scaled(features, torch.tensor(-index.exponent, device=features.device))
     largest = features.abs().amax(dim=1)
@@ -135,7 +136,7 @@ def _scaled(features: Tensor, exponents: Tensor) -> Tensor:
     """Multiply by powers of two; in two steps, because a float cannot hold all of them."""
     half = exponents // 2
     ones = torch.ones_like(exponents, dtype=torch.float64)
-    return features.to(torch.float64) * torch.ldexp(ones, half) * torch.ldexp(ones, exponents - half)
+    return features * torch.ldexp(ones, half) * torch.ldexp(ones, exponents - half)
 
 
 def check_tensor(points: Tensor, width: int, is_distance: bool) -> Tensor:
