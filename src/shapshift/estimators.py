@@ -1,5 +1,6 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
+import os
 from dataclasses import replace
 from typing import Any, Self
 
@@ -10,11 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 from shapshift import _labels
 from shapshift import _validation as check
 from shapshift.boundary import BOUNDARY_NEIGHBORS
-from shapshift.certified import Sample, draw_sample, run_certified
+from shapshift.certified import Certified, Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
-from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
 from shapshift.gpu import is_on_card, torch_device
+from shapshift.places import find_places, run_places
 from shapshift.search import SEARCHES, SearchCache
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.truncated import check_search, run_truncated
@@ -23,6 +25,8 @@ from shapshift.valuation import Valuation
 #: What ``tol`` means when it is not given.
 CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
+#: Parameters under which a run may go on as another began it.
+NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress")
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
@@ -74,12 +78,13 @@ class KNNShapley(TrainingRows):
         and bounds there. Tensors on the card are valued where they are. Sparse rows and ``method="truncated"`` are for
         the CPU.
     n_jobs : int, default=None
-        Number of threads; None means 1 unless in a ``joblib.parallel_config`` context, -1 all processors. It never
-        changes a result.
+        How many workers are at work at a time: threads, or processes of the Dask or Ray cluster that a surrounding
+        ``joblib.parallel_config`` names. None means 1 unless in such a context, -1 all processors. It never changes a
+        result.
     max_memory : int or str, default=None
-        Bound on what ``value`` allocates, in bytes or such as "2GB"; what the model holds already, and a float64 copy
-        of validation features that come in another type, are not part of it. It never changes a result. On a card it
-        bounds the tiles of distances; None is half of what is free there.
+        Bound on what ``value`` allocates, in bytes or such as "2GB"; on a cluster, of what each worker does too. What
+        the model holds already, and a float64 copy of validation features that come in another type, are not part of
+        it. It never changes a result. On a card it bounds the tiles of distances; None is half of what is free there.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -171,6 +176,7 @@ class KNNShapley(TrainingRows):
         self._sample: Sample | None = None  # drawn when first needed
         self._searches = SearchCache()
         self._placed = SearchCache()  # training rows on a card, by device
+        self._places = find_places(index, codes)
         self._keep_features(table)
         self.fingerprint_ = fingerprint(index, classes, codes)
         if device is not None and is_on_card(X):
@@ -186,6 +192,7 @@ class KNNShapley(TrainingRows):
         matrix: bool = False,
         exclude: Any = None,
         correction: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
         """Value every training row on a validation set.
 
@@ -206,22 +213,25 @@ class KNNShapley(TrainingRows):
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
+        checkpoint : path-like, optional
+            Folder that keeps progress. Killed at any instant and called again with the same arguments, the run goes on
+            from there, to the same bytes. A folder of another run is refused. Delete it when the result is safe.
 
         Returns
         -------
         Valuation
         """
         if correction is None:
-            return self._value(X_val, y_val, groups, matrix, 0, None, exclude)[0]
+            return self._value(X_val, y_val, groups, matrix, 0, None, exclude, checkpoint)[0]
         if not callable(getattr(correction, "correct", None)):
             raise TypeError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
                 f"BoundaryCorrector or EntropyNormalizer. Got {type(correction).__name__} instead."
             )
-        if groups is not None or exclude is not None or matrix is not False:
+        if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
             raise ValueError(
-                "The 'correction' parameter does not go with 'groups', 'matrix' or 'exclude': a correction is made for "
-                "the validation set as a whole. Value without a correction to get these."
+                "The 'correction' parameter does not go with 'groups', 'matrix', 'exclude' or 'checkpoint': a "
+                "correction is made for the validation set as a whole. Value without a correction to get these."
             )
         corrected: Valuation = correction.correct(self, X_val, y_val)
         return corrected
@@ -259,6 +269,7 @@ class KNNShapley(TrainingRows):
         n_nearest: int,
         reference: Any,
         exclude: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> tuple[Valuation, Neighborhood]:
         check_is_fitted(self)
         self._check_parameters()
@@ -268,8 +279,13 @@ class KNNShapley(TrainingRows):
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
+        if checkpoint is not None and self.method == "truncated":
+            raise ValueError(
+                "The 'checkpoint' parameter goes with method='exact' and method='certified'. Got method='truncated': "
+                "such a run is short. Leave the checkpoint out, or choose another method."
+            )
         n_train = self._index.n_rows
-        device = self._torch_device(sparse.issparse(self._index.rows))
+        device = self._torch_device(sparse.issparse(self._index.rows), checkpoint is not None)
         rows = None if device is None else self._rows_on(device)
         stays = rows is not None and is_on_card(X_val)
         points = rows.check_points(X_val) if rows is not None and stays else self._check_points(X_val)
@@ -303,10 +319,24 @@ class KNNShapley(TrainingRows):
             "progress": self.progress,
         }
         if rows is not None:
-            del options["n_jobs"]
-            options |= {"index": self._index, "points": points, "excluded": excluded}
+            return self._run_on_card(rows, task, points, excluded, group_names, options)
+        if checkpoint is None:
+            return self._run(task, points, excluded, group_names, options)
+        run = {name: str(given) for name, given in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
+        run["matrix"] = str(bool(matrix))
+        with open_checkpoint(checkpoint, self.fingerprint_, points, excluded, task, run) as options["checkpoint"]:
+            return self._run(task, points, excluded, group_names, options)
+
+    def _run(
+        self, task: Task, points: Any, excluded: Any, group_names: list[Any], options: dict[str, Any]
+    ) -> tuple[Valuation, Neighborhood]:
         if self.method == "exact":
-            sums = run_task(task, **options) if rows is None else rows.run(task, **options)
+            # A budget does not know of what spelling out the copies takes, and a checkpoint outlives a budget.
+            alike = options["max_memory"] is None and "checkpoint" not in options and excluded is None
+            if self._places is not None and task.average_ties and alike:
+                sums = run_places(task, self._places, points, **options)
+            else:
+                sums = run_task(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
         if self.method == "truncated":
             tol = TRUNCATED_TOL if self.tol is None else float(self.tol)
@@ -316,13 +346,29 @@ class KNNShapley(TrainingRows):
             valuation = self._valuation(task, found.sums, group_names)
             told = {**valuation.parameters, "tol": tol, **found.told}
             return replace(valuation, error_bound=found.error_bound, parameters=told), found.sums.neighborhood
-        tol = CERTIFIED_TOL if self.tol is None else float(self.tol)
-        if rows is None:
-            certified = run_certified(task, self._index, points, self._drawn_sample(), tol=tol, **options)
-        else:
-            certified = rows.run_certified(task, tol=tol, **options)
+        certified = run_certified(
+            task, self._index, points, self._drawn_sample(), tol=self._certified_tol(), **options
+        )  # fmt: skip
+        return self._certified(task, certified, group_names)
+
+    def _run_on_card(
+        self, rows: Any, task: Task, points: Any, excluded: Any, group_names: list[Any], options: dict[str, Any]
+    ) -> tuple[Valuation, Neighborhood]:
+        options = {name: options[name] for name in ("matrix", "max_memory", "progress")}
+        options |= {"index": self._index, "points": points, "excluded": excluded}
+        if self.method == "exact":
+            sums = rows.run(task, **options)
+            return self._valuation(task, sums, group_names), sums.neighborhood
+        return self._certified(task, rows.run_certified(task, tol=self._certified_tol(), **options), group_names)
+
+    def _certified_tol(self) -> float:
+        return CERTIFIED_TOL if self.tol is None else float(self.tol)
+
+    def _certified(
+        self, task: Task, certified: Certified, group_names: list[Any]
+    ) -> tuple[Valuation, Neighborhood]:  # fmt: skip
         valuation = self._valuation(task, certified.sums, group_names)
-        how = {"tol": tol, "exact_ranks": certified.exact_ranks, "buckets": certified.buckets}
+        how = {"tol": self._certified_tol(), "exact_ranks": certified.exact_ranks, "buckets": certified.buckets}
         return (
             replace(valuation, error_bound=certified.error_bound, parameters={**valuation.parameters, **how}),
             certified.sums.neighborhood,
@@ -333,12 +379,17 @@ class KNNShapley(TrainingRows):
             self._sample = draw_sample(self._index)
         return self._sample
 
-    def _torch_device(self, is_sparse: bool) -> str | None:
+    def _torch_device(self, is_sparse: bool, has_checkpoint: bool = False) -> str | None:
         """Return the device that values with torch, None for the kernels of the CPU."""
         owner = type(self).__name__
-        if self.device == "auto" and (is_sparse or self.method == "truncated"):
+        if self.device == "auto" and (is_sparse or has_checkpoint or self.method == "truncated"):
             return None
         device = torch_device(owner, self.device)
+        if device is not None and has_checkpoint:
+            raise ValueError(
+                f"The 'checkpoint' parameter of {owner}.value is for the CPU: a run on a card is short. Got one with "
+                f"device={self.device!r}. Leave it out, or use device='cpu' or 'auto'."
+            )
         if device is not None and is_sparse:
             raise TypeError(
                 f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for sparse training rows. Got "
