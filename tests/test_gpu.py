@@ -145,7 +145,7 @@ def test_small_games_with_many_ties(data: st.DataObject) -> None:
         y_val = np.full_like(y_val, y[0])
     right = model.value(X_val, y_val, matrix=True)
     model._placed.made["cpu"] = place_rows(model._index, model.codes_, model._drawn_sample(), "cpu")
-    model._torch_device = lambda is_sparse: "cpu"  # type: ignore[method-assign]
+    model._torch_device = lambda *given: "cpu"  # type: ignore[method-assign]
     assert_same(model.value(X_val, y_val, matrix=True), right)
     assert torch is not None
 
@@ -254,6 +254,8 @@ def test_what_a_card_cannot_do_is_refused_by_name(card: str) -> None:
         KNNShapley(device="cuda").fit(sparse.csr_array(X), y)
     with pytest.raises(ValueError, match=r"'device' parameter .* for method='truncated'.*method='certified'"):
         KNNShapley(device="cuda", method="truncated").fit(X, y)
+    with pytest.raises(ValueError, match=r"'checkpoint' parameter of KNNShapley\.value is for the CPU.*device='cuda'"):
+        KNNShapley(device="cuda").fit(X, y).value(X_val, y_val, checkpoint="run")
     model = KNNShapley().fit(sparse.csr_array(X), y).set_params(device="cuda")
     with pytest.raises(TypeError, match="sparse training rows"):
         model.value(X_val, y_val)

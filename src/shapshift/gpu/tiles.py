@@ -40,6 +40,9 @@ TOGETHER = 128
 MANY_ROWS = 2**19
 # Matrix products pay from so many features on.
 PRODUCT_FEATURES = 16
+# The first version that is known to multiply float64 matrices well.
+PRODUCT_TRITON = (3, 6)
+_TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def exact_points(
@@ -199,7 +202,7 @@ class Bucketing:
     def __init__(self, train: Train) -> None:
         d = train.columns.shape[0]
         self.train = train
-        self.products = train.metric != MANHATTAN and d >= PRODUCT_FEATURES
+        self.products = train.metric != MANHATTAN and d >= PRODUCT_FEATURES and _TRITON >= PRODUCT_TRITON
         if self.products:
             self.mean = train.columns.mean(1)
             self.columns = train.columns - self.mean[:, None]
