@@ -81,10 +81,13 @@ class Prior:
     n_classes: int
     width: Floats
     scale: float
+    labels: Floats
 
     def subset(self, chosen: Ints) -> Self:
         """Return the prior of some rows only, with the same steps."""
-        return replace(self, rows=self.rows[chosen], codes=self.codes[chosen], width=self.width[chosen])
+        rows, codes, width = self.rows[chosen], self.codes[chosen], self.width[chosen]
+        labels = label_probabilities(rows / np.sqrt(self.variance), codes, self.n_classes)
+        return replace(self, rows=rows, codes=codes, width=width, labels=labels)
 
     def coordinates(self, X: Floats) -> Floats:
         """Turn table rows into coordinates."""
@@ -103,8 +106,7 @@ class Prior:
         """
         found = log_normal(points, self.rows, self.variance, self.width, 1.0)
         if codes is not None and self.n_classes > 1:
-            same = codes[:, None] == self.codes
-            found += np.where(same, np.log1p(-LABEL_ERROR), np.log(LABEL_ERROR / (self.n_classes - 1)))
+            found += np.log(self.labels)[codes]
         return found
 
     def log_density(self, points: Floats) -> Floats:
@@ -231,7 +233,14 @@ def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.ran
     variance = np.maximum(variance, FLATTEST * max(float(variance.max()), np.finfo(np.float64).tiny))
     rows = scaled @ basis
     width, scale = _choose_steps(rows, variance, asked)
-    return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, width, scale)
+    labels = label_probabilities(rows / np.sqrt(variance), codes, n_classes)
+    return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, width, scale, labels)
+
+
+def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
+    """PROTO"""
+    found = np.where(codes == np.arange(n_classes)[:, None], 1 - LABEL_ERROR, LABEL_ERROR / max(n_classes - 1, 1))
+    return np.vstack([found, np.ones(len(codes))])  # the last is that of a label never seen
 
 
 def _choose_steps(rows: Floats, variance: Floats, asked: Ints) -> tuple[Floats, float]:
