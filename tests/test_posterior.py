@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,6 +22,7 @@ from shapshift import (
     CorrectionWarning,
     EntropyNormalizer,
     GaussianNoise,
+    KNNRegressionShapley,
     KNNShapley,
     LaplaceNoise,
     PosteriorCorrector,
@@ -372,6 +374,8 @@ def test_correction_as_an_argument_of_value(world: dict[str, Any], corrected: An
     np.testing.assert_array_equal(model.value(*given, correction=boundary).values, expected)
     with pytest.raises(TypeError, match="must be a PosteriorCorrector, or a fitted BoundaryCorrector"):
         model.value(*given, correction=0.5)
+    with pytest.raises(TypeError, match="Got the class PosteriorCorrector"):
+        model.value(*given, correction=PosteriorCorrector)
     with pytest.raises(ValueError, match="does not go with 'groups'"):
         model.value(*given, correction=unfitted, groups=["a"] * 120)
 
@@ -443,6 +447,73 @@ def test_few_rows_rehearse_nothing() -> None:
     with pytest.warns(CorrectionWarning, match="too few training rows"):
         found = PosteriorCorrector(0.5).fit(model).transform(X_val, y_val)
     np.testing.assert_allclose(found.values, model.value(X_val, y_val).values, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_single_row_has_nothing_to_learn_from() -> None:
+    _, _, X_val, y_val = make(20, 30)
+    model = KNNShapley(progress=False).fit(X_val[:1], y_val[:1])
+    with pytest.warns(CorrectionWarning, match=r"too few training rows \(1\)"):
+        corrector = PosteriorCorrector(0.5).fit(model)
+    same = y_val == y_val[0]
+    found = corrector.transform(X_val[same], y_val[same])
+    np.testing.assert_array_equal(found.values, model.value(X_val[same], y_val[same]).values)
+    with pytest.raises(ValueError, match="at least 2 training rows. Got noise=0.5 and 1 row"):
+        corrector.draw_points(X_val[same], y_val[same], 3)
+
+
+def test_a_single_point_is_not_called_scattered(world: dict[str, Any], corrected: Any) -> None:
+    inside = np.argmin((world["X_noisy"] ** 2).sum(axis=1))
+    found = corrected[0].transform(world["X_noisy"][[inside]], world["y_val"][[inside]])  # a warning is an error here
+    assert found.n_val == 1
+    assert (found.standard_error > 0).any()
+
+
+@pytest.mark.parametrize("tiny", [1e-300, 1e-12])
+def test_noise_that_rounding_swallows_is_none(world: dict[str, Any], tiny: float) -> None:
+    found = PosteriorCorrector(tiny).fit(world["model"]).transform(world["X_val"], world["y_val"])
+    np.testing.assert_allclose(found.values, world["clean"].values, atol=1e-15)
+    X_noisy = np.column_stack([world["X_val"][:, 0], world["X_noisy"][:, 1]])
+    uneven = PosteriorCorrector([tiny, SIGMA]).fit(world["model"]).transform(X_noisy, world["y_val"])
+    exact = PosteriorCorrector([0.0, SIGMA]).fit(world["model"]).transform(X_noisy, world["y_val"])
+    assert spearman(uneven.values, exact.values) > 0.99
+
+
+def test_noise_far_wider_than_the_data_leaves_the_labels_alone_to_tell(world: dict[str, Any]) -> None:
+    noise = GaussianNoise(1e5, random_state=0)
+    X_noisy, y_val = noise(world["X_val"], world["y_val"])
+    found = world["model"].value(X_noisy, y_val, correction=PosteriorCorrector(noise))
+    assert spearman(found.values, world["clean"].values) > 0.5
+    with pytest.raises(ValueError, match=r"more than 1e\+09 times as wide as the training rows"):
+        PosteriorCorrector(1e200).fit(world["model"])
+
+
+@pytest.mark.parametrize("method", ["certified", "truncated"])
+def test_draws_are_valued_exactly_whatever_the_model_does(world: dict[str, Any], corrected: Any, method: str) -> None:
+    corrector, exact = corrected
+    model = KNNShapley(progress=False, method=method, tol=0.05).fit(world["X"], world["y"])
+    noisy = model.value(world["X_noisy"], world["y_val"])
+    found = model.value(world["X_noisy"], world["y_val"], correction=PosteriorCorrector(world["noise"]))
+    np.testing.assert_allclose(found.error_bound, corrector.weights_["noisy"] * noisy.error_bound)
+    assert (np.abs(found.values - exact.values) <= found.error_bound + 1e-15).all()
+
+
+@pytest.mark.parametrize("noise", ["estimate", SIGMA])
+def test_transforms_side_by_side_do_not_mix_up(world: dict[str, Any], noise: Any) -> None:
+    corrector = PosteriorCorrector(noise, draws=4, progress=False).fit(world["model"])
+    y_odd = np.where(np.arange(120) < 3, 9, world["y_val"])  # warns, in every thread
+    sets = [(world["X_val"] + scale * (world["X_noisy"] - world["X_val"]), y_odd) for scale in (0.7, 0.9, 1.1, 1.3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        filters = list(warnings.filters)
+        alone = [corrector.transform(*each) for each in sets]
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda each: corrector.transform(*each), sets * 3))
+        assert warnings.filters == filters
+    for k, found in enumerate(together):
+        np.testing.assert_array_equal(found.values, alone[k % 4].values)
+        np.testing.assert_array_equal(found.standard_error, alone[k % 4].standard_error)
+        assert found.parameters["posterior"] == alone[k % 4].parameters["posterior"]
 
 
 def test_equal_rows_do_not_break_it() -> None:
@@ -522,6 +593,8 @@ def test_bad_models_are_named(world: dict[str, Any]) -> None:
         PosteriorCorrector(0.5).fit(world["noisy"])
     with pytest.raises(TypeError, match="which is not fitted"):
         PosteriorCorrector(0.5).fit(KNNShapley())
+    with pytest.raises(TypeError, match="Got KNNRegressionShapley instead"):
+        PosteriorCorrector(0.5).fit(KNNRegressionShapley().fit(world["X"], world["X"][:, 0]))
     model = KNNShapley(metric="precomputed").fit(np.zeros((3, 1)), [0, 1, 1])
     with pytest.raises(ValueError, match="takes distances"):
         PosteriorCorrector(0.5).fit(model)

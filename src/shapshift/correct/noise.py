@@ -159,7 +159,7 @@ def log_density(prior: Prior, points: Floats, noise: float) -> Floats:
     """Log density of points under the mixture of rows with noise of a given variance, up to a constant."""
     parts = prior.tiles(points)
     return np.concatenate(
-        [log_sum_exp(log_normal(part, prior.rows, prior.variance, prior.width, noise)) for part in parts]
+        [log_sum_exp(log_normal(part, prior.rows, prior.variance + noise)) for part in parts]
     )
 
 

@@ -16,7 +16,7 @@ from shapshift import _validation as check
 from shapshift._progress import progress_bar
 from shapshift._warn import warn
 from shapshift.correct.draws import Drawn, Game, Part, Points, draw_in_stages, mix_levels
-from shapshift.correct.noise import Noise, NoiseEstimate, check_size, estimate_level, resolve_noise
+from shapshift.correct.noise import CONFIDENCE, Noise, NoiseEstimate, check_size, estimate_level, resolve_noise
 from shapshift.correct.posterior_report import PosteriorReport
 from shapshift.correct.prior import Prior, fit_prior
 from shapshift.correct.rehearsal import FEWEST_ROWS, Rehearsal, rehearse
@@ -28,8 +28,8 @@ from shapshift.valuation import Valuation
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Points that are less likely under the prior than rehearsed ones, by this many of their standard deviations on average,
-# are other points, or carry other noise.
+# Points that are less likely under the prior than rehearsed ones, by this many of their standard deviations on average
+# and by more than chance, are other points, or carry other noise.
 UNLIKELY = 0.5
 
 
@@ -71,11 +71,12 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
 
     Notes
     -----
-    The prior has one normal component per training row, with the covariance of the steps between near neighbours; its
-    scale, and whether it is wider where rows are far apart, are chosen by leave-one-out likelihood. A clean point is
-    drawn either from the component, given the noisy point, or as the row itself; then the row is left out of the game,
-    and the draw does not count for it, so that no row profits from being its own prior. Rows whose label differs from
-    the point's count little (5%). Laplace noise enters the weights by its variance, and as it is in the rehearsal.
+    The prior has one normal component per training row, with the covariance of the steps between near neighbours, whose
+    scale is chosen by leave-one-out likelihood. A clean point is drawn either from the component, given the noisy
+    point, or as the row itself; then the row is left out of the game, and the draw does not count for it, so that no
+    row profits from being its own prior. Rows count by how probable the point's label is near them, which their own
+    label and their 20 nearest rows tell. Laplace noise enters the weights by its variance, and as it is in the
+    rehearsal.
 
     The result is an estimate of the mean: its spread is smaller than that of the clean values. Where the distribution
     matters and clean summary numbers are at hand, apply a fitted :class:`BoundaryCorrector` to the result.
@@ -247,8 +248,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         n_features = spread.size
         if not spread.any() or len(self._codes) < FEWEST_ROWS:
             raise ValueError(
-                f"The 'noise' parameter cannot be 'estimate' with fewer than {FEWEST_ROWS} training rows, or with rows "
-                "that are all equal. State the noise instead."
+                f"Noise cannot be estimated from fewer than {FEWEST_ROWS} training rows, or from rows that are all "
+                f"equal. Got {len(self._codes)} row(s). State the size of the noise instead."
             )
         rng = np.random.default_rng([int(self.random_state), 3])
         # Half of the rows make a prior that the other half has not seen, no more than the validation points have.
@@ -270,7 +271,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         prior = state.game.prior
         density = float(prior.log_density(prior.coordinates(points.X)).mean())
         off = (density - state.rehearsal.log_density) / max(state.rehearsal.log_density_std, 1e-12)
-        if abs(off) > UNLIKELY:
+        if abs(off) > UNLIKELY + CONFIDENCE / math.sqrt(len(points.X)):
             how = "more" if off < 0 else "less"
             warn(
                 f"The validation points are {how} scattered than training rows with the stated noise would be (mean "
