@@ -32,7 +32,7 @@ from shapshift.agreement import spearman
 from shapshift.correct import draws as drawing
 from shapshift.correct import prior as priors
 from shapshift.correct.draws import Game, Points, draw_in_stages
-from shapshift.correct.prior import LABEL_ERROR, fit_prior, log_normal
+from shapshift.correct.prior import fit_prior, label_probabilities, log_normal
 from shapshift.correct.rehearsal import mixing_weights
 
 SIGMA = 1.0
@@ -118,10 +118,10 @@ def test_bad_exclusions_are_refused(world: dict[str, Any], exclude: Any, message
 def test_log_densities_are_those_of_normals(seed: int) -> None:
     rng = np.random.default_rng(seed)
     points, rows = rng.normal(size=(3, 2)) + 50, rng.normal(size=(5, 2)) + 50
-    variance, width = rng.uniform(0.1, 2.0, 2), rng.choice([0.5, 1.0, 4.0], 5)
-    found = log_normal(points, rows, variance, width, 0.7)
+    variance = rng.uniform(0.1, 2.0, 2)
+    found = log_normal(points, rows, variance)
     for (j, point), (t, row) in product(enumerate(points), enumerate(rows)):
-        expected = multivariate_normal(row, np.diag(width[t] * variance + 0.7)).logpdf(point)
+        expected = multivariate_normal(row, np.diag(variance)).logpdf(point)
         assert found[j, t] - np.log(2 * np.pi) == pytest.approx(expected)
 
 
@@ -132,16 +132,49 @@ def small_game(seed: int = 0, n: int = 30, m: int = 12) -> tuple[Game, Points]:
     return Game(KNNShapley(3).fit(X, y), X, y.astype(np.int64), np.arange(n), prior), Points(X_noisy, y_val)
 
 
+def naive_labels(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Probabilities of two labels near each row, vote by vote."""
+    found = np.empty((len(rows), 2))
+    for t, row in enumerate(rows):
+        others = [s for s in np.argsort(((rows - row) ** 2).sum(axis=1), kind="stable") if s != t][:20]
+        votes = np.array([1 + sum(codes[s] == label for s in others) for label in (0, 1)], dtype=float)
+        votes *= [0.95 if codes[t] == label else 0.05 for label in (0, 1)]
+        found[t] = 0.98 * votes / votes.sum() + 0.01
+    return found
+
+
 def dense_weights(game: Game, points: Points) -> np.ndarray:
     """Posterior weights of rows, straight from Bayes' rule in the units of the table."""
     prior = game.prior
+    labels = naive_labels(prior.rows / np.sqrt(prior.variance), game.codes)
     weights = np.empty((len(points.X), len(game.X)))
     back = np.diag(prior.unit) @ prior.basis
     for (j, x), (t, row) in product(enumerate(points.X), enumerate(game.X)):
-        covariance = back @ np.diag(prior.width[t] * prior.variance) @ back.T + np.diag(prior.unit**2)
-        label = 1 - LABEL_ERROR if game.codes[t] == points.codes[j] else LABEL_ERROR
+        covariance = back @ np.diag(prior.variance) @ back.T + np.diag(prior.unit**2)
+        label = labels[t, points.codes[j]]
         weights[j, t] = multivariate_normal(row, covariance).pdf(x) * label
     return weights / weights.sum(axis=1, keepdims=True)
+
+
+def test_labels_are_voted_on_and_a_lone_row_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows, codes = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+    whole = label_probabilities(rows, codes, 2)
+    np.testing.assert_allclose(whole[:2].T, naive_labels(rows, codes), atol=1e-12)
+    np.testing.assert_array_equal(whole[2], np.ones(60))  # a label never seen: all rows are alike to it
+    monkeypatch.setattr(priors, "TILE", 60 * 7)
+    np.testing.assert_array_equal(label_probabilities(rows, codes, 2), whole)
+    # Far clusters of one class each, and one row with the other label: it attracts fewer points of its label than any
+    # row that really has it, and fewer than by its own label alone.
+    rows = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 50])
+    codes = np.repeat([0, 1], 30)
+    codes[3] = 1
+    found = label_probabilities(rows, codes, 2)
+    assert found[1, 3] < 0.6 < 0.95 < found[1, 30:].min()
+    # A row of another class than all others, and fewer rows than neighbours that are asked.
+    few = label_probabilities(rows[:3], np.array([0, 2, 2]), 3)
+    np.testing.assert_allclose(few[:3].sum(axis=0), 1.0)
+    np.testing.assert_allclose(label_probabilities(rows, np.zeros(60, dtype=np.int64), 1)[0], 1.0)
 
 
 def test_weights_are_bayes_rule() -> None:
@@ -164,7 +197,7 @@ def test_moved_points_have_the_posterior_of_their_row() -> None:
     repeated = np.repeat(where, 40_000, axis=0)
     drawn = prior.move(np.zeros(40_000, dtype=np.int64), repeated, np.repeat(points.X[:1], 40_000, axis=0), rng)
     back = np.diag(prior.unit) @ prior.basis
-    H, E = back @ np.diag(prior.width[0] * prior.variance) @ back.T, np.diag(prior.unit**2)
+    H, E = back @ np.diag(prior.variance) @ back.T, np.diag(prior.unit**2)
     gain = H @ np.linalg.inv(H + E)
     np.testing.assert_allclose(drawn.mean(axis=0), game.X[0] + gain @ (points.X[0] - game.X[0]), atol=0.01)
     np.testing.assert_allclose(np.cov(drawn.T), gain @ E, atol=0.01)
@@ -458,7 +491,7 @@ def test_a_single_row_has_nothing_to_learn_from() -> None:
     same = y_val == y_val[0]
     found = corrector.transform(X_val[same], y_val[same])
     np.testing.assert_array_equal(found.values, model.value(X_val[same], y_val[same]).values)
-    with pytest.raises(ValueError, match="at least 2 training rows. Got noise=0.5 and 1 row"):
+    with pytest.raises(ValueError, match=r"at least 2 training rows\. Got noise=0\.5 and 1 row"):
         corrector.draw_points(X_val[same], y_val[same], 3)
 
 

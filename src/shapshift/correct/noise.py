@@ -158,9 +158,7 @@ def estimate_level(prior: Prior, X: Floats, held_back: Floats, rng: np.random.Ge
 def log_density(prior: Prior, points: Floats, noise: float) -> Floats:
     """Log density of points under the mixture of rows with noise of a given variance, up to a constant."""
     parts = prior.tiles(points)
-    return np.concatenate(
-        [log_sum_exp(log_normal(part, prior.rows, prior.variance + noise)) for part in parts]
-    )
+    return np.concatenate([log_sum_exp(log_normal(part, prior.rows, prior.variance + noise)) for part in parts])
 
 
 def _level_at(curve: Floats, height: float) -> float:

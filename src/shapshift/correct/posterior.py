@@ -130,7 +130,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         X = self._training_rows(model, X_train)
         noise = None
         if not _is_estimate(self.noise):
-            noise = check_size(type(self).__name__, resolve_noise(type(self).__name__, self.noise, model, X.shape[1]), X)
+            noise = check_size(
+                type(self).__name__, resolve_noise(type(self).__name__, self.noise, model, X.shape[1]), X
+            )
         codes = np.asarray(model.codes_, dtype=np.int64)
         # Rows in an order of their own and rows that are copies: neither the caller's order nor copies may matter.
         keyed = np.column_stack([codes, X])

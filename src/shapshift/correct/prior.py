@@ -83,7 +83,7 @@ class Prior:
     labels: Floats
 
     def subset(self, chosen: Ints) -> Self:
-        """Return the prior of some rows only, with the same steps; only these have a say in what labels belong where."""
+        """Return the prior of some rows only, with the same steps; only these have a say in what labels are where."""
         rows, codes = self.rows[chosen], self.codes[chosen]
         labels = label_probabilities(rows / np.sqrt(self.variance), codes, self.n_classes)
         return replace(self, rows=rows, codes=codes, labels=labels)
@@ -235,12 +235,6 @@ def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.ran
     return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, scale, labels)
 
 
-def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
-    """PROTO"""
-    found = np.where(codes == np.arange(n_classes)[:, None], 1 - LABEL_ERROR, LABEL_ERROR / max(n_classes - 1, 1))
-    return np.vstack([found, np.ones(len(codes))])  # the last is that of a label never seen
-
-
 def _choose_scale(rows: Floats, variance: Floats, asked: Ints) -> float:
     """Choose how wide steps are altogether: such that rows are likeliest given all others."""
     best, found = -np.inf, 1.0
@@ -257,7 +251,7 @@ def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
     """How probable each label is for a point near each row.
 
     The labels of the nearest rows vote, the row itself aside, and every class has one vote to begin with. Bayes' rule
-    adds the row's own label, which may be wrong: a row that stands alone among rows of another class attracts no points.
+    adds the row's own label, which may be wrong: a row alone among rows of another class attracts no points.
 
     Parameters
     ----------
