@@ -6,16 +6,16 @@
 
 - *Families*: the thirteen of `families` below. Eight stem from the first comparison of methods. Five were added for
   what those lack, before any result on them was seen: heavy tails, clusters of very different density, many columns
-  that are mostly zero, a curved sheet with uneven density, and classes balanced by oversampling, so that copies of a row
-  stand on both sides. None is, or imitates a column of, a dataset of the benchmark.
+  that are mostly zero, a curved sheet with uneven density, and classes balanced by oversampling, so that copies of a
+  row stand on both sides. None is, or imitates a column of, a dataset of the benchmark.
 - *Sizes*: 1,000 training and 400 validation rows, 5 neighbours, 8 draws; noise of 0.2 and 0.8 standard deviations of
   each feature; seeds 100 to 103. Seeds 0 and 1 were used to find candidates and decide nothing.
 - *Plain* has steps equally wide everywhere, no allowance, and rows of another label than the point's count 5%. Every
   candidate changes one thing.
 - *Questions.* Steps: may they be wider where rows are far apart, if that makes the training rows likelier? Allowance:
   may the rehearsal, which makes 4 draws, reckon with the smaller scatter of the 8 draws of the correction? Labels:
-  shall rows of another label count 2%; or shall the 20 nearest rows have a say in what labels belong near a row, by Bayes'
-  rule with its own label, taken to be wrong in 5%?
+  shall rows of another label count 2%; or shall the 20 nearest rows have a say in what labels belong near a row, by
+  Bayes' rule with its own label, taken to be wrong in 5%?
 - *Criterion.* Every family has one number, the mean over seeds and levels of the difference to plain. A candidate is
   taken if the 95% t-interval over families lies above 0; of several for one question, the one with the highest mean;
   otherwise plain stays. The number is the rank agreement (Spearman) with the clean values, for steps and allowance. For
