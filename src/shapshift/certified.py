@@ -31,15 +31,16 @@ from shapshift.kernels.buckets import (
     count_nearer,
     unpack,
 )
+from shapshift.places import content_hash
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 # Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
-BATCH = 16
+BATCH = 64
 # Training rows that are looked at together: their distances stay in the second-level cache between two kernels. Not a
 # power of two, which would send the distances of all points to the same few places of the first-level cache.
-STRIP_ROWS = 2120
+STRIP_ROWS = 1064
 # Images are 16 bits, one of them for the match.
 MOST_BUCKETS = 2**15
 # Sampled rows that share the first bucket: fewer, and its size would be left to chance.
@@ -49,7 +50,8 @@ MEAN_BOUND, HUB_BOUND = 0.95, 0.33
 # A point whose bounds are larger than expected by this factor is ordered exactly.
 GREEDY = 16.0
 # Costs in nanoseconds that the choice weighs: of a bucket, of a row ordered exactly, and what buckets save on a pair.
-BUCKET_COST, ROW_COST, EXACT_COST = 7.0, 20.0, 3.0
+# A bucket takes ten or so by itself; the rest is what large tables do to the caches.
+BUCKET_COST, ROW_COST, EXACT_COST = 40.0, 10.0, 3.0
 ROUNDS = 6
 _TINY = 2.0**-100  # stands in for zero where something is divided by it
 
@@ -84,29 +86,9 @@ def draw_sample(index: TrainingIndex) -> Sample:
     if index.rows is None:
         even = np.linspace(0, index.n_rows - 1, largest).astype(np.int64)
         return Sample(np.random.default_rng(0).permutation(even))
-    keys = _content_hash(index)
+    keys = content_hash(index)
     chosen = np.argpartition(keys, largest - 1)[:largest]
     return Sample(chosen[np.argsort(keys[chosen])])
-
-
-def _content_hash(index: TrainingIndex) -> npt.NDArray[np.uint64]:
-    """Sum of mixed entries; a zero adds nothing, so that sparse and dense rows have the same hash."""
-    rows = index.rows
-    if sparse.issparse(rows):
-        sums = np.concatenate(([np.uint64(0)], np.cumsum(_mix(rows.data, rows.indices), dtype=np.uint64)))
-        return np.asarray(sums[rows.indptr[1:]] - sums[rows.indptr[:-1]], dtype=np.uint64)
-    keys = np.zeros(index.n_rows, dtype=np.uint64)
-    for j, column in enumerate(rows):
-        keys += _mix(column, np.uint64(j))
-    return keys
-
-
-def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> npt.NDArray[np.uint64]:
-    with np.errstate(over="ignore"):
-        bits = (entries + 0.0).view(np.uint64) + np.asarray(columns, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
-    return np.where(entries == 0.0, np.uint64(0), bits ^ (bits >> np.uint64(31)))
 
 
 def rank_curve(c: Floats) -> Curve:
@@ -114,12 +96,12 @@ def rank_curve(c: Floats) -> Curve:
     drops = c[:-1] - c[1:]
     # Drops are differences of rounded numbers; what rounding can do is part of the rounding allowance of the bounds.
     growing = np.flatnonzero(np.diff(drops) > 2.0**-50 * c[0])
-    at = np.zeros((c.size + 1, 4))
-    at[1:, 0] = c
-    at[1:-1, 1] = drops
-    at[: c.size - 1, 2] = drops
-    at[1:, 3] = np.cumsum(c)
-    inverse = np.concatenate(([0.0], 1.0 / np.arange(1, c.size + 1)))
+    at = np.zeros((c.size + 2, 2))
+    at[1:-1, 0] = c
+    at[1:-1, 1] = np.cumsum(c)
+    inverse = np.zeros((c.size + 1, 2))
+    inverse[1:, 0] = 1.0 / np.arange(1, c.size + 1)
+    inverse[2:, 1] = inverse[1:-1, 0]
     return Curve(c, at, inverse, int(growing[-1]) + 2 if growing.size else 0)
 
 
@@ -290,7 +272,7 @@ def bucket_method(task: Task, certificate: Certificate) -> Method:
         ),
         # Beside packed sums and strip: what ordering a point exactly takes.
         worker_bytes=lambda task: 8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4),
-        batch=BATCH,
+        batch=lambda task: BATCH,
         own_cells=1,
     )
 
@@ -322,7 +304,7 @@ def run_certified(
     **options
         For :func:`shapshift.engine.run_task`.
     """
-    limit = 0.9 * tol * np.sqrt(_pair_variance(task) / task.n_val)
+    limit = 0.9 * tol * _expected_spread(task)
     for rounds in range(1, ROUNDS + 1):
         coarse = choose_coarseness(task.n_train, limit)
         if coarse is None:
@@ -344,22 +326,21 @@ def _rounding(task: Task) -> float:
     return float(2.0**-46 * (1.0 + task.table.c.sum()))
 
 
-def _pair_variance(task: Task) -> float:
-    """Variance of a row's value on one point, from a few points.
+def _expected_spread(task: Task) -> float:
+    """Estimate the standard deviation of the values from a few points that are valued exactly.
 
-    Were the points unrelated, the values (means over the points) would have this variance divided by their number;
-    what points have in common only adds to it.
+    The values are means over the points: what is particular to a point averages out, what points have in common stays.
+    Half of the latter is counted on, because few points do not tell it well, and too high a hope costs a second run.
     """
-    size = min(task.n_val, max(2, min(8, task.n_val // 16)))
+    size = min(task.n_val, max(2, min(8, task.n_val // 64)))
     alone = replace(task, n_groups=0, n_nearest=0, reference=np.empty((task.n_val, 0), dtype=np.int64))
-    worker, sums, values = (
-        RankWorker(alone, 1, 1),
-        np.zeros((task.levels.size, task.n_train)),
-        np.empty((1, task.n_train)),
-    )
+    worker, sums = RankWorker(alone, 1, 1), np.zeros((task.levels.size, task.n_train))
+    values, variances, total = np.empty((1, task.n_train)), [], np.zeros(task.n_train)
     point = Points(np.empty(1), np.empty((1, 0), dtype=np.int64), np.empty((1, 0)), values)
-    spreads = []
     for p in np.linspace(0, task.n_val - 1, size).astype(int):
         worker.value(alone, slice(int(p), int(p) + 1), np.full(1, -1), point, sums)
-        spreads.append(values.var())
-    return float(np.mean(spreads))
+        variances.append(values.var())
+        total += values[0]
+    single = float(np.mean(variances))
+    common = (float(total.var()) - size * single) / max(size * (size - 1), 1)
+    return float(np.sqrt(single / task.n_val + max(common, 0.0) / 2))

@@ -1,5 +1,6 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
+import os
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,7 +13,8 @@ from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
-from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
+from shapshift.places import find_places, run_places
 from shapshift.search import SEARCHES, SearchCache
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.truncated import check_search, run_truncated
@@ -21,6 +23,8 @@ from shapshift.valuation import Valuation
 #: What ``tol`` means when it is not given.
 CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
+#: Parameters under which a run may go on as another began it.
+NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress")
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
@@ -64,11 +68,13 @@ class KNNShapley(TrainingRows):
     device : {"cpu"}, default="cpu"
         Where to compute.
     n_jobs : int, default=None
-        Number of threads; None means 1 unless in a ``joblib.parallel_config`` context, -1 all processors. It never
-        changes a result.
+        How many workers are at work at a time: threads, or processes of the Dask or Ray cluster that a surrounding
+        ``joblib.parallel_config`` names. None means 1 unless in such a context, -1 all processors. It never changes a
+        result.
     max_memory : int or str, default=None
-        Bound on what ``value`` allocates, in bytes or such as "2GB"; what the model holds already, and a float64 copy
-        of validation features that come in another type, are not part of it. It never changes a result.
+        Bound on what ``value`` allocates, in bytes or such as "2GB"; on a cluster, of what each worker does too. What
+        the model holds already, and a float64 copy of validation features that come in another type, are not part of
+        it. It never changes a result.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -160,6 +166,7 @@ class KNNShapley(TrainingRows):
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
         self._searches = SearchCache()
+        self._places = find_places(index, codes)
         self._keep_features(table)
         self.fingerprint_ = fingerprint(index, classes, codes)
         return self
@@ -173,6 +180,7 @@ class KNNShapley(TrainingRows):
         matrix: bool = False,
         exclude: Any = None,
         correction: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
         """Value every training row on a validation set.
 
@@ -193,23 +201,26 @@ class KNNShapley(TrainingRows):
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
+        checkpoint : path-like, optional
+            Folder that keeps progress. Killed at any instant and called again with the same arguments, the run goes on
+            from there, to the same bytes. A folder of another run is refused. Delete it when the result is safe.
 
         Returns
         -------
         Valuation
         """
         if correction is None:
-            return self._value(X_val, y_val, groups, matrix, 0, None, exclude)[0]
+            return self._value(X_val, y_val, groups, matrix, 0, None, exclude, checkpoint)[0]
         if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
             got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
             raise TypeError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
                 f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
             )
-        if groups is not None or exclude is not None or matrix is not False:
+        if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
             raise ValueError(
-                "The 'correction' parameter does not go with 'groups', 'matrix' or 'exclude': a correction is made for "
-                "the validation set as a whole. Value without a correction to get these."
+                "The 'correction' parameter does not go with 'groups', 'matrix', 'exclude' or 'checkpoint': a "
+                "correction is made for the validation set as a whole. Value without a correction to get these."
             )
         corrected: Valuation = correction.correct(self, X_val, y_val)
         return corrected
@@ -247,6 +258,7 @@ class KNNShapley(TrainingRows):
         n_nearest: int,
         reference: Any,
         exclude: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> tuple[Valuation, Neighborhood]:
         check_is_fitted(self)
         self._check_parameters()
@@ -256,6 +268,11 @@ class KNNShapley(TrainingRows):
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
+        if checkpoint is not None and self.method == "truncated":
+            raise ValueError(
+                "The 'checkpoint' parameter goes with method='exact' and method='certified'. Got method='truncated': "
+                "such a run is short. Leave the checkpoint out, or choose another method."
+            )
         n_train = self._index.n_rows
         points = self._check_points(X_val)
         n_val = points.shape[0]
@@ -288,8 +305,23 @@ class KNNShapley(TrainingRows):
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
+        if checkpoint is None:
+            return self._run(task, points, excluded, group_names, options)
+        run = {name: str(given) for name, given in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
+        run["matrix"] = str(bool(matrix))
+        with open_checkpoint(checkpoint, self.fingerprint_, points, excluded, task, run) as options["checkpoint"]:
+            return self._run(task, points, excluded, group_names, options)
+
+    def _run(
+        self, task: Task, points: Any, excluded: Any, group_names: list[Any], options: dict[str, Any]
+    ) -> tuple[Valuation, Neighborhood]:
         if self.method == "exact":
-            sums = run_task(task, **options)
+            # A budget does not know of what spelling out the copies takes, and a checkpoint outlives a budget.
+            alike = options["max_memory"] is None and "checkpoint" not in options and excluded is None
+            if self._places is not None and task.average_ties and alike:
+                sums = run_places(task, self._places, points, **options)
+            else:
+                sums = run_task(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
         if self.method == "truncated":
             tol = TRUNCATED_TOL if self.tol is None else float(self.tol)
