@@ -27,10 +27,12 @@ from shapshift import (
     LaplaceNoise,
     PosteriorCorrector,
     Valuation,
+    estimators,
 )
 from shapshift.agreement import spearman
 from shapshift.correct import draws as drawing
 from shapshift.correct import prior as priors
+from shapshift.correct import rehearsal
 from shapshift.correct.draws import Game, Points, draw_in_stages
 from shapshift.correct.prior import fit_prior, label_probabilities, log_normal
 from shapshift.correct.rehearsal import mixing_weights
@@ -264,6 +266,24 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     (*_, cut) = draw_in_stages(game, points, 4, np.random.default_rng(0))
     np.testing.assert_allclose(cut.at_rows.mean, whole.at_rows.mean, atol=1e-15)
     np.testing.assert_allclose(cut.moved.mean, whole.moved.mean, atol=1e-15)
+
+
+def test_a_class_that_a_rehearsal_holds_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(40, 2)), 3, axis=0)  # copies, which the model measures once
+    codes = np.concatenate([[0], 1 + (np.arange(119) % 2)])
+    prior = fit_prior(X, codes, 3, np.full(2, 0.5), rng)
+    game = Game(KNNShapley(3, progress=False).fit(X, codes), X, codes, np.arange(120), prior)
+    held, rest = np.arange(30), np.arange(30, 120)  # the only row of class 0 is held back
+
+    def split() -> tuple[np.ndarray, ...]:
+        return rehearsal._one_split(game, held, rest, lambda X, rng: X + 0.5, 4, np.random.default_rng(1))
+
+    found = split()
+    assert estimators.find_places(game.model._index, codes) is not None
+    monkeypatch.setattr(estimators, "find_places", lambda index, codes: None)
+    for with_copies, without in zip(found, split(), strict=True):
+        np.testing.assert_allclose(with_copies, without, atol=1e-12)
 
 
 # --- mixing ---------------------------------------------------------------------------------------------------------
