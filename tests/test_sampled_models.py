@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import naive
 import numpy as np
 import pandas as pd
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.compose import ColumnTransformer
@@ -247,6 +250,46 @@ def test_workers_change_nothing() -> None:
     assert one.values.tobytes() == three.values.tobytes()
     assert one.standard_error.tobytes() == three.standard_error.tobytes()
     assert one.parameters == three.parameters
+
+
+def test_processes_give_the_bytes_of_threads() -> None:
+    X, y, X_val, y_val = data(12)
+    options = {"sampler": "permutation", "max_fits": 60, "utility": "probability"}
+    found = {}
+    for backend in ("threading", "loky"):
+        with joblib.parallel_config(backend, n_jobs=2):
+            found[backend] = values(GaussianNB(), X, y, X_val, y_val, **options)
+    get_reusable_executor().shutdown(wait=True)
+    for name in ("values", "standard_error", "level_values"):
+        assert getattr(found["threading"], name).tobytes() == getattr(found["loky"], name).tobytes()
+    assert found["threading"].parameters == found["loky"].parameters
+
+
+class WarnsOfSizes(Centroids):
+    """Warns of every third size, and takes its time, so that threads overlap."""
+
+    def fit(self, X: Any, y: Any) -> WarnsOfSizes:
+        time.sleep(0.0005 * (len(y) % 5))
+        if len(y) % 3 == 0:
+            warnings.warn("a multiple of three", RuntimeWarning, stacklevel=2)
+        super().fit(X, y)
+        return self
+
+
+def test_threads_hear_the_warnings_of_their_own_fits_and_leave_the_filters_as_they_were() -> None:
+    X, y, X_val, y_val = data(20)
+    said = []
+    filters, show = list(warnings.filters), warnings.showwarning
+    for workers in (1, 4):
+        with (
+            joblib.parallel_config("threading", n_jobs=workers),
+            pytest.warns(UserWarning, match=r"The estimator warned in \d+ of \d+ fits") as caught,
+        ):
+            values(WarnsOfSizes(), X, y, X_val, y_val, sampler="permutation", max_fits=300)
+        assert len(caught) == 1
+        said.append(str(caught[0].message))
+    assert said[0] == said[1]
+    assert (warnings.filters, warnings.showwarning) == (filters, show)
 
 
 def test_what_workers_run_can_be_sent_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
