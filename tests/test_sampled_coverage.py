@@ -23,7 +23,7 @@ SEEDS = 200
 
 @dataclass
 class Tabulated:
-    """Utilities of every set of players, a row per set and a column per cell; how often a player is in it is ignored."""
+    """Utilities of every set of players, a row per set and a column per cell; being in it twice changes nothing."""
 
     table: np.ndarray
     n_players: int
