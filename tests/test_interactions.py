@@ -95,7 +95,7 @@ def test_the_plot_shows_every_pair_of_owners(problem: dict[str, Any]) -> None:
         assert [label.get_text() for label in ax.get_xticklabels()] == list(found.owners)
         assert [text.get_text() for text in ax.texts] == [f"{entry:.2g}" for entry in expected.ravel()]
         plt.close(ax.figure)
-    with pytest.raises(ValueError, match="There are no owners to draw. Pass 'owners' to knn_interactions"):
+    with pytest.raises(ValueError, match=r"There are no owners to draw. Pass 'owners' to knn_interactions"):
         knn_interactions(model, problem["X_val"], problem["y_val"]).plot()
 
 

@@ -42,8 +42,8 @@ def parse_semivalue(text: str) -> Any:
         alpha, beta = (float(part) for part in shape.split(","))
     except ValueError:
         raise CommandError(
-            f"--semivalue must be one of {', '.join(SEMIVALUES)}, beta:ALPHA,BETA such as beta:4,1, or distributional:N "
-            f"such as distributional:50 with --method sampled. Got {text!r}."
+            f"--semivalue must be one of {', '.join(SEMIVALUES)}, beta:ALPHA,BETA such as beta:4,1, or "
+            f"distributional:N such as distributional:50 with --method sampled. Got {text!r}."
         ) from None
     return Beta(*(int(part) if part.is_integer() else part for part in (alpha, beta)))
 
