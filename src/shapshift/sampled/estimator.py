@@ -112,8 +112,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     in :class:`shapshift.KNNRegressionShapley`. Under "classwise" a validation point's part is what the points of its
     class contribute through it; under "oob" all points have the same values.
 
-    Standard errors come from the spread between independent rounds of the sampler. "truncated" has a bias that they do
-    not show.
+    Standard errors come from the spread between independent rounds of the sampler, and
+    :meth:`shapshift.Valuation.interval` makes intervals of them. They cover the semivalue; under "classwise" the
+    class-wise value; under "oob" the mean over all bootstrap samples that lack the player. Under "truncated" they cover
+    what players gain until an order is left, and not the bias of leaving: where more players are never worth less, it
+    takes less than ``tolerance`` from each value.
 
     Examples
     --------
