@@ -481,6 +481,34 @@ def test_checkpoint_of_other_data_or_parameters(tmp_path: Path) -> None:
         values(Centroids(), X, y, X_val, y_val, **options, random_state=5)
 
 
+class Plain:
+    """Has fit and predict, and nothing else of scikit-learn's."""
+
+    def __init__(self, shift: float) -> None:
+        self.shift = shift
+
+    def fit(self, X: Any, y: Any) -> Plain:
+        self.middle_ = X[:, 0].mean() + self.shift
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return (X[:, 0] > self.middle_).astype(int)
+
+
+def test_checkpoint_tells_plain_models_and_functions_of_one_name_apart(tmp_path: Path) -> None:
+    X, y, X_val, y_val = data(8)
+    options = {"checkpoint": tmp_path / "run.npz", "max_fits": 100, "sampler": "permutation"}
+    values(Plain(0.0), X, y, X_val, y_val, **options)
+    with pytest.raises(ValueError, match=r"differs in estimator \(Plain\(shift=0.0\) there, Plain\(shift=0.5\) here\)"):
+        values(Plain(0.5), X, y, X_val, y_val, **options)
+    options["checkpoint"] = tmp_path / "other.npz"
+    first = values(Plain(0.0), X, y, X_val, y_val, **options, utility=lambda model, X, y: 1.0 * (model.predict(X) == y))
+    again = values(Plain(0.0), X, y, X_val, y_val, **options, utility=lambda model, X, y: 1.0 * (model.predict(X) == y))
+    assert first.values.tobytes() == again.values.tobytes()
+    with pytest.raises(ValueError, match="differs in utility"):
+        values(Plain(0.0), X, y, X_val, y_val, **options, utility=lambda model, X, y: 2.0 * (model.predict(X) == y))
+
+
 # --- downstream -----------------------------------------------------------------------------------------------------
 
 

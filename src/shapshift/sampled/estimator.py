@@ -20,7 +20,14 @@ from shapshift.price._owners import check_owners
 from shapshift.relatives.regression import LEVELS, KNNRegressionShapley
 from shapshift.sampled._cells import Cells, make_cells, means_of_own_rows
 from shapshift.sampled._game import Game
-from shapshift.sampled._inputs import check_numbers, check_players, fingerprint, name_of, worth_in_words
+from shapshift.sampled._inputs import (
+    check_numbers,
+    check_players,
+    fingerprint,
+    identity_of,
+    name_of,
+    worth_in_words,
+)
 from shapshift.sampled._loop import Outcome, Plan, run_sampler
 from shapshift.sampled._model import describe, named, predicts_numbers, with_seeds
 from shapshift.sampled._options import cache_bytes, check_options
@@ -375,7 +382,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             "estimator": describe(self._model()),
             "semivalue": str(self.semivalue),
             "sampler": str(sampler),
-            "utility": name_of(self.utility),
+            "utility": identity_of(self.utility),
             "on_error": self.on_error,
             "warm_start": str(bool(self.warm_start)),
             "random_state": str(seed),
