@@ -30,6 +30,7 @@ RANKS: list[set[str]] = [
     {"methods"},
     {"relatives"},
     {"estimators"},
+    {"gpu"},
     {"certified", "truncated", "training"},
     {"places"},
     {"engine", "list_sums"},
