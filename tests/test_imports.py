@@ -33,7 +33,7 @@ RANKS: list[set[str]] = [
     {"gpu"},
     {"certified", "truncated", "training"},
     {"places"},
-    {"engine"},
+    {"engine", "list_sums"},
     {"search", "tasks"},
     {"running"},
     {"distances", "agreement", "checkpoint"},

@@ -115,6 +115,8 @@ class KNNShapley(TrainingRows):
 
     #: Its kernels run without the interpreter's lock, so several calls at a time use several processors.
     works_in_threads = True
+    # Whether labels never seen in training are nothing to warn about: they were warned about before.
+    _quiet_labels = False
 
     def __init__(
         self,
@@ -223,10 +225,11 @@ class KNNShapley(TrainingRows):
         """
         if correction is None:
             return self._value(X_val, y_val, groups, matrix, 0, None, exclude, checkpoint)[0]
-        if not callable(getattr(correction, "correct", None)):
+        if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
+            got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
             raise TypeError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
-                f"BoundaryCorrector or EntropyNormalizer. Got {type(correction).__name__} instead."
+                f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
             )
         if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
             raise ValueError(
@@ -279,10 +282,10 @@ class KNNShapley(TrainingRows):
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
-        if checkpoint is not None and self.method == "truncated":
+        if checkpoint is not None and self.search != "exact":
             raise ValueError(
-                "The 'checkpoint' parameter goes with method='exact' and method='certified'. Got method='truncated': "
-                "such a run is short. Leave the checkpoint out, or choose another method."
+                f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
+                f"search={self.search!r} instead. Leave the checkpoint out, or search exactly."
             )
         n_train = self._index.n_rows
         device = self._torch_device(sparse.issparse(self._index.rows), checkpoint is not None)
@@ -290,7 +293,8 @@ class KNNShapley(TrainingRows):
         stays = rows is not None and is_on_card(X_val)
         points = rows.check_points(X_val) if rows is not None and stays else self._check_points(X_val)
         n_val = points.shape[0]
-        targets = _labels.look_up_labels(_labels.check_labels(y_val, "y_val", n_val, "X_val"), self.classes_)
+        labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
+        targets = _labels.look_up_labels(labels, self.classes_, quiet=self._quiet_labels)
         group_names: list[Any] = []
         group_codes = np.zeros(n_val, dtype=np.int64)
         if groups is not None:

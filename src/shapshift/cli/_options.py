@@ -106,7 +106,8 @@ class Method:
             "--semivalue",
             metavar="NAME",
             panel=METHOD,
-            text="shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1.",
+            text="shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1; with --method sampled also "
+            "distributional:N such as distributional:50.",
         ),
     ] = "shapley"
     metric: Annotated[
