@@ -139,6 +139,7 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
         ((*VALUE, "--semivalue", "beta:4"), "beta:ALPHA,BETA"),
         ((*VALUE, "--semivalue", "shapely"), "--semivalue must be one of"),
         ((*VALUE, "--max-memory", "lots"), "--max-memory must be"),
+        ((*VALUE, "--device", "gpu"), "--device"),
         ((*VALUE, "--jobs", "0"), "--jobs must be"),
         (("audit", *VALUE[1:], "--noise", "0.1,x"), "--noise must be numbers"),
         (("audit", *VALUE[1:], "--noise", "-1"), "--noise must be numbers"),
