@@ -207,6 +207,15 @@ class RankWorker:
 
     def value(self, task: Task, batch: slice, groups: npt.NDArray[np.int64], points: Points, partial: Floats) -> None:
         """Add the values of a batch to ``partial``, as :class:`Worker` says."""
+        values = self.rank(task, batch, points)
+        add_rows(values, nearest_level(points.entropy, task.levels), partial)
+        if task.n_groups:
+            add_rows(values, groups, partial)
+        if points.values is not None:
+            points.values[:] = values
+
+    def rank(self, task: Task, batch: slice, points: Points) -> Floats:
+        """Return the values of a batch, valid until the next call."""
         targets = task.targets[batch]
         values = self.tile[: targets.size]
         task.fill(batch, slice(0, task.n_train), values)
@@ -215,11 +224,7 @@ class RankWorker:
             task.reference[batch], self.work, self.keys, self.counts, points.entropy, points.nearest,
             points.reference_ranks,
         )  # fmt: skip
-        add_rows(values, nearest_level(points.entropy, task.levels), partial)
-        if task.n_groups:
-            add_rows(values, groups, partial)
-        if points.values is not None:
-            points.values[:] = values
+        return values
 
 
 EXACT = Method(

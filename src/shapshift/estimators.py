@@ -1,6 +1,7 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,8 @@ from shapshift.engine import Neighborhood, Sums, Task, run_task
 from shapshift.search import SEARCHES, SearchCache
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.truncated import check_search, run_truncated
+from shapshift.rowfile import RowFile
+from shapshift.sharded import exact_method, run_sharded
 from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.
@@ -71,6 +74,9 @@ class KNNShapley(TrainingRows):
         of validation features that come in another type, are not part of it. It never changes a result.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
+    scratch : path-like, default=None
+        Folder for scratch files of data larger than memory. Rows read from Parquet stay there and are found again; by
+        default they go to the system's folder for temporary files and are removed with the model.
 
     Attributes
     ----------
@@ -115,6 +121,7 @@ class KNNShapley(TrainingRows):
         n_jobs: int | None = None,
         max_memory: int | str | None = None,
         progress: bool | None = None,
+        scratch: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.utility = utility
@@ -128,25 +135,29 @@ class KNNShapley(TrainingRows):
         self.n_jobs = n_jobs
         self.max_memory = max_memory
         self.progress = progress
+        self.scratch = scratch
 
-    def fit(self, X: Any, y: Any, *, ids: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
         """Index the training rows.
 
         Parameters
         ----------
         X : table of shape (n_train, n_features)
             NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list, or (for the Euclidean and
-            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``.
-        y : array-like of shape (n_train,)
-            Labels of any hashable kind.
-        ids : array-like of shape (n_train,), optional
-            Row ids; by default the table's index, or 0..n_train-1.
+            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``. Data larger than memory: the
+            path of a Parquet file, a folder of them or a pattern, a pyarrow dataset, a NumPy memory map, or an iterator
+            of batches ``(X, y)``.
+        y : array-like of shape (n_train,) or str
+            Labels of any hashable kind; for Parquet, the name of their column will do; for an iterator, None.
+        ids : array-like of shape (n_train,) or str, optional
+            Row ids; by default the table's index, or 0..n_train-1. For Parquet, the name of their column will do.
 
         Returns
         -------
         self
         """
         self._check_parameters()
+        X, y, ids = self._opened(X, y, ids, ("X", "y", "ids"), None)
         table, n_rows, row_index, id_names = self._read_rows(X, y)
         labels = _labels.check_labels(y, "y", n_rows, "X")
         warn_if_continuous(labels)
@@ -179,10 +190,11 @@ class KNNShapley(TrainingRows):
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name. With
             ``metric="precomputed"``, distances of shape (n_val, n_train).
-        y_val : array-like of shape (n_val,)
-            Their labels. A label never seen in training matches no row and is warned about.
-        groups : array-like of shape (n_val,), optional
-            One name per validation point; the result then has the mean per group too.
+        y_val : array-like of shape (n_val,) or str
+            Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
+        groups : array-like of shape (n_val,) or str, optional
+            One name per validation point, or for Parquet the column that has them; the result then has the mean per
+            group too.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         exclude : int array of shape (n_val,), optional
@@ -254,6 +266,7 @@ class KNNShapley(TrainingRows):
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
         n_train = self._index.n_rows
+        X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
         points = self._check_points(X_val)
         n_val = points.shape[0]
         targets = _labels.look_up_labels(_labels.check_labels(y_val, "y_val", n_val, "X_val"), self.classes_)
@@ -284,6 +297,10 @@ class KNNShapley(TrainingRows):
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
+        run = None
+        if isinstance(self._index.rows, RowFile):
+            options["method"] = exact_method(task, scratch=self.scratch, **options)
+            run = partial(run_sharded, task, self._index, points, excluded=excluded, scratch=self.scratch, **options)
         if self.method == "exact":
             sums = run_task(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
@@ -298,7 +315,7 @@ class KNNShapley(TrainingRows):
         if self._sample is None:
             self._sample = draw_sample(self._index)
         tol = CERTIFIED_TOL if self.tol is None else float(self.tol)
-        certified = run_certified(task, self._index, points, self._sample, tol=tol, **options)
+        certified = run_certified(task, self._index, points, self._sample, tol=tol, run=run, **options)
         valuation = self._valuation(task, certified.sums, group_names)
         how = {"tol": tol, "exact_ranks": certified.exact_ranks, "buckets": certified.buckets}
         return (
@@ -367,3 +384,4 @@ class KNNShapley(TrainingRows):
         check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory)
         check.check_progress(owner, self.progress)
+        check.check_folder(owner, "scratch", self.scratch)

@@ -20,8 +20,9 @@ from shapshift._warn import warn
 from shapshift.boundary import nearest_level
 from shapshift.coefficients import RankTable
 from shapshift.distances import Rows, TrainingIndex, row_measure, without_row
-from shapshift.engine import WORKER_BYTES, Neighborhood, Sums, Task, bases, run_task
+from shapshift.engine import EXACT, WORKER_BYTES, Method, Neighborhood, Sums, Task, bases, run_task
 from shapshift.kernels.truncated import add_bounds, add_points, truncated_values, whole_rows
+from shapshift.rowfile import RowFile
 from shapshift.search import Proposals, Search, SearchCache, exact_search, quick_search
 
 Floats = npt.NDArray[np.float64]
@@ -32,6 +33,8 @@ BLOCK_POINTS = 64
 TILE_BYTES = 16 * 2**20
 # Finished lists are added up when they take about this much.
 WAVE_BYTES = 64 * 2**20
+# Training rows in a file are looked through so many at a time.
+SHARD_ROWS = 2**15
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def run_truncated(
     n_jobs: int | None,
     max_memory: int | None,
     progress: bool | None,
+    method: Method = EXACT,
 ) -> Truncated:
     """Value a task from the nearest rows alone.
 
@@ -94,19 +98,27 @@ def run_truncated(
     search : {"exact", "ann", "lsh"}
     excluded : ndarray of shape (n_val,), optional
         The training row that each point does not see, -1 for none; the task's distances know of them already.
-    matrix, n_jobs, max_memory, progress
+    matrix, n_jobs, max_memory, progress, method
         As in :func:`shapshift.engine.run_task`.
     """
     wanted = max(ranks_needed(task.table, tol), task.depth, task.n_nearest)
     told = {"exact_ranks": min(wanted, task.n_train), "search": search}
     if wanted >= task.n_train:
-        sums = run_task(task, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
+        sums = run_task(task, method=method, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
         return Truncated(sums, np.zeros(task.n_train), told)
     proposals, table, notes = _ask_index(index, points, cache, search, wanted)
-    scan = proposals is None
-    plan = _make_plan(task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
-    tile_rows = plan.block if scan else 1
-    finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties, tile_rows=tile_rows)
+    width = 0
+    if proposals is None:
+        width = min(task.n_train, max(SHARD_ROWS, 4 * wanted)) if isinstance(index.rows, RowFile) else task.n_train
+    plan = _make_plan(task, wanted, width, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
+    finder = exact_search(
+        task.fill,
+        task.n_train,
+        wanted,
+        whole_ties=task.average_ties,
+        tile_rows=plan.block if width else 1,
+        shard=width or task.n_train,
+    )
     if proposals is not None:
         measure = row_measure(index, points, table)
         if excluded is not None:
@@ -127,6 +139,11 @@ def _ask_index(
     # Where all rows are equal every distance is too, and an index is of no use.
     if search == "exact" or index.constant:
         return None, None, {}
+    if isinstance(index.rows, RowFile):
+        raise ValueError(
+            f"The 'search' parameter must be 'exact' for training rows that stay in a file. Got {search!r} instead. "
+            "Load the rows to build an index."
+        )
     if search == "ann":
         if sparse.issparse(index.rows):
             raise TypeError(
@@ -253,22 +270,26 @@ def _valuer(
 
 
 def _make_plan(
-    task: Task, wanted: int, scan: bool, *, matrix: bool, n_jobs: int | None, max_memory: int | None
+    task: Task, wanted: int, width: int, *, matrix: bool, n_jobs: int | None, max_memory: int | None
 ) -> _Plan:
-    """Choose block size and number of workers for a memory budget; ties beyond the wanted rows are not foreseen."""
+    """Choose block size and number of workers for a memory budget; ties beyond the wanted rows are not foreseen.
+
+    ``width`` is how many rows a tile of distances has, 0 over an index.
+    """
     n, m = task.n_train, task.n_val
     row = 8 * n
     per_point = 8 * 5 * wanted  # a list: rows, distances, changes, and copies of two of them while it is made
     # Over an index, points that need an exact search come one by one: one row of distances will do.
-    block = int(np.clip(TILE_BYTES // row, 1, BLOCK_POINTS)) if scan else BLOCK_POINTS
+    tile = 8 * width
+    block = int(np.clip(TILE_BYTES // tile, 1, BLOCK_POINTS)) if width else BLOCK_POINTS
     block = min(block, m)
     workers = min(n_workers(n_jobs), -(-m // block))
     wave = max(WAVE_BYTES // (block * per_point * workers), 1) * workers
     if max_memory is not None:
         fixed = row * (2 * task.levels.size + task.n_groups + 4 + (m if matrix else 0))
         fixed += 8 * m * (5 + task.n_nearest) + 16 * task.reference.size
-        scratch = WORKER_BYTES + row * (2 if scan else 5)
-        per_block_point = 2 * per_point + (row if scan else 0)  # in work, and in the wave
+        scratch = WORKER_BYTES + (2 * tile if width else 5 * row)
+        per_block_point = 2 * per_point + tile  # in work, and in the wave
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
         free = max_memory * 15 // 16 - fixed
         if free < scratch + per_block_point:
