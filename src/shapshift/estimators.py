@@ -14,11 +14,11 @@ from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.rowfile import RowFile
 from shapshift.search import SEARCHES, SearchCache
+from shapshift.sharded import exact_method, run_sharded
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.truncated import check_search, run_truncated
-from shapshift.rowfile import RowFile
-from shapshift.sharded import exact_method, run_sharded
 from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.

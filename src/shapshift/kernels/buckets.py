@@ -369,7 +369,8 @@ def unpack(packed: Indices, rules: Rules, sums: Floats, bounds: Floats) -> None:
 
 
 @kernel
-def add_images(images, table, packed):
+def add_images(images: npt.NDArray[np.uint16], table: Indices, packed: Indices) -> None:
+    """Add to each row the packed word that its image has in the table."""
     for i in range(images.size):
         packed[i] += table[images[i]]
 
