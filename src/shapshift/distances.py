@@ -145,6 +145,11 @@ def laid_out_points(index: TrainingIndex, points: Rows) -> Rows:
     return _unit_rows(points) if index.metric == "cosine" else _scaled(points, index.exponent)
 
 
+def lay_out_like(rows: Rows, metric: str, exponent: int) -> Rows:
+    """Lay out more training rows like those of an index that was made before."""
+    return _layout(_unit_rows(rows) if metric == "cosine" else rows, exponent)
+
+
 def row_measure(index: TrainingIndex, points: Rows, table: Floats | None) -> Measure:
     """Return the function that measures single pairs, to the bits of the tiles that :func:`tile_filler` makes.
 
