@@ -93,7 +93,7 @@ def find_places(distances: Floats, added_distances: Floats, added: Words, places
     """
     n, at, any_tied = distances.size, 0, False
     usual = 1  # about how far the next place is
-    while 2 * usual * added.size < n:
+    while 0 < 2 * usual * added.size < n:
         usual *= 2
     for k in range(added.size):
         x = added_distances[k]
