@@ -5,7 +5,7 @@ are scaled by one power of two, which is exact and keeps squares away from overf
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,6 +148,20 @@ def laid_out_points(index: TrainingIndex, points: Rows) -> Rows:
 def lay_out_like(rows: Rows, metric: str, exponent: int) -> Rows:
     """Lay out more training rows like those of an index that was made before."""
     return _layout(_unit_rows(rows) if metric == "cosine" else rows, exponent)
+
+
+def index_again(index: TrainingIndex) -> TrainingIndex:
+    """Return the index that :func:`index_rows` would make of the same rows, whatever scale they are on now."""
+    if index.metric == "cosine":
+        return index
+    exponent = _exponent(float(_ranges_of(index).max()), _largest(index.rows)) + index.exponent
+    if exponent == index.exponent:
+        return index
+    return replace(index, rows=_scaled(index.rows, exponent - index.exponent), exponent=exponent, ends=None)
+
+
+def _ranges_of(index: TrainingIndex) -> Floats:
+    return np.array([_largest(index.rows)]) if index.ends is None else _differences(*index.ends)
 
 
 def row_measure(index: TrainingIndex, points: Rows, table: Floats | None) -> Measure:

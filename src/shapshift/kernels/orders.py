@@ -235,6 +235,7 @@ def walk_orders(
     words: Words,
     added: Words,
     places: npt.NDArray[np.int64],
+    which: npt.NDArray[np.int64],
     alive: npt.NDArray[np.uint8],
     heights: Floats,
     steps: Floats,
@@ -251,6 +252,8 @@ def walk_orders(
         Orders of all rows; those that are gone have no rank, and their sums mean nothing.
     added, places : (b, k)
         New rows, as :func:`find_places` leaves them.
+    which : int64 (w,)
+        The points to walk for. Those of one cell should stand together: its sums then stay in the cache.
     alive : uint8 (rows,)
     heights, steps : float64 (N,)
         ``c_r - c_N`` and ``c_r - c_{r-1}``, 0 for the nearest.
@@ -258,32 +261,33 @@ def walk_orders(
         Row of ``out`` for each point.
     out : float64 (cells, rows)
     """
-    b = words.shape[0]
-    for p in range(0, b - 3, 4):
-        _walk_four(words[p : p + 4], added[p : p + 4], places[p : p + 4], alive, heights, steps, cells[p : p + 4], out)
-    for p in range(b - b % 4, b):
-        r, total, top = heights.size - 1, 0.0, words.shape[1]
+    fours = which.size - which.size % 4
+    for i in range(0, fours, 4):
+        _walk_four(words, added, places, which[i : i + 4], alive, heights, steps, cells, out)
+    for p in which[fours:]:
+        r, total, top, into = heights.size - 1, 0.0, words.shape[1], out[cells[p]]
         for k in range(added.shape[1], -1, -1):
-            stop = places[p, k - 1] if k > 0 else 0
+            stop = max(_next(places[p], k), 0)
             for at in range(top - 1, stop - 1, -1):
-                r, total = _step(words[p, at], alive, heights, steps, r, total, out[cells[p]])
+                r, total = _step(words[p, at], alive, heights, steps, r, total, into)
             top = stop
             if k > 0:
-                r, total = _step(added[p, k - 1], alive, heights, steps, r, total, out[cells[p]])
+                r, total = _step(added[p, k - 1], alive, heights, steps, r, total, into)
 
 
 @kernel
-def _walk_four(words, added, places, alive, heights, steps, cells, out):
-    w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
-    o0, o1, o2, o3 = out[cells[0]], out[cells[1]], out[cells[2]], out[cells[3]]
+def _walk_four(words, added, places, which, alive, heights, steps, cells, out):
+    a, b, c, d = which[0], which[1], which[2], which[3]
+    w0, w1, w2, w3 = words[a], words[b], words[c], words[d]
+    o0, o1, o2, o3 = out[cells[a]], out[cells[b]], out[cells[c]], out[cells[d]]
     r0 = r1 = r2 = r3 = heights.size - 1
     t0 = t1 = t2 = t3 = 0.0
     k0 = k1 = k2 = k3 = added.shape[1]
     top = words.shape[1]
     while True:
         # All four go on to where the next new row of any of them is.
-        p0, p1 = _next(places[0], k0), _next(places[1], k1)
-        p2, p3 = _next(places[2], k2), _next(places[3], k3)
+        p0, p1 = _next(places[a], k0), _next(places[b], k1)
+        p2, p3 = _next(places[c], k2), _next(places[d], k3)
         stop = max(max(p0, p1), max(p2, p3))
         for at in range(top - 1, max(stop, 0) - 1, -1):
             r0, t0 = _step(w0[at], alive, heights, steps, r0, t0, o0)
@@ -295,16 +299,16 @@ def _walk_four(words, added, places, alive, heights, steps, cells, out):
         top = stop
         if p0 == stop:
             k0 -= 1
-            r0, t0 = _step(added[0, k0], alive, heights, steps, r0, t0, o0)
+            r0, t0 = _step(added[a, k0], alive, heights, steps, r0, t0, o0)
         if p1 == stop:
             k1 -= 1
-            r1, t1 = _step(added[1, k1], alive, heights, steps, r1, t1, o1)
+            r1, t1 = _step(added[b, k1], alive, heights, steps, r1, t1, o1)
         if p2 == stop:
             k2 -= 1
-            r2, t2 = _step(added[2, k2], alive, heights, steps, r2, t2, o2)
+            r2, t2 = _step(added[c, k2], alive, heights, steps, r2, t2, o2)
         if p3 == stop:
             k3 -= 1
-            r3, t3 = _step(added[3, k3], alive, heights, steps, r3, t3, o3)
+            r3, t3 = _step(added[d, k3], alive, heights, steps, r3, t3, o3)
 
 
 @kernel

@@ -23,7 +23,7 @@ Indices = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
 # Points that are kept together: a worker's task.
-CHUNK = 32
+CHUNK = 64
 # Ranks beyond which the table differs from its last entry by less than this do not matter to any double.
 FLAT = 2.0**-70
 # Candidates that are kept beyond those that matter.
@@ -298,12 +298,11 @@ def value_chunk(chunk: Chunk, rows: Rows) -> Floats:
         if not quick[p]:
             walk_order(order, c, rows.average, out[levels[p]])
     if quick.any():
-        places = np.flatnonzero(quick)
-        words: Words = chunk.words if quick.all() else chunk.words[places]
+        which = np.flatnonzero(quick)
+        which = which[np.argsort(levels[which], kind="stable")]
         walk_orders(
-            words, chunk.added[places], chunk.places[places], rows.alive, c - c[-1], np.diff(c, prepend=c[0]),
-            levels[places], out,
-        )  # fmt: skip
+            chunk.words, chunk.added, chunk.places, which, rows.alive, c - c[-1], np.diff(c, prepend=c[0]), levels, out
+        )
     return out
 
 

@@ -17,7 +17,7 @@ from shapshift._parallel import n_workers, stream
 from shapshift._progress import progress_bar
 from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels, nearest_level
 from shapshift.coefficients import RankTable, rank_table
-from shapshift.distances import SPARSE_METRICS, TrainingIndex, index_rows, lay_out_like, tile_filler
+from shapshift.distances import SPARSE_METRICS, TrainingIndex, index_again, lay_out_like, tile_filler
 from shapshift.estimators import KNNShapley
 from shapshift.rowfile import RowFile
 from shapshift.store._orders import (
@@ -206,7 +206,7 @@ class ValuationStore(Saved):
         if ids is None and table.index is None:
             ids = self._next_ids(n)
         ids = _labels.check_ids(ids, table.index, n)
-        twice = [name for name in ids.tolist() if name in set(self.ids.tolist())]
+        twice = ids[_are_in(ids, self.ids)].tolist()
         if twice or len(set(ids.tolist())) < n:
             raise ValueError(f"The 'ids' parameter must hold new ids, each once. Already there: {check.some(twice)}.")
         new_owners = None if owners is None else _labels.check_labels(owners, "owners", n, "X", "owner")
@@ -231,11 +231,12 @@ class ValuationStore(Saved):
         draft._change()
         self._adopt(draft)
 
-    def remove_rows(self, ids: Iterable[Any]) -> None:
+    def remove_rows(self, ids: Any) -> None:
         """Remove training rows by their ids."""
-        wanted = set(np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else ids)
-        gone = np.fromiter((name in wanted for name in self._ids.tolist()), bool, self._ids.size) & (self._alive > 0)
-        unknown = [name for name in wanted if name not in set(self._ids[gone].tolist())]
+        ids = list(ids) if not hasattr(ids, "__len__") else ids
+        wanted = _labels.check_labels(ids, "ids", len(ids), "X", "id")
+        gone = _are_in(self._ids, wanted) & (self._alive > 0)
+        unknown = wanted[~_are_in(wanted, self._ids[gone])].tolist()
         if unknown:
             raise ValueError(f"The 'ids' parameter must hold ids of training rows. Unknown: {check.some(unknown)}.")
         self._remove(gone)
@@ -425,8 +426,9 @@ class ValuationStore(Saved):
 
         results = iter(self._work("Valuing", again, self._chunks()))
         for group in self._groups.values():
-            parts = [next(results) for _ in group.chunks]
-            group.sums = sum(parts[1:], start=parts[0])
+            group.sums = next(results)
+            for _ in group.chunks[1:]:
+                group.sums += next(results)
 
     def _merge(self) -> None:
         """Merge orders for good, and forget the rows that are gone."""
@@ -478,16 +480,8 @@ class ValuationStore(Saved):
         """Return what a fresh fit of the rows that are there would have."""
         if self._print is None:
             alive = self._alive > 0
-            if sparse.issparse(self._rows):
-                rows = self._rows[alive].copy()
-                rows.data = np.ldexp(rows.data, self._exponent)
-            else:
-                rows = np.ldexp(self._rows[:, alive].T, self._exponent)
-            if self._settings["metric"] == "cosine":  # these are unit rows already
-                laid_out = self._rows[alive] if sparse.issparse(rows) else np.ascontiguousarray(self._rows[:, alive])
-                index = TrainingIndex("cosine", rows.shape[0], laid_out, 0)
-            else:
-                index = index_rows(rows, self._settings["metric"])
+            rows = self._rows[alive] if sparse.issparse(self._rows) else np.compress(alive, self._rows, axis=1)
+            index = index_again(self._index(rows))
             present = [label for label, k in self._known.items() if self._class_sizes[k] > 0]
             labels = (
                 object_array(present) if self._class_kind.kind == "O" else np.array(present, dtype=self._class_kind)
@@ -543,6 +537,14 @@ def _check_model(model: Any) -> None:
     for reason, wrong in reasons.items():
         if wrong:
             raise ValueError(f"The 'model' parameter of ValuationStore {reason}. Fit another model for the store.")
+
+
+def _are_in(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which of some ids are among others."""
+    if some.dtype.kind in "iu" and others.dtype.kind in "iu":
+        return np.isin(some, others)
+    there = set(others.tolist())
+    return np.fromiter((name in there for name in some.tolist()), bool, some.size)
 
 
 def _joined(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
