@@ -32,7 +32,9 @@ def compare(semivalue: str, n_train: int, n_val: int, d: int, repeats: int) -> l
     warm.valuation()
     made = seconds(lambda: store.add(X_val, y_val))
     anew = min(
-        seconds(lambda: KNNShapley(semivalue=semivalue, progress=False).fit(X[:n_train], y[:n_train]).value(X_val, y_val))
+        seconds(
+            lambda: KNNShapley(semivalue=semivalue, progress=False).fit(X[:n_train], y[:n_train]).value(X_val, y_val)
+        )
         for _ in range(repeats)
     )
     costs: dict[str, list[float]] = {"1% of the rows go": [], "1% of the rows come": [], "reweighted": []}

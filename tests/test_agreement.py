@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -96,6 +97,17 @@ def test_many_rows_against_scipy(decimals: int) -> None:
     assert found["spearman"] == pytest.approx(stats.spearmanr(values, reference).statistic, rel=1e-12)
     assert found["pearson"] == pytest.approx(stats.pearsonr(values, reference).statistic, rel=1e-12)
     assert spearman(values, reference) == found["spearman"]
+
+
+def test_threads_share_a_baseline() -> None:
+    rng = np.random.default_rng(3)
+    baseline = Baseline(rng.normal(size=3000), 0.1)
+    others = rng.normal(size=(40, 3000))
+    alone = [baseline.compare(values)[0] for values in others]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            together = list(pool.map(lambda values: baseline.compare(values)[0], others))
+            assert together == alone
 
 
 def test_interval_against_scipy() -> None:

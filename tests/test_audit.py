@@ -228,7 +228,7 @@ def test_pair_counts(pairs: list[tuple[int, int]]) -> None:
         assert tied == naive_counts(values, values)[1]
         ranked.append((order, dense))
     starts = np.concatenate([[0], np.cumsum(np.bincount(ranked[1][1]))[:-1]])
-    counts = count_pairs(ranked[0][0], ranked[0][1], ranked[1][1], starts, np.empty((2, n), dtype=np.int64))
+    counts = count_pairs(ranked[0][0], ranked[0][1], ranked[1][1], starts)
     assert counts == naive_counts(a, b)
 
 

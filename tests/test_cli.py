@@ -23,7 +23,7 @@ import pytest
 from cli_files import N_TRAIN, N_VAL, OWNERS, make_tables, run, write_all
 from sklearn.preprocessing import StandardScaler
 
-from shapshift import BoundaryCorrector, KNNShapley, ShiftAudit, Valuation, audit_shift
+from shapshift import BoundaryCorrector, KNNShapley, PosteriorCorrector, ShiftAudit, Valuation, audit_shift
 from shapshift.cli import _specs, reproduce
 from shapshift.cli._commands import COMMANDS
 from shapshift.cli._errors import MEANINGS
@@ -251,6 +251,50 @@ def test_correct_fits_on_the_clean_set_and_reuses_the_fit(here: Path) -> None:
     assert (
         run("correct", "train.csv", "noisy.csv", *MARKET, "--fitted", "three/corrector.json", "--out", "four").code == 0
     )
+
+
+def test_correct_undoes_known_noise_without_clean_rows(here: Path) -> None:
+    arguments = ("correct", "train.csv", "noisy.csv", *MARKET)
+    ran = run(*arguments, "--noise-sigma", "0.5", "--out", "one", "--json")
+    assert ran.code == 0, ran.err
+    model, _, y_val = fitted()
+    raw = pacsv.read_csv("noisy.csv")
+    X = np.column_stack([raw[c].to_numpy() for c in ("size", "weight", "age")])
+    train, _ = make_tables()
+    scaler = StandardScaler().fit(np.column_stack([train[c].to_numpy() for c in ("size", "weight", "age")]))
+    expected = PosteriorCorrector(0.5 * model.feature_std_).fit(model).transform(scaler.transform(X), y_val)
+    found = Valuation.load("one/corrected.npz")
+    np.testing.assert_allclose(found.values, expected.values)
+    np.testing.assert_allclose(found.standard_error, expected.standard_error)
+    table = pq.read_table("one/corrected.parquet")
+    assert {"value", "noisy", "standard_error"} <= set(table.column_names)
+    assert (
+        ran.document["result"]["posterior"]["weights"] == json.loads(Path("one/posterior.json").read_text())["weights"]
+    )
+    assert not (here / "one" / "corrector.json").exists()
+    again = run("rerun", "one/manifest.json", "--out", "again")
+    assert again.code == 0, again.err
+    both = run(*arguments, "--noise-sigma", "auto", "--clean-val", "val.csv", "--out", "two", "--json")
+    assert both.code == 0, both.err
+    assert both.document["result"]["posterior"]["estimate"]["high"] > 0
+    assert both.document["result"]["correction"]["after"]["positive_count"] > 0
+    assert {"posterior.json", "corrector.json", "evaluation.csv"} <= set(os.listdir("two"))
+    said = run(*arguments, "--noise-sigma", "0.5", "--fitted", "two/corrector.json", "--out", "three")
+    assert "averages over what the points may have been" in said.out
+
+
+def test_categories_carry_no_noise(here: Path) -> None:
+    for name in ("train", "noisy"):
+        table = pacsv.read_csv(f"{name}.csv")
+        shade = ["dark" if size > 0.5 else "light" for size in table["size"].to_pylist()]
+        pacsv.write_csv(table.append_column("shade", pa.array(shade)), f"{name}.csv")
+    arguments = ("correct", "train.csv", "noisy.csv", *MARKET, "--noise-sigma")
+    ran = run(*arguments, "0.5", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.document["result"]["posterior"]["noise"]["std"][-2:] == [0.0, 0.0]
+    refused = run(*arguments, "auto", "--out", "other")
+    assert refused.code != 0
+    assert "'shade=dark' was made from another kind of" in refused.err
 
 
 def test_price_pays_to_the_cent(here: Path) -> None:

@@ -150,6 +150,8 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
         (("audit", *VALUE[1:], "--perturb", "priors:maybe=0.5"), "The labels are: "),
         (("audit", *VALUE[1:], "--perturb", "round:1", "--relative"), "--relative goes with --noise"),
         (("correct", *VALUE[1:]), "either --clean-val"),
+        (("correct", *VALUE[1:], "--noise-sigma", "much"), "--noise-sigma must be a number of at least 0"),
+        (("correct", *VALUE[1:], "--noise-sigma", "-1"), "--noise-sigma must be a number of at least 0"),
         (("correct", *VALUE[1:], "--fitted", "train.csv"), "is not a fitted corrector"),
         (("correct", *VALUE[1:], "--fitted", "none.json"), "There is no file"),
         (("correct", *VALUE[1:], "--clean-val", "val.csv", "--bins", "3"), "--bins goes with --corrector entropy"),

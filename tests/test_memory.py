@@ -22,7 +22,7 @@ import sys
 
 import numpy as np
 
-from shapshift import KNNShapley
+from shapshift import KNNShapley, truncated
 
 
 def peak() -> int:
@@ -52,7 +52,9 @@ else:
     few = X_val[:3]
 model = KNNShapley(progress=False, **options).fit(X, y)
 small = KNNShapley(progress=False, **options).fit(None if X is None else np.resize(X, (50, d)), np.resize(y, 50))
+sort_share, truncated.SORT_SHARE = truncated.SORT_SHARE, 1.0  # so that few rows take the same way as many
 small.value(few, np.resize(y, 3), groups=None if groups is None else groups[:3])  # loads the compiled code
+truncated.SORT_SHARE = sort_share
 before = forget_peak()
 found = model.value(X_val, y_val, groups=groups)
 print(peak() - before)
@@ -83,8 +85,9 @@ def test_peak_memory_is_within_the_budget(groups: bool, n_jobs: int) -> None:
         ((20, 1_000_000, 2, 10, 0), 120_000_000, {"n_jobs": 2}),  # many points
         ((1_000, 100_000, 100, 2, 0), 50_000_000, {"n_jobs": 1}),  # wide points: no second copy of them
         ((50_000, 1_000, 0, 2, 0), 50_000_000, {"n_jobs": 2, "metric": "precomputed"}),  # float32 distances
+        ((200_000, 200, 8, 3, 2), 40_000_000, {"n_jobs": 2, "method": "truncated"}),
     ],
-    ids=["groups", "points", "wide", "precomputed"],
+    ids=["groups", "points", "wide", "precomputed", "truncated"],
 )
 def test_peak_memory_is_within_the_budget_whatever_the_shape(
     shape: tuple[int, ...], budget: int, options: dict[str, object]

@@ -198,6 +198,19 @@ def test_the_terminal_speaks_of_targets(here: Path) -> None:
     assert "Label 'price' is a number to predict" in ran.err
 
 
+def test_any_model_by_sampling(here: Path) -> None:
+    method = "sampled:estimator=naive_bayes,max_fits=200"
+    ran = run("value", *CLASSES, "--drop", "seller", "--method", method, "--jobs", 1)
+    assert ran.code == 0, ran.err
+    assert run("rerun", "shapshift-value", "--quiet").code == 0
+    ran = run("value", *CLASSES, "--drop", "seller", "--method", "sampled:estimator=tree,max_fits=3", "--force")
+    assert "The max_fits of --method sampled must be at least" in " ".join(ran.err.split())
+    report = ("report", *PRICES, "--drop", "seller", "--method", "sampled:estimator=linear,sampler=loo,max_fits=90")
+    ran = run(*report, "--semivalue", "loo", "--noise", 1, "--repeats", 2)
+    assert ran.code == 0, ran.err
+    assert "minus the squared error of LinearRegression" in Path("shapshift-report/report.html").read_text("utf-8")
+
+
 def test_methods_are_listed(here: Path) -> None:
     said = run("methods").out
     listed = run("methods", "--json").document["methods"]

@@ -33,7 +33,7 @@ from shapshift.correct.draws import Game, Points, draw_in_stages
 from shapshift.correct.prior import LABEL_ERROR, fit_prior, log_normal
 from shapshift.correct.rehearsal import mixing_weights
 
-SIGMA = 0.6
+SIGMA = 1.0
 
 
 def make(n: int = 240, m: int = 120, seed: int = 0, n_classes: int = 2) -> tuple[Any, ...]:
@@ -340,7 +340,7 @@ def test_relative_noise_is_in_standard_deviations_of_the_features(world: dict[st
 
 
 def test_laplace_noise_is_undone_too(world: dict[str, Any]) -> None:
-    noise = LaplaceNoise.from_scale(0.5, random_state=0)
+    noise = LaplaceNoise.from_scale(0.8, random_state=0)
     X_noisy, y_val = noise(world["X_val"], world["y_val"])
     found = world["model"].value(X_noisy, y_val, correction=PosteriorCorrector(noise))
     before = world["model"].value(X_noisy, y_val).values
@@ -413,7 +413,7 @@ def test_names_labels_and_frames_of_the_caller(world: dict[str, Any], corrected:
 def test_more_than_two_classes_and_labels_never_seen() -> None:
     X, y, X_val, y_val = make(200, 80, n_classes=3)
     model = KNNShapley(progress=False).fit(X, y)
-    noise = GaussianNoise(0.5, random_state=0)
+    noise = GaussianNoise(1.0, random_state=0)
     X_noisy, _ = noise(X_val, y_val)
     found = model.value(X_noisy, y_val, correction=PosteriorCorrector(noise))
     clean = model.value(X_val, y_val).values
@@ -431,7 +431,8 @@ def test_cosine_needs_the_rows(world: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="needs the training rows as the parameter 'X_train'"):
         PosteriorCorrector(0.3).fit(model)
     corrector = PosteriorCorrector(0.3).fit(model, X_train=world["X"])
-    assert corrector.transform(world["X_noisy"], world["y_val"]).n_train == 240
+    X_noisy = world["X_val"] + 0.3 * np.random.default_rng(0).normal(size=world["X_val"].shape)
+    assert corrector.transform(X_noisy, world["y_val"]).n_train == 240
     with pytest.raises(ValueError, match="240 rows that were fitted"):
         PosteriorCorrector(0.3).fit(model, X_train=world["X"][:9])
 
@@ -455,6 +456,15 @@ def test_equal_rows_do_not_break_it() -> None:
         PosteriorCorrector("estimate").fit(model).transform(np.ones((10, 2)), np.arange(10) % 2)
 
 
+def test_draws_to_look_at_lie_between_the_rows_and_the_noisy_point(world: dict[str, Any], corrected: Any) -> None:
+    drawn = corrected[0].draw_points(world["X_noisy"][:5], world["y_val"][:5], 200)
+    assert drawn.shape == (5, 200, 2)
+    nearest = ((drawn[:, :, None] - world["X"]) ** 2).sum(axis=3).min(axis=2)
+    assert nearest.mean() < ((world["X_noisy"][:, None] - world["X"]) ** 2).sum(axis=2).min(axis=1).mean() + 0.2
+    with pytest.raises(ValueError, match="needs a stated noise above 0"):
+        PosteriorCorrector(0.0).fit(world["model"]).draw_points(world["X_noisy"], world["y_val"], 3)
+
+
 def test_points_from_elsewhere_are_noticed(world: dict[str, Any], corrected: Any) -> None:
     with pytest.warns(CorrectionWarning, match="more scattered"):
         corrected[0].transform(world["X_noisy"] + 5.0, world["y_val"])
@@ -465,7 +475,7 @@ def test_points_from_elsewhere_are_noticed(world: dict[str, Any], corrected: Any
 # --- noise of unknown size ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sigma", [0.4, 1.0])
+@pytest.mark.parametrize("sigma", [0.8, 1.5])
 def test_the_size_of_the_noise_is_found(world: dict[str, Any], sigma: float) -> None:
     noise = GaussianNoise(sigma, relative=True, random_state=0).bind(world["model"])
     X_noisy, y_val = noise(world["X_val"], world["y_val"])

@@ -62,7 +62,9 @@ def examples(name: str) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/guide.md", "docs/family_knn.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/guide.md", "docs/family_knn.md", "docs/family_methods.md", "docs/correction.md"]
+)
 def test_examples_print_what_they_show(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="the examples print pandas tables")
     found = examples(name)

@@ -15,6 +15,7 @@ import pytest
 
 from shapshift.reproduce import QUICK, Settings, _run, run_reproduction
 from shapshift.reproduce import _experiments as experiments
+from shapshift.reproduce import _family as family
 from shapshift.reproduce._claims import judge
 from shapshift.reproduce._summary import Interval, interval, level, paired, percent_change
 from shapshift.reproduce._verdicts import (
@@ -232,3 +233,36 @@ def test_headline_numbers_are_the_known_ones(name: str) -> None:
 
 def test_the_quick_form_is_smaller() -> None:
     assert QUICK.seeds * len(QUICK.noise) * QUICK.n_train * QUICK.n_val < 10_000_000
+
+
+def test_the_family_is_compared_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = ("KNN Shapley, soft", "NB Banzhaf (MSR)", "NB class-wise", "NB out-of-bag")
+    monkeypatch.setattr(family, "METHODS", {name: family.METHODS[name] for name in some})
+    tiny = family.FamilySettings(n_train=20, n_val=20, n_test=30, fits=120, seeds=2, datasets=("gaussian",))
+    page = family.run_family(tmp_path, settings=tiny, progress=False).read_text(encoding="utf-8")
+    with (tmp_path / "family.csv").open(encoding="utf-8") as file:
+        records = list(csv.DictReader(file))
+    assert len(records) == 2 * len(some)
+    oob = [record for record in records if record["method"] == "NB out-of-bag"]
+    assert {float(record["positive_change"]) for record in oob} == {0.0}  # it does not look at the validation set
+    for name in some:
+        assert f"| {name} | " in page
+    before = contents(tmp_path)
+
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError("a finished cell is computed again")
+
+    monkeypatch.setattr(family, "_measure", refuse)
+    family.run_family(tmp_path, settings=tiny, progress=False)
+    assert contents(tmp_path) == before
+
+
+def test_ratios_of_the_family_are_averaged_over_datasets_as_logarithms() -> None:
+    records = [
+        {"dataset": name, "method": "m", "seed": 0, **dict.fromkeys(family.STATISTICS, 0.5)}
+        | {"variance_clean": 1.0, "variance_noisy": ratio**2, "reliability": sure}
+        for name, ratio, sure in (("a", 0.5, 1.0), ("b", 2.0, 1.0), ("c", 50.0, 0.01))
+    ]
+    rows = [line for line in family.family_tables(records).splitlines() if line.startswith("| m |")]
+    assert " | 1.00 [" in rows[0]  # the third dataset has nothing but sampling error
+    assert "| m | 0.50 | 2.00 | - |" in rows

@@ -13,12 +13,12 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from shapshift import KNNShapley, Valuation
-from shapshift.distances import index_rows, row_measure, tile_filler
+from shapshift.distances import index_rows, laid_out_points, row_measure, tile_filler
 from shapshift.search import lsh as hashing
 from shapshift.search.lists import SearchCache, wilson_interval
 
 METRICS = ["euclidean", "manhattan", "cosine"]
-TRUNCATED = {"method": "truncated", "tol": 0.02, "progress": False}
+TRUNCATED = {"method": "truncated", "tol": 0.02, "progress": False}  # of 8,000 rows, the nearest 50
 
 Case = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -138,6 +138,20 @@ def test_recall_on_clusters_is_above_what_was_promised(case: Case, monkeypatch: 
     assert np.mean(misses) <= 1 / 6, "lists lacked rows in two of six runs; 1 in 100 was promised"
 
 
+@pytest.mark.usefixtures("always_hash")
+def test_lists_that_may_lack_rows_are_made_exactly(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Points a little off the rows: there are candidates enough, but not all that there should be.
+    monkeypatch.setattr("shapshift.search.quick.CHECKED_POINTS", 120)
+    X, y, X_val, y_val = case
+    off = X, y, X_val + 2.5 * np.random.default_rng(1).normal(size=X_val.shape), y_val
+    found = told(value(off, search="lsh"))
+    assert found["exact_points"] > 0
+    assert found["complete_share"] == 1
+    monkeypatch.setattr(hashing, "DELTA", 1e9)  # accept everything, with the tables as they are
+    monkeypatch.setattr(hashing, "TYPICAL_POINTS", 1e14)
+    assert told(value(off, search="lsh"))["complete_share"] < 1, "there was nothing to be careful about"
+
+
 @pytest.mark.usefixtures("always_hash", "no_checks")
 def test_hashing_sparse_rows_is_hashing_dense_rows(case: Case) -> None:
     X, y, X_val, y_val = case
@@ -209,6 +223,23 @@ def test_the_certificate_counts_no_row_that_an_incomplete_list_may_lack(
     found = value((X, y, points, y_val), search="ann")
     assert found.error_bound.max() > 2 * TRUNCATED["tol"]
     assert (np.abs(found.values - exact.values) <= found.error_bound + 1e-14).all()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("n_probes", [4, 16])
+def test_nothing_below_the_certain_distance_is_missed(faiss: object, metric: str, n_probes: int) -> None:
+    from shapshift.search import ann
+
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(3_000, 3)), rng.normal(size=(200, 3))
+    index = index_rows(X, metric)
+    built = ann.build_ann(index)
+    here = laid_out_points(index, X_val) - built.origin
+    found, sure = ann._look_into(faiss, built, here, 3_000, n_probes)
+    distances = cdist(here, built.table - built.origin, built.norm)
+    nearest_missed = [np.delete(row, rows[rows >= 0]).min() for row, rows in zip(distances, found, strict=True)]
+    assert (sure <= nearest_missed).all()
+    assert (sure > 0).any(), "nothing was certain"
 
 
 @pytest.mark.usefixtures("faiss")

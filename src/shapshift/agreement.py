@@ -59,7 +59,7 @@ def agreement(values: Any, reference: Any, *, top: float = 0.1) -> dict[str, flo
 
 
 class Baseline:
-    """Reference values, ranked once, so that comparing others with them costs one sort.
+    """Reference values, ranked once, so that comparing others with them costs one sort; threads may share it.
 
     Parameters
     ----------
@@ -76,7 +76,6 @@ class Baseline:
         self._ranking = _rank(values)
         counts = np.bincount(self._ranking.dense)
         self._starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        self._work = np.empty((2, values.size), dtype=np.int64)
         self._seats = _seats(values, self._ranking, self.top)
         self._constant = counts.size == 1
         # Values can be so small that their squares underflow, so they are squared in units of the largest.
@@ -94,7 +93,7 @@ class Baseline:
         found = dict.fromkeys(AGREEMENT, np.nan)
         pairs = n * (n - 1) // 2
         if not self._constant and new.tied_pairs < pairs:
-            discordant, joint = count_pairs(new.order, new.dense, old.dense, self._starts, self._work)
+            discordant, joint = count_pairs(new.order, new.dense, old.dense, self._starts)
             # A pair that is tied in neither order is concordant or discordant.
             untied = pairs - new.tied_pairs - old.tied_pairs + joint
             scale = np.sqrt(float(pairs - new.tied_pairs)) * np.sqrt(float(pairs - old.tied_pairs))

@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 # Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
-BATCH = 32
+BATCH = 16
 # Training rows that are looked at together: their distances stay in the second-level cache between two kernels. Not a
 # power of two, which would send the distances of all points to the same few places of the first-level cache.
 STRIP_ROWS = 2120

@@ -223,9 +223,8 @@ def original_rows(index: TrainingIndex) -> Floats | None:
     """Return the training rows as they were given; None where they are not kept, or not in memory."""
     if index.rows is None or index.metric == "cosine" or isinstance(index.rows, RowFile):
         return None
-    if sparse.issparse(index.rows):
-        return np.ldexp(index.rows.toarray(), index.exponent)
-    return np.ldexp(np.ascontiguousarray(index.rows.T), index.exponent)
+    rows = index.rows.toarray() if sparse.issparse(index.rows) else np.ascontiguousarray(index.rows.T)
+    return np.asarray(np.ldexp(rows, index.exponent))
 
 
 def _largest(rows: Rows) -> float:

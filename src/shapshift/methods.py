@@ -29,6 +29,8 @@ class MethodEntry:
         What the labels are; a function of the parameters where they decide.
     hidden : tuple of str
         Parameters that cannot be written as text, or have an option of their own that says more.
+    own : tuple of str
+        Parameters that mean something else than the option of their name, whose default is therefore not theirs.
     """
 
     factory: str
@@ -36,6 +38,7 @@ class MethodEntry:
     example: str
     task: str | Callable[[Mapping[str, Any]], str] = "classification"
     hidden: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
     def make(self) -> Callable[..., Any]:
         """Import the factory."""
@@ -54,6 +57,14 @@ class MethodEntry:
 
 #: Parameters that say how to compute and have options of their own.
 RUNNING = ("n_jobs", "max_memory", "progress", "random_state")
+
+
+def _task_of_model(given: Mapping[str, Any]) -> str:
+    return "regression" if str(given.get("estimator", "")) in REGRESSORS else "classification"
+
+
+#: Named models of the sampled method that predict numbers.
+REGRESSORS = ("linear", "tree_regression", "forest_regression")
 
 METHODS: dict[str, MethodEntry] = {
     "knn": MethodEntry(
@@ -77,6 +88,14 @@ METHODS: dict[str, MethodEntry] = {
         "shapshift.relatives:WeightedKNNShapley",
         "K nearest neighbours, nearer ones with more weight",
         "weighted:weights=gaussian,bits=4",
+    ),
+    "sampled": MethodEntry(
+        "shapshift.sampled:SampledShapley",
+        "any model, fitted on sampled coalitions of rows",
+        "sampled:estimator=logistic,max_fits=2000",
+        task=_task_of_model,
+        hidden=("semivalue", "checkpoint"),
+        own=("utility",),
     ),
 }
 
@@ -128,7 +147,8 @@ class MethodSpec:
                 raise ValueError(
                     f"The parameter {name!r} of method {self.name!r} was given twice. Leave one of them out."
                 )
-        arguments = {name: value for name, value in quiet.items() if name in known} | dict(chosen) | dict(self.given)
+        defaults = {name: value for name, value in quiet.items() if name in known and name not in self.entry.own}
+        arguments = defaults | dict(chosen) | dict(self.given)
         missing = [
             name
             for name, parameter in known.items()

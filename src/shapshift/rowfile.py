@@ -22,7 +22,9 @@ from shapshift.kernels.shards import lay_out
 Floats = npt.NDArray[np.float64]
 
 # Rows are looked through in chunks of about this many bytes.
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**21
+# What a worker holds for them: rows as they are in the file, laid out, and their distances.
+READING_BYTES = 3 * CHUNK_BYTES
 # Rows that take no more than this as float64 are loaded.
 LOAD_BYTES = 2**28
 _HEADER = 128

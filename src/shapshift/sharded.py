@@ -37,7 +37,7 @@ from shapshift.engine import (
 )
 from shapshift.kernels.buckets import PIECES, Near, Scratch, bucket_lines, fill_table, settle
 from shapshift.kernels.shards import METRIC_NUMBERS, count_images, shard_images, shard_sums
-from shapshift.rowfile import CHUNK_BYTES, spilled
+from shapshift.rowfile import READING_BYTES, spilled
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -458,15 +458,14 @@ def exact_method(
     task: Task, *, scratch: str | None, matrix: bool, n_jobs: int | None, max_memory: int | None, **_: Any
 ) -> Method:
     """Return how to value exactly within a memory budget: keys in memory if they fit, else in a scratch file."""
-    reading = 3 * CHUNK_BYTES  # rows as they are in the file, laid out, and their distances
-    in_memory = replace(EXACT, worker_bytes=lambda task: EXACT.worker_bytes(task) + reading)
+    in_memory = replace(EXACT, worker_bytes=lambda task: EXACT.worker_bytes(task) + READING_BYTES)
     try:
         make_plan(task, method=in_memory, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
     except ValueError:
         return Method(
             make_worker=partial(SpilledWorker, scratch=scratch),
             point_bytes=lambda task: 1,
-            worker_bytes=lambda task: reading,
+            worker_bytes=lambda task: READING_BYTES,
             batch=1,
         )
     return in_memory

@@ -22,19 +22,18 @@ from shapshift.coefficients import RankTable
 from shapshift.distances import Rows, TrainingIndex, row_measure, without_row
 from shapshift.engine import EXACT, WORKER_BYTES, Method, Neighborhood, Sums, Task, bases, run_task
 from shapshift.kernels.truncated import add_bounds, add_points, truncated_values, whole_rows
-from shapshift.rowfile import RowFile
-from shapshift.search import Proposals, Search, SearchCache, exact_search, quick_search
+from shapshift.rowfile import READING_BYTES, RowFile
+from shapshift.search import STRIP_ROWS, Proposals, Search, SearchCache, exact_search, list_room, quick_search
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# A worker takes this many points at a time, and fewer where a tile of distances would be larger than this.
+# A worker takes this many points at a time: a pass over the training rows serves all of them.
 BLOCK_POINTS = 64
-TILE_BYTES = 16 * 2**20
+# Where this share of the rows is needed, sorting all of them is no more work, and exact.
+SORT_SHARE = 1 / 16
 # Finished lists are added up when they take about this much.
 WAVE_BYTES = 64 * 2**20
-# Training rows in a file are looked through so many at a time.
-SHARD_ROWS = 2**15
 
 
 @dataclass(frozen=True)
@@ -102,23 +101,15 @@ def run_truncated(
         As in :func:`shapshift.engine.run_task`.
     """
     wanted = max(ranks_needed(task.table, tol), task.depth, task.n_nearest)
-    told = {"exact_ranks": min(wanted, task.n_train), "search": search}
-    if wanted >= task.n_train:
+    told = {"exact_ranks": wanted, "search": search}
+    if wanted >= SORT_SHARE * task.n_train:
         sums = run_task(task, method=method, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
-        return Truncated(sums, np.zeros(task.n_train), told)
+        return Truncated(sums, np.zeros(task.n_train), {**told, "exact_ranks": task.n_train})
     proposals, table, notes = _ask_index(index, points, cache, search, wanted)
-    width = 0
-    if proposals is None:
-        width = min(task.n_train, max(SHARD_ROWS, 4 * wanted)) if isinstance(index.rows, RowFile) else task.n_train
-    plan = _make_plan(task, wanted, width, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
-    finder = exact_search(
-        task.fill,
-        task.n_train,
-        wanted,
-        whole_ties=task.average_ties,
-        tile_rows=plan.block if width else 1,
-        shard=width or task.n_train,
-    )
+    scan = proposals is None
+    reading = READING_BYTES if isinstance(index.rows, RowFile) else 0
+    plan = _make_plan(task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, reading=reading)
+    finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties)
     if proposals is not None:
         measure = row_measure(index, points, table)
         if excluded is not None:
@@ -270,26 +261,32 @@ def _valuer(
 
 
 def _make_plan(
-    task: Task, wanted: int, width: int, *, matrix: bool, n_jobs: int | None, max_memory: int | None
+    task: Task,
+    wanted: int,
+    scan: bool,
+    *,
+    matrix: bool,
+    n_jobs: int | None,
+    max_memory: int | None,
+    reading: int = 0,
 ) -> _Plan:
     """Choose block size and number of workers for a memory budget; ties beyond the wanted rows are not foreseen.
 
-    ``width`` is how many rows a tile of distances has, 0 over an index.
+    ``reading`` is what a worker needs for rows that it reads from a file.
     """
     n, m = task.n_train, task.n_val
     row = 8 * n
     per_point = 8 * 5 * wanted  # a list: rows, distances, changes, and copies of two of them while it is made
-    # Over an index, points that need an exact search come one by one: one row of distances will do.
-    tile = 8 * width
-    block = int(np.clip(TILE_BYTES // tile, 1, BLOCK_POINTS)) if width else BLOCK_POINTS
-    block = min(block, m)
+    block = min(BLOCK_POINTS, m)
     workers = min(n_workers(n_jobs), -(-m // block))
     wave = max(WAVE_BYTES // (block * per_point * workers), 1) * workers
     if max_memory is not None:
         fixed = row * (2 * task.levels.size + task.n_groups + 4 + (m if matrix else 0))
         fixed += 8 * m * (5 + task.n_nearest) + 16 * task.reference.size
-        scratch = WORKER_BYTES + (2 * tile if width else 5 * row)
-        per_block_point = 2 * per_point + tile  # in work, and in the wave
+        # Over an index, points that need an exact search come one by one, and candidates can be all rows.
+        search_point = 8 * STRIP_ROWS + 16 * list_room(n, wanted)
+        scratch = WORKER_BYTES + reading + (0 if scan else 5 * row + search_point)
+        per_block_point = 2 * per_point + (search_point if scan else 0)  # in work, and in the wave
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
         free = max_memory * 15 // 16 - fixed
         if free < scratch + per_block_point:

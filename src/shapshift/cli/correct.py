@@ -97,8 +97,8 @@ def undo_noise(run: Run, correction: Correction, model: Any, data: Data) -> tupl
     elif not numbers.all():
         made = [name for name, number in zip(data.arrays.feature_names, numbers, strict=True) if not number]
         raise CommandError(
-            f"--noise-sigma auto needs features that are all numbers; {made[0]!r} was made from another kind of column. "
-            "Leave such columns out (--drop), or state the noise."
+            f"--noise-sigma auto needs features that are all numbers; {made[0]!r} was made from another kind of "
+            "column. Leave such columns out (--drop), or state the noise."
         )
     corrector = PosteriorCorrector(
         noise, draws=correction.draws, random_state=run.seed, progress=run.terminal.progress
@@ -136,8 +136,8 @@ def _say_noise(run: Run, report: PosteriorReport) -> None:
         )
     noisy = report.weights["noisy"]
     run.terminal.line(
-        f"Values are {noisy:.0%} as they came and {1 - noisy:.0%} averages over what the points may have been; standard "
-        f"error {report.standard_error:.1%} of their spread."
+        f"Values are {noisy:.0%} as they came and {1 - noisy:.0%} averages over what the points may have been; "
+        f"standard error {report.standard_error:.1%} of their spread."
     )
 
 

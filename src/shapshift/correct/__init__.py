@@ -12,7 +12,8 @@ the parts weighed differently, and may end nearer to the clean order or further 
 from shapshift.correct.correctors import BoundaryCorrector, EntropyNormalizer
 from shapshift.correct.evaluation import CorrectionEvaluation, evaluate
 from shapshift.correct.noise import NoiseEstimate
-from shapshift.correct.posterior import PosteriorCorrector, PosteriorReport
+from shapshift.correct.posterior import PosteriorCorrector
+from shapshift.correct.posterior_report import PosteriorReport
 from shapshift.correct.report import CorrectionReport, CorrectionWarning
 
 __all__ = [

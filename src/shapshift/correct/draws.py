@@ -184,8 +184,8 @@ def _by_draws(weighed: Weighed, number: int, n: int) -> _Round:
 def _without_dust(mass: Floats) -> Floats:
     """Drop the lightest rows, as long as they hold next to nothing together, and scale up what is left."""
     ascending = np.sort(mass, axis=None)
-    light = np.searchsorted(np.cumsum(ascending), DUST)
-    kept = np.where(mass >= ascending[min(light, ascending.size - 1)], mass, 0.0)
+    light = min(int(np.searchsorted(np.cumsum(ascending), DUST)), ascending.size - 1)
+    kept = np.where(mass >= ascending[light], mass, 0.0)
     return np.asarray(kept / kept.sum())
 
 
@@ -193,8 +193,8 @@ def _value_rows(game: Game, weighed: Weighed, rounds: list[_Round], part: Part) 
     """Add rounds in which every point stands at training rows.
 
     The row itself does not take part in that game, nor does its own place count for it: no row may profit from being
-    where it is. For a point that has weight w on row i, row i so loses a share w of the point, and the other rows at which
-    the point stands count 1 / (1 - w) times.
+    where it is. For a point that has weight w on row i, row i so loses a share w of the point, and the other rows at
+    which the point stands count 1 / (1 - w) times.
     """
     n, m = len(game.codes), len(weighed.of_label)
     odds = weighed.heavy.copy()
@@ -225,3 +225,28 @@ def _value_rows(game: Game, weighed: Weighed, rounds: list[_Round], part: Part) 
                 for entropy, values_here, share in zip(levels.tolist(), added, picks @ shares, strict=True):
                     part.add_level(entropy, values_here, float(share))
     part.rounds += list(totals)
+
+
+def mix_levels(parts: dict[str, Part], weights: dict[str, float], n_val: int) -> tuple[Floats, Floats, Ints]:
+    """Mix the parts level by level, in whole points: entropies, mean values and counts, which sum to ``n_val``."""
+    sums: dict[float, Floats] = {}
+    shares: dict[float, float] = {}
+    for name, part in parts.items():
+        rounds = len(part.rounds)
+        if weights[name] == 0 or rounds == 0:
+            continue
+        for entropy, values in part.sums.items():
+            sums[entropy] = sums.get(entropy, 0.0) + weights[name] / rounds * values
+            shares[entropy] = shares.get(entropy, 0.0) + weights[name] / rounds * part.shares[entropy]
+    entropies = np.array(sorted(sums))
+    exact = n_val * np.array([shares[entropy] for entropy in entropies.tolist()])
+    counts = np.floor(exact).astype(np.int64)
+    # The points left over go to the levels that lost most by rounding down.
+    for level in np.argsort(counts - exact, kind="stable")[: n_val - int(counts.sum())]:
+        counts[level] += 1
+    totals = np.array([sums[entropy] for entropy in entropies.tolist()])
+    for level in np.flatnonzero(counts == 0):  # too small for a point of its own: counts with the level next to it
+        kept = np.flatnonzero(counts > 0)
+        totals[kept[np.abs(entropies[kept] - entropies[level]).argmin()]] += totals[level]
+    kept = counts > 0
+    return entropies[kept], totals[kept] * n_val / counts[kept, None], counts[kept]

@@ -85,8 +85,8 @@ def resolve_noise(owner: str, noise: Any, model: Any, n_features: int) -> Noise:
         std = np.full(1, np.nan)
     if isinstance(noise, bool) or std.ndim > 1 or not (np.isfinite(std).all() and (std >= 0).all()):
         raise TypeError(
-            f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard deviation, one "
-            f"for each feature, or 'estimate'. Got {noise!r} instead."
+            f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard deviation, "
+            f"one for each feature, or 'estimate'. Got {noise!r} instead."
         )
     if std.ndim == 1 and std.size != n_features:
         raise ValueError(
@@ -107,9 +107,9 @@ def _normal(std: Floats) -> Callable[[Floats, np.random.Generator], Floats]:
 def estimate_level(prior: Prior, X: Floats, held_back: Floats, rng: np.random.Generator) -> NoiseEstimate:
     """Find the level of noise under which clean rows become as unlikely as the validation points are.
 
-    Noise carries points away from the training rows, where the prior is thin. Rows that the prior has not seen are given
-    noise of growing size until their mean log density is that of the validation points. Whatever the prior gets wrong,
-    it gets wrong for both.
+    Noise carries points away from the training rows, where the prior is thin. Rows that the prior has not seen are
+    given noise of growing size until their mean log density is that of the validation points. Whatever the prior gets
+    wrong, it gets wrong for both.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ import copy
 import inspect
 import math
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,8 +16,9 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._progress import progress_bar
 from shapshift._warn import warn
-from shapshift.correct.draws import Drawn, Game, Part, Points, draw_in_stages
+from shapshift.correct.draws import Drawn, Game, Part, Points, draw_in_stages, mix_levels
 from shapshift.correct.noise import Noise, NoiseEstimate, estimate_level, resolve_noise
+from shapshift.correct.posterior_report import PosteriorReport
 from shapshift.correct.prior import Prior, fit_prior
 from shapshift.correct.rehearsal import FEWEST_ROWS, Rehearsal, rehearse
 from shapshift.correct.report import CorrectionWarning
@@ -32,60 +33,13 @@ Ints = npt.NDArray[np.int64]
 UNLIKELY = 0.5
 
 
-@dataclass(frozen=True)
-class PosteriorReport:
-    """What one correction did.
-
-    Attributes
-    ----------
-    noise : dict
-        The noise that was assumed.
-    estimate : NoiseEstimate or None
-        How it was estimated, where it was.
-    weights : dict
-        How much the noisy values ("noisy"), draws moved towards the noisy points ("moved") and draws at training rows
-        ("at_rows") count.
-    rehearsal : Rehearsal or None
-        What the rehearsal expects: rank agreement and error before and after.
-    draws : int
-        Draws per point that were made; 0 where every row that carries weight was valued instead.
-    standard_error : float
-        Root mean square of the values' standard errors, in standard deviations of the values.
-    log_density, expected_log_density : float or None
-        Mean log density of the noisy points under prior and noise, and what the rehearsal saw.
-    """
-
-    noise: dict[str, Any]
-    estimate: NoiseEstimate | None
-    weights: dict[str, float]
-    rehearsal: Rehearsal | None
-    draws: int
-    standard_error: float
-    log_density: float | None
-    expected_log_density: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain, JSON-able Python."""
-        return {"corrector": "PosteriorCorrector", **asdict(self)}
-
-    def __str__(self) -> str:
-        lines = [f"PosteriorCorrector: {self.draws} draws per point, standard error {self.standard_error:.3f} stds"]
-        if self.estimate is not None:
-            lines.append(f"  estimated {self.estimate}")
-        lines.append("  mixture: " + ", ".join(f"{name} {weight:.2f}" for name, weight in self.weights.items()))
-        if self.rehearsal is not None:
-            before, after = self.rehearsal.spearman["noisy"], self.rehearsal.spearman["mixed"]
-            lines.append(f"  rank agreement when rehearsed on training rows: {before:.3f} -> {after:.3f}")
-        return "\n".join(lines)
-
-
 class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""Estimate the values on the clean validation set from the noisy one, knowing the noise.
 
     The training rows say what points there are, the noise says how far a clean point may lie from its noisy version.
-    Together they give a distribution of what each point may have been; the values are averaged over it. Two ways to draw
-    from it and the noisy values themselves are mixed in the proportion that works best in a rehearsal: training rows
-    are held back, given the same noise and corrected. No clean validation point is needed anywhere.
+    Together they give a distribution of what each point may have been; the values are averaged over it. Two ways to
+    draw from it and the noisy values themselves are mixed in the proportion that works best in a rehearsal: training
+    rows are held back, given the same noise and corrected. No clean validation point is needed anywhere.
 
     Parameters
     ----------
@@ -117,11 +71,11 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
 
     Notes
     -----
-    The prior has one normal component per training row, with the covariance of the steps between near neighbours (five,
-    scaled by leave-one-out likelihood). A clean point is drawn either from the component, given the noisy point, or as
-    the row itself; then the row is left out of the game, and the draw does not count for it, so that no row profits from
-    being its own prior. Rows whose label differs from the point's count little (5%). Laplace noise enters the weights by
-    its variance, and as it is in the rehearsal.
+    The prior has one normal component per training row, with the covariance of the steps between near neighbours; its
+    scale, and whether it is wider where rows are far apart, are chosen by leave-one-out likelihood. A clean point is
+    drawn either from the component, given the noisy point, or as the row itself; then the row is left out of the game,
+    and the draw does not count for it, so that no row profits from being its own prior. Rows whose label differs from
+    the point's count little (5%). Laplace noise enters the weights by its variance, and as it is in the rehearsal.
 
     The result is an estimate of the mean: its spread is smaller than that of the clean values. Where the distribution
     matters and clean summary numbers are at hand, apply a fitted :class:`BoundaryCorrector` to the result.
@@ -136,7 +90,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     >>> corrected = PosteriorCorrector(noise).fit(model).transform(X_noisy, y_val)
     >>> found = evaluate(corrected, clean, model.value(X_noisy, y_val)).rows
     >>> round(found["noisy"]["spearman"], 1), round(found["corrected"]["spearman"], 1)
-    (0.2, 0.7)
+    (0.4, 0.7)
     """
 
     def __init__(
@@ -314,9 +268,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         if abs(off) > UNLIKELY:
             how = "more" if off < 0 else "less"
             warn(
-                f"The validation points are {how} scattered than training rows with the stated noise would be (mean log "
-                f"density {density:.4g}, {state.rehearsal.log_density:.4g} expected). Either the noise is {how} than "
-                "stated or the points come from elsewhere; the correction assumes neither.",
+                f"The validation points are {how} scattered than training rows with the stated noise would be (mean "
+                f"log density {density:.4g}, {state.rehearsal.log_density:.4g} expected). Either the noise is {how} "
+                "than stated or the points come from elsewhere; the correction assumes neither.",
                 CorrectionWarning,
             )
         return density
@@ -341,7 +295,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
                     if np.sqrt(np.mean(error**2)) <= self.tol * values.std():
                         break
         parts = {"noisy": before, "moved": drawn.moved, "at_rows": drawn.at_rows}
-        levels, level_values, level_counts = _mix_levels(parts, weights, noisy.n_val)
+        levels, level_values, level_counts = mix_levels(parts, weights, noisy.n_val)
         level_values = self._share_copies(level_values)
         mixed = level_counts @ level_values / noisy.n_val
         error = np.sqrt(self._share_copies(error[None] ** 2)[0])
@@ -367,7 +321,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         )
 
     def _rounds(self, drawn: Drawn, weights: dict[str, float]) -> Floats:
-        """What the draws of each round add to the values; a part that is exact adds the same to every round."""
+        """Return what each round adds to the values; a part that is exact adds the same to every round."""
         parts = [
             weights[name] * np.array(part.rounds)
             for name, part in (("moved", drawn.moved), ("at_rows", drawn.at_rows))
@@ -408,8 +362,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             )
         if getattr(model, "metric", None) == "precomputed":
             raise ValueError(
-                f"{owner} needs features, but the model has metric='precomputed' and takes distances. Noise on features "
-                "cannot be undone from distances: fit a model on the features."
+                f"{owner} needs features, but the model has metric='precomputed' and takes distances. Noise on "
+                "features cannot be undone from distances: fit a model on the features."
             )
         return quiet
 
@@ -417,8 +371,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         owner = type(self).__name__
         if isinstance(self.noise, str) and not _is_estimate(self.noise):
             raise ValueError(
-                f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard deviation, "
-                f"one for each feature, or 'estimate'. Got {self.noise!r} instead."
+                f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard "
+                f"deviation, one for each feature, or 'estimate'. Got {self.noise!r} instead."
             )
         check.check_count(owner, "draws", self.draws, at_least=2)
         check.check_number(owner, "tol", self.tol)
@@ -450,28 +404,3 @@ def _alike(first: Any, second: Any) -> bool:
     """Whether two models value alike; how they compute does not matter."""
     names = ("n_neighbors", "utility", "semivalue", "metric", "ties")
     return all(getattr(first, name) == getattr(second, name) for name in names)
-
-
-def _mix_levels(parts: dict[str, Part], weights: dict[str, float], n_val: int) -> tuple[Floats, Floats, Ints]:
-    """Mix the parts level by level, in whole points: entropies, mean values and counts, which sum to ``n_val``."""
-    sums: dict[float, Floats] = {}
-    shares: dict[float, float] = {}
-    for name, part in parts.items():
-        rounds = len(part.rounds)
-        if weights[name] == 0 or rounds == 0:
-            continue
-        for entropy, values in part.sums.items():
-            sums[entropy] = sums.get(entropy, 0.0) + weights[name] / rounds * values
-            shares[entropy] = shares.get(entropy, 0.0) + weights[name] / rounds * part.shares[entropy]
-    entropies = np.array(sorted(sums))
-    exact = n_val * np.array([shares[entropy] for entropy in entropies.tolist()])
-    counts = np.floor(exact).astype(np.int64)
-    # The points left over go to the levels that lost most by rounding down.
-    for level in np.argsort(counts - exact, kind="stable")[: n_val - int(counts.sum())]:
-        counts[level] += 1
-    totals = np.array([sums[entropy] for entropy in entropies.tolist()])
-    for level in np.flatnonzero(counts == 0):  # too small for a point of its own: counts with the level next to it
-        kept = np.flatnonzero(counts > 0)
-        totals[kept[np.abs(entropies[kept] - entropies[level]).argmin()]] += totals[level]
-    kept = counts > 0
-    return entropies[kept], totals[kept] * n_val / counts[kept, None], counts[kept]

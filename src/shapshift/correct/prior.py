@@ -1,9 +1,10 @@
 """What a clean validation point may have been, given its noisy version and its label.
 
-The training rows are a sample of the same distribution, so a clean point is taken to be a training row plus a small step
-of the kind that lies between neighbouring rows: a mixture with one normal component per row. All components share one
-covariance, that of the steps between near neighbours, because a point cannot leave the lines and planes on which the data
-lie any more than a neighbour does. Normal noise keeps the mixture a mixture, in closed form:
+The training rows are a sample of the same distribution, so a clean point is taken to be a training row plus a small
+step of the kind that lies between neighbouring rows: a mixture with one normal component per row. Its covariance is
+that of the steps between near neighbours, because a point cannot leave the lines and planes on which the data lie any
+more than a neighbour does; it may be wider where rows are far apart. Normal noise keeps the mixture a mixture, in
+closed form:
 
     weight of row t    proportional to N(x'; x_t, H + E) times the probability that a point near t has the label
     given row t        x is normal with mean x_t + H (H + E)^-1 (x' - x_t) and covariance H (H + E)^-1 E
@@ -85,10 +86,6 @@ class Prior:
         """Return the prior of some rows only, with the same steps."""
         return replace(self, rows=self.rows[chosen], codes=self.codes[chosen], width=self.width[chosen])
 
-    def with_noise(self, factor: float) -> Self:
-        """Return the prior for noise that is larger by a factor."""
-        return replace(self, rows=self.rows / factor, variance=self.variance / factor**2, unit=self.unit * factor)
-
     def coordinates(self, X: Floats) -> Floats:
         """Turn table rows into coordinates."""
         found: Floats = (X[:, self.features] / self.unit) @ self.basis
@@ -114,7 +111,7 @@ class Prior:
         """Return the log density of noisy points (given as coordinates) in the units of the table, labels aside."""
         constant = np.log(len(self.rows)) + np.log(self.unit).sum() + 0.5 * self.variance.size * np.log(2 * np.pi)
         found = [log_sum_exp(self.log_weights(part, None)) for part in self.tiles(points)]
-        return np.concatenate(found) - constant
+        return np.asarray(np.concatenate(found) - constant)
 
     def weigh(self, points: Floats, codes: Ints, draws: int, rng: np.random.Generator) -> "Weighed":
         """Weigh the rows for every point, and draw some in proportion to their weights.

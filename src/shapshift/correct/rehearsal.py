@@ -177,7 +177,6 @@ def _one_split(
     points = Points(add_noise(X[held], rng), codes[held])
     inner = Game(model, X[rest], codes[rest], np.arange(len(rest)), game.prior.subset(rest))
     noisy = model.value(points.X, points.codes)
-    for drawn in draw_in_stages(inner, points, min(DRAWS, draws), rng, most_rows=draws * held.size):
-        pass
+    (*_, drawn) = draw_in_stages(inner, points, min(DRAWS, draws), rng, most_rows=draws * held.size)
     columns = np.column_stack([noisy.values, drawn.moved.mean, drawn.at_rows.mean])
     return columns, clean.values, inner.prior.log_density(inner.prior.coordinates(points.X))

@@ -1,9 +1,9 @@
 """The nearest rows of a validation point, without ordering the others.
 
-A small sample, evenly spaced in the table, says about how far the wanted rank is. One pass over the distances collects
-what is no farther, and whenever twice as much as is wanted has come together, that is cut back to the nearest. So each
-row is looked at once and each cut is paid for by as many rows as it handles: linear time for any order of the rows.
-Should the sample have misled, the pass is made again without it. Only what is left in the end is put in order.
+Distances come strip by strip. What is not beyond the wanted rank of what came before is collected, and when there is no
+room left, that is cut back to the nearest. So each row is looked at once and each cut is paid for by as many rows as it
+handles: linear time for any order of the rows. A sample of the distances saves most cuts, by a guess how far the wanted
+rank is; who collects too few because of it has to begin again. Only what is left in the end is put in order.
 
 Lists of different lengths lie one behind the other: the list of point p is ``[ends[p]:ends[p + 1]]``.
 """
@@ -18,27 +18,68 @@ from shapshift.kernels.rank import _long_sort
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Distances that a first guess rests on.
-SAMPLE = 2048
-
 
 @kernel
-def select_nearest(
-    tile: Floats, wanted: int, whole: bool, rows: Indices, keys: Floats
-) -> tuple[Indices, Indices, Floats]:
-    """Nearest rows of each point, from a tile of distances.
+def collect_nearest(
+    tile: Floats, first: int, wanted: int, rows: Indices, keys: Floats, counts: Indices, limits: Floats
+) -> None:
+    """Collect what may be among the nearest rows of each point.
 
     Parameters
     ----------
-    tile : float64 (b, N)
-        Distances, one validation point per row.
+    tile : float64 (b, w)
+        Distances of b points to the rows ``first``, ``first + 1``, ..
     wanted : int
-        How many rows; at most N.
+        How many nearest rows are looked for.
+    rows : int64 (b, room)
+    keys : float64 (b, room)
+        Row numbers, ascending, and distances collected so far; room for twice as many as wanted, or for all rows.
+    counts : int64 (b,)
+        How many those are; -1 from when so many are tied with the last wanted one that half the room is not enough.
+    limits : float64 (b,)
+        What is farther need not be collected; at first a guess, or infinite.
+    """
+    room = rows.shape[1]
+    for p in range(tile.shape[0]):
+        row, count, limit = tile[p], counts[p], limits[p]
+        if count < 0:
+            continue
+        for i in range(row.size):
+            if row[i] <= limit:
+                if count == room:
+                    count, limit = _cut_back(rows[p], keys[p], count, wanted)
+                    if count > room // 2:
+                        count = -1
+                        break
+                    if row[i] > limit:
+                        continue
+                rows[p, count], keys[p, count] = first + i, row[i]
+                count += 1
+        counts[p], limits[p] = count, limit
+
+
+@kernel
+def likely_limits(sample: Floats, n_rows: int, wanted: int, limits: Floats) -> None:
+    """Guess a distance that the wanted rank is hardly beyond, from distances to some of the rows."""
+    rank = wanted * sample.shape[1] / n_rows
+    place = int(rank + 3 * np.sqrt(rank) + 1)
+    if place < sample.shape[1]:
+        for p in range(sample.shape[0]):
+            limits[p] = np.partition(sample[p], place)[place]
+
+
+@kernel
+def order_collected(
+    wanted: int, whole: bool, rows: Indices, keys: Floats, counts: Indices
+) -> tuple[Indices, Indices, Floats]:
+    """Put what was collected in order.
+
+    Parameters
+    ----------
+    wanted, rows, keys, counts
+        As in :func:`collect_nearest`; points with too few get empty lists.
     whole : bool
         Also take all rows that are as far as the last one, or stop at exactly ``wanted``, ties by row number.
-    rows : int64 (N,)
-    keys : float64 (N,)
-        Scratch.
 
     Returns
     -------
@@ -47,57 +88,21 @@ def select_nearest(
         Row numbers, nearest first, ties by row number.
     distances : float64
     """
-    n_points = tile.shape[0]
-    ends = np.zeros(n_points + 1, np.int64)
-    found = np.empty(n_points * wanted, np.int64)
-    distances = np.empty(found.size)
-    for p in range(n_points):
-        count = _collect(tile[p], wanted, rows, keys)
+    ends = np.zeros(counts.size + 1, np.int64)
+    for p in range(counts.size):
+        count = counts[p] if counts[p] >= wanted else 0
         if count > wanted:
-            count, _ = _cut_back(rows, keys, count, wanted)
-        # The rows are in ascending order, which a stable sort keeps among equals.
-        _long_sort(keys, rows, 0, count)
-        if not whole:
-            count = min(count, wanted)
-        ends[p + 1] = ends[p] + count
-        if ends[p + 1] > found.size:
-            room = np.empty(ends[p + 1], np.int64)  # ties fill it beyond what was wanted
-            found, distances = np.append(found, room), np.append(distances, np.empty(room.size))
-        found[ends[p] : ends[p + 1]] = rows[:count]
-        distances[ends[p] : ends[p + 1]] = keys[:count]
-    return ends, found[: ends[-1]], distances[: ends[-1]]
-
-
-@kernel
-def _collect(row, wanted, rows, keys):
-    """Write rows in ascending order, the nearest ``wanted`` and all that tie with them among them; returns how many."""
-    limit = _likely_limit(row, wanted)
-    while True:
-        count = 0
-        room = 2 * wanted + SAMPLE
-        for i in range(row.size):
-            if row[i] <= limit:
-                rows[count], keys[count] = i, row[i]
-                count += 1
-                if count == room:
-                    count, limit = _cut_back(rows, keys, count, wanted)
-                    room = 2 * count + SAMPLE  # ties can leave more than was wanted
-        if count >= wanted:
-            return count
-        limit = np.inf
-
-
-@kernel
-def _likely_limit(row, wanted):
-    """Distance that the wanted rank is hardly beyond."""
-    rank = wanted * SAMPLE / row.size
-    place = np.int64(rank + 3 * np.sqrt(rank) + 1)
-    if place >= SAMPLE // 2:
-        return np.inf
-    sample = np.empty(SAMPLE)
-    for i in range(SAMPLE):
-        sample[i] = row[i * row.size // SAMPLE]
-    return np.partition(sample, place)[place]
+            count, _ = _cut_back(rows[p], keys[p], count, wanted)
+        if count > 0:
+            # The rows are in ascending order, which a stable sort keeps among equals.
+            _long_sort(keys[p], rows[p], 0, count)
+        ends[p + 1] = ends[p] + (count if whole else min(count, wanted))
+    found, distances = np.empty(ends[-1], np.int64), np.empty(ends[-1])
+    for p in range(counts.size):
+        size = ends[p + 1] - ends[p]
+        found[ends[p] : ends[p + 1]] = rows[p, :size]
+        distances[ends[p] : ends[p + 1]] = keys[p, :size]
+    return ends, found, distances
 
 
 @kernel

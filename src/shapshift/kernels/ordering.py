@@ -46,7 +46,7 @@ def rank_sorted(values: Floats, order: Integers, ranks: Floats, dense: Integers)
 
 
 @kernel
-def count_pairs(order: Integers, dense: Integers, other: Integers, starts: Integers, work: Integers) -> tuple[int, int]:
+def count_pairs(order: Integers, dense: Integers, other: Integers, starts: Integers) -> tuple[int, int]:
     """Count the pairs of rows that two rankings order the other way round, and those tied in both.
 
     Parameters
@@ -57,8 +57,6 @@ def count_pairs(order: Integers, dense: Integers, other: Integers, starts: Integ
         Number, from 0, of the distinct value each row has in the first and in the second ranking.
     starts : ndarray of shape (n_distinct,)
         How many rows come before each distinct value of the second ranking.
-    work : ndarray of shape (2, n)
-        Overwritten.
 
     Returns
     -------
@@ -66,7 +64,7 @@ def count_pairs(order: Integers, dense: Integers, other: Integers, starts: Integ
         Discordant pairs and jointly tied pairs.
     """
     n = order.size
-    here, there = work[0], work[1]
+    here, there = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     # Sort by the second ranking and, within its ties, by the first: rows arrive in the order of the first.
     filled = starts.copy()
     for i in range(n):

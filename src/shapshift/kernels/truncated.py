@@ -54,7 +54,7 @@ def truncated_values(
     Parameters
     ----------
     ends, rows, keys
-        Lists of nearest rows and their distances, as :func:`shapshift.kernels.nearest.select_nearest` returns them;
+        Lists of nearest rows and their distances, as :func:`shapshift.kernels.nearest.order_collected` makes them;
         none shorter than ``depth``.
     certain : int64 (b,)
         How many rows at the head of each list are certainly the nearest ones in their order.

@@ -46,6 +46,10 @@ STATISTICS = (
 )
 
 
+#: Where less than this share of the spread of the values is more than sampling error, no ratio of spreads is shown.
+LEAST_RELIABILITY = 0.1
+
+
 @dataclass(frozen=True)
 class FamilySettings:
     """Sizes of the comparison.
@@ -262,13 +266,14 @@ def family_tables(records: list[Record]) -> str:
         if statistic == "std_ratio":
             # Variances are added up over seeds first: a ratio of single noisy ones would be anything.
             noisy, clean = (sum(record[f"variance_{which}"] for record in here) for which in ("noisy", "clean"))
-            return float(np.sqrt(noisy / clean)) if noisy > 0 and clean > 0 else float("nan")
+            sure = cell(method, dataset, "reliability") >= LEAST_RELIABILITY
+            return float(np.sqrt(noisy / clean)) if sure and noisy > 0 and clean > 0 else float("nan")
         found = [record[statistic] for record in here]
         known = [number for number in found if number is not None]
         return float(np.mean(known)) if known else float("nan")
 
     lines = [
-        f"Means over {len(datasets)} datasets, with 95% t-intervals over datasets.",
+        f"Means over {len(datasets)} datasets, geometric ones of the std ratio, with 95% t-intervals over datasets.",
         "",
         "| method | s | detection AUC | area, best removed | area, worst removed | std ratio | positive, clean | "
         "change of positive | Spearman | reliability |",
@@ -302,10 +307,13 @@ def family_tables(records: list[Record]) -> str:
 def _interval(known: Floats, statistic: str) -> str:
     if known.size == 0:
         return "-"
-    mean = _shown(float(known.mean()), statistic)
+    # Ratios are averaged as logarithms: half and double cancel.
+    there, back = (np.log, np.exp) if statistic == "std_ratio" else (np.asarray, np.asarray)
+    numbers = there(known)
+    mean = _shown(float(back(numbers.mean())), statistic)
     if statistic == "seconds" or known.size < 2:
         return mean
-    low, high = t_interval(known.mean(), known.std(ddof=1), known.size)
+    low, high = (back(end) for end in t_interval(numbers.mean(), numbers.std(ddof=1), known.size))
     return f"{mean} [{_shown(float(low), statistic)}, {_shown(float(high), statistic)}]"
 
 

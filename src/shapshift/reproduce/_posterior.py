@@ -60,7 +60,7 @@ class PosteriorSettings:
 
     @property
     def digest(self) -> str:
-        """Short hash by which stored cells are recognised; which other datasets and seeds run does not matter to one."""
+        """Short hash by which stored cells are recognised; which other datasets and seeds run does not matter."""
         others = ("name", "datasets", "seeds", "detection_seeds")
         return digest_of({key: value for key, value in asdict(self).items() if key not in others}, CELL_FORMAT)
 

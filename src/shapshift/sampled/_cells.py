@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift import _labels
-from shapshift.boundary import entropy_levels, nearest_level
+from shapshift.boundary import nearest_level
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -58,20 +58,20 @@ class Cells:
         return np.ascontiguousarray(levels), np.ascontiguousarray(groups), matrix
 
 
-def make_cells(entropy: Floats, depth: int, n_classes: int, groups: Any, single: bool) -> Cells:
+def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Cells:
     """Lay out the cells of a validation set.
 
     Parameters
     ----------
     entropy : ndarray of shape (n_val,)
-        Of the labels of the ``depth`` nearest training rows.
-    depth, n_classes : int
+        How near each point is to a boundary.
+    levels : ndarray
+        The entropies for which sums are kept, ascending from 0.
     groups : array-like or None
     single : bool
         Keep every point apart.
     """
     n_val = entropy.size
-    levels = entropy_levels(depth, n_classes)
     present, level_of = np.unique(nearest_level(entropy, levels), return_inverse=True)
     names, group_of = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
     indicators = _indicators(level_of, present.size, group_of, len(names))

@@ -86,8 +86,8 @@ class Outcome:
     ----------
     cells : ndarray of shape (n_players, n_cells)
     values, standard_error : ndarray of shape (n_players,)
-    empty, full : ndarray of shape (n_cells,)
-        Utilities of nobody and of everybody.
+    empty, full : float or None
+        Utilities of nobody and of everybody over all validation points; None where the sampler has another utility.
     precision : float
         Largest standard error in standard deviations of the values.
     rounds, fits, asked : int
@@ -100,8 +100,8 @@ class Outcome:
     cells: Floats
     values: Floats
     standard_error: Floats
-    empty: Floats
-    full: Floats
+    empty: float | None
+    full: float | None
     precision: float
     rounds: int
     fits: int
@@ -157,8 +157,8 @@ def run_sampler(game: Playable, plan: Plan) -> Outcome:
         cells=estimate.cells(),
         values=values,
         standard_error=error,
-        empty=setting.empty,
-        full=setting.full,
+        empty=float(setting.empty @ plan.total) if sampler.reduction == "mean" else None,
+        full=float(setting.full @ plan.total) if sampler.reduction == "mean" else None,
         precision=relative_error(values, error),
         rounds=estimate.rounds,
         fits=counters["fits"],

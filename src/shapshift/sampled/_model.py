@@ -1,9 +1,41 @@
 """What is asked of the model that is valued, whoever made it."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_regressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from shapshift import _validation as check
+
+#: Models that can be asked for by name.
+NAMED: Mapping[str, Callable[[], Any]] = {
+    "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+    "naive_bayes": GaussianNB,
+    "tree": lambda: DecisionTreeClassifier(max_depth=5),
+    "forest": lambda: RandomForestClassifier(20),
+    "svm": lambda: make_pipeline(StandardScaler(), SVC()),
+    "knn": lambda: KNeighborsClassifier(5),
+    "linear": LinearRegression,
+    "tree_regression": lambda: DecisionTreeRegressor(max_depth=5),
+    "forest_regression": lambda: RandomForestRegressor(20),
+}
+
+
+def named(owner: str, estimator: Any) -> Any:
+    """Return the model of that name; anything but a name is returned as it is."""
+    if not isinstance(estimator, str):
+        return estimator
+    check.check_choice(owner, "estimator", estimator, tuple(NAMED), "an object with fit(X, y) and predict(X)")
+    return NAMED[estimator]()
 
 
 def check_estimator(owner: str, estimator: Any) -> None:

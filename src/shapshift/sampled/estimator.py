@@ -1,6 +1,5 @@
 """SampledShapley: values of training rows or owners for any model, by sampling."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from typing import Any, Self
@@ -14,15 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._warn import warn
-from shapshift.boundary import BOUNDARY_NEIGHBORS
+from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels
 from shapshift.coefficients import Beta
 from shapshift.estimators import KNNShapley
 from shapshift.price._owner_options import check_seed
 from shapshift.price._owners import check_owners
+from shapshift.relatives.regression import LEVELS, KNNRegressionShapley
 from shapshift.sampled._cells import Cells, make_cells
 from shapshift.sampled._game import UTILITIES, Game
+from shapshift.sampled._inputs import check_numbers, check_players, fingerprint, name_of, worth_in_words
 from shapshift.sampled._loop import Outcome, Plan, run_sampler
-from shapshift.sampled._model import check_estimator, check_warm_start, describe, predicts_numbers, with_seeds
+from shapshift.sampled._model import check_estimator, check_warm_start, describe, named, predicts_numbers, with_seeds
 from shapshift.sampled._protocol import Distributional, Sampler, size_chances
 from shapshift.sampled._samplers import choose_sampler
 from shapshift.valuation import Valuation
@@ -38,10 +39,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     Parameters
     ----------
-    estimator : estimator
-        A classifier or regressor of scikit-learn, or anything with ``fit(X, y)`` and ``predict(X)``. It is copied for
-        every coalition. Where its ``random_state`` is None, all copies get the same seed, so that a coalition has one
-        worth.
+    estimator : estimator or str
+        A classifier or regressor of scikit-learn, or anything with ``fit(X, y)`` and ``predict(X)``, or the name of a
+        common one: "logistic", "naive_bayes", "tree", "forest", "svm", "knn", and for regression "linear",
+        "tree_regression", "forest_regression". It is copied for every coalition. Where its ``random_state`` is None,
+        all copies get the same seed, so that a coalition has one worth.
     semivalue : {"shapley", "banzhaf", "loo"}, Beta or Distributional, default="shapley"
         How coalitions are weighted. "loo" is leave-one-out.
     sampler : str or Sampler, default="auto"
@@ -72,7 +74,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         never handed to the estimator, see Notes.
     warm_start : bool, default=False
         Start each fit from the one before where the coalitions of a request follow on each other (an order of players).
-        The estimator must have a parameter of that name. Coalitions are then not looked up in the cache.
+        The estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
+        is content with the last solution gives the next row nothing: tighten the estimator's own tolerance with it.
     cache : int or str, default="64MB"
         Memory for utilities of coalitions that may come again, in bytes or such as "64MB"; 0 keeps none. It never
         changes a value.
@@ -106,8 +109,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     training mean in regression. Rows of one class are worth what the constant prediction of that class is.
 
     Utilities are kept per validation point, so that results carry groups and entropy levels like those of
-    :class:`shapshift.KNNShapley`; levels come from the five nearest training rows in feature space. Regression has no
-    class boundary: all its points are at level 0. Under "classwise" a validation point's part is what the points of its
+    :class:`shapshift.KNNShapley`; levels come from the five nearest training rows in feature space, for regression as
+    in :class:`shapshift.KNNRegressionShapley`. Under "classwise" a validation point's part is what the points of its
     class contribute through it; under "oob" all points have the same values.
 
     Standard errors come from the spread between independent rounds of the sampler. "truncated" has a bias that they do
@@ -185,11 +188,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         labels = _labels.check_labels(y, "y", n_rows, "X")
         row_ids = _labels.check_ids(ids, table.index, n_rows)
         classes, codes = None, np.zeros(n_rows, dtype=np.int32)
-        if predicts_numbers(self.estimator, self.utility):
-            labels = _numbers(labels, "y")
+        if predicts_numbers(self._model(), self.utility):
+            labels = check_numbers(labels, "y")
         else:
             classes, codes = _labels.encode_labels(labels)
-        ownership = None if players is None else check_owners(_one_each(players, n_rows), row_ids, "players")
+        ownership = None if players is None else check_owners(check_players(players, n_rows), row_ids, "players")
         self._table, self._y, self.codes_, self._ownership = table, labels, codes, ownership
         self.__dict__.pop("classes_", None)
         if classes is not None:
@@ -201,9 +204,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             row_ids if ownership is None else _labels.check_ids(list(ownership.names), None, len(ownership.names))
         )
         self.players_ = tuple(self.ids_.tolist())
-        self.fingerprint_ = _fingerprint(table.rows, labels, self._player_of)
-        # Which validation points lie near a class boundary does not depend on the model that is valued.
-        self._near = None if classes is None else KNNShapley(progress=False).fit(table.rows, codes)
+        self.fingerprint_ = fingerprint(table.rows, labels, self._player_of)
+        # Which validation points lie near a boundary does not depend on the model that is valued.
+        near = KNNRegressionShapley(progress=False) if classes is None else KNNShapley(progress=False)
+        self._near = near.fit(table.rows, labels if classes is None else codes)
         return self
 
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
@@ -233,14 +237,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         points = self._check_points(X_val)
         n_val = points.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
-        if self._near is None:
-            targets, target_codes, entropy = _numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32), np.zeros(n_val)
+        if self._regression:
+            targets, target_codes, levels = check_numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32), LEVELS
         else:
             targets, target_codes = labels, _labels.look_up_labels(labels, self.classes_)
-            # Entropy looks at the neighbours' labels, not at the point's own.
-            entropy = self._near.value(points, np.zeros(n_val, dtype=np.int64)).entropy
-        n_classes = 1 if self._near is None else len(self.classes_)
-        cells = make_cells(entropy, min(BOUNDARY_NEIGHBORS, self._table.rows.shape[0]), n_classes, groups, matrix)
+            levels = entropy_levels(min(BOUNDARY_NEIGHBORS, self._player_of.size), len(self.classes_))
+        # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
+        near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
+        cells = make_cells(near.entropy, levels, groups, matrix)
         seed = check_seed("SampledShapley", self.random_state)
         n_players = len(self.players_)
         sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
@@ -263,7 +267,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         outcome = run_sampler(game, plan)
         self._report(outcome)
         found = np.repeat(outcome.cells, cells.total.size, axis=1) * cells.weights if own else outcome.cells
-        return self._valuation(cells, found, outcome, sampler, seed)
+        about = self._about(sampler, seed, outcome, n_val) | {
+            key: near.parameters[key] for key in ("boundary_neighbors", "boundary_rule") if key in near.parameters
+        }
+        return self._valuation(cells, found, outcome.standard_error, about)
 
     def _game(
         self,
@@ -282,10 +289,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             matrix = np.zeros((self._player_of.size, n_players))
             matrix[np.arange(self._player_of.size), self._player_of] = 1.0
             matrix /= matrix.sum(axis=0)
-        utility = self.utility
-        if utility == "auto":
-            utility = "squared_error" if self._near is None else "correct"
-        model = with_seeds(clone(self.estimator, safe=False), seed)
+        model = with_seeds(clone(self._model(), safe=False), seed)
         if self.warm_start:
             model.set_params(warm_start=True)
         return Game(
@@ -296,10 +300,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             n_players=n_players,
             points=points,
             targets=targets,
-            classes=None if self._near is None else self.classes_,
+            classes=None if self._regression else self.classes_,
             codes=self.codes_,
             target_codes=target_codes,
-            utility=utility,
+            utility=self._utility,
             cells=matrix,
             reduction=sampler.reduction,
             on_error=self.on_error,
@@ -308,11 +312,13 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         )
 
     def _valuation(
-        self, cells: Cells, found: npt.NDArray[np.float64], outcome: Outcome, sampler: Sampler, seed: int
+        self,
+        cells: Cells,
+        found: npt.NDArray[np.float64],
+        standard_error: npt.NDArray[np.float64],
+        about: dict[str, Any],
     ) -> Valuation:
         level_values, group_means, matrix = cells.split(found)
-        total = cells.total if sampler.reduction == "mean" else np.ones(1)
-        worth = None if sampler.reduction != "mean" else (float(outcome.full @ total), float(outcome.empty @ total))
         return Valuation(
             values=cells.level_counts @ level_values / cells.level_counts.sum(),
             ids=self.ids_,
@@ -325,35 +331,40 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             group_names=tuple(cells.group_names),
             group_sizes=tuple(cells.group_sizes.tolist()),
             matrix=matrix,
-            parameters={
-                "method": type(self).__name__,
-                "estimator": describe(self.estimator),
-                "semivalue": str(self.semivalue),
-                "sampler": str(sampler),
-                "utility": _name_of(self.utility),
-                "on_error": self.on_error,
-                "warm_start": bool(self.warm_start),
-                "n_train": self._player_of.size,
-                "n_players": len(self.players_),
-                "n_val": cells.entropy.size,
-                "n_classes": None if self._near is None else len(self.classes_),
-                "boundary_neighbors": BOUNDARY_NEIGHBORS,
-                "utility_of_all": worth and worth[0],
-                "utility_of_none": worth and worth[1],
-                "max_fits": int(self.max_fits),
-                "tol": None if self.tol is None else float(self.tol),
-                "n_fits": outcome.fits,
-                "n_rounds": outcome.rounds,
-                "n_coalitions": outcome.asked,
-                "precision": outcome.precision if np.isfinite(outcome.precision) else None,
-                "stopped": outcome.stopped,
-                "random_state": seed,
-            },
+            parameters=about,
             fingerprint=self.fingerprint_,
             kind=self._table.kind,
             id_names=self._id_names,
-            standard_error=outcome.standard_error,
+            standard_error=standard_error,
         )
+
+    def _about(self, sampler: Sampler, seed: int, outcome: Outcome, n_val: int) -> dict[str, Any]:
+        """Tell what made the values."""
+        return {
+            "method": type(self).__name__,
+            "task": "regression" if self._regression else "classification",
+            "worth": worth_in_words(self._model(), self._utility, own=sampler.reduction == "own"),
+            "estimator": describe(self._model()),
+            "semivalue": str(self.semivalue),
+            "sampler": str(sampler),
+            "utility": name_of(self.utility),
+            "on_error": self.on_error,
+            "warm_start": bool(self.warm_start),
+            "n_train": self._player_of.size,
+            "n_players": len(self.players_),
+            "n_val": n_val,
+            "n_classes": None if self._regression else len(self.classes_),
+            "utility_of_all": outcome.full,
+            "utility_of_none": outcome.empty,
+            "max_fits": int(self.max_fits),
+            "tol": None if self.tol is None else float(self.tol),
+            "n_fits": outcome.fits,
+            "n_rounds": outcome.rounds,
+            "n_coalitions": outcome.asked,
+            "precision": outcome.precision if np.isfinite(outcome.precision) else None,
+            "stopped": outcome.stopped,
+            "random_state": seed,
+        }
 
     def _report(self, outcome: Outcome) -> None:
         if outcome.warned:
@@ -368,6 +379,17 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                 f"'max_fits' from {self.max_fits}, or value fewer players."
             )
 
+    @property
+    def _regression(self) -> bool:
+        return not hasattr(self, "classes_")
+
+    @property
+    def _utility(self) -> Any:
+        return ("squared_error" if self._regression else "correct") if self.utility == "auto" else self.utility
+
+    def _model(self) -> Any:
+        return named(type(self).__name__, self.estimator)
+
     def _check_points(self, X_val: Any) -> Any:
         table = check.check_features(X_val, "X_val")
         table = check.match_columns(table, self._table.columns, self.n_features_in_, "X_val")
@@ -379,23 +401,20 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     def _player_classes(self) -> npt.NDArray[np.int64] | None:
         """Class of each player; None where a player has rows of several, or there are none."""
-        if self._near is None:
+        if self._regression:
             return None
         classes = np.zeros(len(self.players_), dtype=np.int64)
         classes[self._player_of] = self.codes_
         return classes if (classes[self._player_of] == self.codes_).all() else None
 
     def _identity(self, game: Game, sampler: Sampler, seed: int) -> dict[str, str]:
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (game.points, game.targets, game.cells):
-            _update(digest, part)
         return {
             "training rows": self.fingerprint_,
-            "validation set or groups": digest.hexdigest(),
-            "estimator": describe(self.estimator),
+            "validation set or groups": fingerprint(game.points, game.targets, game.cells),
+            "estimator": describe(self._model()),
             "semivalue": str(self.semivalue),
             "sampler": str(sampler),
-            "utility": _name_of(self.utility),
+            "utility": name_of(self.utility),
             "on_error": self.on_error,
             "warm_start": str(bool(self.warm_start)),
             "random_state": str(seed),
@@ -403,7 +422,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     def _check_parameters(self) -> None:
         owner = type(self).__name__
-        check_estimator(owner, self.estimator)
+        check_estimator(owner, self._model())
         if not isinstance(self.semivalue, Beta | Distributional):
             check.check_choice(
                 owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) or a Distributional(n) object"
@@ -411,9 +430,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         choose_sampler(owner, self.sampler, self.semivalue)
         if not callable(self.utility):
             check.check_choice(owner, "utility", self.utility, UTILITIES, "a function (model, X_val, y_val) -> array")
-        if self.utility == "probability" and not hasattr(self.estimator, "predict_proba"):
+        if self.utility == "probability" and not hasattr(self._model(), "predict_proba"):
             raise ValueError(
-                f"The 'utility' parameter of {owner} is 'probability', but {type(self.estimator).__name__} has no "
+                f"The 'utility' parameter of {owner} is 'probability', but {type(self._model()).__name__} has no "
                 "predict_proba. Use utility='correct', or an estimator that has it."
             )
         check.check_count(owner, "max_fits", self.max_fits)
@@ -422,7 +441,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         check.check_choice(owner, "on_error", self.on_error, ("raise", "constant"))
         check.check_flag(owner, "warm_start", self.warm_start)
         if self.warm_start:
-            check_warm_start(owner, self.estimator)
+            check_warm_start(owner, self._model())
         if self.cache != 0:
             check.parse_memory(self.cache, owner, "cache")
         check.check_jobs(owner, self.n_jobs)
@@ -430,44 +449,3 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fingerprint_")
-
-
-def _one_each(players: Any, n_rows: int) -> Any:
-    """Refuse more or fewer owners than rows before they are matched."""
-    size = len(players) if hasattr(players, "__len__") and not isinstance(players, str) else n_rows
-    if size != n_rows:
-        raise ValueError(
-            f"The 'players' parameter must name the owner of each of the {n_rows} training rows, so there cannot be "
-            f"more owners than rows. Got {size} entries; pass one per row, in their order."
-        )
-    return players
-
-
-def _numbers(labels: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
-    try:
-        return labels.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{name!r} must hold numbers for a regressor. Got {labels[0]!r}; use a classifier for such labels."
-        ) from None
-
-
-def _name_of(utility: Any) -> str:
-    return utility if isinstance(utility, str) else f"{utility.__module__}.{getattr(utility, '__qualname__', utility)}"
-
-
-def _fingerprint(rows: Any, labels: npt.NDArray[Any], player_of: npt.NDArray[np.int64]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (rows, labels, player_of):
-        _update(digest, part)
-    return digest.hexdigest()
-
-
-def _update(digest: Any, part: Any) -> None:
-    """Feed a table or column to a hash."""
-    if sparse.issparse(part):
-        for array in (part.data, part.indices, part.indptr):
-            _update(digest, array)
-        return
-    digest.update(repr((part.shape, part.dtype.kind)).encode())
-    digest.update(repr(part.tolist()).encode() if part.dtype.kind in "OUS" else np.ascontiguousarray(part).data)

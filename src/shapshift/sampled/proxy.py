@@ -197,6 +197,7 @@ def knn_proxy(
     *,
     embed: str | Callable[[Any, Any], Any] = "auto",
     n_neighbors: int = 5,
+    semivalue: str | Beta = "shapley",
     subsample: int = 100,
     sampled: Mapping[str, Any] | None = None,
     ids: Any = None,
@@ -214,6 +215,8 @@ def knn_proxy(
         Training and validation set.
     embed, n_neighbors
         See :class:`KNNProxy`.
+    semivalue : {"shapley", "banzhaf", "loo"} or Beta, default="shapley"
+        Of both valuations. Banzhaf values of a model are the surest for the same number of fits.
     subsample : int, default=100
         Training rows that are valued both ways; all of them if there are fewer.
     sampled : mapping, optional
@@ -250,14 +253,22 @@ def knn_proxy(
     check.check_count("knn_proxy", "subsample", subsample, at_least=5)
     check.check_number("knn_proxy", "confidence", confidence, above=True, most=1.0)
     seed = check_seed("knn_proxy", random_state)
-    proxy = KNNProxy(estimator, n_neighbors, embed=embed, random_state=seed, progress=progress).fit(X, y, ids=ids)
+    proxy = KNNProxy(
+        estimator, n_neighbors, embed=embed, semivalue=semivalue, random_state=seed, progress=progress
+    ).fit(X, y, ids=ids)
     valuation = proxy.value(X_val, y_val, groups=groups)
     n_rows = proxy._table.rows.shape[0]
     rows = np.sort(np.random.default_rng(seed).permutation(n_rows)[: min(subsample, n_rows)])
     points, inner = proxy._points(X_val), proxy._embedding
     few, labels, names = proxy._table.rows[rows], proxy._y[rows], proxy.knn_.ids_[rows]
     knn = clone(proxy.knn_).fit(inner(few), labels, ids=names)
-    options = {"random_state": seed, "progress": progress, "on_error": "constant", **(sampled or {})}
+    options = {
+        "semivalue": semivalue,
+        "random_state": seed,
+        "progress": progress,
+        "on_error": "constant",
+        **(sampled or {}),
+    }
     direct = SampledShapley(estimator, **options).fit(few, labels, ids=names).value(points, y_val)
     near = knn.value(inner(points), y_val)
     found = spearman(near.values, direct.values)

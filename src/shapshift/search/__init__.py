@@ -1,7 +1,7 @@
 """Who is near: lists of nearest rows by an exact selection, over an inverted-file index, or by hashing."""
 
-from shapshift.search.exact import exact_search
+from shapshift.search.exact import STRIP_ROWS, exact_search, list_room
 from shapshift.search.lists import Search, SearchCache
 from shapshift.search.quick import SEARCHES, Proposals, quick_search
 
-__all__ = ["SEARCHES", "Proposals", "Search", "SearchCache", "exact_search", "quick_search"]
+__all__ = ["SEARCHES", "STRIP_ROWS", "Proposals", "Search", "SearchCache", "exact_search", "list_room", "quick_search"]

@@ -1,18 +1,25 @@
 """The nearest rows by looking at all of them."""
 
-from typing import Any
-
 import numpy as np
 
 from shapshift.distances import Filler
 from shapshift.kernels.buckets import count_nearer
-from shapshift.kernels.nearest import select_nearest
-from shapshift.search.lists import Floats, Indices, Lists, Search
+from shapshift.kernels.nearest import collect_nearest, likely_limits, order_collected
+from shapshift.search.lists import Floats, Indices, Lists, Search, join_lists
+
+# Training rows looked at together: few enough for their distances to all points of a block to stay in the second-level
+# cache, and no power of two, whose multiples would share a place in it.
+STRIP_ROWS = 2120
+# Rows that a first guess rests on, in so many pieces of the table; not worth it for fewer rows than so many times that.
+SAMPLE_ROWS, SAMPLE_PIECES, WORTH_SAMPLING = 2048, 8, 16
 
 
-def exact_search(
-    fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool, tile_rows: int, shard: int | None = None
-) -> Search:
+def list_room(n_rows: int, wanted: int) -> int:
+    """How many rows are collected before they are cut back to the wanted ones."""
+    return min(4 * wanted + 1024, n_rows)
+
+
+def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) -> Search:
     """Select the nearest rows from tiles of distances.
 
     Parameters
@@ -23,68 +30,80 @@ def exact_search(
         How many training rows there are, and how many each list has at least.
     whole_ties : bool
         Let a list end with all rows that are tied with its last one, or at exactly ``wanted`` rows.
-    tile_rows : int
-        How many points may be looked at in one call.
-    shard : int, optional
-        Look at so many training rows at a time, all by default. Each shard gives its nearest rows, and from these come
-        the nearest of all.
     """
-    spare: list[tuple[Any, Any, Any]] = []  # scratch space, handed on from call to call: large arrays are dear to make
-    width = n_rows if shard is None else min(shard, n_rows)
+    spare: list[_Scratch] = []  # handed on from call to call: large arrays are dear to make
 
     def find(start: int, stop: int, reference: Indices) -> Lists:
-        scratch = spare.pop() if spare else _scratch(tile_rows, width)
-        lists: Lists | None = None
-        asked = _asked(fill, start, stop, reference) if width < n_rows else None
-        ranks = np.full(reference.shape, -0.5)  # a row is as near as itself, which counts by half
-        for lo in range(0, n_rows, width):
-            hi = min(lo + width, n_rows)
-            tile = scratch[0].reshape(-1)[: (stop - start) * (hi - lo)].reshape(stop - start, hi - lo)
-            fill(slice(start, stop), slice(lo, hi), tile)
-            count_nearer(tile, np.take_along_axis(tile, reference, axis=1) if asked is None else asked, ranks)
-            few = min(wanted, hi - lo)
-            ends, rows, distances = select_nearest(tile, few, whole_ties, scratch[1][: hi - lo], scratch[2][: hi - lo])
-            here = Lists(ends, rows + lo, distances, np.diff(ends), ranks)
-            lists = here if lists is None else _joined(lists, here, wanted, whole_ties)
+        size = stop - start
+        scratch = spare.pop() if spare else _Scratch()
+        lists = scan(start, stop, reference, scratch, list_room(n_rows, wanted))
         spare.append(scratch)
-        assert lists is not None
-        return lists
+        crowded = np.flatnonzero(np.diff(lists.ends) == 0)
+        if crowded.size == 0:
+            return lists
+        # Where so many rows are tied that they need room of their own, or the first guess was wrong.
+        parts = [lists[p] for p in range(size)]
+        for p in crowded.tolist():
+            parts[p] = scan(start + p, start + p + 1, reference[p : p + 1], _Scratch(), n_rows)
+        return join_lists(parts)
+
+    def scan(start: int, stop: int, reference: Indices, scratch: "_Scratch", room: int) -> Lists:
+        size = stop - start
+        rows, keys = scratch.take(size, room)
+        counts, limits = np.zeros(size, dtype=np.int64), np.full(size, np.inf)
+        ranks = np.full(reference.shape, -0.5)  # a row is as near as itself, which counts by half
+        asked = _distances(fill, start, reference)
+        if room < n_rows and n_rows >= WORTH_SAMPLING * SAMPLE_ROWS:
+            likely_limits(_sample(fill, start, stop, n_rows), n_rows, wanted, limits)
+        for lo in range(0, n_rows, STRIP_ROWS):
+            strip = slice(lo, min(lo + STRIP_ROWS, n_rows))
+            tile = scratch.tile(size, strip.stop - lo)
+            fill(slice(start, stop), strip, tile)
+            collect_nearest(tile, lo, wanted, rows, keys, counts, limits)
+            if reference.size:
+                count_nearer(tile, asked, ranks)
+        ends, found, distances = order_collected(wanted, whole_ties, rows, keys, counts)
+        return Lists(ends, found, distances, np.diff(ends), ranks)
 
     return Search(find, dict)
 
 
-def _asked(fill: Filler, start: int, stop: int, reference: Indices) -> Floats:
-    """Distances to the rows whose ranks are asked for."""
-    asked = np.empty(reference.shape)
-    for p, r in np.ndindex(*reference.shape):
+class _Scratch:
+    """Scratch space of one worker."""
+
+    def __init__(self) -> None:
+        self.strip: Floats = np.empty(0)
+        self.rows: Indices = np.empty(0, dtype=np.int64)
+        self.keys: Floats = np.empty(0)
+
+    def tile(self, points: int, rows: int) -> Floats:
+        if self.strip.size < points * rows:
+            self.strip = np.empty(points * rows)
+        return self.strip[: points * rows].reshape(points, rows)
+
+    def take(self, points: int, room: int) -> tuple[Indices, Floats]:
+        size = points * room
+        if self.rows.size < size:
+            self.rows, self.keys = np.empty(size, dtype=np.int64), np.empty(size)
+        return self.rows[:size].reshape(points, room), self.keys[:size].reshape(points, room)
+
+
+def _sample(fill: Filler, start: int, stop: int, n_rows: int) -> Floats:
+    """Distances to rows from all over the table."""
+    width = SAMPLE_ROWS // SAMPLE_PIECES
+    sample, piece = np.empty((stop - start, SAMPLE_ROWS)), np.empty((stop - start, width))
+    for number in range(SAMPLE_PIECES):
+        first = number * (n_rows - width) // (SAMPLE_PIECES - 1)
+        fill(slice(start, stop), slice(first, first + width), piece)
+        sample[:, number * width : (number + 1) * width] = piece
+    return sample
+
+
+def _distances(fill: Filler, start: int, reference: Indices) -> Floats:
+    """Distance of each point to the rows that are asked about."""
+    asked, one = np.empty(reference.shape), np.empty((1, 1))
+    for p, r in np.ndindex(reference.shape):
         row = int(reference[p, r])
-        fill(slice(start + p, start + p + 1), slice(row, row + 1), asked[p : p + 1, r : r + 1])
+        fill(slice(start + p, start + p + 1), slice(row, row + 1), one)
+        asked[p, r] = one[0, 0]
     return asked
-
-
-def _joined(nearer: Lists, farther: Lists, wanted: int, whole_ties: bool) -> Lists:
-    """Return the nearest rows of two sets of candidates; the rows of the second have higher numbers."""
-    pieces, ends = [], [0]
-    for p in range(nearer.ends.size - 1):
-        a, b = slice(*nearer.ends[p : p + 2]), slice(*farther.ends[p : p + 2])
-        rows = np.concatenate([nearer.rows[a], farther.rows[b]])
-        distances = np.concatenate([nearer.distances[a], farther.distances[b]])
-        order = np.argsort(distances, kind="stable")
-        if order.size > wanted:
-            last = distances[order[wanted - 1]]
-            end = int(np.searchsorted(distances[order], last, side="right")) if whole_ties else wanted
-            order = order[:end]
-        pieces.append((rows[order], distances[order]))
-        ends.append(ends[-1] + order.size)
-    starts = np.array(ends)
-    return Lists(
-        starts,
-        np.concatenate([rows for rows, _ in pieces]),
-        np.concatenate([distances for _, distances in pieces]),
-        np.diff(starts),
-        nearer.ranks,
-    )
-
-
-def _scratch(tile_rows: int, n_rows: int) -> tuple[Any, Any, Any]:
-    return np.empty((tile_rows, n_rows)), np.empty(n_rows, dtype=np.int64), np.empty(n_rows)

@@ -36,6 +36,22 @@ class Lists:
     certain: Indices
     ranks: Floats
 
+    def __getitem__(self, p: int) -> "Lists":
+        here = slice(self.ends[p], self.ends[p + 1])
+        ends = np.array([0, here.stop - here.start])
+        return Lists(ends, self.rows[here], self.distances[here], self.certain[p : p + 1], self.ranks[p : p + 1])
+
+
+def join_lists(parts: list[Lists]) -> Lists:
+    """Put the lists of single points one behind the other."""
+    return Lists(
+        ends=np.cumsum([0, *(part.rows.size for part in parts)]),
+        rows=np.concatenate([part.rows for part in parts]),
+        distances=np.concatenate([part.distances for part in parts]),
+        certain=np.concatenate([part.certain for part in parts]),
+        ranks=np.concatenate([part.ranks for part in parts]),
+    )
+
 
 #: Lists of validation points start..stop-1, with the ranks of some rows for each.
 Find = Callable[[int, int, Indices], Lists]

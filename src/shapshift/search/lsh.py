@@ -38,7 +38,7 @@ WIDTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
 STUDIED = 32
 # Nanoseconds, as measured; nothing but the choice of tables depends on them. A scan takes so much a row and a feature;
 # a candidate lies somewhere in memory; a member of a bucket has to be looked up in the list of those seen.
-SCAN, SCAN_FEATURE = 2.0, 0.15
+SCAN, SCAN_FEATURE = 1.1, 0.06
 CANDIDATE, CANDIDATE_FEATURE = 165.0, 1.0
 MEMBER, TABLE, HASH_FEATURE, POINT = 13.0, 300.0, 0.25, 100_000.0
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shapshift.distances import Measure
 from shapshift.kernels.nearest import order_nearest
-from shapshift.search.lists import Floats, Indices, Lists, Search, wilson_interval
+from shapshift.search.lists import Floats, Indices, Lists, Search, join_lists, wilson_interval
 
 SEARCHES = ("exact", "ann", "lsh")
 # The recall is measured on this many points.
@@ -69,16 +69,11 @@ def quick_search(proposals: Proposals, measure: Measure, exact: Search, n_rows: 
     checked = frozenset(drawn.tolist())
 
     def find(start: int, stop: int, reference: Indices) -> Lists:
-        parts = [
-            one_list(p, rows, sure, reference[p - start])
-            for p, (rows, sure) in enumerate(proposals.propose(start, stop), start)
-        ]
-        return Lists(
-            ends=np.cumsum([0, *(part.rows.size for part in parts)]),
-            rows=np.concatenate([part.rows for part in parts]),
-            distances=np.concatenate([part.distances for part in parts]),
-            certain=np.concatenate([part.certain for part in parts]),
-            ranks=np.concatenate([part.ranks for part in parts]),
+        return join_lists(
+            [
+                one_list(p, rows, sure, reference[p - start])
+                for p, (rows, sure) in enumerate(proposals.propose(start, stop), start)
+            ]
         )
 
     def one_list(p: int, rows: Indices, sure: float, asked: Indices) -> Lists:

@@ -168,7 +168,7 @@ def order_nearest(fill: Filler, points: Any, targets: npt.NDArray[np.int32], row
     """Order the nearest rows around some points, all of those that are tied for the last place included."""
     b = targets.size
     living = np.flatnonzero(rows.alive)
-    lists = exact_search(_only(fill, living), living.size, wanted, whole_ties=True, tile_rows=b).find(
+    lists = exact_search(_only(fill, living), living.size, wanted, whole_ties=True).find(
         0, b, np.empty((b, 0), dtype=np.int64)
     )
     chunk = Chunk(points, targets, [], [], np.empty(b), np.ones(b, dtype=np.bool_))

@@ -1,0 +1,91 @@
+"""Write docs/benchmarks.md and its chart from the figures that the other scripts left in docs/benchmarks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FIGURES = DOCS / "benchmarks"
+
+
+def read(name: str) -> dict[str, Any]:
+    return json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def own_table(bench: dict[str, Any]) -> str:
+    rows = []
+    for row in bench["rows"]:
+        rate = f"{row['rate'] / 1e6:.0f} M" if row["pairs"] else ""
+        met = "yes" if row["met"] else "**no**"
+        what = row["what"] + (f" ({row['note']})" if row["note"] else "")
+        rows.append([what, rate, f"{row['ratio']:.2f} {row['against']}", row["bar"], met])
+    return table(["what", "pairs/s", "measured", "bar", "met"], rows)
+
+
+def peer_table(peers: dict[str, Any]) -> str:
+    rows = []
+    for peer in peers["peers"]:
+        rows += [
+            [
+                f"{peer['name']} {peer['version']}",
+                f"{run['n_train']:,} x {run['n_val']:,}",
+                f"{run['rate'] / 1e6:.2f} M",
+                f"{run['our_rate'] / 1e6:.0f} M",
+                f"{run['ratio']:.0f}",
+                f"{run['difference'] / run['std']:.0e} std",
+                peer["note"],
+            ]
+            for run in peer["runs"]
+        ]
+        if peer["error"]:
+            rows.append([f"{peer['name']} {peer['version']}", "", "", "", "", "", peer["error"]])
+    return table(["package", "N x m", "pairs/s", "shapshift", "ratio", "largest difference", "note"], rows)
+
+
+def chart(bench: dict[str, Any], peers: dict[str, Any], path: Path) -> None:
+    bars = [
+        (f"{peer['name']}, N={run['n_train']:,}", run["rate"], "0.65")
+        for peer in peers["peers"]
+        for run in peer["runs"]
+        if run["n_train"] == 10_000
+    ]
+    bars += [
+        (f"shapshift {row['what'].split(' m=')[0]}", row["rate"], "C0")
+        for row in bench["rows"]
+        if row["what"].startswith(("exact, N", "certified"))
+    ]
+    figure, axes = plt.subplots(figsize=(8, 0.45 * len(bars) + 1.2), layout="constrained")
+    names, rates, colors = zip(*bars[::-1], strict=True)
+    axes.barh(names, rates, color=colors)
+    axes.set_xscale("log")
+    axes.set_xlabel("pairs of a training row and a validation point per second, 2 cores")
+    for place, rate in enumerate(rates):
+        axes.text(rate * 1.1, place, f"{rate / 1e6:.3g} M", va="center", fontsize=9)
+    axes.set_xlim(right=max(rates) * 5)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    bench, peers = read("bench"), read("peers")
+    chart(bench, peers, FIGURES / "rates.png")
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    for name, content in (("bench", own_table(bench)), ("peers", peer_table(peers))):
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, rest = text.split(begin)
+        text = before + begin + "\n\n" + content + "\n\n" + end + rest.split(end)[1]
+    (DOCS / "benchmarks.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
