@@ -37,7 +37,7 @@ def ranks_that_matter(table: RankTable) -> int:
     --------
     >>> from shapshift.coefficients import rank_table
     >>> [ranks_that_matter(rank_table(100_000, 5, name, "soft")) for name in ("loo", "banzhaf", "shapley")]
-    [5, 94, 99999]
+    [5, 89, 99999]
     """
     away = np.abs(table.c - table.c[-1]) > FLAT
     return int(away.size - np.argmax(away[::-1])) if away.any() else 0

@@ -82,7 +82,7 @@ class ValuationStore(Saved):
     >>> store.add([[0.1]], ["a"], groups=["tuesday"])
     >>> store.reweight({"monday": 0.5})
     >>> store.valuation().to_frame("pandas")["value"].round(3).to_dict()
-    {0: 0.25, 1: 0.25}
+    {0: 0.417, 1: 0.083}
     """
 
     archive_kind: ClassVar[str] = "shapshift.ValuationStore"
