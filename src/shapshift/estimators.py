@@ -165,12 +165,15 @@ class KNNShapley(TrainingRows):
         id_names = id_names if ids is None else ("id",)
         ids = _labels.check_ids(ids, row_index, n_rows)
         index = self._make_index(table, n_rows)
+        digest = fingerprint(index, classes, codes)
+        if table is not None and isinstance(table.rows, RowFile):
+            table.rows.check_unchanged("X")
         # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
         self._searches = SearchCache()
         self._keep_features(table)
-        self.fingerprint_ = fingerprint(index, classes, codes)
+        self.fingerprint_ = digest
         return self
 
     def value(
@@ -297,6 +300,13 @@ class KNNShapley(TrainingRows):
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
+        found = self._run(task, points, excluded, group_names, options)
+        self._check_unchanged(points)
+        return found
+
+    def _run(
+        self, task: Task, points: Any, excluded: Any, group_names: list[Any], options: dict[str, Any]
+    ) -> tuple[Valuation, Neighborhood]:
         run = None
         if isinstance(self._index.rows, RowFile):
             options["method"] = exact_method(task, scratch=self.scratch, **options)

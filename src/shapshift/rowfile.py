@@ -4,11 +4,13 @@ The file is a plain row-major matrix, as NumPy writes it. Rows are read with ord
 map, so that what is looked at counts as this process's memory only while it is needed.
 """
 
+import errno
 import hashlib
 import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -69,6 +71,9 @@ class RowFile:
     ends: tuple[Floats, Floats] | None = None
     owner: Scratch | None = field(default=None, compare=False, repr=False)
 
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a copy would lose the scratch file together with the original
+
     def __getstate__(self) -> dict[str, Any]:
         # Whoever made a scratch file removes it; a copy in another process only reads.
         return {**self.__dict__, "owner": None}
@@ -112,9 +117,9 @@ class RowFile:
         try:
             now = file_stamp(self.path)
         except OSError as error:
-            raise ValueError(f"The file of {name!r}, {self.path!r}, is gone ({error.strerror}). Fit again.") from None
+            raise ValueError(f"The file of {name!r}, {self.path!r}, is gone ({error.strerror}). Begin again.") from None
         if now != self.stamp:
-            raise ValueError(f"The file of {name!r}, {self.path!r}, was changed after it was fitted. Fit again.")
+            raise ValueError(f"The file of {name!r}, {self.path!r}, was changed after it was first read. Begin again.")
 
     def _read(self, lo: int, hi: int) -> npt.NDArray[Any]:
         rows = np.empty((max(hi - lo, 0), self.shape[1]), dtype=self.dtype)
@@ -124,7 +129,7 @@ class RowFile:
             while done < rows.nbytes:
                 got = file.readinto(space[done:])
                 if not got:
-                    raise ValueError(f"The file {self.path!r} ends too early: it was changed after it was fitted.")
+                    raise ValueError(f"The file {self.path!r} ends too early: it was changed after it was first read.")
                 done += got
         return rows
 
@@ -140,6 +145,8 @@ class RowFile:
 class RowWriter:
     """Writes rows one batch after another; the file has its name only when it is whole.
 
+    To be used in a ``with`` statement: what is not finished when it ends is removed.
+
     Parameters
     ----------
     folder : path-like or None
@@ -151,50 +158,70 @@ class RowWriter:
     def __init__(self, folder: str | os.PathLike[str] | None, width: int, dtype: str) -> None:
         self.width, self.dtype, self.n_rows = width, dtype, 0
         handle, self._part = tempfile.mkstemp(dir=folder, prefix=".shapshift-", suffix=".part")
-        self._file = os.fdopen(handle, "wb")
-        self._file.write(bytes(_HEADER))
+        self._file = os.fdopen(handle, "wb", buffering=0)
+        self._file.seek(_HEADER)  # written last
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+        Path(self._part).unlink(missing_ok=True)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Write a batch."""
-        self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
+        self._write(np.ascontiguousarray(rows, dtype=self.dtype).data.cast("B"))
         self.n_rows += rows.shape[0]
 
     def finish(self, target: Path | None = None) -> RowFile:
         """Give the file its name: ``target``, or a temporary one that goes away with the returned object."""
         self._file.seek(0)
-        self._file.write(npy_header(self.n_rows, self.width, self.dtype))
-        self._file.flush()
+        self._write(npy_header(self.n_rows, self.width, self.dtype))
         owner = None
         if target is None:
-            self._file.close()
             target = Path(self._part).with_suffix(".npy")
-            os.replace(self._part, target)
             owner = Scratch(target)
         else:
             os.fsync(self._file.fileno())
-            self._file.close()
             os.chmod(self._part, 0o666 & ~umask())
-            os.replace(self._part, target)
+        self._file.close()
+        os.replace(self._part, target)
         return RowFile(
             str(target), _HEADER, (self.n_rows, self.width), self.dtype, file_stamp(str(target)), owner=owner
         )
 
-    def discard(self) -> None:
-        """Remove what was written."""
-        self._file.close()
-        Path(self._part).unlink(missing_ok=True)
+    def _write(self, content: Any) -> None:
+        with scratch_room(os.path.dirname(self._part)):
+            left = memoryview(content)
+            while left:
+                left = left[self._file.write(left) :]
+
+
+@contextmanager
+def scratch_room(folder: str) -> Iterator[None]:
+    """Say what to do when a scratch file cannot grow."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        free = "unknown"
+        with suppress(OSError, AttributeError):
+            room = os.statvfs(folder)
+            free = f"{room.f_bavail * room.f_frsize / 1e9:.1f} GB"
+        raise OSError(
+            error.errno,
+            f"A scratch file does not fit into {folder!r} ({error.strerror}; free: {free}). Make room there, or name "
+            "another folder in the 'scratch' parameter",
+        ) from None
 
 
 def rewritten(file: RowFile, change: Callable[[Floats], Floats], scratch: str | None) -> RowFile:
     """Write a scratch file of rows that were changed, each for itself."""
-    writer = RowWriter(scratch, file.shape[1], "<f8")
-    try:
+    with RowWriter(scratch, file.shape[1], "<f8") as writer:
         for lo, hi in file.chunks():
             writer.append(change(file[lo:hi]))
         return writer.finish()
-    except BaseException:
-        writer.discard()
-        raise
 
 
 def is_streamed(X: Any) -> bool:
@@ -259,4 +286,11 @@ def opened(path: Path, n_rows: int, width: int, dtype: str) -> RowFile | None:
 def spilled(folder: str | os.PathLike[str] | None, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     """Make an array whose pages live in a nameless file: the system can take them out of memory."""
     with tempfile.TemporaryFile(dir=folder, prefix=".shapshift-") as file:
-        return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
+        size = max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)
+        with scratch_room(str(folder or tempfile.gettempdir())):
+            # Room is asked for now: on a disk that is full later, a write would kill the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+        return np.asarray(np.memmap(file, dtype=dtype, mode="r+", shape=shape))

@@ -73,8 +73,7 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
         rows = self._index.rows
         if rows is None:
             return check.check_distances(X_val, self.ids_)
-        if isinstance(rows, RowFile):
-            rows.check_unchanged("X")
+        self._check_unchanged()
         table = X_val
         if not isinstance(table, check.Table):
             table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
@@ -89,6 +88,12 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
         if sparse.issparse(table.rows) and not sparse.issparse(rows):
             return table.rows.toarray()
         return table.rows
+
+    def _check_unchanged(self, points: Any = None) -> None:
+        """Refuse a result of rows in a file that was changed in the meantime."""
+        for name, rows in (("X", self._index.rows), ("X_val", points)):
+            if isinstance(rows, RowFile):
+                rows.check_unchanged(name)
 
     def _why_not_sparse(self) -> str | None:
         if self.metric in SPARSE_METRICS:
