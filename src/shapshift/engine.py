@@ -187,6 +187,8 @@ class Method:
         Most points that are worth handling together.
     own_cells : int
         How many sums a worker keeps besides those of levels and groups.
+    tile : int
+        So many points are handled together wherever memory allows, however large their tile is.
     """
 
     make_worker: Callable[[Task, int, int], Worker]
@@ -194,6 +196,7 @@ class Method:
     worker_bytes: Callable[[Task], int]
     batch: int
     own_cells: int = 0
+    tile: int = 1
 
 
 class RankWorker:
@@ -363,7 +366,7 @@ def make_plan(task: Task, *, method: Method = EXACT, matrix: bool, n_jobs: int |
     per_point = method.point_bytes(task)
     per_block = row * _cells(task, method, block)  # partial sums
     workers = min(n_workers(n_jobs), n_blocks)
-    tile = min(max(TILE_BYTES // per_point, 1), block, method.batch)
+    tile = min(max(TILE_BYTES // per_point, method.tile), block, method.batch)
     wave = WAVE_BYTES // per_block
     if max_memory is not None:
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.

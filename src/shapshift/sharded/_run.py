@@ -10,141 +10,30 @@ The result has the same bytes as that of :func:`shapshift.engine.run_task` with 
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._parallel import n_workers, thread_pool
+from shapshift._parallel import thread_pool
 from shapshift._progress import progress_bar
 from shapshift.boundary import level_edges, nearest_level
 from shapshift.certified import BATCH, STRIP_ROWS, Certificate, bucket_method, distances_to
 from shapshift.distances import TrainingIndex, laid_out_points
-from shapshift.engine import (
-    EXACT,
-    WORKER_BYTES,
-    Method,
-    Neighborhood,
-    Points,
-    RankWorker,
-    Sums,
-    Task,
-    bases,
-    block_points,
-    make_plan,
-)
+from shapshift.engine import Neighborhood, Points, RankWorker, Sums, Task, bases, block_points, make_plan
 from shapshift.kernels.buckets import PIECES, Near, Scratch, bucket_lines, fill_table, settle
 from shapshift.kernels.shards import METRIC_NUMBERS, count_images, shard_images, shard_sums
-from shapshift.rowfile import READING_BYTES, spilled
+from shapshift.rowfile import spilled
+from shapshift.sharded._exact import SpilledWorker
+from shapshift.sharded._layout import Layout, make_layout
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Rows of a shard: long enough to hide the cost of a kernel call, short enough that a few of them are no matter.
-SHARD_ROWS = 2**17
-LEAST_SHARD = 2**12
-# What a round may hold beside the sums when no budget is given.
-ROUND_BYTES = 2**31
-# Validation points of one round, at most.
-ROUND_POINTS = 1024
 # Exactly ordered points whose values are kept in a scratch file at a time.
 KEPT_POINTS = 32
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a run is cut up to fit the memory budget.
-
-    Attributes
-    ----------
-    shard : int
-        Rows that are looked at together.
-    round : int
-        Validation points that are handled between two readings of the rows.
-    keep : bool
-        Whether images are kept from the first pass to the second.
-    workers : int
-    """
-
-    shard: int
-    round: int
-    keep: bool
-    workers: int
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Bytes that a run holds.
-
-    Attributes
-    ----------
-    fixed : int
-        In any case.
-    worker, point, images : int
-        Per worker, per point of a round, and for the images of a point if they are kept.
-    end : int
-        When all points are done and none of these is held any more.
-    """
-
-    fixed: int
-    worker: int
-    point: int
-    images: int
-    end: int
-
-
-def costs(task: Task, index: TrainingIndex, certificate: Certificate, shard: int) -> Costs:
-    """Count what a run holds."""
-    n, d, room, words = task.n_train, index.rows.shape[1], certificate.room, 2 * certificate.rules.buckets
-    cells = task.levels.size + min(task.n_groups, block_points(task)) + 1
-    sums = task.levels.size + task.n_groups + 1
-    return Costs(
-        # Sums, and the rank table in its two forms.
-        fixed=8 * n * (sums + 6) + 8 * task.n_val * (4 + task.n_nearest) + 8 * task.reference.size,
-        worker=shard * (16 * d + 2 * BATCH + 16 * cells) + BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES,
-        point=3 * 12 * room + 16 * words + 32 * d,
-        images=2 * n,
-        # Bounds and their checks, while the table is still there; then what becomes of the sums.
-        end=8 * n * (sums + max(10, task.levels.size + 3)),
-    )
-
-
-def make_layout(
-    task: Task, index: TrainingIndex, certificate: Certificate, *, n_jobs: int | None, max_memory: int | None
-) -> Layout:
-    """Choose shards, rounds and workers for a memory budget.
-
-    Raises
-    ------
-    ValueError
-        If even one worker with the shortest shards and one block of points needs more than ``max_memory``.
-    """
-    block = block_points(task)
-    shard = min(SHARD_ROWS, task.n_train)
-    workers = min(n_workers(n_jobs), -(-task.n_train // shard))
-    cost = costs(task, index, certificate, shard)
-    free = ROUND_BYTES
-    if max_memory is not None:
-        tight = costs(task, index, certificate, min(LEAST_SHARD, shard))
-        least = -(-16 * max(tight.fixed + tight.worker + block * tight.point, tight.end) // 15)
-        if max_memory < least:
-            raise ValueError(
-                f"The 'max_memory' parameter must be at least {np.ceil(least / 1e5) / 10:.1f}MB for {task.n_train} "
-                f"training rows in a file, {task.n_val} validation points and {task.n_groups} groups. Got "
-                f"{max_memory / 1e6:.4g}MB instead. Raise it, or value fewer groups at a time."
-            )
-        free = max_memory * 15 // 16 - cost.fixed
-        # All workers first, if shorter shards allow it.
-        while shard > LEAST_SHARD and free < workers * cost.worker + block * cost.point:
-            shard = max(shard // 2, LEAST_SHARD)
-            cost = costs(task, index, certificate, shard)
-        workers = max(1, min(workers, (free - block * cost.point) // cost.worker))
-        free -= workers * cost.worker
-    keep = free >= block * (cost.point + cost.images)
-    blocks = min(max(free // (block * (cost.point + keep * cost.images)), 1), max(ROUND_POINTS // block, 1))
-    return Layout(shard=int(shard), round=int(blocks * block), keep=bool(keep), workers=int(workers))
 
 
 @dataclass
@@ -442,30 +331,3 @@ def run_sharded(
         )
     layout = make_layout(task, index, certificate, n_jobs=n_jobs, max_memory=max_memory)
     return ShardedRun(task, index, points, certificate, layout, excluded, scratch).run(progress)
-
-
-class SpilledWorker(RankWorker):
-    """Exact values whose keys live in a scratch file, for rows too many to keep the keys of one point in memory."""
-
-    def __init__(self, task: Task, batch: int, block: int, scratch: str | None) -> None:
-        self.tile = spilled(scratch, (batch, task.n_train), np.float64)
-        self.work = spilled(scratch, (2, task.n_train), np.uint64)
-        self.keys = spilled(scratch, (task.n_train,), np.float64)
-        self.counts = np.zeros(task.n_classes)
-
-
-def exact_method(
-    task: Task, *, scratch: str | None, matrix: bool, n_jobs: int | None, max_memory: int | None, **_: Any
-) -> Method:
-    """Return how to value exactly within a memory budget: keys in memory if they fit, else in a scratch file."""
-    in_memory = replace(EXACT, worker_bytes=lambda task: EXACT.worker_bytes(task) + READING_BYTES)
-    try:
-        make_plan(task, method=in_memory, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory)
-    except ValueError:
-        return Method(
-            make_worker=partial(SpilledWorker, scratch=scratch),
-            point_bytes=lambda task: 1,
-            worker_bytes=lambda task: READING_BYTES,
-            batch=1,
-        )
-    return in_memory
