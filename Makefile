@@ -13,7 +13,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench bench-peers lint format env clean distclean
+.PHONY: help demo test soak bench bench-peers lint format env clean distclean
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
@@ -25,6 +25,9 @@ demo: $(VENV)/.run  ## value, audit, correct and price a dataset that ships alon
 
 test: lint  ## check the style and the types, then run the tests
 	@$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
+
+soak: $(VENV)/.test  ## kill, interrupt and damage runs for about ten minutes; ARGS=60 takes an hour
+	@$(PY) tests/soak.py $(ARGS)
 
 bench: $(VENV)/.run  ## measure speed and memory; prints one table
 	@$(PY) benchmarks/run.py $(ARGS)

@@ -20,7 +20,7 @@ import pytest
 import reference
 from scipy import sparse
 
-from shapshift import KNNShapley, Valuation
+from shapshift import KNNShapley, Valuation, running
 from shapshift import engine as engine_module
 
 RNG = np.random.default_rng(0)
@@ -219,7 +219,7 @@ def test_the_bar_moves_with_every_tile(monkeypatch: pytest.MonkeyPatch) -> None:
         def __exit__(self, *problem: object) -> None:
             pass
 
-    monkeypatch.setattr(engine_module, "progress_bar", lambda *arguments: Bar())
+    monkeypatch.setattr(running, "progress_bar", lambda *arguments: Bar())
     KNNShapley(3).fit(X, Y).value(V, YV)
     assert moves == [8] * 5
 

@@ -34,14 +34,15 @@ RANKS: list[set[str]] = [
     {"sharded"},
     {"certified", "truncated", "training"},
     {"engine"},
-    {"search"},
-    {"distances", "agreement", "sources"},
+    {"search", "tasks"},
+    {"running"},
+    {"distances", "agreement", "checkpoint", "sources"},
     {"rowfile"},
     {"kernels", "coefficients"},
     {"tables"},
     {"valuation", "boundary", "data"},
     {"_labels"},
-    {"_validation", "_archive"},
+    {"_validation", "_archive", "_clusters"},
     {"_files", "_progress", "_parallel", "_numba", "_warn"},
 ]
 # May be imported from below, but only inside a function: a result draws itself, and matplotlib is loaded only then.

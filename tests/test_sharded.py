@@ -119,6 +119,20 @@ def test_rounds_and_exactly_ordered_points_change_nothing(
     assert (np.abs(found[0].values - exact.values) <= found[0].error_bound).all()
 
 
+@pytest.mark.parametrize("round_points", [7, 1024])
+@pytest.mark.parametrize("method", METHODS)
+def test_blocks_and_bundles_are_added_up_in_the_same_order(
+    method: str, round_points: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shapshift.tasks.BLOCK_POINTS", 3)
+    monkeypatch.setattr("shapshift.tasks.BLOCK_PAIRS", 1)
+    monkeypatch.setattr("shapshift.engine.LEAST_BUNDLES", 6)
+    monkeypatch.setattr(_layout, "ROUND_POINTS", round_points)
+    data = Data(300, 77)
+    options = {"method": method, **METHODS[method]}
+    same(*data.both(lambda model: model.value(data.X_val, data.y_val, groups=data.groups), {}, **options))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_neighbours_ranks_and_hidden_rows(method: str) -> None:
     data = Data(500, 40, step=0.5)
@@ -197,6 +211,28 @@ def test_keys_that_do_not_fit_in_memory_go_to_a_scratch_file(
     assert os.listdir(tmp_path) == []
 
 
+def test_exact_values_go_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Data(500, 90)
+    with RowWriter(None, 3, "<f8") as writer:
+        writer.append(data.X_val)
+        points = np.load(writer.finish(tmp_path / "points.npy").path, mmap_mode="r")
+    monkeypatch.setattr("shapshift.tasks.BLOCK_PAIRS", 1)
+    want = KNNShapley().fit(data.X, data.y).value(data.X_val, data.y_val)
+    value = _exact.RankWorker.value
+
+    def dies(worker: Any, task: Any, batch: slice, *rest: Any) -> None:
+        if batch.start >= 32:
+            raise KeyboardInterrupt
+        value(worker, task, batch, *rest)
+
+    model = KNNShapley().fit(data.batches())
+    with monkeypatch.context() as patch:
+        patch.setattr(_exact.RankWorker, "value", dies)
+        with pytest.raises(KeyboardInterrupt):
+            model.value(points, data.y_val, checkpoint=tmp_path / "kept")
+    same(model.value(points, data.y_val, checkpoint=tmp_path / "kept"), want)
+
+
 def test_what_rows_in_a_file_cannot_do_is_said() -> None:
     data = Data(4000, 3)
     with pytest.raises(ValueError, match=r"'matrix' parameter must be False for method='certified' on training rows"):
@@ -205,8 +241,10 @@ def test_what_rows_in_a_file_cannot_do_is_said() -> None:
         KNNShapley(method="truncated", search="lsh", tol=0.1).fit(data.batches()).value(data.X_val, data.y_val)
     with pytest.raises(ValueError, match=r"'max_memory' parameter must be at least .*MB for 4000 training rows in a"):
         KNNShapley(method="certified", max_memory="1MB").fit(data.batches()).value(data.X_val, data.y_val)
+    with pytest.raises(ValueError, match=r"'checkpoint' parameter goes with method='exact' for training rows that"):
+        KNNShapley(method="certified").fit(data.batches()).value(data.X_val, data.y_val, checkpoint="there")
+    data.X[5, 1] = 1e300
     with pytest.raises(ValueError, match=r"values too far apart for float64 distances: 1e\+300 at row 5, column 1"):
-        data.X[5, 1] = 1e300
         KNNShapley().fit(data.batches())
 
 

@@ -1,6 +1,8 @@
 """Files that are either whole or not there."""
 
+import errno
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +43,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return Path(path)
 
 
@@ -62,7 +64,7 @@ def umask() -> int:
     return current
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename itself durable, where the system lets a folder be opened."""
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -72,3 +74,37 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def lock_file(path: Path) -> BinaryIO | None:
+    """Hold a lock until the file that is returned is closed, or the process ends in whatever way.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Made if it is not there, and left behind.
+
+    Returns
+    -------
+    file or None
+        None if somebody else holds the lock.
+    """
+    file = open(path, "ab")  # noqa: SIM115  # the caller closes it
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            return None
+        raise
+    except BaseException:
+        file.close()
+        raise
+    return file

@@ -3,16 +3,21 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import joblib
 
 Function = Callable[[Any], Any]
 
+# joblib's backends whose workers are other machines, by name, so that nothing is imported to ask.
+CLUSTERS = ("DaskDistributedBackend", "RayBackend")
+
 
 def n_workers(n_jobs: int | None) -> int:
-    """How many workers ``n_jobs`` means here: None is 1 unless a ``joblib.parallel_config`` says otherwise."""
+    """How many threads ``n_jobs`` means here: None is 1 unless a ``joblib.parallel_config`` says otherwise."""
+    if is_cluster_active():  # its processors are no concern of this machine's threads
+        return max(joblib.cpu_count() + 1 + n_jobs, 1) if n_jobs is not None and n_jobs < 0 else n_jobs or 1
     return int(joblib.effective_n_jobs(n_jobs))
 
 
@@ -78,3 +83,20 @@ def worker_pool(n_jobs: int | None) -> Iterator[tuple[int, Callable[[Callable[..
             return list(parallel(joblib.delayed(function)(argument) for argument in arguments))
 
         yield joblib.effective_n_jobs(n_jobs), run
+
+
+def active_backend() -> tuple[Any, int | None]:
+    """Return joblib's backend of the surrounding ``joblib.parallel_config``, and the number of jobs it asks for."""
+    backend, n_jobs = joblib.parallel.get_active_backend()
+    return backend, None if n_jobs is None else int(n_jobs)
+
+
+def is_cluster_active() -> bool:
+    """Whether a surrounding ``joblib.parallel_config`` names a cluster."""
+    return type(active_backend()[0]).__name__ in CLUSTERS
+
+
+def backend_context(name: str) -> AbstractContextManager[Any]:
+    """Make a backend of joblib the active one."""
+    context: AbstractContextManager[Any] = joblib.parallel_config(backend=name)
+    return context

@@ -6,6 +6,7 @@ are scaled by one power of two, which is exact and keeps squares away from overf
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,8 +91,30 @@ def _index_file(file: RowFile, metric: str, scratch: str | None) -> TrainingInde
     return TrainingIndex(metric, n, file.scaled(exponent, ends), exponent, widest == 0, scaled)
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """A :data:`Filler` that can be sent to another process, where it is made again from what it was made of."""
+
+    index: TrainingIndex
+    points: Rows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_fill", _filler(self.index, self.points))
+
+    def __call__(self, here: slice, rows: slice, tile: Floats) -> None:
+        """Fill a tile."""
+        self._fill(here, rows, tile)  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tiles, (self.index, self.points)
+
+
 def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     """Return the function that computes tiles for ``points`` (for "precomputed", the distances themselves)."""
+    return Tiles(index, points)
+
+
+def _filler(index: TrainingIndex, points: Rows) -> Filler:
     if index.rows is None:
 
         def copy(here: slice, rows: slice, tile: Floats) -> None:
@@ -199,14 +222,14 @@ def row_measure(index: TrainingIndex, points: Rows, table: Floats | None) -> Mea
 
 def without_rows(fill: Filler, excluded: npt.NDArray[np.int64]) -> Filler:
     """Put one training row of each point (-1 for none) behind all others, however near it is."""
+    return partial(_fill_and_exclude, fill, excluded)
 
-    def fill_and_exclude(here: slice, rows: slice, tile: Floats) -> None:
-        fill(here, rows, tile)
-        places = excluded[here] - rows.start
-        points = np.flatnonzero((excluded[here] >= 0) & (places >= 0) & (places < tile.shape[1]))
-        tile[points, places[points]] = np.finfo(np.float64).max
 
-    return fill_and_exclude
+def _fill_and_exclude(fill: Filler, excluded: npt.NDArray[np.int64], here: slice, rows: slice, tile: Floats) -> None:
+    fill(here, rows, tile)
+    places = excluded[here] - rows.start
+    points = np.flatnonzero((excluded[here] >= 0) & (places >= 0) & (places < tile.shape[1]))
+    tile[points, places[points]] = np.finfo(np.float64).max
 
 
 def without_row(measure: Measure, excluded: npt.NDArray[np.int64]) -> Measure:

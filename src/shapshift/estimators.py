@@ -1,5 +1,6 @@
 """KNNShapley: the scikit-learn face of the engine."""
 
+import os
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -13,7 +14,7 @@ from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
-from shapshift.engine import Neighborhood, Sums, Task, run_task
+from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
 from shapshift.rowfile import RowFile
 from shapshift.search import SEARCHES, SearchCache
 from shapshift.sharded import exact_method, run_sharded
@@ -24,6 +25,8 @@ from shapshift.valuation import Valuation
 #: What ``tol`` means when it is not given.
 CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
+#: Parameters under which a run may go on as another began it.
+NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
@@ -67,11 +70,13 @@ class KNNShapley(TrainingRows):
     device : {"cpu"}, default="cpu"
         Where to compute.
     n_jobs : int, default=None
-        Number of threads; None means 1 unless in a ``joblib.parallel_config`` context, -1 all processors. It never
-        changes a result.
+        How many workers are at work at a time: threads, or processes of the Dask or Ray cluster that a surrounding
+        ``joblib.parallel_config`` names. None means 1 unless in such a context, -1 all processors. It never changes a
+        result.
     max_memory : int or str, default=None
-        Bound on what ``value`` allocates, in bytes or such as "2GB"; what the model holds already, and a float64 copy
-        of validation features that come in another type, are not part of it. It never changes a result.
+        Bound on what ``value`` allocates, in bytes or such as "2GB"; on a cluster, of what each worker does too. What
+        the model holds already, and a float64 copy of validation features that come in another type, are not part of
+        it. It never changes a result.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
     scratch : path-like, default=None
@@ -185,6 +190,7 @@ class KNNShapley(TrainingRows):
         matrix: bool = False,
         exclude: Any = None,
         correction: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
         """Value every training row on a validation set.
 
@@ -206,22 +212,25 @@ class KNNShapley(TrainingRows):
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
+        checkpoint : path-like, optional
+            Folder that keeps progress. Killed at any instant and called again with the same arguments, the run goes on
+            from there, to the same bytes. A folder of another run is refused. Delete it when the result is safe.
 
         Returns
         -------
         Valuation
         """
         if correction is None:
-            return self._value(X_val, y_val, groups, matrix, 0, None, exclude)[0]
+            return self._value(X_val, y_val, groups, matrix, 0, None, exclude, checkpoint)[0]
         if not callable(getattr(correction, "correct", None)):
             raise TypeError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
                 f"BoundaryCorrector or EntropyNormalizer. Got {type(correction).__name__} instead."
             )
-        if groups is not None or exclude is not None or matrix is not False:
+        if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
             raise ValueError(
-                "The 'correction' parameter does not go with 'groups', 'matrix' or 'exclude': a correction is made for "
-                "the validation set as a whole. Value without a correction to get these."
+                "The 'correction' parameter does not go with 'groups', 'matrix', 'exclude' or 'checkpoint': a "
+                "correction is made for the validation set as a whole. Value without a correction to get these."
             )
         corrected: Valuation = correction.correct(self, X_val, y_val)
         return corrected
@@ -259,6 +268,7 @@ class KNNShapley(TrainingRows):
         n_nearest: int,
         reference: Any,
         exclude: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> tuple[Valuation, Neighborhood]:
         check_is_fitted(self)
         self._check_parameters()
@@ -268,6 +278,16 @@ class KNNShapley(TrainingRows):
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
+        if checkpoint is not None and self.method == "truncated":
+            raise ValueError(
+                "The 'checkpoint' parameter goes with method='exact' and method='certified'. Got method='truncated': "
+                "such a run is short. Leave the checkpoint out, or choose another method."
+            )
+        if checkpoint is not None and self.method == "certified" and isinstance(self._index.rows, RowFile):
+            raise ValueError(
+                "The 'checkpoint' parameter goes with method='exact' for training rows that stay in a file. Got "
+                "method='certified'. Leave the checkpoint out, or choose the other method."
+            )
         n_train = self._index.n_rows
         X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
         points = self._check_points(X_val)
@@ -300,7 +320,13 @@ class KNNShapley(TrainingRows):
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
-        found = self._run(task, points, excluded, group_names, options)
+        if checkpoint is None:
+            found = self._run(task, points, excluded, group_names, options)
+        else:
+            run = {name: str(given) for name, given in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
+            run["matrix"] = str(bool(matrix))
+            with open_checkpoint(checkpoint, self.fingerprint_, points, excluded, task, run) as options["checkpoint"]:
+                found = self._run(task, points, excluded, group_names, options)
         self._check_unchanged(points)
         return found
 

@@ -83,7 +83,7 @@ class RowFile:
 
     def __getitem__(self, rows: slice) -> Floats:
         """Return some rows, (n, d), unscaled."""
-        return self._read(rows.start, rows.stop).astype(np.float64)
+        return self._read(rows.start, min(rows.stop, self.shape[0])).astype(np.float64)
 
     def columns(self, lo: int, hi: int, out: Floats | None = None) -> Floats:
         """Return the rows lo..hi-1 laid out for the distance kernels: (d, hi - lo), scaled.

@@ -18,6 +18,7 @@ from shapshift._parallel import n_workers, thread_pool
 from shapshift._progress import progress_bar
 from shapshift._warn import warn
 from shapshift.boundary import nearest_level
+from shapshift.checkpoint import Checkpoint
 from shapshift.coefficients import RankTable
 from shapshift.distances import Rows, TrainingIndex, row_measure, without_row
 from shapshift.engine import EXACT, WORKER_BYTES, Method, Neighborhood, Sums, Task, bases, run_task
@@ -82,6 +83,7 @@ def run_truncated(
     max_memory: int | None,
     progress: bool | None,
     method: Method = EXACT,
+    checkpoint: Checkpoint | None = None,
 ) -> Truncated:
     """Value a task from the nearest rows alone.
 
@@ -97,13 +99,21 @@ def run_truncated(
     search : {"exact", "ann", "lsh"}
     excluded : ndarray of shape (n_val,), optional
         The training row that each point does not see, -1 for none; the task's distances know of them already.
-    matrix, n_jobs, max_memory, progress, method
+    matrix, n_jobs, max_memory, progress, method, checkpoint
         As in :func:`shapshift.engine.run_task`.
     """
     wanted = max(ranks_needed(task.table, tol), task.depth, task.n_nearest)
     told = {"exact_ranks": wanted, "search": search}
     if wanted >= SORT_SHARE * task.n_train:
-        sums = run_task(task, method=method, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
+        sums = run_task(
+            task,
+            method=method,
+            matrix=matrix,
+            n_jobs=n_jobs,
+            max_memory=max_memory,
+            progress=progress,
+            checkpoint=checkpoint,
+        )
         return Truncated(sums, np.zeros(task.n_train), {**told, "exact_ranks": task.n_train})
     proposals, table, notes = _ask_index(index, points, cache, search, wanted)
     scan = proposals is None

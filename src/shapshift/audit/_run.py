@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from shapshift import _labels
 from shapshift import _validation as check
-from shapshift._parallel import n_workers, stream
+from shapshift._parallel import is_cluster_active, n_workers, stream
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
 from shapshift.audit._levels import level_axis, level_seeds, read_levels
@@ -214,7 +214,8 @@ class _CleanRun:
 
 def _one_thread_each(model: Any, pairs: int) -> tuple[Any, int]:
     """Give each run one thread instead of all threads to one run, where a run is short and memory is not counted."""
-    if not getattr(model, "works_in_threads", False) or model.max_memory is not None or pairs > SHORT_RUN:
+    alone = model.max_memory is not None or pairs > SHORT_RUN if getattr(model, "works_in_threads", False) else True
+    if alone or is_cluster_active():  # threads of this process do not know of a cluster
         return model, 1
     workers = n_workers(model.n_jobs)
     single = copy.copy(model)

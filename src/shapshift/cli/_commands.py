@@ -9,9 +9,10 @@ from typing import Any, get_type_hints
 import typer
 from rich.markup import escape
 
+from shapshift._clusters import connected
 from shapshift._validation import some
 from shapshift.cli._errors import MEANINGS, CommandError, clear_errors
-from shapshift.cli._options import Output
+from shapshift.cli._options import Method, Output
 from shapshift.cli._run import Run
 from shapshift.cli._terminal import Terminal
 
@@ -53,7 +54,8 @@ class Command:
             self.function(terminal, **groups)
             return None
         named = {type(group).__name__: group for group in groups.values()}
-        with Run(self.name, named, terminal, replaces_own=self.replaces_own) as run:
+        method = named.get("Method", Method())
+        with Run(self.name, named, terminal, replaces_own=self.replaces_own) as run, connected(method.cluster):
             self.function(run, **groups)
             run.finish()
             return run

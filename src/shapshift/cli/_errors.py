@@ -49,7 +49,7 @@ _OPTIONS = {
         ("", name): f"--{name.replace('_', '-')}"
         for name in (
             *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed"),
-            *("utility", "semivalue", "metric", "ties", "max_memory", "noise", "relative", "repeats"),
+            *("utility", "semivalue", "metric", "ties", "cluster", "max_memory", "noise", "relative", "repeats"),
             *("budget", "floor", "cap", "reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum"),
             *("fidelity", "n_train", "n_val", "data_dir"),
         )
@@ -134,6 +134,8 @@ def explain(error: Exception) -> tuple[str, Code]:
     if isinstance(error, FileExistsError) and raised_on_purpose(error.__traceback__):
         return str(error), Code.EXISTS
     if isinstance(error, OSError):
+        if raised_on_purpose(error.__traceback__) and error.errno is not None:
+            return str(error.strerror), Code.CANNOT_WRITE
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return "The disk is full; nothing was written. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
         if raised_on_purpose(error.__traceback__):

@@ -123,6 +123,15 @@ class Method:
             "--jobs", "-j", metavar="N", panel=METHOD, text="Threads; -1 is all processors. Never changes a result."
         ),
     ] = -1
+    cluster: Annotated[
+        str,
+        option(
+            "--cluster",
+            metavar="ADDRESS",
+            panel=METHOD,
+            text="Who does the work: local, dask://host:port or ray://host:port. Never changes a result.",
+        ),
+    ] = "local"
     max_memory: Annotated[
         str | None,
         option(
@@ -130,6 +139,22 @@ class Method:
             metavar="SIZE",
             panel=METHOD,
             text="Bound on working memory, such as 2GB. Never changes a result.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What a run that was killed goes on from."""
+
+    checkpoint: Annotated[
+        Path | None,
+        option(
+            "--checkpoint",
+            metavar="PATH",
+            panel=METHOD,
+            text="Keep progress here; the same command goes on from it after a crash. Never changes a result. With "
+            "--method sampled it is a file.",
         ),
     ] = None
 

@@ -24,7 +24,13 @@ from shapshift.tables import file_digest
 from shapshift.tables.files import find_parts
 
 # These say where results go and what is shown; they are no part of a run.
-_NOT_KEPT = {"Output": ("out", "force", "json", "quiet", "debug"), "Page": ("report",), "Dataset": ("data_dir",)}
+_NOT_KEPT = {
+    "Output": ("out", "force", "json", "quiet", "debug"),
+    "Page": ("report",),
+    "Dataset": ("data_dir",),
+    "Method": ("cluster",),
+    "Restart": ("checkpoint",),
+}
 
 
 class Run:

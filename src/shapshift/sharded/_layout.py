@@ -7,7 +7,7 @@ import numpy as np
 from shapshift._parallel import n_workers
 from shapshift.certified import BATCH, STRIP_ROWS, Certificate
 from shapshift.distances import TrainingIndex
-from shapshift.engine import WORKER_BYTES, Task, block_points
+from shapshift.engine import WORKER_BYTES, Task, block_points, bundle_blocks
 
 # Rows of a shard: long enough to hide the cost of a kernel call, short enough that a few of them are no matter.
 SHARD_ROWS = 2**17
@@ -65,9 +65,10 @@ def costs(task: Task, index: TrainingIndex, certificate: Certificate, shard: int
     n, d, room, words = task.n_train, index.rows.shape[1], certificate.room, 2 * certificate.rules.buckets
     cells = task.levels.size + min(task.n_groups, block_points(task)) + 1
     sums = task.levels.size + task.n_groups + 1
+    bundles = sums if bundle_blocks(-(-task.n_val // block_points(task))) > 1 else 0
     return Costs(
-        # Sums, and the rank table in its two forms.
-        fixed=8 * n * (sums + 6) + 8 * task.n_val * (4 + task.n_nearest) + 8 * task.reference.size,
+        # Sums, those of a bundle of blocks, and the rank table in its two forms.
+        fixed=8 * n * (sums + bundles + 6) + 8 * task.n_val * (4 + task.n_nearest) + 8 * task.reference.size,
         worker=shard * (16 * d + 2 * BATCH + 16 * cells) + BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES,
         point=3 * 12 * room + 16 * words + 32 * d,
         images=2 * n,

@@ -22,7 +22,7 @@ from shapshift._progress import progress_bar
 from shapshift.boundary import level_edges, nearest_level
 from shapshift.certified import BATCH, STRIP_ROWS, Certificate, bucket_method, distances_to
 from shapshift.distances import TrainingIndex, laid_out_points
-from shapshift.engine import Neighborhood, Points, RankWorker, Sums, Task, bases, block_points, make_plan
+from shapshift.engine import Neighborhood, Points, RankWorker, Sums, Task, bases, block_points, bundle_blocks, make_plan
 from shapshift.kernels.buckets import PIECES, Near, Scratch, bucket_lines, fill_table, settle
 from shapshift.kernels.shards import METRIC_NUMBERS, count_images, shard_images, shard_sums
 from shapshift.rowfile import spilled
@@ -111,6 +111,8 @@ class ShardedRun:
         self.lock = threading.Lock()
         n_shared = task.levels.size + task.n_groups
         self.sums = np.zeros((n_shared + 1, task.n_train))
+        self.bundle = bundle_blocks(-(-task.n_val // self.block))
+        self.open = np.zeros(self.sums.shape if self.bundle > 1 else (0, 0))
         self.entropy = np.empty(task.n_val)
         self.nearest = np.empty((task.n_val, task.n_nearest), dtype=np.int64)
         self.ranks = np.full(task.reference.shape, -0.5)  # a row is as far away as itself
@@ -305,8 +307,18 @@ class ShardedRun:
                         for cell in (settled.levels[point - one.here.start], groups[point - batch.start]):
                             if cell >= 0:
                                 partial_sums[cell] += exact[point][lo:hi]
-            self.sums[cells, lo:hi] += partial_sums[:-1]
-            self.sums[-1, lo:hi] += partial_sums[-1]
+            self._add_block(block, slice(lo, hi), np.append(cells, self.sums.shape[0] - 1), partial_sums)
+
+    def _add_block(self, block: slice, rows: slice, cells: Indices, partial_sums: Floats) -> None:
+        """Add a block to its bundle, and a bundle that is complete to the total, as :mod:`shapshift.running` does."""
+        if self.bundle == 1:
+            self.sums[cells, rows] += partial_sums
+            return
+        self.open[cells, rows] += partial_sums
+        number = block.start // self.block + 1
+        if number % self.bundle == 0 or block.stop == self.task.n_val:
+            self.sums[:, rows] += self.open[:, rows]
+            self.open[:, rows] = 0.0
 
 
 def run_sharded(

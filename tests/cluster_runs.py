@@ -1,0 +1,238 @@
+"""Runs on a real Dask or Ray cluster of two workers on this machine, in a process of their own.
+
+``python cluster_runs.py dask`` prints one JSON object; test_clusters.py and soak.py read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import joblib
+import numpy as np
+from reliability import N_ROWS, T, V, X, Y, interrupted_after, result_bytes, small_blocks, small_run
+
+from shapshift import KNNShapley, _clusters, audit_shift, running
+
+ADDRESS = "127.0.0.1"
+
+
+@contextmanager
+def dask_cluster() -> Iterator[Callable[[bool], int]]:
+    """Yield a function that kills a worker, or all of them."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, host=ADDRESS, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def kill(every: bool) -> int:
+            client.wait_for_workers(2)  # another one may be on its way for one that was killed before
+            return kill_some(list(client.run(os.getpid).values()), every)
+
+        cluster_address[0] = cluster.scheduler_address.replace("tcp://", "dask://")
+        yield kill
+
+
+@contextmanager
+def ray_cluster() -> Iterator[Callable[[bool], int]]:
+    """Yield a function that kills a worker, or all of them."""
+    # A token of this run alone: Ray would keep one in the user's home. 127.0.0.1 it would take for another address.
+    # On a machine that has much else to do, the helpers of a node take long to start.
+    os.environ |= {
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+        "RAY_agent_register_timeout_ms": "120000",
+    }
+    import ray
+    from ray.util.joblib import register_ray
+
+    ray.init(
+        "local", num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, _node_ip_address="127.0.0.2",
+        log_to_driver=False, logging_level="ERROR",
+    )  # fmt: skip
+    register_ray()
+
+    try:
+        yield lambda every: kill_some([pid for pid, name in _own_processes() if "ray::value_blocks" in name], every)
+    finally:
+        ray.shutdown()
+
+
+cluster_address: list[str] = [""]
+
+
+def kill_some(pids: list[int], every: bool) -> int:
+    """Kill the first or all; returns how many."""
+    chosen = pids if every else pids[:1]
+    for pid in chosen:
+        os.kill(pid, signal.SIGKILL)
+    return len(chosen)
+
+
+def _own_processes() -> Iterator[tuple[int, str]]:
+    """Ids and names of the processes of this session: another cluster on the machine is none of our business."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if os.getsid(int(entry.name)) == os.getsid(0):
+                    yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
+
+
+@contextmanager
+def killing(kill: Callable[[bool], int], after: int, every: bool) -> Iterator[tuple[list[int], list[int]]]:
+    """Kill when so many results have come in; yields what came in, and how many were killed."""
+    came: list[int] = []
+    killed: list[int] = []
+    usual = _clusters.in_order
+
+    def watched(*arguments: Any) -> Iterator[Any]:
+        for part in usual(*arguments):
+            came.append(part.n_blocks)
+            if len(came) == after:
+                killed.append(kill(every))
+            yield part
+
+    with patch.object(running, "in_order", watched):
+        yield came, killed
+
+
+def larger_run(**settings: Any) -> Any:
+    """Long enough for workers to be killed in the middle of it."""
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(4_000, 6)), rng.integers(0, 3, size=4_000)
+    points, labels = rng.normal(size=(16_000, 6)), rng.integers(0, 3, size=16_000)
+    return KNNShapley(progress=False, **settings).fit(X, y).value(points, labels, groups=labels)
+
+
+def sparse_run() -> Any:
+    from scipy import sparse
+
+    rows = sparse.random_array((200, 30), density=0.2, rng=np.random.default_rng(0), format="csr")
+    return KNNShapley(progress=False, metric="cosine").fit(rows, np.arange(200) % 3).value(rows[:90], np.arange(90) % 3)
+
+
+def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, Any]:
+    """Everything that must hold on a cluster; raises where it does not."""
+    report: dict[str, Any] = {}
+    runs: dict[str, Callable[[], Any]] = {
+        "exact": small_run,
+        "matrix": lambda: small_run(matrix=True),
+        "certified": lambda: small_run(method="certified", tol=0.3),
+        "one job": lambda: small_run(n_jobs=1),
+        "little memory": lambda: small_run(max_memory="8MB"),
+        "sparse": sparse_run,
+    }
+    expected = {name: result_bytes(run()) for name, run in runs.items()}
+    larger = result_bytes(larger_run())
+    with joblib.parallel_config(backend=kind):
+        assert [_clusters.active_cluster(n).workers for n in (None, -1, 1, 5)] == [2, 2, 1, 5]  # type: ignore[union-attr]
+        for name, run in runs.items():
+            placed = [0]
+            with counting_placements(placed):
+                assert result_bytes(run()) == expected[name], f"{name}: other bytes on the cluster"
+            assert name == "certified" or placed == [1], f"{name}: placed {placed[0]} times"
+        report["same bytes"] = list(runs)
+        for every in (False, True):
+            began = time.perf_counter()
+            with killing(kill, 3, every) as (came, killed):
+                assert result_bytes(larger_run()) == larger, "other bytes after workers were killed"
+            assert killed[0] >= 1, "no worker was killed"
+            name = "all workers killed" if every else "a worker killed"
+            report[name] = f"{killed[0]} of 2, same bytes, {len(came)} tasks, {time.perf_counter() - began:.1f} s"
+        # What began on the cluster goes on here, and the other way round.
+        with interrupted_after(7):
+            small_run(folder / "progress")
+    assert result_bytes(small_run(folder / "progress")) == expected["exact"]
+    with interrupted_after(7):
+        small_run(folder / "other", every=3)
+    with joblib.parallel_config(backend=kind):
+        assert result_bytes(small_run(folder / "other")) == expected["exact"]
+        report["checkpoints"] = "go on here and there"
+        model = KNNShapley(progress=False).fit(X, Y)
+        there = audit_shift(model, V, T, noise=[0.5], repeats=2, progress=False)
+        with_error = errors(model)
+    here = audit_shift(model, V, T, noise=[0.5], repeats=2, progress=False)
+    assert there.means.tobytes() == here.means.tobytes()
+    report["audit"] = "same bytes"
+    report["errors"] = with_error
+    if kind == "dask":
+        report["command line"] = command_line(folder)
+    return report
+
+
+def errors(model: Any) -> str:
+    """An error in a worker arrives as itself and leaves the model usable."""
+    with patch.object(running, "value_blocks", broken), small_blocks():
+        try:
+            model.value(V, T)
+        except ZeroDivisionError:
+            pass
+        else:
+            raise AssertionError("an error in a worker was lost")
+    assert model.value(V, T).n_train == N_ROWS
+    return "arrive"
+
+
+def broken(job: Any, blocks: range) -> Any:
+    raise ZeroDivisionError
+
+
+def command_line(folder: Path) -> str:
+    """``--cluster`` leaves the bytes of a local run."""
+    for name, rows, labels in (("train", X, Y), ("val", V, T)):
+        np.savez(folder / f"{name}.npz", X=rows, y=labels)
+    files = []
+    for place in (cluster_address[0], "local"):
+        out = folder / place.split(":")[0]
+        command = [
+            sys.executable, "-m", "shapshift", "value", str(folder / "train.npz"), str(folder / "val.npz"),
+            "--cluster", place, "--out", str(out), "--quiet",
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        files.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert files[0] == files[1], "the command line wrote other bytes"
+    return "same bytes"
+
+
+@contextmanager
+def counting_placements(placed: list[int]) -> Iterator[None]:
+    with patch.object(_clusters.Dask, "place", _counted(_clusters.Dask.place, placed)):  # noqa: SIM117
+        with patch.object(_clusters.Ray, "place", _counted(_clusters.Ray.place, placed)):
+            yield
+
+
+def _counted(place: Any, placed: list[int]) -> Any:
+    def counted(self: Any, thing: Any) -> Any:
+        placed[0] += 1
+        return place(self, thing)
+
+    return counted
+
+
+def main(kind: str) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        with {"dask": dask_cluster, "ray": ray_cluster}[kind]() as kill:
+            print(json.dumps(checks(kind, kill, folder)))
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

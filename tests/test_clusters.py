@@ -1,0 +1,197 @@
+"""The same bytes on a Dask and on a Ray cluster, also when its workers are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reliability import result_bytes, small_run
+from scipy import sparse
+
+from shapshift import _clusters
+from shapshift._clusters import Packed, connected, each_array, in_order
+from shapshift._parallel import is_cluster_active
+from shapshift.distances import index_rows, tile_filler
+
+TESTS = Path(__file__).parent
+MODULES = {"dask": "distributed", "ray": "ray"}
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_a_cluster_leaves_the_same_bytes(kind: str) -> None:
+    if find_spec(MODULES[kind]) is None:
+        pytest.skip(f"{MODULES[kind]} is not installed: pip install 'shapshift[{kind}]'")
+    # In a session of its own, so that nothing of it can be left behind.
+    process = subprocess.Popen(
+        [sys.executable, str(TESTS / "cluster_runs.py"), kind],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, error = process.communicate(timeout=400)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == 0, error
+    report = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+    assert report["same bytes"] == ["exact", "matrix", "certified", "one job", "little memory", "sparse"]
+    assert "2 of 2" in report["all workers killed"] or kind == "ray"
+
+
+class Pretended:
+    """A cluster in this process, whose workers die when they are told to."""
+
+    def __init__(self, workers: int = 2, dies: Callable[[Any], bool] = lambda item: False) -> None:
+        self.workers, self.ahead = workers, 2 * workers
+        self._dies = dies
+        self.placed = self.most = 0
+        self._waiting: list[Any] = []
+
+    def place(self, thing: Packed) -> Any:
+        self.placed += 1
+        return pickle.loads(pickle.dumps(thing))
+
+    def submit(self, function: Any, placed: Any, item: Any) -> Any:
+        handle = (object(), function, placed, item)
+        self._waiting.append(handle)
+        self.most = max(self.most, len(self._waiting))
+        return handle
+
+    def wait(self, handles: list[Any]) -> set[Any]:
+        return {handles[-1]}  # the last one first
+
+    def get(self, handle: Any) -> Any:
+        self._waiting.remove(handle)
+        _, function, placed, item = handle
+        if self._dies(item):
+            raise ConnectionError("gone")
+        return function(placed, item)
+
+    def drop(self, handles: list[Any]) -> None:
+        self._waiting = [handle for handle in self._waiting if handle not in handles]
+
+    def is_lost(self, error: BaseException) -> bool:
+        return isinstance(error, ConnectionError)
+
+
+def test_results_come_in_order_and_few_wait() -> None:
+    cluster = Pretended()
+    assert list(in_order(cluster, pow, 2, range(1, 30), 5)) == [2**n for n in range(1, 30)]
+    assert cluster.most <= 5
+    assert cluster.placed == 1
+    assert list(in_order(Pretended(), pow, 2, [], 5)) == []
+
+
+def test_what_is_lost_is_asked_for_again() -> None:
+    deaths = deque([4, 9, 9, 9, 20])
+
+    def dies(item: int) -> bool:
+        return bool(deaths) and item == deaths[0] and deaths.popleft() == item
+
+    cluster = Pretended(dies=dies)
+    assert list(in_order(cluster, pow, 2, range(1, 30), 5)) == [2**n for n in range(1, 30)]
+    assert not deaths
+    assert cluster.placed == 6
+
+
+def test_work_that_always_loses_its_worker_is_an_error() -> None:
+    cluster = Pretended(dies=lambda item: item == 3)
+    found = in_order(cluster, pow, 2, range(1, 30), 5)
+    with pytest.raises(ConnectionError):
+        list(found)
+    assert cluster.placed == _clusters.ATTEMPTS + 1
+    assert not cluster._waiting
+
+
+def test_an_error_of_the_work_itself_is_not_repeated() -> None:
+    cluster = Pretended()
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(cluster, pow, 0, [1, 2, -1, 3], 5))
+    assert cluster.placed == 1
+    assert not cluster._waiting
+
+
+def test_stopping_early_forgets_what_is_under_way() -> None:
+    cluster = Pretended()
+    found = in_order(cluster, pow, 2, range(1, 30), 5)
+    assert next(found) == 2
+    found.close()
+    assert not cluster._waiting
+
+
+@pytest.mark.parametrize("slots", [1, 3, 8])
+def test_n_jobs_counts_as_in_joblib(slots: int) -> None:
+    counts = [_clusters._count(n, slots) for n in (None, 1, 2, -1, -2, -100)]
+    assert counts == [slots, 1, 2, slots, max(slots - 1, 1), 1]
+
+
+def test_packed_arrays_arrive_as_they_were() -> None:
+    locked = np.arange(3.0)
+    locked.flags.writeable = False
+    index = index_rows(np.arange(12.0).reshape(6, 2), "euclidean")
+    rows = sparse.csr_array(np.eye(3))
+    thing = (index, locked, np.empty((4, 0)), rows, partial(sorted, key=np.arange(2)), "text")
+    # Out-of-band buffers are how Ray hands out arrays: locked, all of them.
+    buffers: list[Any] = []
+    content = pickle.dumps(Packed(thing), protocol=5, buffer_callback=buffers.append)
+    arrived = pickle.loads(content, buffers=[memoryview(bytes(buffer.raw())) for buffer in buffers])
+    flags: list[tuple[bool, bool]] = []
+    each_array((thing, arrived), lambda array: flags.append(array.flags.writeable) or array)  # type: ignore[func-returns-value]
+    assert flags[: len(flags) // 2] == flags[len(flags) // 2 :]
+    assert flags.count(False) == 2
+    np.testing.assert_array_equal(arrived[0].rows, index.rows)
+    np.testing.assert_array_equal(arrived[3].toarray(), np.eye(3))
+    assert arrived[5] == "text"
+
+
+def test_a_filler_travels() -> None:
+    index = index_rows(np.arange(12.0).reshape(6, 2), "manhattan")
+    here, there = np.empty((2, 6)), np.empty((2, 6))
+    fill = tile_filler(index, np.ones((3, 2)))
+    fill(slice(1, 3), slice(0, 6), here)
+    pickle.loads(pickle.dumps(fill))(slice(1, 3), slice(0, 6), there)
+    np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("address", ["", "dask", "dask://", "spark://host:1", "ray//host", "LOCAL"])
+def test_an_address_of_another_kind_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=r"'local', 'dask://host:port' or 'ray://host:port'. Got"), connected(address):
+        pass
+
+
+def test_local_is_here() -> None:
+    with connected("local"):
+        assert _clusters.active_cluster(None) is None
+        assert not is_cluster_active()
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_a_cluster_that_is_not_installed_says_how_to(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, MODULES[kind], None)
+    with pytest.raises(ImportError, match=rf"pip install 'shapshift\[{kind}\]'"), connected(f"{kind}://127.0.0.1:1"):
+        pass
+
+
+def test_other_backends_of_joblib_mean_threads() -> None:
+    import joblib
+
+    expected = result_bytes(small_run())
+    for backend in ("loky", "threading", "sequential"):
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            assert result_bytes(small_run()) == expected

@@ -1,0 +1,28 @@
+"""One fitted model under load: shared by threads, called a thousand times, interrupted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from load_runs import LOADS, shared_model
+from test_checkpoint import apart
+
+
+def test_threads_share_a_fitted_model() -> None:
+    found = shared_model(6, 10)
+    assert found["kinds of call"] == len(LOADS)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_returns_to_its_level_after_a_thousand_calls() -> None:
+    found = apart("load_runs", "many_calls(1000)")
+    assert found["resident bytes grown"] < 4_000_000
+    assert found["object bytes grown"] < 100_000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts with a timer")
+def test_an_interrupted_call_leaves_the_model_usable(tmp_path: Path) -> None:
+    found = apart("load_runs", f"interrupts(20, 0, Path({str(tmp_path)!r}))")
+    assert found["calls"] // 10 < found["interrupted"] < found["calls"]
