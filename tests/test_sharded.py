@@ -80,7 +80,8 @@ def test_values_have_the_bytes_of_those_in_memory(method: str, step: float, metr
 @given(
     n=st.integers(1, 400), m=st.integers(1, 50), d=st.integers(1, 6), step=st.sampled_from([0.0, 0.3, 1.0, 100.0]),
     method=st.sampled_from(list(METHODS)), metric=st.sampled_from(["euclidean", "cosine"]), shard=st.integers(1, 300),
-    keep=st.booleans(), ties=st.sampled_from(["average", "index"]), n_neighbors=st.integers(1, 9), seed=st.integers(0, 9),
+    keep=st.booleans(), ties=st.sampled_from(["average", "index"]), n_neighbors=st.integers(1, 9),
+    seed=st.integers(0, 9),
 )  # fmt: skip
 @settings(max_examples=60)
 def test_any_cut_gives_the_same_bytes(
@@ -124,6 +125,7 @@ def test_rounds_and_exactly_ordered_points_change_nothing(
 def test_blocks_and_bundles_are_added_up_in_the_same_order(
     method: str, round_points: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("shapshift.tasks.LEAST_POINTS", 3)
     monkeypatch.setattr("shapshift.tasks.BLOCK_POINTS", 3)
     monkeypatch.setattr("shapshift.tasks.BLOCK_PAIRS", 1)
     monkeypatch.setattr("shapshift.engine.LEAST_BUNDLES", 6)

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,3 +26,33 @@ def _fma(context, a, b, c):  # type: ignore[no-untyped-def]
 #: ``a * b + c`` inside a kernel, rounded once. Asked for by name because leaving it to the compiler would let the bits
 #: of a distance depend on which loop it was computed in.
 fma = cast(Callable[[Any, Any, Any], Any], intrinsic(_fma))
+
+
+#: How many entries :func:`zeros_mask` looks at.
+MASK_BITS = 32
+
+
+def _zeros_mask(typing, entries, start):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        vector = ir.VectorType(ir.IntType(16), MASK_BITS)
+        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), vector.as_pointer())
+        zeros = builder.icmp_unsigned("<", builder.load(address, align=2), ir.Constant(vector, [2] * MASK_BITS))
+        return builder.bitcast(zeros, ir.IntType(MASK_BITS))
+
+    return types.uint32(entries, types.int64), build
+
+
+def _lowest_bit(typing, mask):  # type: ignore[no-untyped-def]
+    def build(_, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.zext(builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1)), ir.IntType(64))
+
+    return types.int64(types.uint32), build
+
+
+#: ``zeros_mask(images, start)``: bit i says whether the uint16 ``images[start + i] >> 1`` is 0. The compiler does not
+#: find the one comparison that tells it of all 32; entries up to ``start + 31`` must exist.
+zeros_mask = cast(Callable[[Any, int], Any], intrinsic(_zeros_mask))
+
+#: Position of the lowest bit that is set in a 32-bit mask; there must be one.
+lowest_bit = cast(Callable[[Any], int], intrinsic(_lowest_bit))

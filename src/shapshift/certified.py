@@ -37,10 +37,10 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 # Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
-BATCH = 16
+BATCH = 64
 # Training rows that are looked at together: their distances stay in the second-level cache between two kernels. Not a
 # power of two, which would send the distances of all points to the same few places of the first-level cache.
-STRIP_ROWS = 2120
+STRIP_ROWS = 1064
 # Images are 16 bits, one of them for the match.
 MOST_BUCKETS = 2**15
 # Sampled rows that share the first bucket: fewer, and its size would be left to chance.
@@ -50,7 +50,8 @@ MEAN_BOUND, HUB_BOUND = 0.95, 0.33
 # A point whose bounds are larger than expected by this factor is ordered exactly.
 GREEDY = 16.0
 # Costs in nanoseconds that the choice weighs: of a bucket, of a row ordered exactly, and what buckets save on a pair.
-BUCKET_COST, ROW_COST, EXACT_COST = 7.0, 20.0, 3.0
+# A bucket takes ten or so by itself; the rest is what large tables do to the caches.
+BUCKET_COST, ROW_COST, EXACT_COST = 40.0, 10.0, 3.0
 ROUNDS = 6
 _TINY = 2.0**-100  # stands in for zero where something is divided by it
 
@@ -119,12 +120,12 @@ def rank_curve(c: Floats) -> Curve:
     drops = c[:-1] - c[1:]
     # Drops are differences of rounded numbers; what rounding can do is part of the rounding allowance of the bounds.
     growing = np.flatnonzero(np.diff(drops) > 2.0**-50 * c[0])
-    at = np.zeros((c.size + 1, 4))
-    at[1:, 0] = c
-    at[1:-1, 1] = drops
-    at[: c.size - 1, 2] = drops
-    at[1:, 3] = np.cumsum(c)
-    inverse = np.concatenate(([0.0], 1.0 / np.arange(1, c.size + 1)))
+    at = np.zeros((c.size + 2, 2))
+    at[1:-1, 0] = c
+    at[1:-1, 1] = np.cumsum(c)
+    inverse = np.zeros((c.size + 1, 2))
+    inverse[1:, 0] = 1.0 / np.arange(1, c.size + 1)
+    inverse[2:, 1] = inverse[1:-1, 0]
     return Curve(c, at, inverse, int(growing[-1]) + 2 if growing.size else 0)
 
 
@@ -339,7 +340,7 @@ def run_certified(
     **options
         For :func:`shapshift.engine.run_task`.
     """
-    limit = 0.9 * tol * np.sqrt(_pair_variance(task) / task.n_val)
+    limit = 0.9 * tol * _expected_spread(task)
     for rounds in range(1, ROUNDS + 1):
         coarse = choose_coarseness(task.n_train, limit)
         if coarse is None:
@@ -365,22 +366,21 @@ def _rounding(task: Task) -> float:
     return float(2.0**-46 * (1.0 + task.table.c.sum()))
 
 
-def _pair_variance(task: Task) -> float:
-    """Variance of a row's value on one point, from a few points.
+def _expected_spread(task: Task) -> float:
+    """Estimate the standard deviation of the values from a few points that are valued exactly.
 
-    Were the points unrelated, the values (means over the points) would have this variance divided by their number;
-    what points have in common only adds to it.
+    The values are means over the points: what is particular to a point averages out, what points have in common stays.
+    Half of the latter is counted on, because few points do not tell it well, and too high a hope costs a second run.
     """
-    size = min(task.n_val, max(2, min(8, task.n_val // 16)))
+    size = min(task.n_val, max(2, min(8, task.n_val // 64)))
     alone = replace(task, n_groups=0, n_nearest=0, reference=np.empty((task.n_val, 0), dtype=np.int64))
-    worker, sums, values = (
-        RankWorker(alone, 1, 1),
-        np.zeros((task.levels.size, task.n_train)),
-        np.empty((1, task.n_train)),
-    )
+    worker, sums = RankWorker(alone, 1, 1), np.zeros((task.levels.size, task.n_train))
+    values, variances, total = np.empty((1, task.n_train)), [], np.zeros(task.n_train)
     point = Points(np.empty(1), np.empty((1, 0), dtype=np.int64), np.empty((1, 0)), values)
-    spreads = []
     for p in np.linspace(0, task.n_val - 1, size).astype(int):
         worker.value(alone, slice(int(p), int(p) + 1), np.full(1, -1), point, sums)
-        spreads.append(values.var())
-    return float(np.mean(spreads))
+        variances.append(values.var())
+        total += values[0]
+    single = float(np.mean(variances))
+    common = (float(total.var()) - size * single) / max(size * (size - 1), 1)
+    return float(np.sqrt(single / task.n_val + max(common, 0.0) / 2))

@@ -19,8 +19,9 @@ Codes = npt.NDArray[np.int32]
 # About this many (training row, validation point) pairs make a block: long enough to hide the cost of handing it out,
 # short enough to keep two workers equally busy and a progress bar moving.
 BLOCK_PAIRS = 2**20
-# A pass over the training rows serves at least this many points.
-BLOCK_POINTS = 32
+# A pass over the training rows serves so many points, the more the better; but a small validation set is cut into
+# several blocks, so that no worker is without one.
+LEAST_POINTS, BLOCK_POINTS = 32, 64
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class Method:
 
 def block_points(task: Task) -> int:
     """How many points make a block: a matter of the data alone."""
-    return min(max(BLOCK_PAIRS // task.n_train, BLOCK_POINTS), task.n_val)
+    points = min(max(task.n_val // 8, LEAST_POINTS), BLOCK_POINTS)
+    return min(max(BLOCK_PAIRS // task.n_train, points), task.n_val)
 
 
 def bases(task: Task, targets: Codes) -> Floats:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._numba import fma, kernel
+from shapshift._numba import MASK_BITS, fma, kernel, lowest_bit, zeros_mask
 from shapshift.kernels.rank import neighbor_entropy, order_rows, walk
 
 Floats = npt.NDArray[np.float64]
@@ -40,13 +40,11 @@ BOUND_BITS = 28
 # How many straight pieces the map from distances to buckets has.
 PIECES = 4
 BEND = 0.25
-# Rows that are looked at together when the nearest ones are picked out.
-STRETCH = 16
 # Rows whose packed sums are added to together.
 ROWS = 2**15
 
 _INDEX = np.uint64(0xFFFFFFFF)
-_ONE = np.uint64(1)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 class Curve(NamedTuple):
@@ -55,11 +53,11 @@ class Curve(NamedTuple):
     Attributes
     ----------
     c : float64 (N,)
-    at : float64 (N + 1, 4)
-        What a bucket that begins at zero-based rank r asks for, side by side because one visit to memory then gets it
-        all: c[r-1], the drops c[r-1] - c[r] and c[r] - c[r+1], and the sum of c[:r].
-    inverse : float64 (N + 1,)
-        ``1 / n``, and 0 for n = 0.
+    at : float64 (N + 2, 2)
+        c[r-1] and the sum of c[:r], for a bucket that begins at zero-based rank r. Side by side, because one visit to
+        memory then gets all that a bucket asks for: these, c[r] and c[r+1].
+    inverse : float64 (N + 1, 2)
+        ``1 / n`` and ``1 / (n - 1)``; 0 where that is infinite.
     convex_from : int
         The drops do not grow any more from this rank on.
     """
@@ -201,26 +199,33 @@ def bucket_images(
     near : Near
         The members of the first bucket are appended.
     """
-    n, room = tile.shape[1], near.members.shape[1]
+    n = tile.shape[1]
     for p in range(tile.shape[0]):
-        row, here = tile[p], images[p, first : first + n]
-        _fill_images(row, codes[first : first + n], targets[p], lines[p], last, here)
-        found = near.found[p]
-        for start in range(0, n, STRETCH):
-            if start + STRETCH <= n:
-                # Most stretches hold none, which a few vector operations tell.
-                hits = np.uint16(0)
-                for i in range(start, start + STRETCH):
-                    hits |= np.uint16(here[i] < 2)
-                if hits == 0:
-                    continue
-            for i in range(start, min(start + STRETCH, n)):
-                if here[i] < 2:
-                    if found < room:
-                        near.members[p, found] = first + i
-                        near.distances[p, found] = row[i]
-                    found += 1
-        near.found[p] = found
+        here = images[p, first : first + n]
+        _fill_images(tile[p], codes[first : first + n], targets[p], lines[p], last, here)
+        near.found[p] = _pick_near(tile[p], here, first, near.found[p], near.members[p], near.distances[p])
+
+
+@kernel
+def _pick_near(row, images, first, found, members, distances):
+    """Append the rows of the first bucket; returns how many there are, which may be more than there is room for."""
+    room = members.size
+    whole = images.size - images.size % MASK_BITS
+    for start in range(0, whole, MASK_BITS):
+        # One comparison for many rows, then one turn for each row that is near.
+        mask = zeros_mask(images, start)
+        while mask != 0:
+            i = start + lowest_bit(mask)
+            mask &= mask - np.uint32(1)
+            if found < room:
+                members[found], distances[found] = first + i, row[i]
+            found += 1
+    for i in range(whole, images.size):
+        if images[i] < 2:
+            if found < room:
+                members[found], distances[found] = first + i, row[i]
+            found += 1
+    return found
 
 
 @kernel
@@ -402,37 +407,39 @@ def fill_table(
         What the rows of the first bucket start from; their table entries carry its uncertainty and nothing else.
     """
     at, inverse = curve.at, curve.inverse
-    total, uncertain, spent = base, 0.0, 0.0
+    total, uncertain, spent, largest = base, 0.0, 0.0, 0.0
     hi = np.uint64(curve.c.size)  # unsigned, because Numba guards signed indices against being negative
     convex_from = np.uint64(curve.convex_from)
-    last, sum_hi = at[hi, 0], at[hi, 3]
+    last, sum_hi = at[hi, 0], at[hi, 1]
     for bucket in range(rules.buckets - 1, 0, -1):
         k = np.uint64(bucket) << _ONE
-        n = np.uint64(histogram[k]) + np.uint64(histogram[k | _ONE])
-        others, matches = np.float64(histogram[k]), np.float64(histogram[k | _ONE])
+        n_others, n_matches = histogram[k], histogram[k | _ONE]
+        others, matches = np.float64(np.int64(n_others)), np.float64(np.int64(n_matches))
+        n = np.uint64(n_others) + np.uint64(n_matches)
         lo = hi - n
-        before, drop, next_drop, sum_lo = at[lo, 0], at[lo, 1], at[lo, 2], at[lo, 3]
+        before, sum_lo, first, second = at[lo, 0], at[lo, 1], at[lo + _ONE, 0], at[lo + _TWO, 0]
         # No branch on what is in the bucket, which nobody could predict: an empty one, or one whose rows all match or
-        # do not, comes out right by itself, with errors of zero.
-        fall = before - last
-        mean_drop, each = fall * inverse[n], inverse[n - min(n, _ONE)]
-        share = ((sum_hi - sum_lo) * inverse[n] - last) * each
-        own = np.float64(min(matches, others) > 0.0) * max(next_drop - share, share)
-        passed = matches * others * each * (drop - mean_drop)
+        # do not, comes out right by itself, with errors of zero. (And no `max`, which takes care of NaN.)
+        fall, one_of, one_of_others = before - last, inverse[n, 0], inverse[n, 1]
+        mean_drop = fall * one_of
+        share = ((sum_hi - sum_lo) * one_of - last) * one_of_others
+        rest = first - second - share
+        own = (share if share > rest else rest) if (n_others != 0) & (n_matches != 0) else 0.0
+        passed = matches * others * one_of_others * (before - first - mean_drop)
         if lo <= convex_from:
-            own, passed = _without_convexity(matches, others, before - drop - last, fall, share)
+            own, passed = _without_convexity(matches, others, first - last, fall, share)
         of_matching = others * own + uncertain
         of_other = matches * own + uncertain
         spent += matches * of_matching + others * of_other
-        if max(of_matching, of_other) + passed > rules.peak:
-            return False, total
+        worse = (of_matching if of_matching > of_other else of_other) + passed
+        largest = worse if worse > largest else largest
         table[k] = _pack(total - matches * share, of_other, rules)
         table[k | _ONE] = _pack(total + last + others * share, of_matching, rules)
         total -= matches * mean_drop
         uncertain += passed
         hi, last, sum_hi = lo, before, sum_lo
     table[:2] = _pack(0.0, uncertain, rules)
-    return bool(spent + np.float64(hi) * uncertain <= rules.allowed), total
+    return bool((largest <= rules.peak) & (spent + np.float64(hi) * uncertain <= rules.allowed)), total
 
 
 @kernel

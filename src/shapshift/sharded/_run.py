@@ -288,26 +288,46 @@ class ShardedRun:
             cells = np.concatenate([np.arange(n_levels), n_levels + names])
             packed = np.zeros((cells.size, hi - lo), dtype=np.int64)
             partial_sums = np.zeros((cells.size + 1, hi - lo))
-            for batch in self._batches(block, self.unpacked):
-                there = slice(batch.start - one.here.start, batch.stop - one.here.start)
+            # Sums are unpacked more often than images are made, where rows are many.
+            for together in self._batches(block, BATCH // self.unpacked * self.unpacked):
+                there = slice(together.start - one.here.start, together.stop - one.here.start)
                 if columns is None:
                     images = one.images[shard][there]
                 else:
-                    images, _ = self._images(one, batch, there, shard, columns, none[: batch.stop - batch.start])
-                groups = np.full(batch.stop - batch.start, -1)
-                if task.n_groups:
-                    groups = n_levels + np.searchsorted(names, task.groups[batch])
-                shard_sums(
-                    images, settled.tables[there], lo, settled.starts[there.start : there.stop + 1], settled.members,
-                    settled.values, settled.done[there], settled.levels[there], groups, n_levels,
-                    self.certificate.rules, packed, partial_sums,
-                )  # fmt: skip
-                for point in range(batch.start, batch.stop):
-                    if point in exact:
-                        for cell in (settled.levels[point - one.here.start], groups[point - batch.start]):
-                            if cell >= 0:
-                                partial_sums[cell] += exact[point][lo:hi]
+                    images, _ = self._images(one, together, there, shard, columns, none[: there.stop - there.start])
+                for batch in self._batches(together, self.unpacked):
+                    self._add_batch(one, settled, batch, images[batch.start - together.start :], lo, names, packed,
+                                    partial_sums, exact)  # fmt: skip
             self._add_block(block, slice(lo, hi), np.append(cells, self.sums.shape[0] - 1), partial_sums)
+
+    def _add_batch(
+        self,
+        one: Round,
+        settled: Settled,
+        batch: slice,
+        images: npt.NDArray[np.uint16],
+        lo: int,
+        names: Indices,
+        packed: Indices,
+        partial_sums: Floats,
+        exact: dict[int, Floats],
+    ) -> None:
+        """Add some points to the sums of a block in one shard, whose first row is ``lo``."""
+        task, n_levels, size = self.task, self.task.levels.size, batch.stop - batch.start
+        there = slice(batch.start - one.here.start, batch.stop - one.here.start)
+        groups = np.full(size, -1)
+        if task.n_groups:
+            groups = n_levels + np.searchsorted(names, task.groups[batch])
+        shard_sums(
+            images[:size], settled.tables[there], lo, settled.starts[there.start : there.stop + 1], settled.members,
+            settled.values, settled.done[there], settled.levels[there], groups, n_levels, self.certificate.rules,
+            packed, partial_sums,
+        )  # fmt: skip
+        for p, point in enumerate(range(batch.start, batch.stop)):
+            if point in exact:
+                for cell in (settled.levels[there.start + p], groups[p]):
+                    if cell >= 0:
+                        partial_sums[cell] += exact[point][lo : lo + partial_sums.shape[1]]
 
     def _add_block(self, block: slice, rows: slice, cells: Indices, partial_sums: Floats) -> None:
         """Add a block to its bundle, and a bundle that is complete to the total, as :mod:`shapshift.running` does."""
