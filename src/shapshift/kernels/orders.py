@@ -25,6 +25,9 @@ _ONE = np.uint64(1)
 _TIED = np.uint32(1)
 _MATCH = np.uint32(2)
 _SHIFT = np.uint32(2)
+# Distances that share a line of the cache; and how far apart two places may be for all lines in between to be read.
+LINE = 8
+NEAR = 512
 
 
 @kernel
@@ -95,11 +98,17 @@ def find_places(distances: Floats, added_distances: Floats, added: Words, places
     usual = 1  # about how far the next place is
     while 0 < 2 * usual * added.size < n:
         usual *= 2
+    near = usual <= NEAR
     for k in range(added.size):
         x = added_distances[k]
+        if near:  # memory is read line by line, in order, which is what it is made for
+            while at + LINE <= n and distances[at + LINE - 1] <= x:
+                at += LINE
+            while at < n and distances[at] <= x:
+                at += 1
         # Doubling steps, then halving ones.
-        step = usual
-        while at + step <= n and distances[at + step - 1] <= x:
+        step = 0 if near else usual
+        while step > 0 and at + step <= n and distances[at + step - 1] <= x:
             at += step
             step *= 2
         while step > 0:

@@ -285,7 +285,6 @@ def value_chunk(chunk: Chunk, rows: Rows) -> Floats:
     c = rows.table.c
     out = np.zeros((rows.levels.size, rows.codes.size))
     chunk.entropy = np.empty(chunk.size)
-    levels = np.empty(chunk.size, dtype=np.int64)
     counts = np.zeros(rows.n_classes)
     # Of an order without ties only the nearest rows are merged, for their labels; the others are merged as one goes.
     quick = (~chunk.tied | (not rows.average)) & chunk.whole
@@ -294,11 +293,11 @@ def value_chunk(chunk: Chunk, rows: Rows) -> Floats:
     for p in range(chunk.size):
         order = _head(chunk, p, rows, numbers, none) if quick[p] else _merged(chunk, p, numbers, none)
         chunk.entropy[p] = order_entropy(order, rows.codes, rows.depth, rows.average, counts)
-        levels[p] = nearest_level(chunk.entropy[p : p + 1], rows.levels)[0]
         if not quick[p]:
-            walk_order(order, c, rows.average, out[levels[p]])
+            level = nearest_level(chunk.entropy[p : p + 1], rows.levels)[0]
+            walk_order(order, c, rows.average, out[level])
     if quick.any():
-        which = np.flatnonzero(quick)
+        which, levels = np.flatnonzero(quick), nearest_level(chunk.entropy, rows.levels)
         which = which[np.argsort(levels[which], kind="stable")]
         walk_orders(
             chunk.words, chunk.added, chunk.places, which, rows.alive, c - c[-1], np.diff(c, prepend=c[0]), levels, out
