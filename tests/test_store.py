@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 from shapshift import Beta, KNNShapley, Valuation, ValuationStore
-from shapshift.store import _orders, _store
+from shapshift.store import _orders, _state, _store
 
 SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4)]
 
@@ -59,7 +59,7 @@ class Twin:
     def add_rows(self) -> None:
         n = int(self.rng.integers(1, max(2, len(self.y) // 4)))
         X, y = self.rows(n)
-        first = int(max(self.store._ids.max(), self.ids.max())) + 1
+        first = int(max(self.store._now.training.ids.max(), self.ids.max())) + 1
         owners = self.rng.integers(0, 8, n)
         self.store.add_rows(X, y, ids=np.arange(first, first + n), owners=owners)
         self.X, self.y = np.vstack([self.X, X]), np.append(self.y, y)
@@ -134,13 +134,13 @@ def test_every_setting_is_followed(parameters: dict[str, Any], step: float) -> N
 
 @pytest.mark.parametrize("semivalue", ["loo", "banzhaf", "calibrated"])
 def test_candidates_are_kept_and_filled_up_again(semivalue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_store, "SPARE", 0)
+    monkeypatch.setattr(_state, "SPARE", 0)
     twin = Twin(0, 2000, 0.0, semivalue=semivalue, n_neighbors=2)
-    assert twin.store._needed
+    assert twin.store._now.needed
     twin.add()
     searched: list[int] = []
     order_nearest = _orders.order_nearest
-    monkeypatch.setattr(_store, "order_nearest", lambda *a: searched.append(1) or order_nearest(*a))
+    monkeypatch.setattr(_state, "order_nearest", lambda *a: searched.append(1) or order_nearest(*a))
     for change in ("remove_rows", "add_rows", "remove_rows", "remove_rows", "remove_rows", "remove_rows", "add_rows"):
         getattr(twin, change)()
         twin.check()
