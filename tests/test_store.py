@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
 
+import naive
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
 
 from shapshift import Beta, KNNShapley, Valuation, ValuationStore
+from shapshift._archive import write_archive
 from shapshift.store import _orders, _state, _store
 
 SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4)]
@@ -271,6 +275,142 @@ def test_workers_change_nothing() -> None:
         store.remove_rows(range(20))
         found.append(store.valuation())
     np.testing.assert_array_equal(found[0].values, found[1].values)
+
+
+def test_only_new_points_are_ordered_and_a_change_of_rows_orders_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = Twin(6, 120, 0.0)
+    twin.add()
+    ordered, measured = [], []
+    order, place = _state.State.ordered, _store.add_to_orders
+
+    def count(state: Any, index: Any, points: Any, *rest: Any) -> Any:
+        ordered.append(points.shape[0])
+        return order(state, index, points, *rest)
+
+    def count_rows(chunk: Any, fill: Any, codes: Any, *rest: Any) -> None:
+        measured.append(codes.size)
+        place(chunk, fill, codes, *rest)
+
+    monkeypatch.setattr(_state.State, "ordered", count)
+    monkeypatch.setattr(_store, "add_to_orders", count_rows)
+    X_val, y_val = twin.rows(5)
+    twin.store.add(X_val, y_val, groups=["new"] * 5)
+    twin.points["new"], twin.weights["new"] = [(X_val, y_val)], 1.0
+    assert ordered == [5]
+    twin.reweight()
+    twin.remove_rows()
+    twin.remove_owner()
+    twin.store.drop("new")
+    del twin.points["new"], twin.weights["new"]
+    assert ordered == [5]
+    X, y = twin.rows(3)
+    twin.store.add_rows(X, y, ids=[900, 901, 902], owners=[0, 0, 0])
+    assert ordered == [5]
+    assert set(measured) == {3}
+    twin.X, twin.y = np.vstack([twin.X, X]), np.append(twin.y, y)
+    twin.ids, twin.owners = np.append(twin.ids, [900, 901, 902]), np.append(twin.owners, [0, 0, 0])
+    twin.check()
+
+
+@pytest.mark.parametrize("semivalue", ["shapley", "banzhaf", "loo"])
+@pytest.mark.parametrize("utility", ["soft", "hard"])
+def test_values_after_changes_are_those_of_enumerated_subsets(semivalue: str, utility: str) -> None:
+    twin = Twin(7, 9, 1.0, classes=2, n_neighbors=2, semivalue=semivalue, utility=utility)
+    twin.add()
+    twin.store.remove_rows([1, 4, 5])
+    twin.keep(~np.isin(twin.ids, [1, 4, 5]))
+    X, y = twin.rows(2)
+    twin.store.add_rows(X, y, ids=[20, 21], owners=[1, 1])
+    X, y = np.vstack([twin.X, X]), np.append(twin.y, y)
+    values = [
+        naive.knn_values(
+            distances, (y == label).tolist(), n_neighbors=2, utility=utility, semivalue=semivalue,
+            n_classes=len(set(y.tolist())), ties="average",
+        )
+        for (X_val, y_val) in twin.points["group 0" if "group 0" in twin.points else next(iter(twin.points))]
+        for distances, label in zip(naive.distance_matrix(X_val, X, "sqeuclidean"), y_val, strict=True)
+    ]  # fmt: skip
+    np.testing.assert_allclose(twin.store.valuation().values, np.mean(values, axis=0), rtol=0, atol=1e-12)
+
+
+def test_threads_see_the_state_before_or_after_a_change() -> None:
+    twin = Twin(8, 300, 0.0)
+    for _ in range(6):
+        twin.add()
+    states = {twin.store.valuation().values.tobytes()}
+    gone = [twin.ids[k::10] for k in range(4)]
+    other = copy.deepcopy(twin.store)
+    for ids in gone:
+        other.remove_rows(ids)
+        states.add(other.valuation().values.tobytes())
+    assert len(states) == 5
+    seen: list[bytes] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            seen.append(twin.store.valuation().values.tobytes())
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for ids in gone:
+            twin.store.remove_rows(ids)
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert set(seen) <= states
+    assert twin.store.valuation().values.tobytes() == other.valuation().values.tobytes()
+
+
+def test_changes_of_two_threads_are_both_made() -> None:
+    twin = Twin(9, 200, 0.0)
+    twin.add()
+    threads = [threading.Thread(target=twin.store.remove_rows, args=([k],)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    twin.keep(twin.ids >= 8)
+    twin.check()
+
+
+def test_a_save_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = Twin(1, 40, 0.0)
+    twin.add()
+    path = tmp_path / "store.npz"
+    twin.store.save(path)
+    before = path.read_bytes()
+    twin.remove_rows()
+
+    def full(file: Any, **arrays: Any) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space"):
+        twin.store.save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store.npz"]
+    twin.check()
+
+
+@pytest.mark.parametrize("what", ["words0", "targets0", "codes", "sizes0", "entropy0", "points0", "sums0"])
+def test_a_file_whose_parts_do_not_fit_together_is_refused(tmp_path: Path, what: str) -> None:
+    twin = Twin(2, 30, 0.0)
+    twin.add()
+    header, arrays = twin.store._to_archive()
+    array = arrays[what].copy()
+    if what in ("entropy0", "points0", "sums0"):
+        array = array[:-1]
+    else:
+        array.flat[0] = array.max() * 4 + 400
+    arrays[what] = array
+    write_archive(tmp_path / "store.npz", "shapshift.ValuationStore", 1, header, arrays)
+    with pytest.raises(ValueError, match="not a whole"):
+        ValuationStore.load(tmp_path / "store.npz")
 
 
 def store() -> ValuationStore:
