@@ -33,6 +33,7 @@ RANKS: list[set[str]] = [
     {"estimators"},
     {"sharded"},
     {"certified", "truncated", "training"},
+    {"places"},
     {"engine"},
     {"search", "tasks"},
     {"running"},

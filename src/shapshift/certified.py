@@ -31,6 +31,7 @@ from shapshift.kernels.buckets import (
     count_nearer,
     unpack,
 )
+from shapshift.places import content_hash
 from shapshift.rowfile import RowFile
 
 Floats = npt.NDArray[np.float64]
@@ -89,30 +90,9 @@ def draw_sample(index: TrainingIndex) -> Sample:
     if index.rows is None:
         even = np.linspace(0, index.n_rows - 1, largest).astype(np.int64)
         return Sample(np.random.default_rng(0).permutation(even))
-    keys = _content_hash(index)
+    keys = content_hash(index)
     chosen = np.argpartition(keys, largest - 1)[:largest]
     return Sample(chosen[np.argsort(keys[chosen])])
-
-
-def _content_hash(index: TrainingIndex) -> npt.NDArray[np.uint64]:
-    """Sum of mixed entries; a zero adds nothing, so that sparse and dense rows have the same hash."""
-    rows = index.rows
-    if sparse.issparse(rows):
-        sums = np.concatenate(([np.uint64(0)], np.cumsum(_mix(rows.data, rows.indices), dtype=np.uint64)))
-        return np.asarray(sums[rows.indptr[1:]] - sums[rows.indptr[:-1]], dtype=np.uint64)
-    keys = np.zeros(index.n_rows, dtype=np.uint64)
-    for lo, hi in rows.chunks() if isinstance(rows, RowFile) else [(0, index.n_rows)]:
-        for j, column in enumerate(rows.columns(lo, hi) if isinstance(rows, RowFile) else rows):
-            keys[lo:hi] += _mix(column, np.uint64(j))
-    return keys
-
-
-def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> npt.NDArray[np.uint64]:
-    with np.errstate(over="ignore"):
-        bits = (entries + 0.0).view(np.uint64) + np.asarray(columns, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
-    return np.where(entries == 0.0, np.uint64(0), bits ^ (bits >> np.uint64(31)))
 
 
 def rank_curve(c: Floats) -> Curve:

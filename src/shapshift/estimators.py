@@ -15,6 +15,7 @@ from shapshift.certified import Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
+from shapshift.places import find_places, run_places
 from shapshift.rowfile import RowFile
 from shapshift.search import SEARCHES, SearchCache
 from shapshift.sharded import exact_method, run_sharded
@@ -177,6 +178,7 @@ class KNNShapley(TrainingRows):
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
         self._searches = SearchCache()
+        self._places = find_places(index, codes)
         self._keep_features(table)
         self.fingerprint_ = digest
         return self
@@ -338,7 +340,12 @@ class KNNShapley(TrainingRows):
             options["method"] = exact_method(task, scratch=self.scratch, **options)
             run = partial(run_sharded, task, self._index, points, excluded=excluded, scratch=self.scratch, **options)
         if self.method == "exact":
-            sums = run_task(task, **options)
+            # A budget does not know of what spelling out the copies takes, and a checkpoint outlives a budget.
+            alike = options["max_memory"] is None and "checkpoint" not in options and excluded is None
+            if self._places is not None and task.average_ties and alike:
+                sums = run_places(task, self._places, points, **options)
+            else:
+                sums = run_task(task, **options)
             return self._valuation(task, sums, group_names), sums.neighborhood
         if self.method == "truncated":
             tol = TRUNCATED_TOL if self.tol is None else float(self.tol)

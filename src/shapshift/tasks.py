@@ -45,6 +45,8 @@ class Task:
         How many nearest rows of each point to report; 0 for none.
     reference : ndarray of shape (n_val, r)
         Training rows whose ranks to report for each point; r may be 0.
+    sizes : ndarray of shape (n_train,), optional
+        How many rows each training row stands for, where it stands for its copies too.
     """
 
     fill: Filler
@@ -57,10 +59,11 @@ class Task:
     n_groups: int
     n_nearest: int
     reference: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64] | None = None
 
     @property
     def n_train(self) -> int:
-        """Number of training rows."""
+        """Number of training rows, copies not counted where one row stands for all."""
         return self.codes.size
 
     @property
@@ -71,12 +74,13 @@ class Task:
     @property
     def depth(self) -> int:
         """How many neighbours decide about the boundary."""
-        return min(BOUNDARY_NEIGHBORS, self.n_train)
+        return min(BOUNDARY_NEIGHBORS, self.table.c.size)
 
     @cached_property
     def class_sizes(self) -> npt.NDArray[np.int64]:
         """Training rows of each class; the last entry, 0, serves labels that were never seen."""
-        return np.append(np.bincount(self.codes, minlength=self.n_classes), 0)
+        counted = np.bincount(self.codes, weights=self.sizes, minlength=self.n_classes)
+        return np.append(counted.astype(np.int64), 0)
 
     @cached_property
     def levels(self) -> Floats:
@@ -163,9 +167,9 @@ class Method:
 
 
 def block_points(task: Task) -> int:
-    """How many points make a block: a matter of the data alone."""
+    """How many points make a block: a matter of the data alone, whether copies are counted one by one or not."""
     points = min(max(task.n_val // 8, LEAST_POINTS), BLOCK_POINTS)
-    return min(max(BLOCK_PAIRS // task.n_train, points), task.n_val)
+    return min(max(BLOCK_PAIRS // task.table.c.size, points), task.n_val)
 
 
 def bases(task: Task, targets: Codes) -> Floats:

@@ -20,11 +20,11 @@ from shapshift._warn import warn
 from shapshift.boundary import nearest_level
 from shapshift.checkpoint import Checkpoint
 from shapshift.coefficients import RankTable
-from shapshift.distances import Rows, TrainingIndex, row_measure, without_row
+from shapshift.distances import Rows, TrainingIndex, row_measure, tile_filler, without_row, without_rows
 from shapshift.engine import EXACT, WORKER_BYTES, Method, Neighborhood, Sums, Task, bases, run_task
 from shapshift.kernels.truncated import add_bounds, add_points, truncated_values, whole_rows
 from shapshift.rowfile import READING_BYTES, RowFile
-from shapshift.search import STRIP_ROWS, Proposals, Search, SearchCache, exact_search, list_room, quick_search
+from shapshift.search import STRIP_ROWS, Lists, Proposals, Search, SearchCache, exact_search, list_room, quick_search
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -119,12 +119,21 @@ def run_truncated(
     scan = proposals is None
     reading = READING_BYTES if isinstance(index.rows, RowFile) else 0
     plan = _make_plan(task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, reading=reading)
-    finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties)
-    if proposals is not None:
+    if proposals is None:
+        finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties)
+    else:
         measure = row_measure(index, points, table)
         if excluded is not None:
             measure = without_row(measure, excluded)
-        finder = quick_search(proposals, measure, finder, task.n_train, task.n_val, wanted)
+
+        def exact_lists(which: Indices, reference: Indices) -> Lists:
+            fill = tile_filler(index, points[which])
+            if excluded is not None:
+                fill = without_rows(fill, excluded[which])
+            search_all = exact_search(fill, task.n_train, wanted, whole_ties=task.average_ties)
+            return search_all.find(0, which.size, reference)
+
+        finder = quick_search(proposals, measure, exact_lists, task.n_train, task.n_val, wanted)
     sums = _add_up(task, finder, plan, matrix=matrix, progress=progress)
     report = {**notes, **finder.report()}
     return Truncated(sums, sums.bounds[0] / task.n_val, {**told, "search_report": report} if report else told)
@@ -293,10 +302,10 @@ def _make_plan(
     if max_memory is not None:
         fixed = row * (2 * task.levels.size + task.n_groups + 4 + (m if matrix else 0))
         fixed += 8 * m * (5 + task.n_nearest) + 16 * task.reference.size
-        # Over an index, points that need an exact search come one by one, and candidates can be all rows.
+        # Over an index, candidates can be all rows.
+        scratch = WORKER_BYTES + reading + (0 if scan else 5 * row)
         search_point = 8 * STRIP_ROWS + 16 * list_room(n, wanted)
-        scratch = WORKER_BYTES + reading + (0 if scan else 5 * row + search_point)
-        per_block_point = 2 * per_point + (search_point if scan else 0)  # in work, and in the wave
+        per_block_point = 2 * per_point + search_point  # in work, and in the wave
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
         free = max_memory * 15 // 16 - fixed
         if free < scratch + per_block_point:

@@ -233,10 +233,7 @@ def _same_image(row, order, lo, hi, codes, c, value, matched, average, depth, ex
         return _group_values(row, order, lo, hi, matches, c, value, matched)
     for r in range(lo, hi):
         keys[r] = row[np.int64((order[r] & _INDEX) >> _ONE)]
-    if hi - lo <= SHORT:
-        _insertion_sort(keys, order, lo, hi)
-    else:
-        _long_sort(keys, order, lo, hi)
+    sort_run(keys, order, lo, hi)
     while hi > lo:
         start = hi - 1
         if average:
@@ -280,8 +277,17 @@ def _group_values(row, order, lo, hi, matches, c, value, matched):
 
 
 @kernel
-def _insertion_sort(keys, elements, lo, hi):
+def sort_run(keys, elements, lo, hi):
     """Stable ascending sort of keys[lo:hi], elements carried along."""
+    if hi - lo <= SHORT:
+        _insertion_sort(keys, elements, lo, hi)
+    else:
+        _long_sort(keys, elements, lo, hi)
+
+
+@kernel
+def _insertion_sort(keys, elements, lo, hi):
+    """As :func:`sort_run`, for short runs."""
     for r in range(lo + 1, hi):
         key = keys[r]
         e = elements[r]

@@ -51,7 +51,14 @@ class _Tally:
     candidates: list[int] = field(default_factory=list)
 
 
-def quick_search(proposals: Proposals, measure: Measure, exact: Search, n_rows: int, n_val: int, wanted: int) -> Search:
+def quick_search(
+    proposals: Proposals,
+    measure: Measure,
+    exact_lists: Callable[[Indices, Indices], Lists],
+    n_rows: int,
+    n_val: int,
+    wanted: int,
+) -> Search:
     """Make lists from proposed candidates.
 
     Parameters
@@ -59,8 +66,8 @@ def quick_search(proposals: Proposals, measure: Measure, exact: Search, n_rows: 
     proposals : Proposals
     measure : callable
         Exact distances of one point to some rows.
-    exact : Search
-        For the points that need it.
+    exact_lists : callable
+        Exact lists of some points, with the ranks of some rows for each: for the points that need it.
     n_rows, n_val, wanted : int
         Numbers of training rows and validation points; how many rows an exact list has at least.
     """
@@ -69,25 +76,20 @@ def quick_search(proposals: Proposals, measure: Measure, exact: Search, n_rows: 
     checked = frozenset(drawn.tolist())
 
     def find(start: int, stop: int, reference: Indices) -> Lists:
-        return join_lists(
-            [
-                one_list(p, rows, sure, reference[p - start])
-                for p, (rows, sure) in enumerate(proposals.propose(start, stop), start)
-            ]
-        )
-
-    def one_list(p: int, rows: Indices, sure: float, asked: Indices) -> Lists:
-        tally.candidates.append(rows.size)
-        quick = _from_candidates(p, rows, sure, asked, measure, proposals, n_rows, wanted)
-        if quick is None:
-            tally.sent_back.append(p)
-        elif p not in checked:
-            return quick
-        exact_list = exact.find(p, p + 1, asked[None, :])
-        if p in checked:
-            missing = quick is not None and ~np.isin(exact_list.rows, quick.rows, assume_unique=True)
-            tally.recalls.append(1 - float(np.mean(missing)))
-        return exact_list
+        parts = [
+            _from_candidates(p, rows, sure, reference[p - start], measure, proposals, n_rows, wanted, tally)
+            for p, (rows, sure) in enumerate(proposals.propose(start, stop), start)
+        ]
+        needed = [p for p, part in enumerate(parts) if part is None or start + p in checked]
+        if needed:
+            # All at once: a pass over the training rows serves several points as fast as one.
+            exact = exact_lists(start + np.array(needed), reference[needed])
+            for number, p in enumerate(needed):
+                quick, parts[p] = parts[p], exact[number]
+                if start + p in checked:
+                    missing = quick is not None and ~np.isin(exact[number].rows, quick.rows, assume_unique=True)
+                    tally.recalls.append(1 - float(np.mean(missing)))
+        return join_lists([part for part in parts if part is not None])
 
     def report() -> dict[str, Any]:
         recall = float(np.mean(sorted(tally.recalls)))  # sorted: workers finish in any order
@@ -113,9 +115,12 @@ def _from_candidates(
     proposals: Proposals,
     n_rows: int,
     wanted: int,
+    tally: _Tally,
 ) -> Lists | None:
     """Return the list of one point; None when the candidates do not make one."""
+    tally.candidates.append(rows.size)
     if rows.size <= wanted:
+        tally.sent_back.append(p)
         return None
     rows, distances = rows.copy(), np.empty(rows.size)
     measure(p, rows, distances)
@@ -123,6 +128,7 @@ def _from_candidates(
     count = order_nearest(rows, distances, wanted + 1)
     kept, certain = proposals.accept(distances[:count], sure)
     if kept == 0:
+        tally.sent_back.append(p)
         return None
     rows, distances = rows[:kept], distances[:kept]
     ranks = _ranks(rows, distances, asked, n_rows)
