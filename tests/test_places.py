@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy import sparse
 
 from shapshift import KNNShapley, audit_shift, places
 from shapshift.distances import index_rows
+from shapshift.engine import BlockJob
 
 
 def row_by_row(model: KNNShapley) -> KNNShapley:
@@ -166,3 +168,13 @@ def test_an_audit_gives_the_same_statistics() -> None:
     once = audit_shift(model, X[:40], y[:40], noise=[0.5], repeats=3, random_state=0)
     each = audit_shift(row_by_row(model), X[:40], y[:40], noise=[0.5], repeats=3, random_state=0)
     np.testing.assert_allclose(once.means, each.means, rtol=1e-12)
+
+
+def test_workers_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = discrete(300, 4, 10)
+    model = KNNShapley().fit(X, y)
+    here = model.value(X[:20], y[:20]).values
+    made = BlockJob.__init__
+    packed = lambda job, task, make, *rest: made(job, *pickle.loads(pickle.dumps((task, make))), *rest)  # noqa: E731
+    monkeypatch.setattr(BlockJob, "__init__", packed)
+    np.testing.assert_array_equal(model.value(X[:20], y[:20]).values, here)

@@ -13,7 +13,7 @@ for name in ("datasets", "transforms", "transforms.functional"):
 
 from opendataval.dataval import KNNShapley  # noqa: E402  # the stand-ins go first
 
-BATCH = 2048  # nearly three times as fast as the default, 32
+BATCH = 2048  # a fifth faster than the default, 32
 
 
 def value(X, y, X_val, y_val, k):

@@ -278,7 +278,7 @@ def bucket_method(task: Task, certificate: Certificate) -> Method:
         ),
         # Beside packed sums and strip: what ordering a point exactly takes.
         worker_bytes=lambda task: 8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4),
-        batch=BATCH,
+        batch=lambda task: BATCH,
         own_cells=1,
     )
 

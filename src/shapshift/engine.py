@@ -32,6 +32,7 @@ __all__ = [
     "Worker",
     "bases",
     "block_points",
+    "cached_batch",
     "open_checkpoint",
     "run_task",
 ]
@@ -39,8 +40,9 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
-# Tiles beyond this size bring nothing but memory use.
-TILE_BYTES = 64 * 2**20
+# No tile is larger than this, and exact values gain by smaller ones, which stay in the cache between two kernels; but a
+# pass over the training rows should serve some points.
+TILE_BYTES, CACHED_BYTES, LEAST_BATCH = 64 * 2**20, 4 * 2**20, 32
 # Partial sums of finished blocks are added up when they take this much, or at the end. Less often is better: joblib
 # looks for the last results of a wave only every hundredth of a second.
 WAVE_BYTES = 128 * 2**20
@@ -95,11 +97,16 @@ class RankWorker:
         return values
 
 
+def cached_batch(point_bytes: int) -> int:
+    """How many points make a tile that stays in the cache."""
+    return max(CACHED_BYTES // point_bytes, LEAST_BATCH)
+
+
 EXACT = Method(
     make_worker=RankWorker,
     point_bytes=lambda task: 8 * task.n_train,
     worker_bytes=lambda task: 24 * task.n_train,
-    batch=2**31,
+    batch=lambda task: cached_batch(8 * task.n_train),
 )
 
 
@@ -307,7 +314,7 @@ def make_plan(
         handed_in = row * _cells(task, method.own_cells, block * bundle if by_bundle else block)
         per_worker += 2 * handed_in
         per_block = max(per_block, handed_in)
-    tile = min(max(TILE_BYTES // per_point, method.tile), block, method.batch)
+    tile = min(max(TILE_BYTES // per_point, method.tile), block, method.batch(task))
     wave = WAVE_BYTES // per_block
     if max_memory is not None:
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from shapshift.boundary import nearest_level
 from shapshift.distances import Filler, TrainingIndex, tile_filler
-from shapshift.engine import Method, Points, Sums, Task, bases, run_task
+from shapshift.engine import Method, Points, Sums, Task, bases, cached_batch, run_task
 from shapshift.kernels.places import Layout, place_values
 from shapshift.kernels.rank import add_rows
 from shapshift.rowfile import RowFile
@@ -27,7 +27,7 @@ Codes = npt.NDArray[np.int32]
 # Places pay when there are at most this many per row.
 PAYS = 0.9
 # So many rows tell which column has the most different entries.
-SAMPLE_ROWS = 4096
+SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def run_places(task: Task, places: Places, points: Any, **options: Any) -> Sums:
         make_worker=partial(PlaceWorker, fill=tile_filler(places.index, points), layout=layout),
         point_bytes=lambda task: 8 * (n_places + task.n_train),
         worker_bytes=lambda task: 28 * n_places,
-        batch=2**31,
+        batch=lambda task: cached_batch(8 * (n_places + task.n_train)),
     )
     sums = run_task(by_unit, method=method, **options)
     rows = places.unit_of

@@ -150,8 +150,8 @@ class Method:
         From a task, the largest batch and the largest block to a worker.
     point_bytes, worker_bytes : callable
         From a task to what a worker needs for each point of a batch, and besides.
-    batch : int
-        Most points that are worth handling together.
+    batch : callable
+        From a task to the most points that are worth handling together.
     own_cells : int
         How many sums a worker keeps besides those of levels and groups.
     tile : int
@@ -161,7 +161,7 @@ class Method:
     make_worker: Callable[[Task, int, int], Worker]
     point_bytes: Callable[[Task], int]
     worker_bytes: Callable[[Task], int]
-    batch: int
+    batch: Callable[[Task], int]
     own_cells: int = 0
     tile: int = 1
 

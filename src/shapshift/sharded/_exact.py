@@ -35,6 +35,6 @@ def exact_method(
             make_worker=partial(SpilledWorker, scratch=scratch),
             point_bytes=lambda task: 1,
             worker_bytes=lambda task: READING_BYTES,
-            batch=TILE,
+            batch=lambda task: TILE,
         )
     return in_memory
