@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
-from shapshift import KNNShapley, Valuation, rowfile
+from shapshift import KNNRegressionShapley, KNNShapley, Valuation, rowfile
 from shapshift.rowfile import RowFile, RowWriter
 
 N, M, D = 60, 7, 3
@@ -432,8 +432,20 @@ def test_a_full_disk_is_named_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     assert os.listdir(scratch) == []
 
 
-def test_the_relatives_say_that_they_want_rows_in_memory(tmp_path: Path) -> None:
-    from shapshift import KNNRegressionShapley
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="there is no call that asks for room")
+def test_room_for_a_mapped_file_is_asked_for_before_it_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int, start: int, size: int) -> None:
+        assert size == 800
+        raise OSError(28, "No space left on device")
 
-    with pytest.raises((TypeError, ValueError), match="X"):
-        KNNRegressionShapley().fit(str(write_parts(tmp_path / "data")), Y.astype(float))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"does not fit into .* \(No space left on device; free: .*GB\)"):
+        rowfile.spilled(None, (100,), np.float64)
+
+
+def test_the_relatives_say_that_they_want_rows_in_memory(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"'X' parameter of KNNRegressionShapley must be a table in memory. Got str"):
+        KNNRegressionShapley().fit(str(tmp_path), Y.astype(float))
+    model = KNNRegressionShapley().fit(X, Y.astype(float))
+    with pytest.raises(TypeError, match=r"'X_val' parameter of KNNRegressionShapley must be a table in memory. Got"):
+        model.value(iter([]), Y_VAL)

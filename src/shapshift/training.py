@@ -26,9 +26,20 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
         """Check the features; return them (None when distances come precomputed), their number, index and its names."""
         if self.metric == "precomputed":
             return None, *_labels.count_and_index(X, y)
-        table = X if isinstance(X, check.Table) else check.check_features(X, "X", sparse_ok=self._why_not_sparse())
+        table = self._table(X, "X")
         _labels.check_same_order(X, y)
         return table, table.rows.shape[0], table.index, table.index_names
+
+    def _table(self, X: Any, name: str) -> check.Table:
+        """Check features, unless they were when they were read from a file."""
+        if isinstance(X, check.Table):
+            return X
+        if is_streamed(X) and not isinstance(X, np.memmap):
+            raise TypeError(
+                f"The {name!r} parameter of {type(self).__name__} must be a table in memory. Got {type(X).__name__}; "
+                "load it first. (KNNShapley reads from files.)"
+            )
+        return check.check_features(X, name, sparse_ok=self._why_not_sparse())
 
     def _make_index(self, table: check.Table | None, n_rows: int) -> TrainingIndex:
         if table is None:
@@ -74,9 +85,7 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
         if rows is None:
             return check.check_distances(X_val, self.ids_)
         self._check_unchanged()
-        table = X_val
-        if not isinstance(table, check.Table):
-            table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
+        table = self._table(X_val, "X_val")
         table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
         if sparse.issparse(rows) and isinstance(table.rows, RowFile):
             raise TypeError(
