@@ -439,7 +439,7 @@ def test_room_for_a_mapped_file_is_asked_for_before_it_is_written_to(monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match=r"does not fit into .* \(No space left on device; free: .*GB\)"):
+    with pytest.raises(OSError, match=r"does not fit into .* \(No space left on device; free: .*MB\)"):
         rowfile.spilled(None, (100,), np.float64)
 
 

@@ -151,6 +151,24 @@ def test_candidates_are_kept_and_filled_up_again(semivalue: str, monkeypatch: py
     assert searched  # so many rows went that the candidates did not last
 
 
+@pytest.mark.parametrize("semivalue", ["shapley", "loo"])
+def test_copies_of_rows_come_and_go(semivalue: str) -> None:
+    # Nothing is tied at first; then new rows are as far away as old ones, and as each other.
+    twin = Twin(10, 300, 0.0, semivalue=semivalue)
+    twin.add()
+    for first in (1000, 2000):
+        X, y = np.repeat(twin.X[[3, 50, 7]], 2, axis=0), twin.rng.integers(0, 3, 6)
+        ids, owners = np.arange(first, first + 6), np.zeros(6, dtype=np.int64)
+        twin.store.add_rows(X, y, ids=ids, owners=owners)
+        twin.X, twin.y = np.vstack([twin.X, X]), np.append(twin.y, y)
+        twin.ids, twin.owners = np.append(twin.ids, ids), np.append(twin.owners, owners)
+        twin.check()
+    gone = [3, 1000, 1003, 2005]
+    twin.store.remove_rows(gone)
+    twin.keep(~np.isin(twin.ids, gone))
+    twin.check()
+
+
 def test_it_begins_with_few_rows_and_classes_and_grows() -> None:
     # More classes, more levels of entropy, a label that validation points had first.
     store = ValuationStore(KNNShapley(n_neighbors=3).fit([[0.0]], ["a"]))

@@ -208,7 +208,7 @@ def scratch_room(folder: str) -> Iterator[None]:
         free = "unknown"
         with suppress(OSError, AttributeError):
             room = os.statvfs(folder)
-            free = f"{room.f_bavail * room.f_frsize / 1e9:.1f} GB"
+            free = f"{room.f_bavail * room.f_frsize / 1e6:,.0f} MB"
         raise OSError(
             error.errno,
             f"A scratch file does not fit into {folder!r} ({error.strerror}; free: {free}). Make room there, or name "
