@@ -40,7 +40,10 @@ def read_source(X: Any, y: Any, extra: Any, options: Options) -> Source:
         return _loaded(read_parts([reader_part(X, options)], y, extra, options, None), options)
     if isinstance(X, Iterator):
         return _loaded(read_batches(X, y, extra, options), options)
-    parts = dataset_parts(X) if isinstance(X, pads.Dataset) else file_parts(X)
+    try:
+        parts = dataset_parts(X) if isinstance(X, pads.Dataset) else file_parts(X)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{options.name!r}: {error}") from None
     return _loaded(read_parts(parts, y, extra, options, options.scratch), options)
 
 
