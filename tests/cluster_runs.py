@@ -10,21 +10,26 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import joblib
 import numpy as np
-from reliability import N_ROWS, T, V, X, Y, interrupted_after, result_bytes, small_blocks, small_run
+from load_runs import LOADS
+from reliability import N_ROWS, T, V, X, Y, copies_run, interrupted_after, result_bytes, small_blocks, small_run
+from sklearn.naive_bayes import GaussianNB
 
-from shapshift import KNNShapley, _clusters, audit_shift, running
+from shapshift import KNNShapley, SampledShapley, _clusters, audit_shift, running
 
 ADDRESS = "127.0.0.1"
 
@@ -52,9 +57,10 @@ def dask_cluster() -> Iterator[Callable[[bool], int]]:
 @contextmanager
 def ray_cluster() -> Iterator[Callable[[bool], int]]:
     """Yield a function that kills a worker, or all of them."""
-    # A token of this run alone: Ray would keep one in the user's home. 127.0.0.1 it would take for another address.
-    # On a machine that has much else to do, the helpers of a node take long to start.
+    # A token of this run alone: Ray would keep one in the user's home. On a machine that has much else to do, the
+    # helpers of a node take long to start.
     os.environ |= {
+        "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_IGNORE_UNHANDLED_ERRORS": "1",
         "RAY_agent_register_timeout_ms": "120000",
@@ -62,16 +68,50 @@ def ray_cluster() -> Iterator[Callable[[bool], int]]:
     import ray
     from ray.util.joblib import register_ray
 
-    ray.init(
-        "local", num_cpus=2, object_store_memory=80_000_000, include_dashboard=False, _node_ip_address="127.0.0.2",
-        log_to_driver=False, logging_level="ERROR",
+    node = "127.0.0.2"  # 127.0.0.1 it would take for another address
+    port, client_port = free_ports(node, 2)
+    folder = tempfile.mkdtemp(prefix="ray")
+    head = subprocess.Popen(
+        [
+            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2",
+            "--object-store-memory=80000000", "--include-dashboard=false", "--disable-usage-stats",
+            f"--node-ip-address={node}", f"--port={port}", f"--ray-client-server-port={client_port}",
+            f"--temp-dir={folder}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    register_ray()
-
     try:
-        yield lambda every: kill_some([pid for pid, name in _own_processes() if "ray::value_blocks" in name], every)
+        for attempt in range(60):
+            try:
+                ray.init(f"{node}:{port}", log_to_driver=False, logging_level="CRITICAL", _node_ip_address=node)
+                break
+            except (ConnectionError, RuntimeError, ValueError):
+                assert head.poll() is None, "the cluster did not start"
+                assert attempt < 59, "the cluster does not answer"
+                time.sleep(1)
+        register_ray()
+        cluster_address[0] = f"ray://{node}:{client_port}"
+        try:
+            yield lambda every: kill_some([pid for pid, name in own_processes() if "ray::value_blocks" in name], every)
+        finally:
+            ray.shutdown()
     finally:
-        ray.shutdown()
+        head.terminate()
+        head.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Find ports that nobody listens at."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((host, 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
 
 
 cluster_address: list[str] = [""]
@@ -85,12 +125,12 @@ def kill_some(pids: list[int], every: bool) -> int:
     return len(chosen)
 
 
-def _own_processes() -> Iterator[tuple[int, str]]:
-    """Ids and names of the processes of this session: another cluster on the machine is none of our business."""
+def own_processes(session: int = 0) -> Iterator[tuple[int, str]]:
+    """Ids and names of the processes of a session: another cluster on the machine is none of our business."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                if os.getsid(int(entry.name)) == os.getsid(0):
+                if os.getsid(int(entry.name)) == (session or os.getsid(0)):
                     yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
 
 
@@ -134,6 +174,10 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
         "exact": small_run,
         "matrix": lambda: small_run(matrix=True),
         "certified": lambda: small_run(method="certified", tol=0.3),
+        "truncated": lambda: small_run(method="truncated", tol=0.1),
+        "truncated matrix": lambda: small_run(method="truncated", tol=0.1, matrix=True, max_memory="20MB"),
+        "copies": copies_run,
+        "exclude": lambda: KNNShapley(progress=False).fit(X, Y).value(X[::3], Y[::3], exclude=np.arange(N_ROWS)[::3]),
         "one job": lambda: small_run(n_jobs=1),
         "little memory": lambda: small_run(max_memory="8MB"),
         "sparse": sparse_run,
@@ -171,9 +215,34 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
     assert there.means.tobytes() == here.means.tobytes()
     report["audit"] = "same bytes"
     report["errors"] = with_error
-    if kind == "dask":
-        report["command line"] = command_line(folder)
+    report["command line"] = command_line(folder)
+    report["threads of this machine"] = others(kind)
     return report
+
+
+def others(kind: str) -> list[str]:
+    """Methods that have threads, or workers of joblib's own: they must not mind where they are called."""
+    calls: dict[str, Callable[[], Any]] = {
+        name: partial(LOADS[name][2], LOADS[name][0](), V, LOADS[name][1])
+        for name in ("regression", "threshold", "weighted", "interactions")
+    }
+    calls["lsh"] = lambda: result_bytes(
+        KNNShapley(method="truncated", tol=0.1, search="lsh", progress=False, n_jobs=-1).fit(X, Y).value(V, T)
+    )
+    if kind == "dask":  # Ray takes half a minute to start the workers that joblib asks for
+        calls["sampled"] = lambda: result_bytes(
+            SampledShapley(GaussianNB(), max_fits=60, sampler="permutation", n_jobs=2, progress=False)
+            .fit(X[:12], Y[:12])
+            .value(V, T)
+        )
+    calls["exact, after all of these"] = lambda: result_bytes(small_run())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that hashing does not pay on so few rows
+        expected = {name: call() for name, call in calls.items()}
+        with joblib.parallel_config(backend=kind):
+            for name, call in calls.items():
+                assert call() == expected[name], f"{name}: other bytes inside the cluster's context"
+    return list(calls)
 
 
 def errors(model: Any) -> str:
@@ -204,7 +273,8 @@ def command_line(folder: Path) -> str:
             sys.executable, "-m", "shapshift", "value", str(folder / "train.npz"), str(folder / "val.npz"),
             "--cluster", place, "--out", str(out), "--quiet",
         ]  # fmt: skip
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        ran = subprocess.run(command, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
         files.append({path.name: path.read_bytes() for path in out.iterdir()})
     assert files[0] == files[1], "the command line wrote other bytes"
     return "same bytes"

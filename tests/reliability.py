@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
 import signal
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from shapshift import KNNShapley, Valuation, _files, checkpoint, engine, running, tasks
+from shapshift import KNNShapley, Valuation, _files, checkpoint, engine, list_sums, running, tasks, truncated
 
 N_ROWS, N_VAL = 300, 600
 RNG = np.random.default_rng(7)
@@ -31,6 +34,8 @@ def small_blocks(every: int = 5) -> Iterator[None]:
     with (
         patch.multiple(tasks, BLOCK_PAIRS=4 * N_ROWS, BLOCK_POINTS=1),
         patch.object(engine, "LEAST_BUNDLES", 64),
+        patch.object(truncated, "BLOCK_POINTS", 4),
+        patch.object(list_sums, "SAVED_POINTS", 4),
         patch.multiple(checkpoint, EVERY_SECONDS=0.0, WRITING_SHARE=np.inf, LOST_SHARE=0.0),
         patch.object(running, "CHECKPOINT_WAVE", every),
     ):
@@ -41,6 +46,13 @@ def small_run(folder: Path | None = None, *, every: int = 5, matrix: bool = Fals
     model = KNNShapley(progress=False, **settings).fit(X, Y)
     with small_blocks(every):
         return model.value(V, T, groups=GROUPS, matrix=matrix, checkpoint=folder)
+
+
+def copies_run(folder: Path | None = None, **settings: Any) -> Valuation:
+    """Training rows of which many are copies of others."""
+    model = KNNShapley(progress=False, **settings).fit(np.repeat(X[:100], 3, axis=0).round(1), Y)
+    with small_blocks():
+        return model.value(V, T, groups=GROUPS, checkpoint=folder)
 
 
 def result_bytes(valuation: Valuation) -> dict[str, bytes]:
@@ -56,7 +68,7 @@ def done_blocks(folder: Path) -> int:
     """How far a checkpoint got."""
     try:
         with np.load(folder / "state-1.npz") as state:
-            return int(state["done"])
+            return int(state["done"]) if "done" in state else int(state["points"]) // 4
     except FileNotFoundError:
         return 0
 
@@ -74,25 +86,33 @@ def in_child(work: Callable[[], None]) -> int:
     return child
 
 
-def kill_loop(folder: Path, kills: int, seed: int, longest: float = 0.3) -> dict[str, int]:
+def kill_loop(folder: Path, kills: int, seed: int, longest: float = 1.0) -> dict[str, int]:
     """Kill a checkpointed run at random instants, start it again, and compare what it ends with.
+
+    ``longest`` is the latest instant, as a share of how long a whole run takes.
 
     Returns
     -------
     dict
-        How many kills hit a run at work, and how many runs were completed.
+        How many kills hit a run at work, how many of those had progress to go on from, and how many runs ended.
     """
     rng = random.Random(seed)
     expected = result_bytes(small_run())
-    hit = completed = 0
+    hit = went_on = completed = 0
     place, result = folder / "checkpoint", folder / "result.npz"
+    began = time.perf_counter()
+    small_run(folder / "whole")
+    longest *= time.perf_counter() - began
     while hit < kills:
-        child = in_child(lambda: small_run(place, every=2).save(result))
+        reached = done_blocks(place)
+        child = in_child(lambda: small_run(place).save(result))
         time.sleep(rng.uniform(0, longest))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
             hit += 1
+            went_on += reached > 0
+            assert done_blocks(place) >= reached, "progress was lost"
             continue
         assert os.WEXITSTATUS(status) == 0, "the run failed after a kill"
         assert result_bytes(Valuation.load(result)) == expected, "other bytes after a kill"
@@ -101,7 +121,7 @@ def kill_loop(folder: Path, kills: int, seed: int, longest: float = 0.3) -> dict
         result.unlink()
     # Whatever the last kill left behind goes on too.
     assert result_bytes(small_run(place)) == expected
-    return {"kills": hit, "runs": completed + 1}
+    return {"kills": hit, "of runs with progress": went_on, "runs completed": completed + 1}
 
 
 class Disk:
@@ -166,6 +186,36 @@ def power_losses(folder: Path, *, syncs: bool = True, every: int = 5) -> dict[st
         went_on += began > 0
         shutil.rmtree(place)
     return {"instants": len(disk.states), "went on": went_on}
+
+
+# A process with disks of its own: needs no rights, and leaves nothing behind.
+ALONE = ("unshare", "--user", "--map-root-user", "--mount")
+
+
+def can_have_disks() -> bool:
+    """Whether the system lets a process have disks of its own."""
+    command = [*ALONE, "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    return shutil.which(ALONE[0]) is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
+def full_disk(folder: Path) -> dict[str, int]:
+    """Run on a disk that has room for a few states only, make it larger, and go on; to be called in ``ALONE``."""
+    expected = result_bytes(small_run(matrix=True))
+    place, room, stops = folder / "disk", 400, 0
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}k", "tmpfs", place], check=True)
+    while True:
+        try:
+            found = result_bytes(small_run(place / "progress", matrix=True))
+        except OSError as error:
+            if error.errno != errno.ENOSPC or str(place) not in str(error):
+                raise
+            stops += 1
+            room += 400
+            subprocess.run(["mount", "-o", f"remount,size={room}k", place], check=True)
+        else:
+            assert found == expected, "other bytes after the disk was full"
+            return {"times full": stops, "kilobytes at last": room}
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from reliability import ALONE, can_have_disks
+
 TESTS = Path(__file__).parent
 
 
@@ -31,10 +33,10 @@ def cluster(kind: str) -> dict[str, Any]:
     return {name: report[name] for name in ("a worker killed", "all workers killed", "checkpoints")}
 
 
-def apart(module: str, work: str) -> dict[str, Any]:
+def apart(module: str, work: str, *before: str) -> dict[str, Any]:
     """Let a process of its own do it, so that it starts from fresh memory and without threads."""
     code = f"import json; from pathlib import Path; import {module}; print(json.dumps({module}.{work}))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True)
+    run = subprocess.run([*before, sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True)
     if run.returncode:
         raise AssertionError(run.stderr)
     found: dict[str, Any] = json.loads(run.stdout)
@@ -54,15 +56,17 @@ def main() -> None:
             return f"Path({str(folder / what)!r})"
 
         parts: dict[str, Callable[[], dict[str, Any]]] = {
-            "killed at random instants": lambda: apart("reliability", f"kill_loop({place('kills')}, {times(1000)}, 1)"),
-            "killed early": lambda: apart("reliability", f"kill_loop({place('early')}, {times(500)}, 2, 0.03)"),
+            "killed at random instants": lambda: apart("reliability", f"kill_loop({place('kills')}, {times(300)}, 1)"),
+            "killed early": lambda: apart("reliability", f"kill_loop({place('early')}, {times(100)}, 2, 0.1)"),
             "power lost at every instant": lambda: apart("reliability", f"power_losses({place('power')}, every=3)"),
-            "damaged checkpoints": lambda: apart("fuzz_runs", f"fuzz_checkpoint({place('fuzz')}, {times(150)}, 5)"),
-            "damaged results": lambda: apart("fuzz_runs", f"fuzz_results({place('results')}, {times(3000)}, 6)"),
-            "interrupted": lambda: apart("load_runs", f"interrupts({times(300)}, 7, {place('interrupts')})"),
-            "model shared by threads": lambda: apart("load_runs", f"shared_model(8, {times(100)})"),
-            "memory after many calls": lambda: apart("load_runs", f"many_calls({times(20000)})"),
+            "damaged checkpoints": lambda: apart("fuzz_runs", f"fuzz_checkpoint({place('fuzz')}, {times(100)}, 5)"),
+            "damaged results": lambda: apart("fuzz_runs", f"fuzz_results({place('results')}, {times(2000)}, 6)"),
+            "interrupted": lambda: apart("load_runs", f"interrupts({times(50)}, 7, {place('interrupts')})"),
+            "model shared by threads": lambda: apart("load_runs", f"shared_model(8, {times(30)})"),
+            "memory after many calls": lambda: apart("load_runs", f"many_calls({times(5000)})"),
         }
+        if can_have_disks():
+            parts["disk full"] = lambda: apart("reliability", f"full_disk({place('disk')})", *ALONE)
         for kind, module in (("dask", "distributed"), ("ray", "ray")):
             if find_spec(module) is not None:
                 parts[f"{kind} {version(module)}, 2 workers"] = lambda kind=kind: cluster(kind)

@@ -19,16 +19,16 @@ import reliability
 from cli_files import Ran, run
 from reliability import GROUPS, N_VAL, T, V, X, Y, contents, done_blocks, interrupted_after, result_bytes, small_run
 
-from shapshift import KNNShapley, _files, checkpoint
+from shapshift import BoundaryCorrector, KNNShapley, _files, checkpoint, truncated
 
 TESTS = Path(__file__).parent
 N_BLOCKS = 150
 
 
-def apart(module: str, work: str) -> dict[str, int]:
+def apart(module: str, work: str, *before: str) -> dict[str, int]:
     """Let a process of its own do it: it forks, is interrupted, or is measured."""
     code = f"import json; from pathlib import Path; import {module}; print(json.dumps({module}.{work}))"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run([*before, sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, int] = json.loads(ran.stdout)
     return found
@@ -42,6 +42,7 @@ def expected() -> dict[str, bytes]:
 def test_a_run_killed_at_50_random_instants_ends_with_the_same_bytes(tmp_path: Path) -> None:
     found = apart("reliability", f"kill_loop(Path({str(tmp_path)!r}), 50, 0)")
     assert found["kills"] == 50
+    assert found["of runs with progress"] > 10
 
 
 def test_power_loss_at_every_instant(tmp_path: Path) -> None:
@@ -58,8 +59,16 @@ def test_the_power_loss_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"n_jobs": 2}, {"matrix": True}, {"method": "certified", "tol": 0.3}, {"metric": "cosine", "n_neighbors": 1}],
-    ids=["exact", "threads", "matrix", "certified", "cosine"],
+    [
+        {},
+        {"n_jobs": 2},
+        {"matrix": True},
+        {"method": "certified", "tol": 0.3},
+        {"method": "truncated", "tol": 0.1},
+        {"method": "truncated", "tol": 0.1, "matrix": True, "n_jobs": 2},
+        {"metric": "cosine", "n_neighbors": 1},
+    ],
+    ids=["exact", "threads", "matrix", "certified", "truncated", "truncated matrix", "cosine"],
 )
 def test_every_kind_of_run_goes_on(tmp_path: Path, settings: dict[str, Any]) -> None:
     whole = result_bytes(small_run(**settings))
@@ -73,6 +82,14 @@ def test_every_kind_of_run_goes_on(tmp_path: Path, settings: dict[str, Any]) -> 
     before = contents(tmp_path / "progress")
     assert result_bytes(small_run(tmp_path / "progress", **settings)) == whole
     assert contents(tmp_path / "progress") == before
+
+
+def test_a_run_with_copies_of_rows_goes_on(tmp_path: Path) -> None:
+    whole = result_bytes(reliability.copies_run())
+    with interrupted_after(4):
+        reliability.copies_run(tmp_path / "progress")
+    assert 0 < done_blocks(tmp_path / "progress") < N_BLOCKS
+    assert result_bytes(reliability.copies_run(tmp_path / "progress")) == whole
 
 
 def test_sparse_and_precomputed_runs_go_on(tmp_path: Path) -> None:
@@ -97,6 +114,34 @@ def test_a_run_may_go_on_with_other_workers_and_other_memory(tmp_path: Path, exp
     with interrupted_after(4):
         small_run(tmp_path / "progress", n_jobs=3)
     assert result_bytes(small_run(tmp_path / "progress", max_memory="20MB", every=3)) == expected
+
+
+def test_a_truncated_run_may_go_on_with_smaller_and_larger_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"method": "truncated", "tol": 0.1}
+    whole = result_bytes(small_run(**settings))
+    sizes: list[int] = []
+    usual = truncated.ListJob
+    monkeypatch.setattr(truncated, "ListJob", lambda *given: sizes.append(given[2]) or usual(*given))
+    done = [0]
+    for memory in (None, "2.4MB", None):
+        with interrupted_after(4):
+            small_run(tmp_path / "progress", max_memory=memory, **settings)
+        done.append(done_blocks(tmp_path / "progress"))
+    assert sizes == [4, 2, 4]
+    assert done == sorted(set(done))
+    assert done[-1] < N_BLOCKS
+    assert result_bytes(small_run(tmp_path / "progress", **settings)) == whole
+
+
+def test_a_checkpoint_is_refused_where_it_is_of_no_use(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'checkpoint' parameter needs search='exact'.*Got search='lsh'"):
+        small_run(tmp_path / "progress", method="truncated", search="lsh")
+    model = KNNShapley(progress=False).fit(X, Y)
+    with pytest.raises(ValueError, match=r"'correction' parameter does not go with .*'checkpoint'"):
+        model.value(V, T, correction=BoundaryCorrector().fit(model.value(V, T)), checkpoint=tmp_path / "progress")
+    assert not (tmp_path / "progress").exists()
 
 
 def test_states_are_written_no_more_often_than_it_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +298,12 @@ def test_a_full_disk_is_an_error_that_names_the_folder_and_loses_nothing(
     assert began == 0 if full_after < 6 else began > 0
     assert result_bytes(small_run(tmp_path / "progress")) == expected
     assert not list((tmp_path / "progress").glob(".*"))
+
+
+@pytest.mark.skipif(not reliability.can_have_disks(), reason="the system does not let a process have disks of its own")
+def test_a_disk_that_is_full_for_real(tmp_path: Path) -> None:
+    found = apart("reliability", f"full_disk(Path({str(tmp_path)!r}))", *reliability.ALONE)
+    assert found["times full"] > 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="bounds file sizes, which Windows cannot")

@@ -34,7 +34,7 @@ RANKS: list[set[str]] = [
     {"sharded"},
     {"certified", "truncated", "training"},
     {"places"},
-    {"engine"},
+    {"engine", "list_sums"},
     {"search", "tasks"},
     {"running"},
     {"distances", "agreement", "checkpoint", "sources"},

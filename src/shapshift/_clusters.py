@@ -297,7 +297,7 @@ def _missing(kind: str) -> ImportError:
 def _unreachable(address: str, command: str, error: BaseException) -> ValueError:
     return ValueError(
         f"The 'cluster' parameter of connected must name a cluster that answers. Got {address!r} ({error}). Start it "
-        f"with '{command}', or check host, port and firewall."
+        f"with '{command}', or check host, port, firewall and, where it asks for one, the token."
     )
 
 

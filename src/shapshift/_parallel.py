@@ -4,11 +4,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import joblib
 
 Function = Callable[[Any], Any]
+T = TypeVar("T")
 
 # joblib's backends whose workers are other machines, by name, so that nothing is imported to ask.
 CLUSTERS = ("DaskDistributedBackend", "RayBackend")
@@ -100,3 +101,18 @@ def backend_context(name: str) -> AbstractContextManager[Any]:
     """Make a backend of joblib the active one."""
     context: AbstractContextManager[Any] = joblib.parallel_config(backend=name)
     return context
+
+
+def take_spare(pool: list[T]) -> T | None:
+    """Take one, if there is any; asking first would let another thread take the last one in between.
+
+    Examples
+    --------
+    >>> pool = [1]
+    >>> take_spare(pool), take_spare(pool)
+    (1, None)
+    """
+    try:
+        return pool.pop()
+    except IndexError:
+        return None

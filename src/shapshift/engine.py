@@ -8,13 +8,13 @@ order that the data alone decides. So neither workers nor memory budget can chan
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shapshift._clusters import Cluster, active_cluster
-from shapshift._parallel import n_workers
+from shapshift._parallel import n_workers, take_spare
 from shapshift.boundary import nearest_level
 from shapshift.checkpoint import Checkpoint, digest_arrays
 from shapshift.kernels.rank import add_rows, rank_values
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-T = TypeVar("T")
 
 # No tile is larger than this, and exact values gain by smaller ones, which stay in the cache between two kernels; but a
 # pass over the training rows should serve some points.
@@ -123,14 +122,13 @@ def run_task(
     """Compute the sums of a task, here or on the cluster of a surrounding ``joblib.parallel_config``."""
     cluster = active_cluster(n_jobs)
     plan = make_plan(task, method=method, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, cluster=cluster)
-    job = BlockJob(task, method.make_worker, method.own_cells, plan.block, plan.tile, matrix)
+    job = BlockJob(task, method.make_worker, method.own_cells, plan.block, plan.bundle, plan.tile, matrix)
     totals, points = work_off(
         job,
-        plan.bundle,
         workers=plan.workers,
         wave=plan.wave,
         cluster=cluster,
-        by_bundle=plan.by_bundle,
+        unit=plan.bundle if plan.by_bundle else 1,
         checkpoint=checkpoint,
         progress=progress,
     )
@@ -188,8 +186,8 @@ class BlockJob:
     make_worker : callable
     own_cells : int
         See :class:`Method`.
-    block, tile : int
-        Points of a block, and of a batch within it.
+    block, bundle, tile : int
+        Points of a block, blocks of a bundle, and points of a batch within a block.
     matrix : bool
     spare, used : list
         Workers and arrays of partial sums, handed on from block to block: large arrays that come and go leave holes
@@ -200,18 +198,24 @@ class BlockJob:
     make_worker: Callable[[Task, int, int], Worker]
     own_cells: int
     block: int
+    bundle: int
     tile: int
     matrix: bool
     spare: list[Worker] = field(default_factory=list, init=False)
     used: list[Floats] = field(default_factory=list, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BlockJob, (self.task, self.make_worker, self.own_cells, self.block, self.tile, self.matrix)
+        return BlockJob, (self.task, self.make_worker, self.own_cells, self.block, self.bundle, self.tile, self.matrix)
 
     @property
     def n_blocks(self) -> int:
         """Number of blocks."""
         return -(-self.task.n_val // self.block)
+
+    @property
+    def save_every(self) -> int:
+        """Progress can be written down after every block."""
+        return 1
 
     def span(self, blocks: range) -> slice:
         """Say which validation points consecutive blocks have."""
@@ -219,15 +223,13 @@ class BlockJob:
 
     def points(self, size: int) -> Points:
         """Room for what is kept of so many points."""
-        return Points(
-            entropy=np.empty(size),
-            nearest=np.empty((size, self.task.n_nearest), dtype=np.int64),
-            reference_ranks=np.empty((size, self.task.reference.shape[1])),
-            values=np.empty((size, self.task.n_train)) if self.matrix else None,
-        )
+        return self.task.points(size, matrix=self.matrix)
 
-    def totals(self, n_blocks: int, bundle: int) -> Totals:
+    def totals(self) -> Totals:
         """Room for sums."""
+        return self._totals(self.n_blocks, self.bundle)
+
+    def _totals(self, n_blocks: int, bundle: int) -> Totals:
         n_levels = self.task.levels.size
         shape = (n_levels + self.task.n_groups + self.own_cells, self.task.n_train)
         return Totals(shape, n_levels, n_blocks, bundle)
@@ -240,12 +242,12 @@ class BlockJob:
         rows = np.full(span.stop - span.start, -1)
         if task.n_groups:
             rows = n_levels + np.searchsorted(names, task.groups[span])
-        partial = _pop(self.used)
+        partial = take_spare(self.used)
         if partial is None:
             partial = np.empty((_cells(task, self.own_cells, self.block), task.n_train))
         n_cells = n_levels + names.size + self.own_cells
         partial[:n_cells] = 0.0
-        worker = _pop(self.spare) or self.make_worker(task, self.tile, self.block)
+        worker = take_spare(self.spare) or self.make_worker(task, self.tile, self.block)
         for lo in range(0, rows.size, self.tile):
             here = slice(lo, min(lo + self.tile, rows.size))
             batch = slice(span.start + lo, span.start + here.stop)
@@ -257,17 +259,20 @@ class BlockJob:
         own_cells = n_levels + task.n_groups + np.arange(self.own_cells)
         return Part(np.concatenate([level_cells, n_levels + names, own_cells]), counts, partial)
 
-    def take_back(self, sums: Floats) -> None:
+    def hand_in(self, blocks: range) -> Part:
+        """Value consecutive blocks and add them up; more than one are a bundle."""
+        span = self.span(blocks)
+        points, totals = self.points(span.stop - span.start), self._totals(len(blocks), 1)
+        for block in blocks:
+            here = self.span(range(block, block + 1))
+            part = self.value(block, points[slice(here.start - span.start, here.stop - span.start)], lambda steps: None)
+            totals.add(part)
+            self.take_back(part)
+        return totals.part(points)
+
+    def take_back(self, part: Part) -> None:
         """Use an array of partial sums again."""
-        self.used.append(sums)
-
-
-def _pop(pool: list[T]) -> T | None:
-    """Take one, if there is any; asking first would let another thread take the last one in between."""
-    try:
-        return pool.pop()
-    except IndexError:
-        return None
+        self.used.append(part.sums)
 
 
 def bundle_blocks(n_blocks: int) -> int:

@@ -280,15 +280,15 @@ class KNNShapley(TrainingRows):
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
-        if checkpoint is not None and self.method == "truncated":
+        if checkpoint is not None and self.search != "exact":
             raise ValueError(
-                "The 'checkpoint' parameter goes with method='exact' and method='certified'. Got method='truncated': "
-                "such a run is short. Leave the checkpoint out, or choose another method."
+                f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
+                f"search={self.search!r} instead. Leave the checkpoint out, or search exactly."
             )
         if checkpoint is not None and self.method == "certified" and isinstance(self._index.rows, RowFile):
             raise ValueError(
-                "The 'checkpoint' parameter goes with method='exact' for training rows that stay in a file. Got "
-                "method='certified'. Leave the checkpoint out, or choose the other method."
+                "The 'checkpoint' parameter does not go with method='certified' for training rows that stay in a file. "
+                "Leave the checkpoint out, or choose method='exact' or 'truncated'."
             )
         n_train = self._index.n_rows
         X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)

@@ -8,7 +8,7 @@ the same order. So neither the number of workers, nor where they are, nor a rest
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -138,12 +138,46 @@ def _add(cells: Indices, parts: Any, sums: Floats, seen: npt.NDArray[np.bool_]) 
             seen[cell] = True
 
 
-class Job(Protocol):
+class Handed(Protocol):
+    """What became of one block or of several."""
+
+    @property
+    def n_blocks(self) -> int:
+        """How many."""
+
+    @property
+    def points(self) -> Points | None:
+        """What is kept of single points; None where it has been written down already."""
+
+
+class Adding(Protocol):
+    """Adds up what is handed in, in order."""
+
+    done: int
+
+    def add(self, part: Any) -> None:
+        """Add what comes next."""
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything needed to go on from here."""
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Go on from a state."""
+
+
+S = TypeVar("S", bound=Adding, covariant=True)
+
+
+class Job(Protocol[S]):
     """What there is to do; travels to workers of a cluster."""
 
     @property
     def n_blocks(self) -> int:
         """Number of blocks."""
+
+    @property
+    def save_every(self) -> int:
+        """Progress is written down at multiples of so many blocks, and at the end."""
 
     def span(self, blocks: range) -> slice:
         """Say which validation points consecutive blocks have."""
@@ -151,58 +185,50 @@ class Job(Protocol):
     def points(self, size: int) -> Points:
         """Room for what is kept of so many points."""
 
-    def totals(self, n_blocks: int, bundle: int) -> Totals:
+    def totals(self) -> S:
         """Room for sums."""
 
-    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Part:
+    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Handed:
         """Value the points of a block."""
 
-    def take_back(self, sums: Floats) -> None:
-        """Use an array of partial sums again."""
+    def hand_in(self, blocks: range) -> Handed:
+        """Value consecutive blocks on a worker of a cluster, and return what is kept of their points too."""
+
+    def take_back(self, part: Any) -> None:
+        """Use the arrays of a part again."""
 
 
-def value_blocks(job: Job, blocks: range) -> Part:
-    """Value consecutive blocks on a worker of a cluster; more than one are a bundle."""
-    span = job.span(blocks)
-    points = job.points(span.stop - span.start)
-    totals = job.totals(len(blocks), 1)
-    for block in blocks:
-        here = job.span(range(block, block + 1))
-        part = job.value(block, points[slice(here.start - span.start, here.stop - span.start)], lambda steps: None)
-        totals.add(part)
-        job.take_back(part.sums)
-    return totals.part(points)
+def value_blocks(job: Job[Any], blocks: range) -> Handed:
+    """Value consecutive blocks on a worker of a cluster."""
+    return job.hand_in(blocks)
 
 
 def work_off(
-    job: Job,
-    bundle: int,
+    job: Job[S],
     *,
     workers: int,
     wave: int,
     cluster: Cluster | None,
-    by_bundle: bool,
+    unit: int,
     checkpoint: Checkpoint | None,
     progress: bool | None,
-) -> tuple[Totals, Points]:
+) -> tuple[S, Points]:
     """Value all blocks.
 
     Parameters
     ----------
     job : Job
-    bundle : int
-        How many blocks make a bundle.
     workers, wave : int
         How many blocks are valued, and how many partial sums may exist, at a time.
     cluster : Cluster or None
         None for threads.
-    by_bundle : bool
-        Whether workers of a cluster add up whole bundles.
+    unit : int
+        How many blocks are a task of a cluster.
     checkpoint : Checkpoint or None
     progress : bool or None
     """
     every = job.span(range(job.n_blocks))
-    totals, points = job.totals(job.n_blocks, bundle), job.points(every.stop)
+    totals, points = job.totals(), job.points(every.stop)
     stage = None if checkpoint is None else checkpoint.next_stage()
     if stage is not None:
         stage.restore(totals, points)
@@ -213,15 +239,15 @@ def work_off(
         if cluster is None:
             _by_threads(job, totals, points, workers, wave, stage, advance)
         else:
-            _by_cluster(job, totals, points, cluster, wave, bundle if by_bundle else 1, stage, advance)
+            _by_cluster(job, totals, points, cluster, wave, unit, stage, advance)
     if stage is not None:
         stage.save(totals, points, job.span(range(totals.done)).stop, last=True)
     return totals, points
 
 
 def _by_threads(
-    job: Job,
-    totals: Totals,
+    job: Job[Any],
+    totals: Adding,
     points: Points,
     workers: int,
     wave: int,
@@ -236,14 +262,14 @@ def _by_threads(
                 lambda block: job.value(block, points[job.span(range(block, block + 1))], advance), blocks
             ):
                 totals.add(part)
-                job.take_back(part.sums)
-            if stage is not None:
+                job.take_back(part)
+            if stage is not None and totals.done % job.save_every == 0:
                 stage.save(totals, points, job.span(range(totals.done)).stop)
 
 
 def _by_cluster(
-    job: Job,
-    totals: Totals,
+    job: Job[Any],
+    totals: Adding,
     points: Points,
     cluster: Cluster,
     wave: int,
@@ -256,7 +282,7 @@ def _by_cluster(
         points.put(span, part.points)
         totals.add(part)
         advance(span.stop - span.start)
-        if stage is not None:
+        if stage is not None and totals.done % job.save_every == 0:
             stage.save(totals, points, span.stop)
 
 

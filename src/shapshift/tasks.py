@@ -87,6 +87,15 @@ class Task:
         """Entropies that can occur."""
         return entropy_levels(self.depth, self.n_classes)
 
+    def points(self, size: int, *, matrix: bool) -> Points:
+        """Room for what is kept of so many points."""
+        return Points(
+            entropy=np.empty(size),
+            nearest=np.empty((size, self.n_nearest), dtype=np.int64),
+            reference_ranks=np.empty((size, self.reference.shape[1])),
+            values=np.empty((size, self.n_train)) if matrix else None,
+        )
+
 
 @dataclass(frozen=True)
 class Neighborhood:

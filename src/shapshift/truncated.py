@@ -6,7 +6,6 @@ and the bound are in :mod:`shapshift.kernels.truncated`). K* is the smallest ran
 ``tol``; for the Shapley value that is the published max(K, 1/tol), or a little less.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +13,25 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift._parallel import n_workers, thread_pool
-from shapshift._progress import progress_bar
+from shapshift._clusters import Cluster, active_cluster
+from shapshift._parallel import n_workers
 from shapshift._warn import warn
-from shapshift.boundary import nearest_level
 from shapshift.checkpoint import Checkpoint
 from shapshift.coefficients import RankTable
 from shapshift.distances import Rows, TrainingIndex, row_measure, tile_filler, without_row, without_rows
-from shapshift.engine import EXACT, WORKER_BYTES, Method, Neighborhood, Sums, Task, bases, run_task
-from shapshift.kernels.truncated import add_bounds, add_points, truncated_values, whole_rows
+from shapshift.engine import EXACT, WORKER_BYTES, Method, Sums, Task, run_task
+from shapshift.list_sums import SAVED_POINTS, ListJob
 from shapshift.rowfile import READING_BYTES, RowFile
-from shapshift.search import STRIP_ROWS, Lists, Proposals, Search, SearchCache, exact_search, list_room, quick_search
+from shapshift.running import work_off
+from shapshift.search import STRIP_ROWS, Lists, Proposals, SearchCache, exact_search, list_room, quick_search
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 # A worker takes this many points at a time: a pass over the training rows serves all of them.
-BLOCK_POINTS = 64
+BLOCK_POINTS = SAVED_POINTS
+# A task of a cluster has about so many pairs, lest handing it out takes longer than doing it.
+UNIT_PAIRS = 2**24
 # Where this share of the rows is needed, sorting all of them is no more work, and exact.
 SORT_SHARE = 1 / 16
 # Finished lists are added up when they take about this much.
@@ -117,8 +118,6 @@ def run_truncated(
         return Truncated(sums, np.zeros(task.n_train), {**told, "exact_ranks": task.n_train})
     proposals, table, notes = _ask_index(index, points, cache, search, wanted)
     scan = proposals is None
-    reading = READING_BYTES if isinstance(index.rows, RowFile) else 0
-    plan = _make_plan(task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, reading=reading)
     if proposals is None:
         finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties)
     else:
@@ -134,7 +133,22 @@ def run_truncated(
             return search_all.find(0, which.size, reference)
 
         finder = quick_search(proposals, measure, exact_lists, task.n_train, task.n_val, wanted)
-    sums = _add_up(task, finder, plan, matrix=matrix, progress=progress)
+    # An index stays where it was built.
+    cluster = active_cluster(n_jobs) if scan else None
+    reading = READING_BYTES if isinstance(index.rows, RowFile) else 0
+    plan = _make_plan(
+        task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, cluster=cluster, reading=reading
+    )
+    totals, kept = work_off(
+        ListJob(task, wanted, plan.block, matrix, finder),
+        workers=plan.workers,
+        wave=plan.wave,
+        cluster=cluster,
+        unit=plan.unit,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    sums = totals.spread(kept)
     report = {**notes, **finder.report()}
     return Truncated(sums, sums.bounds[0] / task.n_val, {**told, "search_report": report} if report else told)
 
@@ -192,91 +206,12 @@ def check_search(owner: str, search: str, method: str, metric: str) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How the points are cut up: points per block, workers, blocks that are out at a time."""
+    """How the points are cut up: points per block, workers, blocks out at a time, blocks of a cluster's task."""
 
     block: int
     workers: int
     wave: int
-
-
-@dataclass(frozen=True)
-class _Valued:
-    """A few valued points."""
-
-    ends: Indices
-    rows: Indices
-    changes: Floats
-    tails: Floats
-    bounds: Floats
-
-
-def _add_up(task: Task, finder: Search, plan: _Plan, *, matrix: bool, progress: bool | None) -> Sums:
-    n_levels, n_train, n_classes = task.levels.size, task.n_train, task.n_classes
-    sums = np.zeros((n_levels + task.n_groups, n_train))
-    others, extras = np.zeros(sums.shape[0]), np.zeros((sums.shape[0], n_classes))
-    bound, bound_others, bound_extras = np.zeros(n_train), np.zeros(1), np.zeros(n_classes)
-    entropy = np.empty(task.n_val)
-    nearest = np.empty((task.n_val, task.n_nearest), dtype=np.int64)
-    ranks = np.empty(task.reference.shape)
-    values = np.empty((task.n_val, n_train)) if matrix else None
-    value = _valuer(task, finder, entropy, nearest, ranks, values)
-    blocks = [slice(start, min(start + plan.block, task.n_val)) for start in range(0, task.n_val, plan.block)]
-    with thread_pool(plan.workers) as map_in_order, progress_bar("Valuing", task.n_val, progress) as advance:
-        for first in range(0, len(blocks), plan.wave):
-            wave = blocks[first : first + plan.wave]
-            # Added up here, in the order of the points: the workers' order must not change a bit.
-            for block, valued in zip(wave, map_in_order(value, wave), strict=True):
-                targets = task.targets[block]
-                cells = nearest_level(entropy[block], task.levels)
-                for into in (cells, n_levels + task.groups[block]) if task.n_groups else (cells,):
-                    add_points(
-                        valued.ends, valued.rows, valued.changes, valued.tails, targets, into, sums, others, extras
-                    )
-                add_bounds(
-                    valued.ends, valued.rows, task.codes, targets, valued.bounds, bound, bound_others, bound_extras
-                )
-                advance(block.stop - block.start)
-    for cell in range(sums.shape[0]):
-        sums[cell] += (others[cell] + extras[cell])[task.codes]
-    bound += (bound_others + bound_extras)[task.codes]
-    np.maximum(bound, 0.0, out=bound)  # what was taken off again may leave less than nothing
-    counts = np.bincount(nearest_level(entropy, task.levels), minlength=n_levels)
-    neighborhood = Neighborhood(nearest, ranks if task.reference.size else None)
-    return Sums(
-        levels=sums[:n_levels],
-        level_counts=counts,
-        groups=sums[n_levels:],
-        bounds=bound[None, :],
-        entropy=entropy,
-        matrix=None if values is None else values.T,
-        neighborhood=neighborhood,
-    )
-
-
-def _valuer(
-    task: Task, finder: Search, entropy: Floats, nearest: Indices, ranks: Floats, values: Floats | None
-) -> Callable[[slice], _Valued]:
-    """Return the function that values a block; blocks write disjoint slices of what is kept of each point."""
-    starts = bases(task, task.targets)
-    beyond = np.append(np.cumsum(task.table.c[::-1])[::-1], 0.0)
-
-    def value(block: slice) -> _Valued:
-        targets = task.targets[block]
-        lists = finder.find(block.start, block.stop, task.reference[block])
-        tails, bounds = np.empty((targets.size, 2)), np.empty((targets.size, 3))
-        changes = np.empty(lists.rows.size)
-        truncated_values(
-            lists.ends, lists.rows, lists.distances, lists.certain, task.codes, targets, task.class_sizes,
-            task.table.c, beyond, starts[block], task.average_ties, task.depth, np.zeros(task.n_classes), tails, bounds,
-            entropy[block], changes,
-        )  # fmt: skip
-        nearest[block] = lists.rows[lists.ends[:-1, None] + np.arange(task.n_nearest)]
-        ranks[block] = lists.ranks
-        if values is not None:
-            whole_rows(lists.ends, lists.rows, changes, tails, task.codes, targets, values[block])
-        return _Valued(lists.ends, lists.rows, changes, tails, bounds)
-
-    return value
+    unit: int
 
 
 def _make_plan(
@@ -287,17 +222,21 @@ def _make_plan(
     matrix: bool,
     n_jobs: int | None,
     max_memory: int | None,
+    cluster: Cluster | None = None,
     reading: int = 0,
 ) -> _Plan:
     """Choose block size and number of workers for a memory budget; ties beyond the wanted rows are not foreseen.
 
-    ``reading`` is what a worker needs for rows that it reads from a file.
+    On a cluster the budget holds for every worker alike. ``reading`` is what a worker needs for rows that it reads from
+    a file.
     """
     n, m = task.n_train, task.n_val
     row = 8 * n
     per_point = 8 * 5 * wanted  # a list: rows, distances, changes, and copies of two of them while it is made
     block = min(BLOCK_POINTS, m)
-    workers = min(n_workers(n_jobs), -(-m // block))
+    n_blocks = -(-m // block)
+    workers = min(n_workers(n_jobs) if cluster is None else cluster.workers, n_blocks)
+    unit = 1 if cluster is None else min(UNIT_PAIRS // (n * block), n_blocks // (4 * workers))
     wave = max(WAVE_BYTES // (block * per_point * workers), 1) * workers
     if max_memory is not None:
         fixed = row * (2 * task.levels.size + task.n_groups + 4 + (m if matrix else 0))
@@ -315,8 +254,11 @@ def _make_plan(
                 f"{m} validation points, {task.n_groups} groups and matrix={matrix}. Got {max_memory / 1e6:.4g}MB "
                 "instead. Raise it, or value fewer groups at a time."
             )
-        workers = min(workers, free // (scratch + per_block_point))
-        block = min(block, (free // workers - scratch) // per_block_point)
-        left = free - workers * (scratch + block * (per_block_point - per_point))
-        wave = max(min(wave, left // (block * per_point)) // workers, 1) * workers
-    return _Plan(block=int(block), workers=int(workers), wave=int(wave))
+        here = min(workers if cluster is None else 1, free // (scratch + per_block_point))  # they share the budget
+        room = (free // here - scratch) // per_block_point
+        if room < block:
+            block, unit = 1 << (int(room).bit_length() - 1), 1  # a power of two: see ListJob
+        left = free - here * (scratch + block * (per_block_point - per_point))
+        wave = max(min(wave, left // (block * per_point)) // here, 1) * here
+        workers = here if cluster is None else workers
+    return _Plan(block=int(block), workers=int(workers), wave=int(wave), unit=int(max(unit, 1)))

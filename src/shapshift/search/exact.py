@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from shapshift._parallel import take_spare
 from shapshift.distances import Filler
 from shapshift.kernels.buckets import count_nearer
 from shapshift.kernels.nearest import collect_nearest, likely_limits, order_collected
@@ -35,7 +36,7 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
 
     def find(start: int, stop: int, reference: Indices) -> Lists:
         size = stop - start
-        scratch = spare.pop() if spare else _Scratch()
+        scratch = take_spare(spare) or _Scratch()
         lists = scan(start, stop, reference, scratch, list_room(n_rows, wanted))
         spare.append(scratch)
         crowded = np.flatnonzero(np.diff(lists.ends) == 0)

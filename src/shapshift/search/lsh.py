@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.special import ndtr
 
+from shapshift._parallel import take_spare
 from shapshift.distances import Rows, TrainingIndex, laid_out_points, tile_filler
 from shapshift.kernels.nearest import bucket_rows
 from shapshift.search.lists import Floats, Indices
@@ -163,7 +164,7 @@ def lsh_proposals(lsh: LshIndex, index: TrainingIndex, points: Rows, wanted: int
     def propose(start: int, stop: int) -> list[tuple[Indices, float]]:
         here = laid_out_points(index, points[start:stop])
         hashes = _hashes(here, lsh.directions, lsh.offsets, lsh.shape.width, lsh.mixers)
-        seen = spare.pop() if spare else _Seen(index.n_rows)
+        seen = take_spare(spare) or _Seen(index.n_rows)
         found = [(seen.collect(lsh, point), 0.0) for point in hashes]
         spare.append(seen)
         return found
