@@ -52,6 +52,27 @@ def peer_table(peers: dict[str, Any]) -> str:
     return table(["package", "N x m", "pairs/s", "shapshift", "ratio", "largest difference", "note"], rows)
 
 
+def card_table(card: dict[str, Any]) -> str:
+    bars = {"exact": 12e9, "certified": 50e9}
+    rows = []
+    for name, bar in bars.items():
+        run = card[name]
+        rate = run["pairs_per_second"]
+        rows.append(
+            [
+                name,
+                f"{run['seconds']:.2f} s",
+                f"{rate / 1e9:.1f} G",
+                f"at least {bar / 1e9:.0f} G",
+                "yes" if rate >= bar else "**no**",
+                f"{run['bytes_per_pair']}",
+                f"{run['share_of_copy']:.0%}",
+            ]
+        )
+    header = ["method", "time", "pairs/s", "bar", "met", "bytes a pair through memory", "of the copy speed"]
+    return table(header, rows)
+
+
 def chart(bench: dict[str, Any], peers: dict[str, Any], path: Path) -> None:
     bars = [
         (f"{peer['name']}, N={run['n_train']:,}", run["rate"], "0.65")
@@ -77,10 +98,10 @@ def chart(bench: dict[str, Any], peers: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    bench, peers = read("bench"), read("peers")
+    bench, peers, card = read("bench"), read("peers"), read("gpu")
     chart(bench, peers, FIGURES / "rates.png")
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    for name, content in (("bench", own_table(bench)), ("peers", peer_table(peers))):
+    for name, content in (("bench", own_table(bench)), ("peers", peer_table(peers)), ("gpu", card_table(card))):
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, rest = text.split(begin)
         text = before + begin + "\n\n" + content + "\n\n" + end + rest.split(end)[1]

@@ -31,7 +31,7 @@ RANKS: list[set[str]] = [
     {"methods"},
     {"relatives"},
     {"estimators"},
-    {"sharded"},
+    {"sharded", "gpu"},
     {"certified", "truncated", "training"},
     {"places"},
     {"engine", "list_sums"},

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import naive
 import numpy as np
 import pytest
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
 from test_exact import CIRCLE, LABELS, VALIDATION, distances, neighbor_counts, utilities, validation_labels
 
 from shapshift import Interactions, KNNShapley, ThresholdKNNShapley, knn_interactions
@@ -76,6 +80,23 @@ def test_owners_are_sums_over_all_pairs(problem: dict[str, Any]) -> None:
     assert table["interaction"].sum() == pytest.approx(found.total)
     assert set(table["reading"][table["interaction"] < 0]) <= {"redundant"}
     assert set(table["reading"][table["interaction"] > 0]) <= {"complementary"}
+
+
+def test_the_plot_shows_every_pair_of_owners(problem: dict[str, Any]) -> None:
+    model = KNNShapley(3).fit(problem["X"], problem["y"])
+    owners = np.array(["ann", "bob", "cid"])[np.arange(60) % 7 % 3]
+    found = knn_interactions(model, problem["X_val"], problem["y_val"], owners=owners)
+    for per_pair in (False, True):
+        ax = found.plot(per_pair=per_pair)
+        expected = found.owner_totals / (found.owner_pairs if per_pair else 1)
+        (image,) = ax.get_images()
+        np.testing.assert_array_equal(image.get_array(), expected)
+        assert image.get_clim() == (-np.abs(expected).max(), np.abs(expected).max())
+        assert [label.get_text() for label in ax.get_xticklabels()] == list(found.owners)
+        assert [text.get_text() for text in ax.texts] == [f"{entry:.2g}" for entry in expected.ravel()]
+        plt.close(ax.figure)
+    with pytest.raises(ValueError, match=r"There are no owners to draw. Pass 'owners' to knn_interactions"):
+        knn_interactions(model, problem["X_val"], problem["y_val"]).plot()
 
 
 def test_the_strongest_partners_are_kept(problem: dict[str, Any]) -> None:

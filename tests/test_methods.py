@@ -211,6 +211,47 @@ def test_any_model_by_sampling(here: Path) -> None:
     assert "minus the squared error of LinearRegression" in Path("shapshift-report/report.html").read_text("utf-8")
 
 
+def test_proxy_and_distributional_values_by_name(here: Path) -> None:
+    ran = run("value", *CLASSES, "--drop", "seller", "--method", "proxy:estimator=tree", "-k", 3, "--jobs", 1)
+    assert ran.code == 0, ran.err
+    known = Valuation.load("shapshift-value/valuation.npz").parameters
+    assert (known["method"], known["embed"], known["n_neighbors"]) == ("KNNProxy", "leaves", 3)
+    assert run("rerun", "shapshift-value", "--quiet").code == 0
+    sampled = ("--method", "sampled:estimator=naive_bayes,max_fits=200", "--jobs", 1, "--force")
+    ran = run("value", *CLASSES, "--drop", "seller", *sampled, "--semivalue", "distributional:5")
+    assert ran.code == 0, ran.err
+    known = Valuation.load("shapshift-value/valuation.npz").parameters
+    assert known["semivalue"] == "Distributional(cardinality=5)"
+    ran = run("value", *CLASSES, "--drop", "seller", *sampled, "--semivalue", "distributional:0")
+    assert "or distributional:N such as distributional:50 with --method sampled" in " ".join(ran.err.split())
+    ran = run("value", *CLASSES, "--drop", "seller", "--force", "--semivalue", "distributional:5")
+    assert ran.code == 2
+
+
+SAMPLED = ["permutation", "classwise", "oob"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLED)
+@pytest.mark.filterwarnings("ignore::shapshift.CorrectionWarning")
+def test_every_later_step_takes_sampled_values(sampler: str, problem: dict[str, Any], tmp_path: Path) -> None:
+    y, y_val = problem["classification"]
+    method = parse_method(f"sampled:estimator=naive_bayes,max_fits=250,sampler={sampler}")
+    model = method.build({}, {"n_jobs": 1, "progress": False}).fit(problem["X"], y)
+    clean, noisy = model.value(problem["X_val"], y_val), model.value(problem["noisy"], y_val)
+    audit = audit_shift(model, problem["X_val"], y_val, noise=[1.0], repeats=2)
+    for corrector in (BoundaryCorrector(), EntropyNormalizer()):
+        corrected = corrector.fit(clean).transform(noisy)
+        assert corrected.standard_error is None
+        with pytest.raises(ValueError, match=r"have no standard error. They are exact .* or were corrected"):
+            corrected.interval()
+    allocation = allocate_budget(clean, 100, owners=problem["owners"])
+    assert sum(allocation.cents) == 100_00
+    page = tmp_path / "page.html"
+    build_report(page, valuation=clean, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation, y_train=y)
+    worth = "predicts the training rows it lacks" if sampler == "oob" else "GaussianNB, fitted on it, predicts"
+    assert worth in page.read_text(encoding="utf-8")
+
+
 def test_methods_are_listed(here: Path) -> None:
     said = run("methods").out
     listed = run("methods", "--json").document["methods"]

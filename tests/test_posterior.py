@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,16 +22,19 @@ from shapshift import (
     CorrectionWarning,
     EntropyNormalizer,
     GaussianNoise,
+    KNNRegressionShapley,
     KNNShapley,
     LaplaceNoise,
     PosteriorCorrector,
     Valuation,
+    estimators,
 )
 from shapshift.agreement import spearman
 from shapshift.correct import draws as drawing
 from shapshift.correct import prior as priors
+from shapshift.correct import rehearsal
 from shapshift.correct.draws import Game, Points, draw_in_stages
-from shapshift.correct.prior import LABEL_ERROR, fit_prior, log_normal
+from shapshift.correct.prior import fit_prior, label_probabilities, log_normal
 from shapshift.correct.rehearsal import mixing_weights
 
 SIGMA = 1.0
@@ -116,10 +120,10 @@ def test_bad_exclusions_are_refused(world: dict[str, Any], exclude: Any, message
 def test_log_densities_are_those_of_normals(seed: int) -> None:
     rng = np.random.default_rng(seed)
     points, rows = rng.normal(size=(3, 2)) + 50, rng.normal(size=(5, 2)) + 50
-    variance, width = rng.uniform(0.1, 2.0, 2), rng.choice([0.5, 1.0, 4.0], 5)
-    found = log_normal(points, rows, variance, width, 0.7)
+    variance = rng.uniform(0.1, 2.0, 2)
+    found = log_normal(points, rows, variance)
     for (j, point), (t, row) in product(enumerate(points), enumerate(rows)):
-        expected = multivariate_normal(row, np.diag(width[t] * variance + 0.7)).logpdf(point)
+        expected = multivariate_normal(row, np.diag(variance)).logpdf(point)
         assert found[j, t] - np.log(2 * np.pi) == pytest.approx(expected)
 
 
@@ -130,16 +134,49 @@ def small_game(seed: int = 0, n: int = 30, m: int = 12) -> tuple[Game, Points]:
     return Game(KNNShapley(3).fit(X, y), X, y.astype(np.int64), np.arange(n), prior), Points(X_noisy, y_val)
 
 
+def naive_labels(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Probabilities of two labels near each row, vote by vote."""
+    found = np.empty((len(rows), 2))
+    for t, row in enumerate(rows):
+        others = [s for s in np.argsort(((rows - row) ** 2).sum(axis=1), kind="stable") if s != t][:20]
+        votes = np.array([1 + sum(codes[s] == label for s in others) for label in (0, 1)], dtype=float)
+        votes *= [0.95 if codes[t] == label else 0.05 for label in (0, 1)]
+        found[t] = 0.98 * votes / votes.sum() + 0.01
+    return found
+
+
 def dense_weights(game: Game, points: Points) -> np.ndarray:
     """Posterior weights of rows, straight from Bayes' rule in the units of the table."""
     prior = game.prior
+    labels = naive_labels(prior.rows / np.sqrt(prior.variance), game.codes)
     weights = np.empty((len(points.X), len(game.X)))
     back = np.diag(prior.unit) @ prior.basis
     for (j, x), (t, row) in product(enumerate(points.X), enumerate(game.X)):
-        covariance = back @ np.diag(prior.width[t] * prior.variance) @ back.T + np.diag(prior.unit**2)
-        label = 1 - LABEL_ERROR if game.codes[t] == points.codes[j] else LABEL_ERROR
+        covariance = back @ np.diag(prior.variance) @ back.T + np.diag(prior.unit**2)
+        label = labels[t, points.codes[j]]
         weights[j, t] = multivariate_normal(row, covariance).pdf(x) * label
     return weights / weights.sum(axis=1, keepdims=True)
+
+
+def test_labels_are_voted_on_and_a_lone_row_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows, codes = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+    whole = label_probabilities(rows, codes, 2)
+    np.testing.assert_allclose(whole[:2].T, naive_labels(rows, codes), atol=1e-12)
+    np.testing.assert_array_equal(whole[2], np.ones(60))  # a label never seen: all rows are alike to it
+    monkeypatch.setattr(priors, "TILE", 60 * 7)
+    np.testing.assert_array_equal(label_probabilities(rows, codes, 2), whole)
+    # Far clusters of one class each, and one row with the other label: it attracts fewer points of its label than any
+    # row that really has it, and fewer than by its own label alone.
+    rows = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 50])
+    codes = np.repeat([0, 1], 30)
+    codes[3] = 1
+    found = label_probabilities(rows, codes, 2)
+    assert found[1, 3] < 0.6 < 0.95 < found[1, 30:].min()
+    # A row of another class than all others, and fewer rows than neighbours that are asked.
+    few = label_probabilities(rows[:3], np.array([0, 2, 2]), 3)
+    np.testing.assert_allclose(few[:3].sum(axis=0), 1.0)
+    np.testing.assert_allclose(label_probabilities(rows, np.zeros(60, dtype=np.int64), 1)[0], 1.0)
 
 
 def test_weights_are_bayes_rule() -> None:
@@ -162,7 +199,7 @@ def test_moved_points_have_the_posterior_of_their_row() -> None:
     repeated = np.repeat(where, 40_000, axis=0)
     drawn = prior.move(np.zeros(40_000, dtype=np.int64), repeated, np.repeat(points.X[:1], 40_000, axis=0), rng)
     back = np.diag(prior.unit) @ prior.basis
-    H, E = back @ np.diag(prior.width[0] * prior.variance) @ back.T, np.diag(prior.unit**2)
+    H, E = back @ np.diag(prior.variance) @ back.T, np.diag(prior.unit**2)
     gain = H @ np.linalg.inv(H + E)
     np.testing.assert_allclose(drawn.mean(axis=0), game.X[0] + gain @ (points.X[0] - game.X[0]), atol=0.01)
     np.testing.assert_allclose(np.cov(drawn.T), gain @ E, atol=0.01)
@@ -229,6 +266,24 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     (*_, cut) = draw_in_stages(game, points, 4, np.random.default_rng(0))
     np.testing.assert_allclose(cut.at_rows.mean, whole.at_rows.mean, atol=1e-15)
     np.testing.assert_allclose(cut.moved.mean, whole.moved.mean, atol=1e-15)
+
+
+def test_a_class_that_a_rehearsal_holds_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(40, 2)), 3, axis=0)  # copies, which the model measures once
+    codes = np.concatenate([[0], 1 + (np.arange(119) % 2)])
+    prior = fit_prior(X, codes, 3, np.full(2, 0.5), rng)
+    game = Game(KNNShapley(3, progress=False).fit(X, codes), X, codes, np.arange(120), prior)
+    held, rest = np.arange(30), np.arange(30, 120)  # the only row of class 0 is held back
+
+    def split() -> tuple[np.ndarray, ...]:
+        return rehearsal._one_split(game, held, rest, lambda X, rng: X + 0.5, 4, np.random.default_rng(1))
+
+    found = split()
+    assert estimators.find_places(game.model._index, codes) is not None
+    monkeypatch.setattr(estimators, "find_places", lambda index, codes: None)
+    for with_copies, without in zip(found, split(), strict=True):
+        np.testing.assert_allclose(with_copies, without, atol=1e-12)
 
 
 # --- mixing ---------------------------------------------------------------------------------------------------------
@@ -372,6 +427,8 @@ def test_correction_as_an_argument_of_value(world: dict[str, Any], corrected: An
     np.testing.assert_array_equal(model.value(*given, correction=boundary).values, expected)
     with pytest.raises(TypeError, match="must be a PosteriorCorrector, or a fitted BoundaryCorrector"):
         model.value(*given, correction=0.5)
+    with pytest.raises(TypeError, match="Got the class PosteriorCorrector"):
+        model.value(*given, correction=PosteriorCorrector)
     with pytest.raises(ValueError, match="does not go with 'groups'"):
         model.value(*given, correction=unfitted, groups=["a"] * 120)
 
@@ -443,6 +500,73 @@ def test_few_rows_rehearse_nothing() -> None:
     with pytest.warns(CorrectionWarning, match="too few training rows"):
         found = PosteriorCorrector(0.5).fit(model).transform(X_val, y_val)
     np.testing.assert_allclose(found.values, model.value(X_val, y_val).values, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_single_row_has_nothing_to_learn_from() -> None:
+    _, _, X_val, y_val = make(20, 30)
+    model = KNNShapley(progress=False).fit(X_val[:1], y_val[:1])
+    with pytest.warns(CorrectionWarning, match=r"too few training rows \(1\)"):
+        corrector = PosteriorCorrector(0.5).fit(model)
+    same = y_val == y_val[0]
+    found = corrector.transform(X_val[same], y_val[same])
+    np.testing.assert_array_equal(found.values, model.value(X_val[same], y_val[same]).values)
+    with pytest.raises(ValueError, match=r"at least 2 training rows\. Got noise=0\.5 and 1 row"):
+        corrector.draw_points(X_val[same], y_val[same], 3)
+
+
+def test_a_single_point_is_not_called_scattered(world: dict[str, Any], corrected: Any) -> None:
+    inside = np.argmin((world["X_noisy"] ** 2).sum(axis=1))
+    found = corrected[0].transform(world["X_noisy"][[inside]], world["y_val"][[inside]])  # a warning is an error here
+    assert found.n_val == 1
+    assert (found.standard_error > 0).any()
+
+
+@pytest.mark.parametrize("tiny", [1e-300, 1e-12])
+def test_noise_that_rounding_swallows_is_none(world: dict[str, Any], tiny: float) -> None:
+    found = PosteriorCorrector(tiny).fit(world["model"]).transform(world["X_val"], world["y_val"])
+    np.testing.assert_allclose(found.values, world["clean"].values, atol=1e-15)
+    X_noisy = np.column_stack([world["X_val"][:, 0], world["X_noisy"][:, 1]])
+    uneven = PosteriorCorrector([tiny, SIGMA]).fit(world["model"]).transform(X_noisy, world["y_val"])
+    exact = PosteriorCorrector([0.0, SIGMA]).fit(world["model"]).transform(X_noisy, world["y_val"])
+    assert spearman(uneven.values, exact.values) > 0.99
+
+
+def test_noise_far_wider_than_the_data_leaves_the_labels_alone_to_tell(world: dict[str, Any]) -> None:
+    noise = GaussianNoise(1e5, random_state=0)
+    X_noisy, y_val = noise(world["X_val"], world["y_val"])
+    found = world["model"].value(X_noisy, y_val, correction=PosteriorCorrector(noise))
+    assert spearman(found.values, world["clean"].values) > 0.5
+    with pytest.raises(ValueError, match=r"more than 1e\+09 times as wide as the training rows"):
+        PosteriorCorrector(1e200).fit(world["model"])
+
+
+@pytest.mark.parametrize("method", ["certified", "truncated"])
+def test_draws_are_valued_exactly_whatever_the_model_does(world: dict[str, Any], corrected: Any, method: str) -> None:
+    corrector, exact = corrected
+    model = KNNShapley(progress=False, method=method, tol=0.05).fit(world["X"], world["y"])
+    noisy = model.value(world["X_noisy"], world["y_val"])
+    found = model.value(world["X_noisy"], world["y_val"], correction=PosteriorCorrector(world["noise"]))
+    np.testing.assert_allclose(found.error_bound, corrector.weights_["noisy"] * noisy.error_bound)
+    assert (np.abs(found.values - exact.values) <= found.error_bound + 1e-15).all()
+
+
+@pytest.mark.parametrize("noise", ["estimate", SIGMA])
+def test_transforms_side_by_side_do_not_mix_up(world: dict[str, Any], noise: Any) -> None:
+    corrector = PosteriorCorrector(noise, draws=4, progress=False).fit(world["model"])
+    y_odd = np.where(np.arange(120) < 3, 9, world["y_val"])  # warns, in every thread
+    sets = [(world["X_val"] + scale * (world["X_noisy"] - world["X_val"]), y_odd) for scale in (0.7, 0.9, 1.1, 1.3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        filters = list(warnings.filters)
+        alone = [corrector.transform(*each) for each in sets]
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda each: corrector.transform(*each), sets * 3))
+        assert warnings.filters == filters
+    for k, found in enumerate(together):
+        np.testing.assert_array_equal(found.values, alone[k % 4].values)
+        np.testing.assert_array_equal(found.standard_error, alone[k % 4].standard_error)
+        assert found.parameters["posterior"] == alone[k % 4].parameters["posterior"]
 
 
 def test_equal_rows_do_not_break_it() -> None:
@@ -522,6 +646,8 @@ def test_bad_models_are_named(world: dict[str, Any]) -> None:
         PosteriorCorrector(0.5).fit(world["noisy"])
     with pytest.raises(TypeError, match="which is not fitted"):
         PosteriorCorrector(0.5).fit(KNNShapley())
+    with pytest.raises(TypeError, match="Got KNNRegressionShapley instead"):
+        PosteriorCorrector(0.5).fit(KNNRegressionShapley().fit(world["X"], world["X"][:, 0]))
     model = KNNShapley(metric="precomputed").fit(np.zeros((3, 1)), [0, 1, 1])
     with pytest.raises(ValueError, match="takes distances"):
         PosteriorCorrector(0.5).fit(model)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from shapshift.sampled._game import Answers
 from shapshift.sampled._loop import Outcome, Plan, run_sampler
 from shapshift.sampled._protocol import size_chances
 from shapshift.sampled._samplers import choose_sampler
-from shapshift.sampled._store import Store
+from shapshift.sampled._store import Checkpoint, Store
 
 # Sampler, semivalue, and the semivalue as the enumeration calls it.
 SAMPLED = [
@@ -261,6 +262,33 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     again = TableGame(worth, warm)
     same(sample(again, sampler, "shapley", **options), whole)
     assert again.fits == 0
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bytes(
+    warm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def two_workers(n_jobs: int | None) -> Iterator[Any]:
+        yield 2, lambda function, arguments: [function(argument) for argument in arguments]
+
+    monkeypatch.setattr(loop, "WAVE_FITS", 64)
+    monkeypatch.setattr(loop, "worker_pool", two_workers)
+    monkeypatch.setattr(loop, "SECONDS_PER_SAVE", 0.0)
+    path, written, save = tmp_path / "run.npz", [], Checkpoint.save
+
+    def save_and_keep(self: Checkpoint, *parts: Any) -> None:
+        save(self, *parts)
+        written.append(path.read_bytes())
+
+    options = {"max_fits": 150, "checkpoint": path, "cache_bytes": 3000}
+    with monkeypatch.context() as watched:
+        watched.setattr(Checkpoint, "save", save_and_keep)
+        whole = sample(TableGame(random_game(7), warm), "permutation", "shapley", **options)
+    assert len(written) >= 4
+    for number in range(0, len(written), 1 if warm else 5):
+        path.write_bytes(written[number])  # killed when this was the last file
+        same(sample(TableGame(random_game(7), warm), "permutation", "shapley", **options), whole)
 
 
 def test_a_checkpoint_is_taken_to_a_larger_budget(tmp_path: Path) -> None:

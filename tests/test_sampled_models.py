@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import naive
 import numpy as np
 import pandas as pd
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.compose import ColumnTransformer
@@ -249,6 +252,46 @@ def test_workers_change_nothing() -> None:
     assert one.parameters == three.parameters
 
 
+def test_processes_give_the_bytes_of_threads() -> None:
+    X, y, X_val, y_val = data(12)
+    options = {"sampler": "permutation", "max_fits": 60, "utility": "probability"}
+    found = {}
+    for backend in ("threading", "loky"):
+        with joblib.parallel_config(backend, n_jobs=2):
+            found[backend] = values(GaussianNB(), X, y, X_val, y_val, **options)
+    get_reusable_executor().shutdown(wait=True)
+    for name in ("values", "standard_error", "level_values"):
+        assert getattr(found["threading"], name).tobytes() == getattr(found["loky"], name).tobytes()
+    assert found["threading"].parameters == found["loky"].parameters
+
+
+class WarnsOfSizes(Centroids):
+    """Warns of every third size, and takes its time, so that threads overlap."""
+
+    def fit(self, X: Any, y: Any) -> WarnsOfSizes:
+        time.sleep(0.0005 * (len(y) % 5))
+        if len(y) % 3 == 0:
+            warnings.warn("a multiple of three", RuntimeWarning, stacklevel=2)
+        super().fit(X, y)
+        return self
+
+
+def test_threads_hear_the_warnings_of_their_own_fits_and_leave_the_filters_as_they_were() -> None:
+    X, y, X_val, y_val = data(20)
+    said = []
+    filters, show = list(warnings.filters), warnings.showwarning
+    for workers in (1, 4):
+        with (
+            joblib.parallel_config("threading", n_jobs=workers),
+            pytest.warns(UserWarning, match=r"The estimator warned in \d+ of \d+ fits") as caught,
+        ):
+            values(WarnsOfSizes(), X, y, X_val, y_val, sampler="permutation", max_fits=300)
+        assert len(caught) == 1
+        said.append(str(caught[0].message))
+    assert said[0] == said[1]
+    assert (warnings.filters, warnings.showwarning) == (filters, show)
+
+
 def test_what_workers_run_can_be_sent_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = []
 
@@ -436,6 +479,34 @@ def test_checkpoint_of_other_data_or_parameters(tmp_path: Path) -> None:
         values(Centroids(shift=0.1), X, y, X_val, y_val, **options)
     with pytest.raises(ValueError, match=r"random_state \(0 there, 5 here\)"):
         values(Centroids(), X, y, X_val, y_val, **options, random_state=5)
+
+
+class Plain:
+    """Has fit and predict, and nothing else of scikit-learn's."""
+
+    def __init__(self, shift: float) -> None:
+        self.shift = shift
+
+    def fit(self, X: Any, y: Any) -> Plain:
+        self.middle_ = X[:, 0].mean() + self.shift
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return (X[:, 0] > self.middle_).astype(int)
+
+
+def test_checkpoint_tells_plain_models_and_functions_of_one_name_apart(tmp_path: Path) -> None:
+    X, y, X_val, y_val = data(8)
+    options = {"checkpoint": tmp_path / "run.npz", "max_fits": 100, "sampler": "permutation"}
+    values(Plain(0.0), X, y, X_val, y_val, **options)
+    with pytest.raises(ValueError, match=r"differs in estimator \(Plain\(shift=0.0\) there, Plain\(shift=0.5\) here\)"):
+        values(Plain(0.5), X, y, X_val, y_val, **options)
+    options["checkpoint"] = tmp_path / "other.npz"
+    first = values(Plain(0.0), X, y, X_val, y_val, **options, utility=lambda model, X, y: 1.0 * (model.predict(X) == y))
+    again = values(Plain(0.0), X, y, X_val, y_val, **options, utility=lambda model, X, y: 1.0 * (model.predict(X) == y))
+    assert first.values.tobytes() == again.values.tobytes()
+    with pytest.raises(ValueError, match="differs in utility"):
+        values(Plain(0.0), X, y, X_val, y_val, **options, utility=lambda model, X, y: 2.0 * (model.predict(X) == y))
 
 
 # --- downstream -----------------------------------------------------------------------------------------------------

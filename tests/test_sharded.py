@@ -270,9 +270,7 @@ def test_what_rows_in_a_file_cannot_do_is_said() -> None:
         KNNShapley(method="truncated", search="lsh", tol=0.1).fit(data.batches()).value(data.X_val, data.y_val)
     with pytest.raises(ValueError, match=r"'max_memory' parameter must be at least .*MB for 4000 training rows in a"):
         KNNShapley(method="certified", max_memory="1MB").fit(data.batches()).value(data.X_val, data.y_val)
-    with pytest.raises(
-        ValueError, match=r"'checkpoint' parameter does not go with method='certified' for"
-    ):
+    with pytest.raises(ValueError, match=r"'checkpoint' parameter does not go with method='certified' for"):
         KNNShapley(method="certified").fit(data.batches()).value(data.X_val, data.y_val, checkpoint="there")
     data.X[5, 1] = 1e300
     with pytest.raises(ValueError, match=r"values too far apart for float64 distances: 1e\+300 at row 5, column 1"):

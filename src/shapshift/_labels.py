@@ -62,8 +62,8 @@ def encode_labels(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
     return object_array(list(numbers)), np.fromiter((numbers[label] for label in labels), np.int32, labels.size)
 
 
-def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Codes:
-    """Class number of each validation label, -1 (and one warning) for labels never seen in training."""
+def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any], *, quiet: bool = False) -> Codes:
+    """Class number of each validation label, -1 (and one warning, unless quiet) for labels never seen in training."""
     known = {label: k for k, label in enumerate(classes.tolist())}
     if labels.dtype != object:
         distinct, inverse = np.unique(labels, return_inverse=True)
@@ -74,7 +74,7 @@ def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Codes
         inverse = np.fromiter((numbers[label] for label in labels), np.int64, labels.size)
     codes = np.array([known.get(label, -1) for label in names], dtype=np.int32)
     unseen = [label for label, code in zip(names, codes, strict=True) if code < 0]
-    if unseen:
+    if unseen and not quiet:
         count = int((codes[inverse] < 0).sum())
         warn(
             f"{count} of {labels.size} validation labels were never seen in training: {some(unseen)}. No training row "

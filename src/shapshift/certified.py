@@ -330,7 +330,7 @@ def run_certified(
             sums = run_task(task, method=bucket_method(task, certificate), matrix=matrix, **options)
         else:
             sums = run(certificate)
-        bound = sums.bounds[0] / task.n_val + _rounding(task) + 1 / certificate.rules.value_scale
+        bound = sums.bounds[0] / task.n_val + rounding_allowance(task) + 1 / certificate.rules.value_scale
         spread = (sums.levels.sum(axis=0) / task.n_val).std()
         # The exact values can be less spread out than these, but by no more than the largest bound.
         if bound.max() <= tol * (spread - bound.max()):
@@ -338,10 +338,10 @@ def run_certified(
         limit *= min(0.9 * tol * spread / bound.max(), 0.9)
         del sums, bound, certificate  # before the next ones are made
     sums = run_task(task, matrix=matrix, **options)
-    return Certified(sums, np.full(task.n_train, _rounding(task)), 0, task.n_train, rounds)
+    return Certified(sums, np.full(task.n_train, rounding_allowance(task)), 0, task.n_train, rounds)
 
 
-def _rounding(task: Task) -> float:
+def rounding_allowance(task: Task) -> float:
     """Allow for what rounding can do to sums and differences of entries of the rank table."""
     return float(2.0**-46 * (1.0 + task.table.c.sum()))
 

@@ -130,7 +130,7 @@ def _filler(index: TrainingIndex, points: Rows) -> Filler:
         return nothing
     is_cosine = index.metric == "cosine"
     if not is_cosine:
-        _check_reach(index, points)
+        check_reach(index, points)
     if sparse.issparse(index.rows):
         train, csr = index.rows, laid_out_points(index, points)
 
@@ -299,7 +299,7 @@ def _refuse_outliers(stored: Floats, column: int | None, sample: Rows, ranges: F
     )
 
 
-def _check_reach(index: TrainingIndex, points: Rows) -> None:
+def check_reach(index: TrainingIndex, points: Rows) -> None:
     """Refuse validation points so far from the training rows that squared distances are no longer finite."""
     if index.ends is None:
         farthest = np.ldexp(_largest(points), -index.exponent)

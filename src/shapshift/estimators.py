@@ -6,15 +6,17 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
 from shapshift import _validation as check
 from shapshift.boundary import BOUNDARY_NEIGHBORS
-from shapshift.certified import Sample, draw_sample, run_certified
+from shapshift.certified import Certified, Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
 from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
+from shapshift.gpu import is_on_card, torch_device
 from shapshift.places import find_places, run_places
 from shapshift.rowfile import RowFile
 from shapshift.search import SEARCHES, SearchCache
@@ -29,6 +31,11 @@ TRUNCATED_TOL = 1e-3
 #: Parameters under which a run may go on as another began it.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
+
+
+def no_tiles(here: slice, rows: slice, tile: Any) -> None:
+    """Stand for the distances of points whose features are on a card."""
+    raise NotImplementedError
 
 
 class KNNShapley(TrainingRows):
@@ -68,8 +75,11 @@ class KNNShapley(TrainingRows):
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
         the table means nothing; or order by row number, as published code does.
-    device : {"cpu"}, default="cpu"
-        Where to compute.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where to compute: "cuda" is a graphics card (it needs the ``torch`` extra), "auto" is a card where there is one
+        and it can do the task. Values on a card are those of the CPU but for rounding; "certified" has other buckets
+        and bounds there. Tensors on the card are valued where they are. Sparse rows and ``method="truncated"`` are for
+        the CPU.
     n_jobs : int, default=None
         How many workers are at work at a time: threads, or processes of the Dask or Ray cluster that a surrounding
         ``joblib.parallel_config`` names. None means 1 unless in such a context, -1 all processors. It never changes a
@@ -77,7 +87,7 @@ class KNNShapley(TrainingRows):
     max_memory : int or str, default=None
         Bound on what ``value`` allocates, in bytes or such as "2GB"; on a cluster, of what each worker does too. What
         the model holds already, and a float64 copy of validation features that come in another type, are not part of
-        it. It never changes a result.
+        it. It never changes a result. On a card it bounds the tiles of distances; None is half of what is free there.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
     scratch : path-like, default=None
@@ -111,6 +121,8 @@ class KNNShapley(TrainingRows):
 
     #: Its kernels run without the interpreter's lock, so several calls at a time use several processors.
     works_in_threads = True
+    # Whether labels never seen in training are nothing to warn about: they were warned about before.
+    _quiet_labels = False
 
     def __init__(
         self,
@@ -164,6 +176,7 @@ class KNNShapley(TrainingRows):
         """
         self._check_parameters()
         X, y, ids = self._opened(X, y, ids, ("X", "y", "ids"), None)
+        device = self._torch_device(X.rows if isinstance(X, check.Table) else X)
         table, n_rows, row_index, id_names = self._read_rows(X, y)
         labels = _labels.check_labels(y, "y", n_rows, "X")
         warn_if_continuous(labels)
@@ -178,9 +191,12 @@ class KNNShapley(TrainingRows):
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
         self._searches = SearchCache()
+        self._placed = SearchCache()  # training rows on a card, by device
         self._places = find_places(index, codes)
         self._keep_features(table)
         self.fingerprint_ = digest
+        if device is not None and is_on_card(X):
+            self._rows_on(device, X)
         return self
 
     def value(
@@ -224,10 +240,11 @@ class KNNShapley(TrainingRows):
         """
         if correction is None:
             return self._value(X_val, y_val, groups, matrix, 0, None, exclude, checkpoint)[0]
-        if not callable(getattr(correction, "correct", None)):
+        if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
+            got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
             raise TypeError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
-                f"BoundaryCorrector or EntropyNormalizer. Got {type(correction).__name__} instead."
+                f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
             )
         if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
             raise ValueError(
@@ -292,15 +309,20 @@ class KNNShapley(TrainingRows):
             )
         n_train = self._index.n_rows
         X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
-        points = self._check_points(X_val)
+        streamed = isinstance(X_val, check.Table) and isinstance(X_val.rows, RowFile)
+        device = self._torch_device(X_val.rows if streamed else self._index.rows, checkpoint is not None)
+        rows = None if device is None else self._rows_on(device)
+        stays = rows is not None and is_on_card(X_val)
+        points = rows.check_points(X_val) if rows is not None and stays else self._check_points(X_val)
         n_val = points.shape[0]
-        targets = _labels.look_up_labels(_labels.check_labels(y_val, "y_val", n_val, "X_val"), self.classes_)
+        labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
+        targets = _labels.look_up_labels(labels, self.classes_, quiet=self._quiet_labels)
         group_names: list[Any] = []
         group_codes = np.zeros(n_val, dtype=np.int64)
         if groups is not None:
             group_names, group_codes = _labels.check_groups(groups, n_val)
         utility: Any = self.utility
-        fill = tile_filler(self._index, points)
+        fill = no_tiles if stays else tile_filler(self._index, points)
         excluded = None if exclude is None else check.check_excluded(exclude, n_val, n_train)
         if excluded is not None:
             fill = without_rows(fill, excluded)
@@ -322,6 +344,8 @@ class KNNShapley(TrainingRows):
             "max_memory": check.parse_memory(self.max_memory),
             "progress": self.progress,
         }
+        if rows is not None:
+            return self._run_on_card(rows, task, points, excluded, group_names, options)
         if checkpoint is None:
             found = self._run(task, points, excluded, group_names, options)
         else:
@@ -355,15 +379,68 @@ class KNNShapley(TrainingRows):
             valuation = self._valuation(task, found.sums, group_names)
             told = {**valuation.parameters, "tol": tol, **found.told}
             return replace(valuation, error_bound=found.error_bound, parameters=told), found.sums.neighborhood
-        if self._sample is None:
-            self._sample = draw_sample(self._index)
-        tol = CERTIFIED_TOL if self.tol is None else float(self.tol)
-        certified = run_certified(task, self._index, points, self._sample, tol=tol, run=run, **options)
+        certified = run_certified(
+            task, self._index, points, self._drawn_sample(), tol=self._certified_tol(), run=run, **options
+        )  # fmt: skip
+        return self._certified(task, certified, group_names)
+
+    def _run_on_card(
+        self, rows: Any, task: Task, points: Any, excluded: Any, group_names: list[Any], options: dict[str, Any]
+    ) -> tuple[Valuation, Neighborhood]:
+        options = {name: options[name] for name in ("matrix", "max_memory", "progress")}
+        options |= {"index": self._index, "points": points, "excluded": excluded}
+        if self.method == "exact":
+            sums = rows.run(task, **options)
+            return self._valuation(task, sums, group_names), sums.neighborhood
+        return self._certified(task, rows.run_certified(task, tol=self._certified_tol(), **options), group_names)
+
+    def _certified_tol(self) -> float:
+        return CERTIFIED_TOL if self.tol is None else float(self.tol)
+
+    def _certified(
+        self, task: Task, certified: Certified, group_names: list[Any]
+    ) -> tuple[Valuation, Neighborhood]:  # fmt: skip
         valuation = self._valuation(task, certified.sums, group_names)
-        how = {"tol": tol, "exact_ranks": certified.exact_ranks, "buckets": certified.buckets}
+        how = {"tol": self._certified_tol(), "exact_ranks": certified.exact_ranks, "buckets": certified.buckets}
         return (
             replace(valuation, error_bound=certified.error_bound, parameters={**valuation.parameters, **how}),
             certified.sums.neighborhood,
+        )
+
+    def _drawn_sample(self) -> Sample:
+        if self._sample is None:
+            self._sample = draw_sample(self._index)
+        return self._sample
+
+    def _torch_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
+        """Return the device that values such rows with torch, None for the kernels of the CPU."""
+        owner, is_sparse, in_file = type(self).__name__, sparse.issparse(rows), isinstance(rows, RowFile)
+        if self.device == "auto" and (is_sparse or in_file or has_checkpoint or self.method == "truncated"):
+            return None
+        device = torch_device(owner, self.device)
+        if device is not None and has_checkpoint:
+            raise ValueError(
+                f"The 'checkpoint' parameter of {owner}.value is for the CPU: a run on a card is short. Got one with "
+                f"device={self.device!r}. Leave it out, or use device='cpu' or 'auto'."
+            )
+        if device is not None and in_file:
+            raise ValueError(
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for rows that stay in a file. Got "
+                f"{self.device!r} instead. Use the CPU, or load the rows."
+            )
+        if device is not None and is_sparse:
+            raise TypeError(
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for sparse training rows. Got "
+                f"{self.device!r} instead. Use the CPU, or pass X.toarray()."
+            )
+        return device
+
+    def _rows_on(self, device: str, features: Any = None) -> Any:
+        """Return the training rows on a device; ``features`` are these rows if they are there already."""
+        from shapshift.gpu.device import place_rows
+
+        return self._placed.get(
+            device, lambda: place_rows(self._index, self.codes_, self._drawn_sample(), device, features)
         )
 
     def _valuation(self, task: Task, sums: Sums, group_names: list[Any]) -> Valuation:
@@ -423,7 +500,12 @@ class KNNShapley(TrainingRows):
         if self.search != "exact":
             check_search(owner, self.search, self.method, self.metric)
         check.check_choice(owner, "ties", self.ties, ("average", "index"))
-        check.check_choice(owner, "device", self.device, ("cpu",))
+        check.check_choice(owner, "device", self.device, ("cpu", "cuda", "auto"))
+        if self.device == "cuda" and self.method == "truncated":
+            raise ValueError(
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for method='truncated', which searches on "
+                "the CPU. Got 'cuda' instead. On a card, method='certified' is the fast one."
+            )
         check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory)
         check.check_progress(owner, self.progress)

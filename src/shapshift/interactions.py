@@ -140,6 +140,20 @@ class Interactions(Saved):
         }
         return to_table(columns, None, kind or self.kind)
 
+    def plot(self, *, per_pair: bool = False, ax: Any = None) -> Any:
+        """Draw the interaction of every pair of owners; returns the Axes.
+
+        Parameters
+        ----------
+        per_pair : bool, default=False
+            Mean over the pairs of rows instead of their sum.
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+        """
+        from shapshift.plots.interactions import plot_interactions
+
+        return plot_interactions(self, per_pair=per_pair, ax=ax)
+
     def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
         header = {
             "parameters": dict(self.parameters),

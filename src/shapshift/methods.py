@@ -97,6 +97,12 @@ METHODS: dict[str, MethodEntry] = {
         hidden=("semivalue", "checkpoint"),
         own=("utility",),
     ),
+    "proxy": MethodEntry(
+        "shapshift.sampled:KNNProxy",
+        "K nearest neighbours in the space of another model",
+        "proxy:estimator=forest,embed=leaves",
+        hidden=("semivalue",),
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
 from shapshift._archive import Arrays, Saved, from_json, to_json
 
@@ -159,6 +160,45 @@ class Valuation(Saved):
             **summarize(self.values),
             "quantiles": {q: float(v) for q, v in zip(QUANTILES, np.quantile(self.values, QUANTILES), strict=True)},
         }
+
+    def interval(self, confidence: float = 0.95) -> tuple[Floats, Floats]:
+        """Return both ends of a confidence interval of each value, where values are estimates.
+
+        Parameters
+        ----------
+        confidence : float, default=0.95
+            Between 0 and 1, of each value by itself.
+
+        Returns
+        -------
+        low, high : ndarray of shape (n_train,)
+            Student's t times ``standard_error`` to both sides, with the degrees of freedom of the mean of fewest
+            observations. The interval covers what a sampler is right about on average, see
+            :class:`shapshift.SampledShapley`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shapshift import SampledShapley
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = SampledShapley("naive_bayes", max_fits=300, progress=False).fit(X[::10], y[::10])
+        >>> low, high = model.value(X[1::2], y[1::2]).interval()
+        >>> bool((low < high).all())
+        True
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(
+                f"The 'confidence' parameter of Valuation.interval must be above 0 and below 1. Got {confidence!r}."
+            )
+        if self.standard_error is None:
+            raise ValueError(
+                "There is no interval: these values have no standard error. They are exact but for their "
+                "'error_bound', or were corrected, which leaves none."
+            )
+        observed = self.parameters.get("n_observations")
+        freedom = np.inf if observed is None else max(int(observed) - 1, 1)
+        half = stdtrit(freedom, (1 + confidence) / 2) * self.standard_error
+        return self.values - half, self.values + half
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the values in the caller's kind of table.

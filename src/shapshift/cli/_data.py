@@ -88,6 +88,7 @@ def fit_model(run: Run, method: Method, data: Data) -> Any:
         "semivalue": parse_semivalue(method.semivalue),
         "metric": method.metric,
         "ties": method.ties,
+        "device": method.device,
     }
     usual = Method()
     named = {"n_neighbors": "neighbors"}

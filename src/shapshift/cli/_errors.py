@@ -49,7 +49,18 @@ _OPTIONS = {
         ("", name): f"--{name.replace('_', '-')}"
         for name in (
             *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed"),
-            *("utility", "semivalue", "metric", "ties", "cluster", "max_memory", "noise", "relative", "repeats"),
+            *(
+                "utility",
+                "semivalue",
+                "metric",
+                "ties",
+                "device",
+                "cluster",
+                "max_memory",
+                "noise",
+                "relative",
+                "repeats",
+            ),
             *("budget", "floor", "cap", "reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum"),
             *("fidelity", "n_train", "n_val", "data_dir"),
         )

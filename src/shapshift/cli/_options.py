@@ -106,7 +106,8 @@ class Method:
             "--semivalue",
             metavar="NAME",
             panel=METHOD,
-            text="shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1.",
+            text="shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1; with --method sampled also "
+            "distributional:N such as distributional:50.",
         ),
     ] = "shapley"
     metric: Annotated[
@@ -117,6 +118,14 @@ class Method:
         Literal["average", "index"],
         option("--ties", panel=METHOD, text="Rows at equal distance: average over orders, or by row number."),
     ] = "average"
+    device: Annotated[
+        Literal["cpu", "cuda", "auto"],
+        option(
+            "--device",
+            panel=METHOD,
+            text="Where values are computed: cuda is a graphics card, auto is one where there is one.",
+        ),
+    ] = "cpu"
     jobs: Annotated[
         int,
         option(

@@ -27,18 +27,23 @@ PERTURBATIONS: Mapping[str, Any] = {
 _NOT_HERE = ("random_state", "rates", "targets", "shares")
 
 
-def parse_semivalue(text: str) -> str | Beta:
-    """Read ``shapley``, ``banzhaf``, ``loo``, ``calibrated`` or ``beta:4,1``."""
+def parse_semivalue(text: str) -> Any:
+    """Read ``shapley``, ``banzhaf``, ``loo``, ``calibrated``, ``beta:4,1`` or ``distributional:50``."""
     if text in SEMIVALUES:
         return text
     name, _, shape = text.partition(":")
+    if name == "distributional" and shape.isdecimal() and int(shape) > 0:
+        from shapshift.sampled import Distributional
+
+        return Distributional(int(shape))
     try:
         if name != "beta":
             raise ValueError
         alpha, beta = (float(part) for part in shape.split(","))
     except ValueError:
         raise CommandError(
-            f"--semivalue must be one of {', '.join(SEMIVALUES)} or beta:ALPHA,BETA such as beta:4,1. Got {text!r}."
+            f"--semivalue must be one of {', '.join(SEMIVALUES)}, beta:ALPHA,BETA such as beta:4,1, or "
+            f"distributional:N such as distributional:50 with --method sampled. Got {text!r}."
         ) from None
     return Beta(*(int(part) if part.is_integer() else part for part in (alpha, beta)))
 

@@ -20,6 +20,8 @@ from shapshift.valuation import Valuation
 
 PANEL = "Correction"
 CORRECTORS: dict[str, Any] = {"boundary": BoundaryCorrector, "entropy": EntropyNormalizer}
+# In standard deviations of the features; more is a slip of the pen.
+MOST_NOISE = 1000.0
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,10 @@ def _read_sigma(text: str) -> float:
         sigma = float(text)
     except ValueError:
         sigma = -1.0
-    if not (sigma >= 0 and np.isfinite(sigma)):
-        raise CommandError(f"--noise-sigma must be a number of at least 0, such as 0.5, or auto. Got {text!r}.")
+    if not 0 <= sigma <= MOST_NOISE:
+        raise CommandError(
+            f"--noise-sigma must be a number from 0 to {MOST_NOISE:,.0f}, such as 0.5, or auto. Got {text!r}."
+        )
     return sigma
 
 

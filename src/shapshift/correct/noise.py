@@ -1,7 +1,7 @@
 """What noise a validation set carries: stated, or estimated from the set itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ LEVELS = np.concatenate([[0.0], np.geomspace(0.01, 5.0, 25)])
 FIRST_GUESS = 0.3
 # Standard errors to either side of a 95% interval.
 CONFIDENCE = 1.96
+# Noise below this share of a feature's standard deviation is none, and above this multiple it is a mistake.
+SMALLEST, LARGEST = 1e-9, 1e9
 # At most so many validation points and training rows are used.
 MOST = 1000
 
@@ -97,6 +99,20 @@ def resolve_noise(owner: str, noise: Any, model: Any, n_features: int) -> Noise:
     return Noise(std, _normal(std), {"name": "normal", "std": std.tolist()})
 
 
+def check_size(owner: str, noise: Noise, X: Floats) -> Noise:
+    """Leave out noise that rounding swallows, and refuse noise next to which the training rows are a single point."""
+    spread = X.std(axis=0)
+    # Where a feature is constant, its size says what rounding is.
+    size = np.where(spread > 0, spread, np.abs(X).max(axis=0))
+    std = np.where(noise.std < SMALLEST * size, 0.0, noise.std)
+    if std.max() > LARGEST * max(float(size.max()), np.finfo(np.float64).tiny) and size.any():
+        raise ValueError(
+            f"The 'noise' parameter of {owner} is more than {LARGEST:g} times as wide as the training rows (standard "
+            f"deviation {std.max():.3g}). Check its units: a number is in the units of the features."
+        )
+    return replace(noise, std=std)
+
+
 def _normal(std: Floats) -> Callable[[Floats, np.random.Generator], Floats]:
     def add(X: Floats, rng: np.random.Generator) -> Floats:
         return np.asarray(X + std * rng.standard_normal(X.shape))
@@ -142,9 +158,7 @@ def estimate_level(prior: Prior, X: Floats, held_back: Floats, rng: np.random.Ge
 def log_density(prior: Prior, points: Floats, noise: float) -> Floats:
     """Log density of points under the mixture of rows with noise of a given variance, up to a constant."""
     parts = prior.tiles(points)
-    return np.concatenate(
-        [log_sum_exp(log_normal(part, prior.rows, prior.variance, prior.width, noise)) for part in parts]
-    )
+    return np.concatenate([log_sum_exp(log_normal(part, prior.rows, prior.variance + noise)) for part in parts])
 
 
 def _level_at(curve: Floats, height: float) -> float:

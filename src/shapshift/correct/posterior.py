@@ -3,7 +3,6 @@
 import copy
 import inspect
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,19 +16,20 @@ from shapshift import _validation as check
 from shapshift._progress import progress_bar
 from shapshift._warn import warn
 from shapshift.correct.draws import Drawn, Game, Part, Points, draw_in_stages, mix_levels
-from shapshift.correct.noise import Noise, NoiseEstimate, estimate_level, resolve_noise
+from shapshift.correct.noise import CONFIDENCE, Noise, NoiseEstimate, check_size, estimate_level, resolve_noise
 from shapshift.correct.posterior_report import PosteriorReport
 from shapshift.correct.prior import Prior, fit_prior
 from shapshift.correct.rehearsal import FEWEST_ROWS, Rehearsal, rehearse
 from shapshift.correct.report import CorrectionWarning
 from shapshift.distances import original_rows
+from shapshift.estimators import KNNShapley
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Points that are less likely under the prior than rehearsed ones, by this many of their standard deviations on average,
-# are other points, or carry other noise.
+# Points that are less likely under the prior than rehearsed ones, by this many of their standard deviations on average
+# and by more than chance, are other points, or carry other noise.
 UNLIKELY = 0.5
 
 
@@ -71,11 +71,12 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
 
     Notes
     -----
-    The prior has one normal component per training row, with the covariance of the steps between near neighbours; its
-    scale, and whether it is wider where rows are far apart, are chosen by leave-one-out likelihood. A clean point is
-    drawn either from the component, given the noisy point, or as the row itself; then the row is left out of the game,
-    and the draw does not count for it, so that no row profits from being its own prior. Rows whose label differs from
-    the point's count little (5%). Laplace noise enters the weights by its variance, and as it is in the rehearsal.
+    The prior has one normal component per training row, with the covariance of the steps between near neighbours, whose
+    scale is chosen by leave-one-out likelihood. A clean point is drawn either from the component, given the noisy
+    point, or as the row itself; then the row is left out of the game, and the draw does not count for it, so that no
+    row profits from being its own prior. Rows count by how probable the point's label is near them, which their own
+    label and their 20 nearest rows tell. Laplace noise enters the weights by its variance, and as it is in the
+    rehearsal.
 
     The result is an estimate of the mean: its spread is smaller than that of the clean values. Where the distribution
     matters and clean summary numbers are at hand, apply a fitted :class:`BoundaryCorrector` to the result.
@@ -129,7 +130,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         X = self._training_rows(model, X_train)
         noise = None
         if not _is_estimate(self.noise):
-            noise = resolve_noise(type(self).__name__, self.noise, model, X.shape[1])
+            noise = check_size(
+                type(self).__name__, resolve_noise(type(self).__name__, self.noise, model, X.shape[1]), X
+            )
         codes = np.asarray(model.codes_, dtype=np.int64)
         # Rows in an order of their own and rows that are copies: neither the caller's order nor copies may matter.
         keyed = np.column_stack([codes, X])
@@ -140,6 +143,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         # What is drawn comes as plain arrays, with classes by number.
         self._inner = copy.copy(model)
         self._inner._columns, self._inner.classes_ = None, np.arange(len(model.classes_))
+        self._inner._quiet_labels = True
+        self._inner.method, self._inner.search, self._inner.tol = "exact", "exact", None
         self.noise_estimate_: NoiseEstimate | None = None
         self._state: _State | None = None if noise is None else self._prepare(noise)
         if self._state is not None:
@@ -166,14 +171,13 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         check_is_fitted(self, "_model")
         self._check_parameters()
         noisy = self._model.value(X_val_noisy, y_val)
-        with warnings.catch_warnings():
-            # Said once, when the noisy points were valued.
-            warnings.filterwarnings("ignore", message=".*never seen in training")
-            points = self._points(X_val_noisy, y_val)
-            state = self._state or self._estimate(points)
-            self.weights_, self.rehearsal_ = state.weights, state.rehearsal
-            density = self._check_likely(state, points)
-            return self._mix(noisy, points, state, density)
+        points = self._points(X_val_noisy, y_val)
+        state = self._state or self._estimate(points)
+        valuation, report = self._mix(noisy, points, state, self._check_likely(state, points))
+        # Only to be looked at: transforms may run side by side, and each result carries its own report.
+        self.weights_, self.rehearsal_, self.noise_estimate_ = state.weights, state.rehearsal, state.estimate
+        self.report_ = report
+        return valuation
 
     def correct(self, model: Any, X_val: Any, y_val: Any) -> Valuation:
         """Fit a copy to a model and transform a validation set; what ``model.value(..., correction=...)`` calls."""
@@ -201,7 +205,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         check.check_count(type(self).__name__ + ".draw_points", "draws", draws)
         if self._state is None or self._state.game is None:
             raise ValueError(
-                f"{type(self).__name__}.draw_points needs a stated noise above 0. Got noise={self.noise!r}."
+                f"{type(self).__name__}.draw_points needs a stated noise above 0 and at least 2 training rows. Got "
+                f"noise={self.noise!r} and {len(self._codes)} row(s)."
             )
         points, prior = self._points(X_val_noisy, y_val), self._state.game.prior
         rng = np.random.default_rng([int(self.random_state), 4])
@@ -213,16 +218,20 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         X = self._model._check_points(X_val)
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
         labels = _labels.check_labels(y_val, "y_val", len(X), "X_val")
-        return Points(X, np.asarray(_labels.look_up_labels(labels, self._model.classes_), dtype=np.int64))
+        # What is wrong with labels was said when the noisy points were valued.
+        codes = _labels.look_up_labels(labels, self._model.classes_, quiet=True)
+        return Points(X, np.asarray(codes, dtype=np.int64))
 
     def _prepare(self, noise: Noise) -> "_State":
         """Fit the prior for a noise and rehearse."""
         if not noise.std.any():
             return _State(noise, None, _nothing(), None)
         rng = np.random.default_rng([int(self.random_state), 1])
-        prior = self._prior(noise.std, rng)
-        game = Game(self._inner, self._X, self._codes, self._order, prior)
-        rehearsal = rehearse(game, noise.add, int(self.draws), rng)
+        game = rehearsal = None
+        if len(self._codes) > 1:  # a single row has no neighbour
+            prior = self._prior(noise.std, rng)
+            game = Game(self._inner, self._X, self._codes, self._order, prior)
+            rehearsal = rehearse(game, noise.add, int(self.draws), rng)
         if rehearsal is None:
             warn(
                 f"There are too few training rows ({len(self._codes)}), or too few different values, to rehearse a "
@@ -241,8 +250,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         n_features = spread.size
         if not spread.any() or len(self._codes) < FEWEST_ROWS:
             raise ValueError(
-                f"The 'noise' parameter cannot be 'estimate' with fewer than {FEWEST_ROWS} training rows, or with rows "
-                "that are all equal. State the noise instead."
+                f"Noise cannot be estimated from fewer than {FEWEST_ROWS} training rows, or from rows that are all "
+                f"equal. Got {len(self._codes)} row(s). State the size of the noise instead."
             )
         rng = np.random.default_rng([int(self.random_state), 3])
         # Half of the rows make a prior that the other half has not seen, no more than the validation points have.
@@ -250,13 +259,12 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         seen, held_back = (self._order[np.sort(part)] for part in np.array_split(mixed, 2))
         prior = fit_prior(self._X[seen], self._codes[seen], len(self._model.classes_), spread, rng)
         found = estimate_level(prior, points.X, self._X[held_back], rng)
-        self.noise_estimate_ = found
         if found.is_zero:
             warn(f"The {found}: the values stay as they are.", CorrectionWarning)
         std = np.zeros(n_features) if found.is_zero else found.sigma * spread
         noise = resolve_noise(type(self).__name__, std, self._model, n_features)
         shown = {"name": "GaussianNoise", "sigma": 0.0 if found.is_zero else found.sigma, "relative": True}
-        return self._prepare(replace(noise, parameters=shown))
+        return replace(self._prepare(replace(noise, parameters=shown)), estimate=found)
 
     def _check_likely(self, state: "_State", points: Points) -> float | None:
         """Warn where the points do not look like training rows with the stated noise."""
@@ -265,7 +273,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         prior = state.game.prior
         density = float(prior.log_density(prior.coordinates(points.X)).mean())
         off = (density - state.rehearsal.log_density) / max(state.rehearsal.log_density_std, 1e-12)
-        if abs(off) > UNLIKELY:
+        if abs(off) > UNLIKELY + CONFIDENCE / math.sqrt(len(points.X)):
             how = "more" if off < 0 else "less"
             warn(
                 f"The validation points are {how} scattered than training rows with the stated noise would be (mean "
@@ -275,7 +283,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             )
         return density
 
-    def _mix(self, noisy: Valuation, points: Points, state: "_State", density: float | None) -> Valuation:
+    def _mix(
+        self, noisy: Valuation, points: Points, state: "_State", density: float | None
+    ) -> tuple[Valuation, PosteriorReport]:
         weights = state.weights
         before = Part()
         before.add(noisy)
@@ -300,9 +310,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         mixed = level_counts @ level_values / noisy.n_val
         error = np.sqrt(self._share_copies(error[None] ** 2)[0])
         relative = float(np.sqrt(np.mean(error**2)) / mixed.std()) if mixed.std() > 0 else 0.0
-        self.report_ = PosteriorReport(
+        report = PosteriorReport(
             noise=state.noise.parameters,
-            estimate=self.noise_estimate_,
+            estimate=state.estimate,
             weights=dict(weights),
             rehearsal=state.rehearsal,
             draws=max(len(part.rounds) if len(part.rounds) > 1 else 0 for part in (drawn.moved, drawn.at_rows)),
@@ -310,15 +320,18 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             log_density=density,
             expected_log_density=None if state.rehearsal is None else state.rehearsal.log_density,
         )
-        return replace(
+        valuation = replace(
             noisy,
             values=mixed,
             level_entropy=levels,
             level_values=level_values,
             level_counts=level_counts,
             standard_error=error,
-            parameters={**noisy.parameters, "posterior": self.report_.to_dict()},
+            # Draws are valued exactly, whatever the model does.
+            error_bound=None if noisy.error_bound is None else weights["noisy"] * noisy.error_bound,
+            parameters={**noisy.parameters, "posterior": report.to_dict()},
         )
+        return valuation, report
 
     def _rounds(self, drawn: Drawn, weights: dict[str, float]) -> Floats:
         """Return what each round adds to the values; a part that is exact adds the same to every round."""
@@ -358,7 +371,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         if not hasattr(model, "codes_") or "exclude" not in inspect.signature(model.value).parameters:
             raise TypeError(
                 f"The 'model' parameter of {owner} must be a fitted KNNShapley. Got {type(model).__name__}"
-                + (", which is not fitted: call its fit first." if hasattr(model, "n_neighbors") else " instead.")
+                + (", which is not fitted: call its fit first." if isinstance(model, KNNShapley) else " instead.")
             )
         if getattr(model, "metric", None) == "precomputed":
             raise ValueError(
@@ -390,6 +403,7 @@ class _State:
     game: Game | None
     weights: dict[str, float]
     rehearsal: Rehearsal | None
+    estimate: NoiseEstimate | None = None
 
 
 def _nothing() -> dict[str, float]:

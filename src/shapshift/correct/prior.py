@@ -3,8 +3,7 @@
 The training rows are a sample of the same distribution, so a clean point is taken to be a training row plus a small
 step of the kind that lies between neighbouring rows: a mixture with one normal component per row. Its covariance is
 that of the steps between near neighbours, because a point cannot leave the lines and planes on which the data lie any
-more than a neighbour does; it may be wider where rows are far apart. Normal noise keeps the mixture a mixture, in
-closed form:
+more than a neighbour does. Normal noise keeps the mixture a mixture, in closed form:
 
     weight of row t    proportional to N(x'; x_t, H + E) times the probability that a point near t has the label
     given row t        x is normal with mean x_t + H (H + E)^-1 (x' - x_t) and covariance H (H + E)^-1 E
@@ -23,8 +22,11 @@ from scipy import sparse
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# How far a row may be off: the probability that a point near it has another label than the row itself.
+# So many nearest rows have a say in what label a point near a row has, next to the row's own label, which is taken to
+# be wrong with this probability. No label is less probable than its share of the floor.
+LABEL_NEIGHBORS = 20
 LABEL_ERROR = 0.05
+LABEL_FLOOR = 0.02
 # Steps to so many nearest rows make the covariance of a step.
 STEP_NEIGHBORS = 5
 # At most so many rows are asked for their neighbours and their likelihood: enough for one covariance and one number.
@@ -34,8 +36,6 @@ SAMPLE = 500
 SCALES = 2.0 ** np.arange(-4.0, 2.5)
 # Directions in which neighbours differ by less than this share of the largest variance count as having it.
 FLATTEST = 1e-4
-# Steps at a row are at most so many powers of two narrower or wider than typical ones.
-WIDTHS = (-4, 4)
 # A feature without noise is known, but a new point need not have exactly the number of a training row.
 KNOWN = 0.01
 # Weights of rows below this are not worth telling apart from none when a row is left out.
@@ -65,10 +65,10 @@ class Prior:
     noisy : ndarray of shape (d,)
         Which of them carry noise; the others are known.
     n_classes : int
-    width : ndarray of shape (n,)
-        Factor of the variance at each row: steps are wider where rows are far apart.
     scale : float
         Chosen factor of the variance of the steps, which ``variance`` has in it.
+    labels : ndarray of shape (n_classes + 1, n)
+        How probable each label is near each row, see :func:`label_probabilities`.
     """
 
     rows: Floats
@@ -79,12 +79,14 @@ class Prior:
     features: Ints
     noisy: npt.NDArray[np.bool_]
     n_classes: int
-    width: Floats
     scale: float
+    labels: Floats
 
     def subset(self, chosen: Ints) -> Self:
-        """Return the prior of some rows only, with the same steps."""
-        return replace(self, rows=self.rows[chosen], codes=self.codes[chosen], width=self.width[chosen])
+        """Return the prior of some rows only, with the same steps; only these have a say in what labels are where."""
+        rows, codes = self.rows[chosen], self.codes[chosen]
+        labels = label_probabilities(rows / np.sqrt(self.variance), codes, self.n_classes)
+        return replace(self, rows=rows, codes=codes, labels=labels)
 
     def coordinates(self, X: Floats) -> Floats:
         """Turn table rows into coordinates."""
@@ -101,10 +103,9 @@ class Prior:
         codes : ndarray of shape (m,) or None
             Their classes, -1 for one that no row has; None leaves the labels out.
         """
-        found = log_normal(points, self.rows, self.variance, self.width, 1.0)
+        found = log_normal(points, self.rows, self.variance + 1.0)
         if codes is not None and self.n_classes > 1:
-            same = codes[:, None] == self.codes
-            found += np.where(same, np.log1p(-LABEL_ERROR), np.log(LABEL_ERROR / (self.n_classes - 1)))
+            found += np.log(self.labels)[codes]
         return found
 
     def log_density(self, points: Floats) -> Floats:
@@ -162,8 +163,7 @@ class Prior:
             The points as they came; what carries no noise is kept.
         rng : numpy Generator
         """
-        variance = self.width[chosen][:, None] * self.variance
-        gain = variance / (variance + 1.0)
+        gain = self.variance / (self.variance + 1.0)
         near = self.rows[chosen]
         found = near + gain * (points - near) + np.sqrt(gain) * rng.standard_normal(near.shape)
         moved = X.copy()
@@ -230,62 +230,70 @@ def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.ran
     variance, basis = np.linalg.eigh(steps.T @ steps / len(steps))
     variance = np.maximum(variance, FLATTEST * max(float(variance.max()), np.finfo(np.float64).tiny))
     rows = scaled @ basis
-    width, scale = _choose_steps(rows, variance, asked)
-    return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, width, scale)
+    scale = _choose_scale(rows, variance, asked)
+    labels = label_probabilities(rows / np.sqrt(variance), codes, n_classes)
+    return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, scale, labels)
 
 
-def _choose_steps(rows: Floats, variance: Floats, asked: Ints) -> tuple[Floats, float]:
-    """Choose how wide steps are at each row, and altogether: such that rows are likeliest given all others."""
-    reach = _reach(rows / np.sqrt(variance))
-    best, found = -np.inf, (np.ones(len(rows)), 1.0)
-    for width in (np.ones(len(rows)), reach):
-        for scale in SCALES:
-            logs = log_normal(rows[asked], rows, variance * scale, width, 0.0)
-            logs[np.arange(asked.size), asked] = -np.inf
-            likelihood = float(log_sum_exp(logs).mean())
-            if likelihood > best:
-                best, found = likelihood, (width, float(scale))
+def _choose_scale(rows: Floats, variance: Floats, asked: Ints) -> float:
+    """Choose how wide steps are altogether: such that rows are likeliest given all others."""
+    best, found = -np.inf, 1.0
+    for scale in SCALES:
+        logs = log_normal(rows[asked], rows, variance * scale)
+        logs[np.arange(asked.size), asked] = -np.inf
+        likelihood = float(log_sum_exp(logs).mean())
+        if likelihood > best:
+            best, found = likelihood, float(scale)
     return found
 
 
-def _reach(rows: Floats) -> Floats:
-    """Mean squared distance to the nearest rows, relative to the typical one, on a coarse scale."""
-    n = len(rows)
-    k = min(STEP_NEIGHBORS, n - 1)
-    found = np.empty(n)
+def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
+    """How probable each label is for a point near each row.
+
+    The labels of the nearest rows vote, the row itself aside, and every class has one vote to begin with. Bayes' rule
+    adds the row's own label, which may be wrong: a row alone among rows of another class attracts no points.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        In units of the steps.
+    codes : ndarray of shape (n,)
+        Their classes.
+    n_classes : int
+
+    Returns
+    -------
+    ndarray of shape (n_classes + 1, n)
+        The last is for a label that no row has: all rows are alike to it.
+    """
+    n, k = len(rows), min(LABEL_NEIGHBORS, len(rows) - 1)
+    votes = np.ones((n_classes, n))
     size = max(1, TILE // n)
     for first in range(0, n, size):
         here = np.arange(first, min(first + size, n))
         apart = squared_distances(rows[here], rows)
         apart[here - first, here] = np.inf
-        found[here] = np.partition(apart, k - 1, axis=1)[:, :k].mean(axis=1)
-    typical = float(np.median(found[found > 0])) if (found > 0).any() else 1.0
-    # Powers of two: rows of equal width are weighed together.
-    return np.asarray(2.0 ** np.clip(np.round(np.log2(np.maximum(found / typical, 1e-12))), *WIDTHS))
+        nearest = codes[np.argpartition(apart, k - 1, axis=1)[:, :k]]
+        for label in range(n_classes):
+            votes[label, here] += (nearest == label).sum(axis=1)
+    own = np.where(codes == np.arange(n_classes)[:, None], 1 - LABEL_ERROR, LABEL_ERROR / max(n_classes - 1, 1))
+    found = votes * own
+    found = (1 - LABEL_FLOOR) * found / found.sum(axis=0) + LABEL_FLOOR / n_classes
+    return np.vstack([found, np.ones(n)])
 
 
-def log_normal(points: Floats, rows: Floats, variance: Floats, width: Floats, noise: float) -> Floats:
+def log_normal(points: Floats, rows: Floats, variance: Floats) -> Floats:
     """Log density of every point under a normal at every row, but for the power of 2 pi.
 
     Parameters
     ----------
     points, rows : ndarray of shape (m, d), (n, d)
     variance : ndarray of shape (d,)
-    width : ndarray of shape (n,)
-        Factor of the variance at each row; few different numbers.
-    noise : float
-        Variance that is added to all.
     """
-    found = np.empty((len(points), len(rows)))
-    for factor in np.unique(width):
-        members = np.flatnonzero(width == factor)
-        root = np.sqrt(factor * variance + noise)
-        part = squared_distances(points / root, rows[members] / root)
-        part *= -0.5
-        part -= np.log(root).sum()
-        if members.size == len(rows):
-            return part
-        found[:, members] = part
+    root = np.sqrt(variance)
+    found = squared_distances(points / root, rows / root)
+    found *= -0.5
+    found -= np.log(root).sum()
     return found
 
 

@@ -172,7 +172,9 @@ def _one_split(
     """Estimates in columns, clean values, and log densities of the noisy points."""
     X, codes = game.X[game.order], game.codes[game.order]
     model: Any = clone(game.model).fit(X[rest], codes[rest])
-    model.codes_, model.classes_ = codes[rest].astype(np.int32), game.model.classes_  # a class may have lost all rows
+    if len(model.classes_) < len(game.model.classes_):  # a class has lost all rows: the others keep their numbers
+        model.codes_, model.classes_ = codes[rest].astype(np.int32), game.model.classes_
+        model._places = None  # these hold the numbers that were given
     clean = model.value(X[held], codes[held])
     points = Points(add_noise(X[held], rng), codes[held])
     inner = Game(model, X[rest], codes[rest], np.arange(len(rest)), game.prior.subset(rest))

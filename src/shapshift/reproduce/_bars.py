@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from shapshift.reproduce._settings import REAL
-from shapshift.reproduce._summary import Table, interval, select
+from shapshift.reproduce._summary import Interval, Table, interval, select
 
 #: A cell is a dataset, a protocol and a level of noise; its number is a mean over seeds.
 Cell = tuple[str, str, float]
@@ -112,25 +112,32 @@ def _smaller_error(error: dict[str, dict[Cell, float]]) -> Bar:
 def _detection(area: dict[str, dict[Cell, float]], labels: Table) -> list[Bar]:
     gain = {cell: area["posterior"][cell] - before for cell, before in area["noisy"].items()}
     worse = [cell for cell, number in gain.items() if number < 0]
-    clearly = []
-    for cell in worse:
-        rows = select(labels, dataset=cell[0], protocol=cell[1], sigma=cell[2])
-        if len(rows) > 1 and interval(row["posterior"] - row["noisy"] for row in rows).high < 0:
-            clearly.append(cell)
+    # The interval of a single seed has no width: it cannot tell chance from more.
+    spread = {cell: _over_seeds(labels, cell) for cell in gain}
+    below = [cell for cell in worse if spread[cell].low < spread[cell].high < 0]
+    above = [cell for cell in gain if 0 < spread[cell].low < spread[cell].high]
+    aim = [cell for cell in worse if area["clean"][cell] < area["noisy"][cell]]
     mean = float(np.mean(list(gain.values())))
     return [
         Bar(
             "Mislabelled rows: area under the curve not below that of the noisy values in any cell",
-            f"{len(gain) - len(worse)} of {len(gain)} cells; {len(clearly)} below by more than chance over seeds",
+            f"{len(gain) - len(worse)} of {len(gain)} cells. By more than chance over seeds (95%), {len(below)} are "
+            f"below and {len(above)} above. In {len(aim)} of the {len(worse)} below, the clean values are below too",
             not worse,
             tuple(
-                f"{show_cell(cell)}: {gain[cell]:+.4f}{' (clearly)' if cell in clearly else ''}, noisy "
-                f"{area['noisy'][cell]:.3f}, clean {area['clean'][cell]:.3f}"
+                f"{show_cell(cell)}: {gain[cell]:+.4f} [{spread[cell].low:+.4f}, {spread[cell].high:+.4f}]"
+                f"{' (clearly)' if cell in below else ''}, noisy {area['noisy'][cell]:.4f}, clean "
+                f"{area['clean'][cell]:.4f}"
                 for cell in worse
             ),
         ),
         Bar("Mislabelled rows: area under the curve better on average", f"{mean:+.4f}", mean > 0),
     ]
+
+
+def _over_seeds(labels: Table, cell: Cell) -> Interval:
+    rows = select(labels, dataset=cell[0], protocol=cell[1], sigma=cell[2])
+    return interval(row["posterior"] - row["noisy"] for row in rows)
 
 
 def show_cell(cell: Cell) -> str:

@@ -23,7 +23,7 @@ from shapshift.reproduce._posterior_page import write_posterior_page
 from shapshift.reproduce._settings import DATASETS, protocols
 
 #: Raised when the benchmark changes, so that finished cells of another kind are not taken for this one's.
-CELL_FORMAT = 1
+CELL_FORMAT = 2
 
 Record = dict[str, Any]
 
@@ -72,7 +72,7 @@ POSTERIOR_FULL = PosteriorSettings(
     n_neighbors=5,
     noise=(0.1, 0.2, 0.4, 0.8, 1.5),
     seeds=10,
-    detection_seeds=5,
+    detection_seeds=10,
     flipped=0.1,
     draws=8,
 )

@@ -91,6 +91,22 @@ def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Ce
     )
 
 
+def means_of_own_rows(player_of: Integers, n_players: int) -> Floats:
+    """Return what each training row adds to the mean over its player's rows, of shape (n_train, n_players).
+
+    Examples
+    --------
+    >>> means_of_own_rows(np.array([0, 1, 1]), 2)
+    array([[1. , 0. ],
+           [0. , 0.5],
+           [0. , 0.5]])
+    """
+    found = np.zeros((player_of.size, n_players))
+    found[np.arange(player_of.size), player_of] = 1.0
+    found /= found.sum(axis=0)
+    return found
+
+
 def _indicators(level_of: Integers, n_levels: int, group_of: Integers, n_groups: int) -> Floats:
     found = np.zeros((level_of.size, n_levels + n_groups))
     found[np.arange(level_of.size), level_of] = 1.0

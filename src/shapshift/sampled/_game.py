@@ -1,6 +1,5 @@
 """The game: what a coalition of players is worth on every validation point, for any model."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
+
+from shapshift._warn import collected_warnings
 
 Floats = npt.NDArray[np.float64]
 
@@ -81,8 +82,7 @@ class Game:
         model = None
         for coalition in coalitions:
             rows = np.repeat(np.arange(self.player_of.size), coalition[self.player_of])
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+            with collected_warnings() as heard:
                 constant = self._constant(rows)
                 if constant is None:
                     fits += 1
@@ -90,8 +90,7 @@ class Game:
                 else:
                     worth = self._worth(constant, points)
                 found.append(self._reduced(worth))
-            if caught:
-                messages.append(f"{caught[0].category.__name__}: {caught[0].message}")
+            messages += heard[:1]
         return Answers(np.array(found), fits, len(messages), messages[0] if messages else "")
 
     def _constant(self, rows: npt.NDArray[np.int64]) -> "Constant | None":

@@ -31,7 +31,27 @@ def check_numbers(labels: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64
 
 def name_of(utility: Any) -> str:
     """Write a utility: its name, or where a function comes from."""
-    return utility if isinstance(utility, str) else f"{utility.__module__}.{getattr(utility, '__qualname__', utility)}"
+    if isinstance(utility, str):
+        return utility
+    return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
+
+
+def identity_of(utility: Any) -> str:
+    """Write a utility so that two functions of one name are told apart by what they do.
+
+    Examples
+    --------
+    >>> identity_of("correct")
+    'correct'
+    >>> identity_of(lambda model, X, y: y) == identity_of(lambda model, X, y: -y)
+    False
+    """
+    code = getattr(utility, "__code__", None)
+    if code is None:
+        return name_of(utility)
+    constants = [entry for entry in code.co_consts if not hasattr(entry, "co_code")]
+    told = repr((code.co_code, code.co_names, constants, utility.__defaults__)).encode()
+    return f"{name_of(utility)} ({hashlib.blake2b(told, digest_size=8).hexdigest()})"
 
 
 def worth_in_words(model: Any, utility: Any, *, own: bool) -> str:

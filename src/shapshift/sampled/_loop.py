@@ -1,7 +1,7 @@
 """The one loop of all samplers: rounds in waves, fits by workers, a look at the precision, a checkpoint, again."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -92,6 +92,8 @@ class Outcome:
         Largest standard error in standard deviations of the values.
     rounds, fits, asked : int
         Rounds, model fits, and coalitions whose utility was asked for.
+    observations : int
+        How many observations at least are behind each mean.
     stopped : {"complete", "precision", "budget"}
     warned : int
         Fits in which the estimator warned; ``warning`` is the first.
@@ -106,6 +108,7 @@ class Outcome:
     rounds: int
     fits: int
     asked: int
+    observations: int
     stopped: str
     warned: int
     warning: str
@@ -163,6 +166,7 @@ def run_sampler(game: Playable, plan: Plan) -> Outcome:
         rounds=estimate.rounds,
         fits=counters["fits"],
         asked=counters["asked"],
+        observations=int(estimate.counts.min()),
         stopped=stopped,
         warned=counters["warned"],
         warning=counters["warning"],
@@ -272,7 +276,7 @@ class _Asking:
                 self.save_now_and_then()
         return [np.array([self.store[key] for key in listed]) for listed in keys]
 
-    def _evaluate(self, requests: list[npt.NDArray[Any]], *, whole: bool) -> Any:
+    def _evaluate(self, requests: list[npt.NDArray[Any]], *, whole: bool) -> Iterator[Answers]:
         """Yield answers in order, a batch of tasks at a time, so that progress shows and checkpoints are written."""
         if whole:
             tasks = iter(requests)
@@ -292,13 +296,14 @@ class _Asking:
             elif elapsed > BATCH_SECONDS[1]:
                 self._batch = max(self.workers, self._batch // 2)
 
-    def _count(self, answers: list[Answers]) -> list[Answers]:
+    def _count(self, answers: list[Answers]) -> Iterator[Answers]:
+        """Yield answers, each counted just before it is taken: what a checkpoint counts, it must also hold."""
         for part in answers:
             self.counters["fits"] += part.fits
             self.counters["warned"] += part.warned
             self.counters["warning"] = self.counters["warning"] or part.warning
             self.advance(part.fits)
-        return answers
+            yield part
 
     def save_now_and_then(self) -> None:
         """Write the checkpoint if the last one is old enough."""

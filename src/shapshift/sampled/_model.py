@@ -88,9 +88,9 @@ def with_seeds(estimator: Any, seed: int) -> Any:
 
 def describe(estimator: Any) -> str:
     """Write class and all parameters, for the record."""
-    if not hasattr(estimator, "get_params"):
-        return f"{type(estimator).__module__}.{type(estimator).__qualname__}"
-    own = estimator.get_params(deep=False)
+    # What has no get_params is told by its attributes: it is not fitted here, copies of it are.
+    has_own = hasattr(estimator, "get_params")
+    own = estimator.get_params(deep=False) if has_own else getattr(estimator, "__dict__", {})
     written = ", ".join(f"{name}={_written(value)}" for name, value in sorted(own.items()))
     return f"{type(estimator).__name__}({written})"
 

@@ -38,7 +38,8 @@ class Truncated(Sampler):
     ----------
     tolerance : float, default=0.01
         Players that join a coalition within this of the utility of all players are taken to add nothing. That saves
-        fits at the price of a bias of at most about ``tolerance`` per order.
+        fits at the price of a bias: in each order the gains left out add up to less than ``tolerance``. Standard
+        errors do not show it.
     """
 
     tolerance: float = 0.01
@@ -248,7 +249,8 @@ class ClassWise(Sampler):
     """CS-Shapley (Schoch et al. 2022): the players of a class join a random set of players of the other classes.
 
     A coalition is worth its accuracy on the class times the exponential of its accuracy on the others, both as shares
-    of all validation points. Every other player is there with probability 1/2.
+    of all validation points. Every other player is there with probability 1/2. The values of a class are not rescaled
+    to its accuracy.
     """
 
     name: ClassVar[str] = "classwise"

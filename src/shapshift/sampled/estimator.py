@@ -12,23 +12,29 @@ from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
 from shapshift import _validation as check
-from shapshift._warn import warn
 from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels
 from shapshift.coefficients import Beta
 from shapshift.estimators import KNNShapley
 from shapshift.price._owner_options import check_seed
 from shapshift.price._owners import check_owners
 from shapshift.relatives.regression import LEVELS, KNNRegressionShapley
-from shapshift.sampled._cells import Cells, make_cells
-from shapshift.sampled._game import UTILITIES, Game
-from shapshift.sampled._inputs import check_numbers, check_players, fingerprint, name_of, worth_in_words
+from shapshift.sampled._cells import Cells, make_cells, means_of_own_rows
+from shapshift.sampled._game import Game
+from shapshift.sampled._inputs import (
+    check_numbers,
+    check_players,
+    fingerprint,
+    identity_of,
+    name_of,
+    worth_in_words,
+)
 from shapshift.sampled._loop import Outcome, Plan, run_sampler
-from shapshift.sampled._model import check_estimator, check_warm_start, describe, named, predicts_numbers, with_seeds
+from shapshift.sampled._model import describe, named, predicts_numbers, with_seeds
+from shapshift.sampled._options import cache_bytes, check_options
 from shapshift.sampled._protocol import Distributional, Sampler, size_chances
+from shapshift.sampled._result import describe_outcome, make_valuation, warn_about
 from shapshift.sampled._samplers import choose_sampler
 from shapshift.valuation import Valuation
-
-SEMIVALUES = ("shapley", "banzhaf", "loo")
 
 
 class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -113,8 +119,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     in :class:`shapshift.KNNRegressionShapley`. Under "classwise" a validation point's part is what the points of its
     class contribute through it; under "oob" all points have the same values.
 
-    Standard errors come from the spread between independent rounds of the sampler. "truncated" has a bias that they do
-    not show.
+    Standard errors come from the spread between independent rounds of the sampler, and
+    :meth:`shapshift.Valuation.interval` makes intervals of them. They cover the semivalue; under "classwise" the
+    class-wise value; under "oob" the mean over all bootstrap samples that lack the player. Under "truncated" they cover
+    what players gain until an order is left, and not the bias of leaving: where more players are never worth less, it
+    takes less than ``tolerance`` from each value.
 
     Examples
     --------
@@ -260,17 +269,25 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             classes=self._player_classes(),
             n_jobs=self.n_jobs,
             progress=self.progress,
-            cache_bytes=0 if self.cache == 0 else check.parse_memory(self.cache, "SampledShapley", "cache") or 0,
+            cache_bytes=cache_bytes("SampledShapley", self.cache),
             checkpoint=self.checkpoint,
             identity=self._identity(game, sampler, seed),
         )
         outcome = run_sampler(game, plan)
-        self._report(outcome)
-        found = np.repeat(outcome.cells, cells.total.size, axis=1) * cells.weights if own else outcome.cells
+        warn_about(outcome, self.tol, int(self.max_fits))
         about = self._about(sampler, seed, outcome, n_val) | {
             key: near.parameters[key] for key in ("boundary_neighbors", "boundary_rule") if key in near.parameters
         }
-        return self._valuation(cells, found, outcome.standard_error, about)
+        return make_valuation(
+            cells,
+            outcome,
+            about,
+            own=own,
+            ids=self.ids_,
+            fingerprint=self.fingerprint_,
+            kind=self._table.kind,
+            id_names=self._id_names,
+        )
 
     def _game(
         self,
@@ -286,9 +303,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         if sampler.reduction == "own":
             # Models are judged on the training rows, each player on the mean over its own.
             points, targets, target_codes = self._table.rows, self._y, self.codes_
-            matrix = np.zeros((self._player_of.size, n_players))
-            matrix[np.arange(self._player_of.size), self._player_of] = 1.0
-            matrix /= matrix.sum(axis=0)
+            matrix = means_of_own_rows(self._player_of, n_players)
         model = with_seeds(clone(self._model(), safe=False), seed)
         if self.warm_start:
             model.set_params(warm_start=True)
@@ -311,33 +326,6 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             columns=self._table.columns if self._table.kind == "pandas" else None,
         )
 
-    def _valuation(
-        self,
-        cells: Cells,
-        found: npt.NDArray[np.float64],
-        standard_error: npt.NDArray[np.float64],
-        about: dict[str, Any],
-    ) -> Valuation:
-        level_values, group_means, matrix = cells.split(found)
-        return Valuation(
-            values=cells.level_counts @ level_values / cells.level_counts.sum(),
-            ids=self.ids_,
-            entropy=cells.entropy,
-            boundary=cells.entropy > 0,
-            level_entropy=cells.level_entropy,
-            level_values=level_values,
-            level_counts=cells.level_counts,
-            group_means=group_means,
-            group_names=tuple(cells.group_names),
-            group_sizes=tuple(cells.group_sizes.tolist()),
-            matrix=matrix,
-            parameters=about,
-            fingerprint=self.fingerprint_,
-            kind=self._table.kind,
-            id_names=self._id_names,
-            standard_error=standard_error,
-        )
-
     def _about(self, sampler: Sampler, seed: int, outcome: Outcome, n_val: int) -> dict[str, Any]:
         """Tell what made the values."""
         return {
@@ -354,30 +342,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             "n_players": len(self.players_),
             "n_val": n_val,
             "n_classes": None if self._regression else len(self.classes_),
-            "utility_of_all": outcome.full,
-            "utility_of_none": outcome.empty,
             "max_fits": int(self.max_fits),
             "tol": None if self.tol is None else float(self.tol),
-            "n_fits": outcome.fits,
-            "n_rounds": outcome.rounds,
-            "n_coalitions": outcome.asked,
-            "precision": outcome.precision if np.isfinite(outcome.precision) else None,
-            "stopped": outcome.stopped,
             "random_state": seed,
-        }
-
-    def _report(self, outcome: Outcome) -> None:
-        if outcome.warned:
-            warn(
-                f"The estimator warned in {outcome.warned} of {outcome.fits} fits, first: {outcome.warning} "
-                "Utilities of such models may be off; mend the cause, or silence it in the estimator."
-            )
-        if self.tol is not None and outcome.stopped == "budget" and not outcome.precision <= self.tol:
-            warn(
-                f"Values are not as sure as asked for: after {outcome.fits} fits the largest standard error is "
-                f"{outcome.precision:.2g} standard deviations of the values; 'tol' asks for {self.tol:g}. Raise "
-                f"'max_fits' from {self.max_fits}, or value fewer players."
-            )
+        } | describe_outcome(outcome)
 
     @property
     def _regression(self) -> bool:
@@ -414,38 +382,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             "estimator": describe(self._model()),
             "semivalue": str(self.semivalue),
             "sampler": str(sampler),
-            "utility": name_of(self.utility),
+            "utility": identity_of(self.utility),
             "on_error": self.on_error,
             "warm_start": str(bool(self.warm_start)),
             "random_state": str(seed),
         }
 
     def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        check_estimator(owner, self._model())
-        if not isinstance(self.semivalue, Beta | Distributional):
-            check.check_choice(
-                owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) or a Distributional(n) object"
-            )
-        choose_sampler(owner, self.sampler, self.semivalue)
-        if not callable(self.utility):
-            check.check_choice(owner, "utility", self.utility, UTILITIES, "a function (model, X_val, y_val) -> array")
-        if self.utility == "probability" and not hasattr(self._model(), "predict_proba"):
-            raise ValueError(
-                f"The 'utility' parameter of {owner} is 'probability', but {type(self._model()).__name__} has no "
-                "predict_proba. Use utility='correct', or an estimator that has it."
-            )
-        check.check_count(owner, "max_fits", self.max_fits)
-        if self.tol is not None:
-            check.check_number(owner, "tol", self.tol, above=True)
-        check.check_choice(owner, "on_error", self.on_error, ("raise", "constant"))
-        check.check_flag(owner, "warm_start", self.warm_start)
-        if self.warm_start:
-            check_warm_start(owner, self._model())
-        if self.cache != 0:
-            check.parse_memory(self.cache, owner, "cache")
-        check.check_jobs(owner, self.n_jobs)
-        check.check_progress(owner, self.progress)
+        check_options(type(self).__name__, self._model(), self.get_params(deep=False))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fingerprint_")

@@ -18,7 +18,7 @@ from shapshift.agreement import spearman
 from shapshift.coefficients import Beta
 from shapshift.estimators import KNNShapley
 from shapshift.price._owner_options import check_seed
-from shapshift.sampled._model import check_estimator, describe, predicts_numbers, with_seeds
+from shapshift.sampled._model import check_estimator, describe, named, predicts_numbers, with_seeds
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.valuation import Valuation
 
@@ -32,8 +32,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     Parameters
     ----------
-    estimator : classifier
-        Fitted once on all training rows.
+    estimator : classifier or str
+        Fitted once on all training rows. The name of a common one will do, as in :class:`shapshift.SampledShapley`.
     n_neighbors : int, default=5
     embed : {"auto", "leaves", "hidden", "probabilities"} or callable, default="auto"
         The space: the leaves a row falls into (one column per tree; distance counts the trees in which two rows part),
@@ -98,11 +98,12 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self
         """
         owner = type(self).__name__
-        check_estimator(owner, self.estimator)
-        if predicts_numbers(self.estimator, "auto"):
+        estimator = named(owner, self.estimator)
+        check_estimator(owner, estimator)
+        if predicts_numbers(estimator, "auto"):
             raise ValueError(
                 f"The 'estimator' parameter of {owner} must be a classifier: neighbours vote for labels. Got "
-                f"{type(self.estimator).__name__} instead."
+                f"{type(estimator).__name__} instead."
             )
         if not callable(self.embed):
             check.check_choice(owner, "embed", self.embed, EMBEDDINGS, "a function (fitted_model, X) -> array")
@@ -111,7 +112,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         labels = _labels.check_labels(y, "y", table.rows.shape[0], "X")
         row_ids = _labels.check_ids(ids, table.index, table.rows.shape[0])
         seed = check_seed(owner, self.random_state)
-        model = with_seeds(clone(self.estimator, safe=False), seed).fit(table.rows, labels)
+        model = with_seeds(clone(estimator, safe=False), seed).fit(table.rows, labels)
         embedding = _Embedding(model, self.embed, owner)
         knn = KNNShapley(
             self.n_neighbors,
@@ -140,7 +141,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self, "knn_")
         found = self.knn_.value(self._embedding(self._points(X_val)), y_val, groups=groups, matrix=matrix)
-        about = {"method": type(self).__name__, "estimator": describe(self.estimator), "embed": self._embedding.name}
+        estimator = named(type(self).__name__, self.estimator)
+        about = {"method": type(self).__name__, "estimator": describe(estimator), "embed": self._embedding.name}
         return replace(found, parameters={**found.parameters, **about}, kind=self._table.kind)
 
     def _points(self, X_val: Any) -> Any:

@@ -1,0 +1,319 @@
+"""Values that torch computes: on the CPU always, in Triton's interpreter and on a card where there are such."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import shapshift
+from shapshift import Beta, KNNShapley, Valuation, audit_shift, estimators, gpu
+
+
+def with_torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def devices() -> list[str]:
+    try:
+        import torch
+    except ImportError:
+        return ["cpu"]
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+@pytest.fixture(params=devices())
+def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Torch's device in the place of a card: the CPU plays one, and its tensors count as being there."""
+    with_torch()
+    where = str(request.param)
+    monkeypatch.setattr(estimators, "torch_device", lambda owner, device: None if device == "cpu" else where)
+    if where == "cpu":
+        monkeypatch.setattr(estimators, "is_on_card", lambda data: type(data).__module__ == "torch")
+    return where
+
+
+def points(n_train: int = 400, n_val: int = 30, features: int = 4, classes: int = 3, seed: int = 0) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed)
+    X, X_val = rng.normal(size=(n_train, features)), rng.normal(size=(n_val, features))
+    return X, rng.integers(classes, size=n_train), X_val, rng.integers(classes, size=n_val)
+
+
+def assert_same(one: Valuation, other: Valuation) -> None:
+    for name in ("values", "level_values", "group_means", "entropy", "matrix"):
+        mine, yours = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (yours is None)
+        if mine is not None:
+            scale = 1e-9 * max(float(np.abs(yours).max()), 1e-300) if yours.size else 0.0
+            np.testing.assert_allclose(mine, yours, rtol=1e-9, atol=1e-4 * scale, err_msg=name)
+    np.testing.assert_array_equal(one.level_counts, other.level_counts)
+    np.testing.assert_array_equal(one.boundary, other.boundary)
+    assert one.fingerprint == other.fingerprint
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan", "cosine"])
+@pytest.mark.parametrize("ties", ["average", "index"])
+@pytest.mark.parametrize("grid", [False, True])
+def test_values_are_those_of_the_cpu(card: str, metric: str, ties: str, grid: bool) -> None:
+    X, y, X_val, y_val = points()
+    if grid:  # hundreds of ties, and zero rows
+        X, X_val = X.round(), X_val.round()
+    options: dict[str, Any] = {"metric": metric, "ties": ties}
+    groups = np.arange(len(y_val)) % 3
+    right = KNNShapley(**options).fit(X, y).value(X_val, y_val, groups=groups, matrix=True)
+    found = KNNShapley(**options, device="cuda").fit(X, y).value(X_val, y_val, groups=groups, matrix=True)
+    assert_same(found, right)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_neighbors": 1},
+        {"n_neighbors": 1000, "utility": "hard"},
+        {"semivalue": "banzhaf"},
+        {"semivalue": "loo", "utility": "hard"},
+        {"semivalue": "calibrated"},
+        {"semivalue": Beta(4, 1)},
+    ],
+    ids=str,
+)
+def test_every_semivalue(card: str, options: dict[str, Any]) -> None:
+    X, y, X_val, y_val = points(seed=1)
+    y_val = np.where(np.arange(len(y_val)) % 7 == 0, 99, y_val)  # a label that no row has
+    with pytest.warns(UserWarning, match="99"):
+        right = KNNShapley(**options).fit(X, y).value(X_val, y_val)
+    with pytest.warns(UserWarning, match="99"):
+        assert_same(KNNShapley(**options, device="cuda").fit(X, y).value(X_val, y_val), right)
+
+
+def test_neighbors_references_and_excluded_rows(card: str) -> None:
+    X, y, X_val, y_val = points(n_train=120, features=2)
+    X, X_val = X.round(1), np.concatenate([X_val, X[:5]])
+    y_val = np.concatenate([y_val, y[:5]])
+    reference = np.arange(2 * len(y_val)).reshape(-1, 2) % 120
+    models = [KNNShapley(7, device=device).fit(X, y) for device in ("cpu", "cuda")]
+    (right, near), (found, here) = (model.value_and_neighbors(X_val, y_val, reference=reference) for model in models)
+    assert_same(found, right)
+    np.testing.assert_array_equal(here.nearest, near.nearest)
+    np.testing.assert_array_equal(here.reference_ranks, near.reference_ranks)
+    exclude = np.full(len(y_val), -1)
+    exclude[-5:] = np.arange(5)
+    assert_same(*(model.value(X_val, y_val, exclude=exclude) for model in models[::-1]))
+
+
+@pytest.mark.parametrize("method", ["exact", "certified"])
+def test_distances_that_are_given(card: str, method: str) -> None:
+    torch = with_torch()
+    X, y, X_val, y_val = points(n_train=60)
+    distances = np.abs(X_val[:, None] - X[None]).sum(2).round(1)
+    right = KNNShapley(metric="precomputed").fit(X, y).value(distances, y_val)
+    model = KNNShapley(metric="precomputed", method=method, device="cuda").fit(X, y)
+    given = torch.tensor(distances, device=card)
+    assert_same(model.value(distances, y_val), right)
+    assert_same(model.value(given, y_val), right)
+    assert float(given.min()) == distances.min()  # nothing is written into what was given
+    given[2, 3] = -1
+    with pytest.raises(ValueError, match=r"-1\.0 at row 2, column 3 .*at least 0"):
+        model.value(given, y_val)
+    with pytest.raises(ValueError, match=r"60 columns, one for each training row\. Got shape \(30, 59\)"):
+        model.value(given[:, 1:], y_val)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_small_games_with_many_ties(data: st.DataObject) -> None:
+    torch = with_torch()
+    from shapshift.gpu.device import place_rows
+
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    n_train, n_val, width = (data.draw(st.integers(1, most)) for most in (12, 4, 3))
+    X, X_val = (rng.integers(0, 3, size=(rows, width)).astype(float) for rows in (n_train, n_val))
+    y, y_val = rng.integers(3, size=n_train), rng.integers(3, size=n_val)
+    model = KNNShapley(int(rng.integers(1, 15)), ties=str(rng.choice(["average", "index"])))
+    model.fit(X, y)
+    seen = np.isin(y_val, y)
+    if not seen.all():
+        y_val = np.full_like(y_val, y[0])
+    right = model.value(X_val, y_val, matrix=True)
+    model._placed.made["cpu"] = place_rows(model._index, model.codes_, model._drawn_sample(), "cpu")
+    model._torch_device = lambda *given: "cpu"  # type: ignore[method-assign]
+    assert_same(model.value(X_val, y_val, matrix=True), right)
+    assert torch is not None
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize(("scale", "kind"), [(1.0, "float64"), (1e-200, "float64"), (1e200, "float64"), (1, "float32")])
+def test_tensors_stay_where_they_are(
+    card: str, metric: str, scale: float, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    torch = with_torch()
+    X, y, X_val, y_val = points()
+    X, X_val = (scale * X).astype(kind), (scale * X_val).astype(kind)
+    X[7] = 0  # which has no direction
+    right = KNNShapley(metric=metric).fit(X, y).value(X_val, y_val)
+    model = KNNShapley(metric=metric, device="cuda").fit(torch.tensor(X, device=card), torch.tensor(y))
+    placed = model._placed.made[card]  # laid out from the tensor, at once
+    # To the bit on a card; torch's roots on the CPU are not always the nearest float.
+    np.testing.assert_allclose(placed.train.columns.cpu().numpy(), model._index.rows, rtol=4e-16)
+
+    def refuse(data: Any) -> Any:
+        assert getattr(data, "ndim", 0) < 2, "a table went through the host"
+        return np.asarray(data)
+
+    monkeypatch.setattr(shapshift._validation, "tensor_to_numpy", refuse)
+    assert_same(model.value(torch.tensor(X_val, device=card), y_val), right)
+
+
+def test_tensors_are_checked(card: str) -> None:
+    torch = with_torch()
+    X, y, X_val, y_val = points()
+    model = KNNShapley(device="cuda").fit(X, y)
+    bad = torch.tensor(X_val, device=card)
+    bad[3, 1] = float("nan")
+    with pytest.raises(ValueError, match=r"Input X_val contains nan at row 3, column 1 \(1 such"):
+        model.value(bad, y_val)
+    with pytest.raises(ValueError, match=r"the 4 features of training\. Got shape \(30, 3\)"):
+        model.value(bad[:, :3], y_val)
+
+
+def test_rows_that_are_all_equal(card: str) -> None:
+    X, y, X_val, y_val = points(n_train=20)
+    right = KNNShapley().fit(0 * X, y).value(X_val, y_val)
+    assert_same(KNNShapley(device="cuda").fit(0 * X, y).value(X_val, y_val), right)
+
+
+def test_tiles_change_nothing(card: str) -> None:
+    X, y, X_val, y_val = points()
+    whole = KNNShapley(device="cuda").fit(X, y).value(X_val, y_val, matrix=True)
+    parts = KNNShapley(device="cuda", max_memory="100KB").fit(X, y).value(X_val, y_val, matrix=True)
+    np.testing.assert_array_equal(whole.values, parts.values)
+    np.testing.assert_array_equal(whole.matrix, parts.matrix)
+
+
+def test_certified(card: str) -> None:
+    X, y, X_val, y_val = points()
+    exact = KNNShapley().fit(X, y).value(X_val, y_val)
+    found = KNNShapley(method="certified", device="cuda").fit(X, y).value(X_val, y_val)
+    assert found.error_bound is not None
+    assert (np.abs(found.values - exact.values) <= found.error_bound).all()
+    assert found.error_bound.max() <= 1e-3 * exact.values.std()
+    with_matrix = KNNShapley(method="certified", device="cuda").fit(X, y).value(X_val, y_val, matrix=True)
+    assert_same(with_matrix, KNNShapley().fit(X, y).value(X_val, y_val, matrix=True))
+
+
+def test_an_audit_runs_on_the_card(card: str) -> None:
+    X, y, X_val, y_val = points(n_train=80)
+    audits = [
+        audit_shift(KNNShapley(device=device, n_jobs=2).fit(X, y), X_val, y_val, noise=[0.1, 0.5], repeats=3)
+        for device in ("cpu", "cuda")
+    ]
+    np.testing.assert_allclose(audits[1].means, audits[0].means, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(audits[1].clean_values, audits[0].clean_values, rtol=1e-9, atol=1e-15)
+
+
+def test_a_copy_leaves_the_card_behind(card: str) -> None:
+    X, y, X_val, y_val = points()
+    model = KNNShapley(device="cuda").fit(X, y)
+    first = model.value(X_val, y_val)
+    assert model._placed.made
+    copy = pickle.loads(pickle.dumps(model))
+    assert not copy._placed.made
+    np.testing.assert_array_equal(copy.value(X_val, y_val).values, first.values)
+
+
+def test_auto_is_the_cpu_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, X_val, y_val = points()
+    monkeypatch.setattr(estimators, "torch_device", lambda owner, device: None)
+    found = KNNShapley(device="auto").fit(X, y).value(X_val, y_val)
+    np.testing.assert_array_equal(found.values, KNNShapley().fit(X, y).value(X_val, y_val).values)
+
+
+def test_auto_leaves_to_the_cpu_what_a_card_cannot_do(card: str) -> None:
+    X, y, X_val, y_val = points()
+    thin = sparse.csr_array(X.round())
+    found = KNNShapley(device="auto").fit(thin, y).value(sparse.csr_array(X_val.round()), y_val)
+    right = KNNShapley().fit(thin, y).value(sparse.csr_array(X_val.round()), y_val)
+    np.testing.assert_array_equal(found.values, right.values)
+    options: dict[str, Any] = {"method": "truncated", "tol": 0.01}
+    found = KNNShapley(device="auto", **options).fit(X, y).value(X_val, y_val)
+    np.testing.assert_array_equal(found.values, KNNShapley(**options).fit(X, y).value(X_val, y_val).values)
+
+
+def test_what_a_card_cannot_do_is_refused_by_name(card: str) -> None:
+    X, y, X_val, y_val = points()
+    with pytest.raises(TypeError, match="'device' parameter of KNNShapley must be 'cpu' or 'auto' for sparse"):
+        KNNShapley(device="cuda").fit(sparse.csr_array(X), y)
+    with pytest.raises(ValueError, match=r"'device' parameter .* for method='truncated'.*method='certified'"):
+        KNNShapley(device="cuda", method="truncated").fit(X, y)
+    with pytest.raises(ValueError, match=r"'checkpoint' parameter of KNNShapley\.value is for the CPU.*device='cuda'"):
+        KNNShapley(device="cuda").fit(X, y).value(X_val, y_val, checkpoint="run")
+    model = KNNShapley().fit(sparse.csr_array(X), y).set_params(device="cuda")
+    with pytest.raises(TypeError, match="sparse training rows"):
+        model.value(X_val, y_val)
+
+
+def test_a_device_that_there_is_not() -> None:
+    X, y, _, _ = points()
+    with pytest.raises(ValueError, match=r"'device' parameter of KNNShapley must be .*'cuda'.* Got 'gpu'"):
+        KNNShapley(device="gpu").fit(X, y)
+
+
+def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, _, _ = points()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"'device' parameter of KNNShapley is 'cuda'.*'shapshift\[torch\]'"):
+        KNNShapley(device="cuda").fit(X, y)
+    assert gpu.torch_device("KNNShapley", "auto") is None
+
+
+def test_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = with_torch()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"must be 'cpu' or 'auto' where torch sees no CUDA card .* Got 'cuda'"):
+        gpu.torch_device("KNNShapley", "cuda")
+    assert gpu.torch_device("KNNShapley", "auto") is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert gpu.torch_device("KNNShapley", "auto") == gpu.torch_device("KNNShapley", "cuda") == "cuda"
+
+
+def test_how_coarse() -> None:
+    with_torch()
+    from shapshift.gpu.certify import MOST_BUCKETS, choose
+
+    wide, narrow = choose(10**6, 1e-7, 0), choose(10**6, 5e-9, 0)
+    assert wide is not None
+    assert narrow is not None
+    assert wide.first * wide.buckets < narrow.first * narrow.buckets
+    assert narrow.buckets <= MOST_BUCKETS < 2**15
+    assert choose(10**6, 0.0, 0) is None  # all values are equal
+    assert choose(10**6, 1e-13, 0) is None  # no buckets are fine enough
+    assert choose(1000, 1e-6, 0) is None  # a sort is cheaper
+
+
+def test_kernels_in_the_interpreter() -> None:
+    with_torch()
+    pytest.importorskip("triton", reason="Triton is not installed")
+    program = Path(__file__).parent / "gpu_kernels.py"
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(shapshift.__file__).parents[1])}
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("within its bounds") == 2
+    assert done.stdout.count("exact") == 1
+
+
+def test_the_card_is_found_where_there_is_one() -> None:
+    torch = with_torch()
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA card")
+    X, y, X_val, y_val = points(n_train=5000, n_val=40, features=20)
+    right = KNNShapley().fit(X, y).value(X_val, y_val)
+    assert_same(KNNShapley(device="auto").fit(X, y).value(X_val, y_val), right)
