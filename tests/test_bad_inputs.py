@@ -112,7 +112,6 @@ def test_value_before_fit() -> None:
         (np.zeros((20, 3, 1)), ["2D", "3D", "(20, 3, 1)", "reshape"]),
         (np.zeros(20), ["2D", "1D", "reshape"]),
         (np.array(5.0), ["2D"]),
-        ("a string", ["2D"]),
         (None, []),
         ([[1.0, 2.0, 3.0], [1.0, 2.0]], ["same length"]),
         (np.full((20, 3), "red"), ["number", "Encode"]),
@@ -126,6 +125,12 @@ def test_value_before_fit() -> None:
 def test_features(side: str, bad: object, words: list[str]) -> None:
     with refuses(side, *words):
         value(**{side: bad})
+
+
+@pytest.mark.parametrize("side", ["X", "X_val"])
+def test_a_string_is_the_path_of_a_file(side: str) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"'{side}': There is no file 'a string'"):
+        value(**{side: "a string"})
 
 
 @pytest.mark.parametrize("side", ["X", "X_val"])

@@ -14,7 +14,7 @@ from scipy import sparse
 from shapshift import Beta, KNNShapley, certified
 from shapshift.certified import Coarseness, choose_coarseness
 from shapshift.coefficients import rank_table
-from shapshift.kernels.buckets import Curve, Rules, _fill_table
+from shapshift.kernels.buckets import Curve, Rules, fill_table
 
 NO_LIMIT = 1e12
 
@@ -124,7 +124,7 @@ def test_the_bound_of_one_bucket_holds_for_every_order() -> None:
     rules = Rules(3, 1.0, 1.0, 1, 2.0**30, 2.0**20)
     histogram = np.array([4, 0, n - matches, matches, 3, 0], dtype=np.uint32)
     table = np.zeros(6, dtype=np.int64)
-    done, passed_on = _fill_table(curve, rules, 0.0, histogram, table)
+    done, passed_on = fill_table(curve, rules, 0.0, histogram, table)
     assert done
     value, bound = (table >> 28) / 2.0**30, (table & (2**28 - 1)) / 2.0**20
     passed, worst = [], {0: 0.0, 1: 0.0}

@@ -46,6 +46,7 @@ SETTINGS: dict[str, Any] = {
     "n_jobs": 2,
     "max_memory": "1GB",
     "progress": False,
+    "scratch": None,
 }
 
 

@@ -63,7 +63,16 @@ def examples(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/guide.md", "docs/family_knn.md", "docs/family_methods.md", "docs/correction.md"]
+    "name",
+    [
+        "README.md",
+        "docs/guide.md",
+        "docs/family_knn.md",
+        "docs/family_methods.md",
+        "docs/correction.md",
+        "docs/larger_than_memory.md",
+        "docs/incremental.md",
+    ],
 )
 def test_examples_print_what_they_show(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="the examples print pandas tables")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shapshift.price import Policy, allocate_budget, audit_payouts, owner_values, replication_gain, write_statements
     from shapshift.relatives import KNNRegressionShapley, ThresholdKNNShapley, WeightedKNNShapley
     from shapshift.sampled import KNNProxy, SampledShapley, knn_proxy
+    from shapshift.store import ValuationStore
     from shapshift.valuation import Valuation
 
 __version__ = version("shapshift")
@@ -63,6 +64,7 @@ __all__ = [
     "ThresholdKNNShapley",
     "Thresholds",
     "Valuation",
+    "ValuationStore",
     "WeightedKNNShapley",
     "allocate_budget",
     "audit_payouts",
@@ -147,6 +149,7 @@ _HOMES = {
         "SampledShapley",
         "knn_proxy",
     ),
+    "shapshift.store": ("ValuationStore",),
     "shapshift.valuation": ("Valuation",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

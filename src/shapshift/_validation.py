@@ -1,6 +1,7 @@
 """Checks of parameters and feature tables, and their messages. Past the edge nothing is checked again."""
 
 import copy
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -78,6 +79,18 @@ def check_flag(owner: str, name: str, value: object) -> None:
         raise TypeError(f"The {name!r} parameter of {owner} must be True or False. Got {value!r} instead.")
 
 
+def check_folder(owner: str, name: str, value: object) -> str | None:
+    """Refuse anything but None and a folder that is there."""
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"The {name!r} parameter of {owner} must be None or the path of a folder. Got {value!r}.")
+    folder = os.fspath(value)
+    if not os.path.isdir(folder):
+        raise ValueError(f"The {name!r} parameter of {owner} must name a folder. There is none at {folder!r}: make it.")
+    return str(folder)
+
+
 def check_model(owner: str, model: Any) -> Any:
     """Refuse what cannot value; return the model, as a copy that shares the fit and shows no progress of its own."""
     if not callable(getattr(model, "value", None)):
@@ -140,7 +153,7 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
             raise TypeError(f"{name!r} is sparse, {sparse_ok}. Pass {name}.toarray(), or use another metric.")
         if X.ndim != 2:
             raise ValueError(f"{name!r}: Expected 2D array, got {X.ndim}D array instead (shape={X.shape}).")
-        _check_shape(X.shape, name)
+        check_shape(X.shape, name)
         rows = _float64(X, name)
         rows.sum_duplicates()
         rows.sort_indices()
@@ -168,9 +181,9 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
             else f"Flatten each row to one list of features, for instance {name}.reshape(len({name}), -1)."
         )
         raise ValueError(f"{name!r}: Expected 2D array, got {rows.ndim}D array instead (shape={rows.shape}). {hint}")
-    _check_shape(rows.shape, name)
+    check_shape(rows.shape, name)
     rows = _float64(rows, name)
-    _check_finite(rows, name, None, None)
+    check_finite(rows, name)
     return Table(rows, None, None, "numpy")
 
 
@@ -192,7 +205,7 @@ def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
             + (" Did you mean its transpose?" if distances.shape[0] == n_train else "")
         )
     for i, row in enumerate(distances):
-        _check_finite(row[None, :], "X_val", None, None, first_row=i)
+        check_finite(row[None, :], "X_val", first_row=i)
         if row.min() < 0:
             raise ValueError(
                 f"'X_val' must hold distances of at least 0. Got {row.min()} at row {i}, column {row.argmin()}. "
@@ -268,7 +281,7 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
     kind = kind if kind in ("pandas", "polars", "pyarrow") else "pandas"
     native = frame.to_native()
     columns = list(native.column_names if kind == "pyarrow" else native.columns)
-    _check_shape(native.shape, name)
+    check_shape(native.shape, name)
     schema = frame.schema
     for column in frame.columns:
         dtype = schema[column]
@@ -283,7 +296,7 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
     for j, series in enumerate(frame.iter_columns()):
         rows[:, j] = series.cast(nw.Float64).to_numpy()
     index = np.asarray(native.index) if kind == "pandas" and hasattr(native, "index") else None
-    _check_finite(rows, name, columns, index)
+    check_finite(rows, name, columns, index)
     names = tuple(native.index.names) if index is not None else ("id",)
     return Table(rows, columns, index, kind, names)
 
@@ -328,7 +341,8 @@ def _float64(rows: Any, name: str) -> Any:
         ) from None
 
 
-def _check_shape(shape: tuple[int, ...], name: str) -> None:
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Refuse a table without rows or without columns."""
     for count, unit, what in ((shape[0], "sample", "row"), (shape[1], "feature", "column")):
         if count == 0:
             raise ValueError(
@@ -337,9 +351,14 @@ def _check_shape(shape: tuple[int, ...], name: str) -> None:
             )
 
 
-def _check_finite(
-    rows: Floats, name: str, columns: Sequence[Any] | None, index: npt.NDArray[Any] | None, first_row: int = 0
+def check_finite(
+    rows: npt.NDArray[Any],
+    name: str,
+    columns: Sequence[Any] | None = None,
+    index: npt.NDArray[Any] | None = None,
+    first_row: int = 0,
 ) -> None:
+    """Refuse NaN and infinity, saying where the first of them is."""
     # One pass that allocates nothing: any NaN or infinity makes the sum non-finite (so can overflow, hence the retry).
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(rows.sum()):

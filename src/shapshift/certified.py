@@ -6,7 +6,7 @@ values; measures whether it did; and refines until it does. Points whose distanc
 rows equally far away, say) are ordered exactly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from shapshift.kernels.buckets import (
     unpack,
 )
 from shapshift.places import content_hash
+from shapshift.rowfile import RowFile
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -73,7 +74,10 @@ class Sample:
         rows = index.rows
         if rows is not None:
             chosen = self.order[:size]
-            rows = rows[chosen] if sparse.issparse(rows) else np.ascontiguousarray(rows[:, chosen])
+            if isinstance(rows, RowFile):
+                rows = rows.take(chosen)
+            else:
+                rows = rows[chosen] if sparse.issparse(rows) else np.ascontiguousarray(rows[:, chosen])
         return TrainingIndex(index.metric, size, rows, index.exponent, index.constant, index.ends)
 
 
@@ -194,7 +198,9 @@ class BucketWorker:
             np.empty((0, task.n_train)) if points.values is None else points.values, done,
         )  # fmt: skip
         for cell in range(partial.shape[0] - 1):
-            unpack(self.packed[cell], rules, partial[cell], partial[-1])
+            # Once for each point: a group's points have their levels too.
+            bounds = partial[-1, : task.n_train if cell < task.levels.size else 0]
+            unpack(self.packed[cell], rules, partial[cell], bounds)
         for run in _runs(~done):
             if self.exactly is None:
                 self.exactly = RankWorker(task, 1, 1)
@@ -208,7 +214,7 @@ class BucketWorker:
         certificate.sample_fill(batch, slice(0, certificate.sample_size), sample)
         bucket_lines(sample, certificate.sample_first, certificate.rules.buckets, lines)
         self.near.found[:] = 0
-        asked = _distances_to(task, batch)
+        asked = distances_to(task, batch)
         ranks[:] = -0.5  # a row is as far away as itself
         for lo in range(0, task.n_train, STRIP_ROWS):
             rows = slice(lo, min(lo + STRIP_ROWS, task.n_train))
@@ -220,7 +226,7 @@ class BucketWorker:
             count_nearer(tile, asked, ranks)
 
 
-def _distances_to(task: Task, batch: slice) -> Floats:
+def distances_to(task: Task, batch: slice) -> Floats:
     """Distances of each point to the training rows whose ranks are asked for."""
     reference = task.reference[batch]
     asked = np.empty(reference.shape)
@@ -289,7 +295,15 @@ class Certified:
 
 
 def run_certified(
-    task: Task, index: TrainingIndex, points: Any, sample: Sample, *, tol: float, matrix: bool, **options: Any
+    task: Task,
+    index: TrainingIndex,
+    points: Any,
+    sample: Sample,
+    *,
+    tol: float,
+    matrix: bool,
+    run: Callable[[Certificate], Sums] | None = None,
+    **options: Any,
 ) -> Certified:
     """Value a task so that no value is off by more than ``tol`` standard deviations of the values.
 
@@ -301,6 +315,8 @@ def run_certified(
     sample : Sample
     tol : float
     matrix : bool
+    run : callable, optional
+        How to run by buckets, given the rules; by default with all rows in memory.
     **options
         For :func:`shapshift.engine.run_task`.
     """
@@ -310,13 +326,17 @@ def run_certified(
         if coarse is None:
             break
         certificate = certify(task, coarse, index, points, sample)
-        sums = run_task(task, method=bucket_method(task, certificate), matrix=matrix, **options)
+        if run is None:
+            sums = run_task(task, method=bucket_method(task, certificate), matrix=matrix, **options)
+        else:
+            sums = run(certificate)
         bound = sums.bounds[0] / task.n_val + rounding_allowance(task) + 1 / certificate.rules.value_scale
         spread = (sums.levels.sum(axis=0) / task.n_val).std()
         # The exact values can be less spread out than these, but by no more than the largest bound.
         if bound.max() <= tol * (spread - bound.max()):
             return Certified(sums, bound, coarse.buckets, coarse.first, rounds)
         limit *= min(0.9 * tol * spread / bound.max(), 0.9)
+        del sums, bound, certificate  # before the next ones are made
     sums = run_task(task, matrix=matrix, **options)
     return Certified(sums, np.full(task.n_train, rounding_allowance(task)), 0, task.n_train, rounds)
 

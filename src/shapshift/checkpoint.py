@@ -26,6 +26,7 @@ from scipy import sparse
 
 from shapshift._archive import Arrays, read_archive, write_archive
 from shapshift._files import lock_file, sync_folder, write_text
+from shapshift.rowfile import RowFile
 
 KIND = "shapshift.checkpoint"
 FORMAT_VERSION = 1
@@ -277,7 +278,8 @@ def digest_arrays(points: Any) -> str:
     digest = hashlib.blake2b(digest_size=16)
     parts = (points.data, points.indices, points.indptr) if sparse.issparse(points) else (points,)
     for array in parts:
-        digest.update(repr((array.dtype.str, array.shape)).encode())
+        kind = "<f8" if isinstance(array, RowFile) else array.dtype.str  # what is read from a file is float64
+        digest.update(repr((kind, array.shape)).encode())
         for first in range(0, array.shape[0], 4096):  # a copy of all rows would be memory that no budget knows of
             digest.update(np.ascontiguousarray(array[first : first + 4096]).data)
     return digest.hexdigest()

@@ -5,7 +5,7 @@ are scaled by one power of two, which is exact and keeps squares away from overf
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,10 @@ from scipy import sparse
 
 from shapshift.kernels import distance as kernels
 from shapshift.kernels import nearest as some_rows
+from shapshift.rowfile import CHUNK_BYTES, RowFile, rewritten
 
 Floats = npt.NDArray[np.float64]
-Rows = Any  # dense float64 array or scipy csr_array; scipy ships no types
+Rows = Any  # dense float64 array, RowFile, or scipy csr_array; scipy ships no types
 #: Fills a tile with the distances of a slice of the validation points (its rows) to a slice of the training rows.
 Filler = Callable[[slice, slice, Floats], None]
 #: Fills in the distances of one validation point to some training rows.
@@ -38,7 +39,7 @@ class TrainingIndex:
     ----------
     metric : str
     n_rows : int
-    rows : ndarray of shape (d, N), csr_array of shape (N, d), or None
+    rows : ndarray of shape (d, N), csr_array or RowFile of shape (N, d), or None
         None for precomputed distances.
     exponent : int
         Features were multiplied by ``2**-exponent``.
@@ -56,8 +57,10 @@ class TrainingIndex:
     ends: tuple[Floats, Floats] | None = None
 
 
-def index_rows(rows: Rows, metric: str) -> TrainingIndex:
-    """Lay out checked training rows for ``metric``."""
+def index_rows(rows: Rows, metric: str, scratch: str | None = None) -> TrainingIndex:
+    """Lay out checked training rows for ``metric``; ``scratch`` is the folder for those that stay in a file."""
+    if isinstance(rows, RowFile):
+        return _index_file(rows, metric, scratch)
     if metric == "cosine":
         return TrainingIndex(metric, rows.shape[0], _layout(_unit_rows(rows), 0), 0)
     # Differences are what gets squared: a huge but constant column must not push the others into underflow. The scaled
@@ -65,11 +68,27 @@ def index_rows(rows: Rows, metric: str) -> TrainingIndex:
     ranges = _ranges(rows)
     widest = float(ranges.max())
     _check_outliers(rows, ranges, widest)
-    exponent = max(int(np.frexp(widest)[1]), int(np.frexp(_largest(rows))[1]) - 1000)
+    exponent = _exponent(widest, _largest(rows))
     laid_out = _layout(rows, exponent)
     # Kept, because every validation set is checked against them.
     ends = None if sparse.issparse(rows) else (laid_out.min(axis=1), laid_out.max(axis=1))
     return TrainingIndex(metric, rows.shape[0], laid_out, exponent, widest == 0, ends)
+
+
+def _index_file(file: RowFile, metric: str, scratch: str | None) -> TrainingIndex:
+    """As :func:`index_rows`, for rows whose ends are known."""
+    n, ends = file.shape[0], file.ends
+    if metric == "cosine" or ends is None:
+        return TrainingIndex(metric, n, rewritten(file, _unit_rows, scratch), 0)
+    ranges = _differences(*ends)
+    widest, largest = float(ranges.max()), float(max(ends[1].max(), -ends[0].min()))
+    sample = file.take(np.arange(0, n, max(1, n // 1024))).T
+    if widest / _LARGEST > _spread(sample, ranges):
+        column = int(ranges.argmax())
+        _refuse_outliers(np.concatenate([file[lo:hi][:, column] for lo, hi in file.chunks()]), column, sample, ranges)
+    exponent = _exponent(widest, largest)
+    scaled = (np.ldexp(ends[0], -exponent), np.ldexp(ends[1], -exponent))
+    return TrainingIndex(metric, n, file.scaled(exponent, ends), exponent, widest == 0, scaled)
 
 
 @dataclass(frozen=True)
@@ -128,12 +147,44 @@ def _filler(index: TrainingIndex, points: Rows) -> Filler:
         # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
         fill(index.rows, rows.start, np.ascontiguousarray(laid_out_points(index, points[here])), tile)
 
-    return subtract
+    def read(here: slice, rows: slice, tile: Floats) -> None:
+        # A chunk of the file at a time. A tile that needs several is filled by way of another array, because the
+        # kernels want theirs in one piece.
+        scaled = np.ascontiguousarray(laid_out_points(index, points[here]))
+        step = max(1, CHUNK_BYTES // (8 * max(tile.shape[0], index.rows.shape[1])))
+        for lo in range(rows.start, rows.stop, step):
+            hi = min(lo + step, rows.stop)
+            whole = hi - lo == tile.shape[1]
+            piece = tile if whole else np.empty((tile.shape[0], hi - lo))
+            fill(index.rows.columns(lo, hi), 0, scaled, piece)
+            if not whole:
+                tile[:, lo - rows.start : hi - rows.start] = piece
+
+    return read if isinstance(index.rows, RowFile) else subtract
 
 
 def laid_out_points(index: TrainingIndex, points: Rows) -> Rows:
     """Bring validation points to the scale of the laid-out training rows."""
     return _unit_rows(points) if index.metric == "cosine" else _scaled(points, index.exponent)
+
+
+def lay_out_like(rows: Rows, metric: str, exponent: int) -> Rows:
+    """Lay out more training rows like those of an index that was made before."""
+    return _layout(_unit_rows(rows) if metric == "cosine" else rows, exponent)
+
+
+def index_again(index: TrainingIndex) -> TrainingIndex:
+    """Return the index that :func:`index_rows` would make of the same rows, whatever scale they are on now."""
+    if index.metric == "cosine":
+        return index
+    exponent = _exponent(float(_ranges_of(index).max()), _largest(index.rows)) + index.exponent
+    if exponent == index.exponent:
+        return index
+    return replace(index, rows=_scaled(index.rows, exponent - index.exponent), exponent=exponent, ends=None)
+
+
+def _ranges_of(index: TrainingIndex) -> Floats:
+    return np.array([_largest(index.rows)]) if index.ends is None else _differences(*index.ends)
 
 
 def row_measure(index: TrainingIndex, points: Rows, table: Floats | None) -> Measure:
@@ -192,8 +243,8 @@ def without_row(measure: Measure, excluded: npt.NDArray[np.int64]) -> Measure:
 
 
 def original_rows(index: TrainingIndex) -> Floats | None:
-    """Return the training rows as they were given; None where the metric does not keep them."""
-    if index.rows is None or index.metric == "cosine":
+    """Return the training rows as they were given; None where they are not kept, or not in memory."""
+    if index.rows is None or index.metric == "cosine" or isinstance(index.rows, RowFile):
         return None
     rows = index.rows.toarray() if sparse.issparse(index.rows) else np.ascontiguousarray(index.rows.T)
     return np.asarray(np.ldexp(rows, index.exponent))
@@ -205,30 +256,46 @@ def _largest(rows: Rows) -> float:
     return max(float(stored.max()), -float(stored.min())) if stored.size else 0.0
 
 
+def _exponent(widest: float, largest: float) -> int:
+    return max(int(np.frexp(widest)[1]), int(np.frexp(largest)[1]) - 1000)
+
+
 def _ranges(rows: Rows) -> Floats:
-    """Range of every feature. Halves are subtracted, so that the range of the largest floats is still one."""
+    """Range of every feature."""
     if sparse.issparse(rows):  # nearly every column of a sparse table holds a zero
         return np.array([_largest(rows)])
+    return _differences(np.array([column.min() for column in rows.T]), np.array([column.max() for column in rows.T]))
+
+
+def _differences(low: Floats, high: Floats) -> Floats:
+    """Halves are subtracted, so that the range of the largest floats is still one."""
     with np.errstate(over="ignore"):
-        return np.minimum([2 * (column.max() / 2 - column.min() / 2) for column in rows.T], np.finfo(np.float64).max)
+        return np.minimum(2 * (high / 2 - low / 2), np.finfo(np.float64).max)
 
 
 def _check_outliers(rows: Rows, ranges: Floats, widest: float) -> None:
     """Refuse rows so far out that, scaled to them, the differences of all others square to zero."""
-    if sparse.issparse(rows):
-        typical = float(np.median(np.abs(rows.data))) if rows.data.size else 0.0
-    else:
-        sample = rows[:: max(1, rows.shape[0] // 1024)] / 2
-        deviation = np.median(np.abs(sample - np.median(sample, axis=0)), axis=0) * 2
-        typical = float(deviation.max()) or float(min(ranges[ranges > 0], default=0.0))
-    if widest / _LARGEST <= typical:
-        return
-    stored = rows.data if sparse.issparse(rows) else rows[:, int(ranges.argmax())]
+    sample = rows if sparse.issparse(rows) else rows[:: max(1, rows.shape[0] // 1024)]
+    if widest / _LARGEST > _spread(sample, ranges):
+        column = None if sparse.issparse(rows) else int(ranges.argmax())
+        _refuse_outliers(rows.data if column is None else rows[:, column], column, sample, ranges)
+
+
+def _spread(sample: Rows, ranges: Floats) -> float:
+    """Typical deviation of the rows from their middle."""
+    if sparse.issparse(sample):
+        return float(np.median(np.abs(sample.data))) if sample.data.size else 0.0
+    halves = sample / 2
+    deviation = np.median(np.abs(halves - np.median(halves, axis=0)), axis=0) * 2
+    return float(deviation.max()) or float(min(ranges[ranges > 0], default=0.0))
+
+
+def _refuse_outliers(stored: Floats, column: int | None, sample: Rows, ranges: Floats) -> None:
     far = int(np.abs(stored / 2 - np.median(stored) / 2).argmax())
-    place = "" if sparse.issparse(rows) else f" at row {far}, column {int(ranges.argmax())}"
+    place = "" if column is None else f" at row {far}, column {column}"
     raise ValueError(
         f"'X' has values too far apart for float64 distances: {stored[far]:.3g}{place} against a typical spread of "
-        f"{typical:.3g}. Remove such rows, or rescale the features."
+        f"{_spread(sample, ranges):.3g}. Remove such rows, or rescale the features."
     )
 
 
@@ -238,7 +305,8 @@ def check_reach(index: TrainingIndex, points: Rows) -> None:
         farthest = np.ldexp(_largest(points), -index.exponent)
     else:
         with np.errstate(over="ignore"):
-            low, high = (np.ldexp(end, -index.exponent) for end in (points.min(axis=0), points.max(axis=0)))
+            ends = (points.ends if isinstance(points, RowFile) else None) or (points.min(axis=0), points.max(axis=0))
+            low, high = (np.ldexp(end, -index.exponent) for end in ends)
             farthest = max(np.abs(index.ends[1] - low).max(), np.abs(high - index.ends[0]).max())
     if not farthest < _LARGEST:
         raise ValueError(

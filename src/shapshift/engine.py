@@ -76,6 +76,15 @@ class RankWorker:
 
     def value(self, task: Task, batch: slice, groups: npt.NDArray[np.int64], points: Points, partial: Floats) -> None:
         """Add the values of a batch to ``partial``, as :class:`Worker` says."""
+        values = self.rank(task, batch, points)
+        add_rows(values, nearest_level(points.entropy, task.levels), partial)
+        if task.n_groups:
+            add_rows(values, groups, partial)
+        if points.values is not None:
+            points.values[:] = values
+
+    def rank(self, task: Task, batch: slice, points: Points) -> Floats:
+        """Return the values of a batch, valid until the next call."""
         targets = task.targets[batch]
         values = self.tile[: targets.size]
         task.fill(batch, slice(0, task.n_train), values)
@@ -84,11 +93,7 @@ class RankWorker:
             task.reference[batch], self.work, self.keys, self.counts, points.entropy, points.nearest,
             points.reference_ranks,
         )  # fmt: skip
-        add_rows(values, nearest_level(points.entropy, task.levels), partial)
-        if task.n_groups:
-            add_rows(values, groups, partial)
-        if points.values is not None:
-            points.values[:] = values
+        return values
 
 
 def cached_batch(point_bytes: int) -> int:
@@ -314,7 +319,7 @@ def make_plan(
         handed_in = row * _cells(task, method.own_cells, block * bundle if by_bundle else block)
         per_worker += 2 * handed_in
         per_block = max(per_block, handed_in)
-    tile = min(max(TILE_BYTES // per_point, 1), block, method.batch(task))
+    tile = min(max(TILE_BYTES // per_point, method.tile), block, method.batch(task))
     wave = WAVE_BYTES // per_block
     if max_memory is not None:
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,9 @@ from shapshift.distances import METRICS, tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
 from shapshift.gpu import is_on_card, torch_device
 from shapshift.places import find_places, run_places
+from shapshift.rowfile import RowFile
 from shapshift.search import SEARCHES, SearchCache
+from shapshift.sharded import exact_method, run_sharded
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
 from shapshift.truncated import check_search, run_truncated
 from shapshift.valuation import Valuation
@@ -26,7 +29,7 @@ from shapshift.valuation import Valuation
 CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
 #: Parameters under which a run may go on as another began it.
-NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress")
+NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
@@ -87,6 +90,9 @@ class KNNShapley(TrainingRows):
         it. It never changes a result. On a card it bounds the tiles of distances; None is half of what is free there.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
+    scratch : path-like, default=None
+        Folder for scratch files of data larger than memory. Rows read from Parquet stay there and are found again; by
+        default they go to the system's folder for temporary files and are removed with the model.
 
     Attributes
     ----------
@@ -133,6 +139,7 @@ class KNNShapley(TrainingRows):
         n_jobs: int | None = None,
         max_memory: int | str | None = None,
         progress: bool | None = None,
+        scratch: Any = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.utility = utility
@@ -146,26 +153,30 @@ class KNNShapley(TrainingRows):
         self.n_jobs = n_jobs
         self.max_memory = max_memory
         self.progress = progress
+        self.scratch = scratch
 
-    def fit(self, X: Any, y: Any, *, ids: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
         """Index the training rows.
 
         Parameters
         ----------
         X : table of shape (n_train, n_features)
             NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list, or (for the Euclidean and
-            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``.
-        y : array-like of shape (n_train,)
-            Labels of any hashable kind.
-        ids : array-like of shape (n_train,), optional
-            Row ids; by default the table's index, or 0..n_train-1.
+            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``. Data larger than memory: the
+            path of a Parquet file, a folder of them or a pattern, a pyarrow dataset, a NumPy memory map, or an iterator
+            of batches ``(X, y)``.
+        y : array-like of shape (n_train,) or str
+            Labels of any hashable kind; for Parquet, the name of their column will do; for an iterator, None.
+        ids : array-like of shape (n_train,) or str, optional
+            Row ids; by default the table's index, or 0..n_train-1. For Parquet, the name of their column will do.
 
         Returns
         -------
         self
         """
         self._check_parameters()
-        device = self._torch_device(sparse.issparse(X))
+        X, y, ids = self._opened(X, y, ids, ("X", "y", "ids"), None)
+        device = self._torch_device(X.rows if isinstance(X, check.Table) else X)
         table, n_rows, row_index, id_names = self._read_rows(X, y)
         labels = _labels.check_labels(y, "y", n_rows, "X")
         warn_if_continuous(labels)
@@ -173,6 +184,9 @@ class KNNShapley(TrainingRows):
         id_names = id_names if ids is None else ("id",)
         ids = _labels.check_ids(ids, row_index, n_rows)
         index = self._make_index(table, n_rows)
+        digest = fingerprint(index, classes, codes)
+        if table is not None and isinstance(table.rows, RowFile):
+            table.rows.check_unchanged("X")
         # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
         self.classes_, self.codes_, self.ids_, self._id_names, self._index = classes, codes, ids, id_names, index
         self._sample: Sample | None = None  # drawn when first needed
@@ -180,7 +194,7 @@ class KNNShapley(TrainingRows):
         self._placed = SearchCache()  # training rows on a card, by device
         self._places = find_places(index, codes)
         self._keep_features(table)
-        self.fingerprint_ = fingerprint(index, classes, codes)
+        self.fingerprint_ = digest
         if device is not None and is_on_card(X):
             self._rows_on(device, X)
         return self
@@ -203,10 +217,11 @@ class KNNShapley(TrainingRows):
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name. With
             ``metric="precomputed"``, distances of shape (n_val, n_train).
-        y_val : array-like of shape (n_val,)
-            Their labels. A label never seen in training matches no row and is warned about.
-        groups : array-like of shape (n_val,), optional
-            One name per validation point; the result then has the mean per group too.
+        y_val : array-like of shape (n_val,) or str
+            Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
+        groups : array-like of shape (n_val,) or str, optional
+            One name per validation point, or for Parquet the column that has them; the result then has the mean per
+            group too.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         exclude : int array of shape (n_val,), optional
@@ -287,8 +302,15 @@ class KNNShapley(TrainingRows):
                 f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
                 f"search={self.search!r} instead. Leave the checkpoint out, or search exactly."
             )
+        if checkpoint is not None and self.method == "certified" and isinstance(self._index.rows, RowFile):
+            raise ValueError(
+                "The 'checkpoint' parameter does not go with method='certified' for training rows that stay in a file. "
+                "Leave the checkpoint out, or choose method='exact' or 'truncated'."
+            )
         n_train = self._index.n_rows
-        device = self._torch_device(sparse.issparse(self._index.rows), checkpoint is not None)
+        X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
+        streamed = isinstance(X_val, check.Table) and isinstance(X_val.rows, RowFile)
+        device = self._torch_device(X_val.rows if streamed else self._index.rows, checkpoint is not None)
         rows = None if device is None else self._rows_on(device)
         stays = rows is not None and is_on_card(X_val)
         points = rows.check_points(X_val) if rows is not None and stays else self._check_points(X_val)
@@ -325,15 +347,22 @@ class KNNShapley(TrainingRows):
         if rows is not None:
             return self._run_on_card(rows, task, points, excluded, group_names, options)
         if checkpoint is None:
-            return self._run(task, points, excluded, group_names, options)
-        run = {name: str(given) for name, given in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
-        run["matrix"] = str(bool(matrix))
-        with open_checkpoint(checkpoint, self.fingerprint_, points, excluded, task, run) as options["checkpoint"]:
-            return self._run(task, points, excluded, group_names, options)
+            found = self._run(task, points, excluded, group_names, options)
+        else:
+            run = {name: str(given) for name, given in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
+            run["matrix"] = str(bool(matrix))
+            with open_checkpoint(checkpoint, self.fingerprint_, points, excluded, task, run) as options["checkpoint"]:
+                found = self._run(task, points, excluded, group_names, options)
+        self._check_unchanged(points)
+        return found
 
     def _run(
         self, task: Task, points: Any, excluded: Any, group_names: list[Any], options: dict[str, Any]
     ) -> tuple[Valuation, Neighborhood]:
+        run = None
+        if isinstance(self._index.rows, RowFile):
+            options["method"] = exact_method(task, scratch=self.scratch, **options)
+            run = partial(run_sharded, task, self._index, points, excluded=excluded, scratch=self.scratch, **options)
         if self.method == "exact":
             # A budget does not know of what spelling out the copies takes, and a checkpoint outlives a budget.
             alike = options["max_memory"] is None and "checkpoint" not in options and excluded is None
@@ -351,7 +380,7 @@ class KNNShapley(TrainingRows):
             told = {**valuation.parameters, "tol": tol, **found.told}
             return replace(valuation, error_bound=found.error_bound, parameters=told), found.sums.neighborhood
         certified = run_certified(
-            task, self._index, points, self._drawn_sample(), tol=self._certified_tol(), **options
+            task, self._index, points, self._drawn_sample(), tol=self._certified_tol(), run=run, **options
         )  # fmt: skip
         return self._certified(task, certified, group_names)
 
@@ -383,16 +412,21 @@ class KNNShapley(TrainingRows):
             self._sample = draw_sample(self._index)
         return self._sample
 
-    def _torch_device(self, is_sparse: bool, has_checkpoint: bool = False) -> str | None:
-        """Return the device that values with torch, None for the kernels of the CPU."""
-        owner = type(self).__name__
-        if self.device == "auto" and (is_sparse or has_checkpoint or self.method == "truncated"):
+    def _torch_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
+        """Return the device that values such rows with torch, None for the kernels of the CPU."""
+        owner, is_sparse, in_file = type(self).__name__, sparse.issparse(rows), isinstance(rows, RowFile)
+        if self.device == "auto" and (is_sparse or in_file or has_checkpoint or self.method == "truncated"):
             return None
         device = torch_device(owner, self.device)
         if device is not None and has_checkpoint:
             raise ValueError(
                 f"The 'checkpoint' parameter of {owner}.value is for the CPU: a run on a card is short. Got one with "
                 f"device={self.device!r}. Leave it out, or use device='cpu' or 'auto'."
+            )
+        if device is not None and in_file:
+            raise ValueError(
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for rows that stay in a file. Got "
+                f"{self.device!r} instead. Use the CPU, or load the rows."
             )
         if device is not None and is_sparse:
             raise TypeError(
@@ -475,3 +509,4 @@ class KNNShapley(TrainingRows):
         check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory)
         check.check_progress(owner, self.progress)
+        check.check_folder(owner, "scratch", self.scratch)

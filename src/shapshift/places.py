@@ -18,6 +18,7 @@ from shapshift.distances import Filler, TrainingIndex, tile_filler
 from shapshift.engine import Method, Points, Sums, Task, bases, cached_batch, run_task
 from shapshift.kernels.places import Layout, place_values
 from shapshift.kernels.rank import add_rows
+from shapshift.rowfile import RowFile
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -54,7 +55,7 @@ def find_places(index: TrainingIndex, codes: Codes) -> Places | None:
     Returns
     -------
     Places or None
-        None where there are too few of them to gain by, and for precomputed distances.
+        None where there are too few of them to gain by, for precomputed distances and for rows in a file.
 
     Examples
     --------
@@ -65,7 +66,7 @@ def find_places(index: TrainingIndex, codes: Codes) -> Places | None:
     (2, 3)
     """
     n, rows = index.n_rows, index.rows
-    if rows is None or (not sparse.issparse(rows) and _distinct_entries(rows) > PAYS * n):
+    if rows is None or isinstance(rows, RowFile) or (not sparse.issparse(rows) and _distinct_entries(rows) > PAYS * n):
         return None
     keys = content_hash(index)
     order = np.lexsort((codes, keys))  # stable: rows of a unit stay in order
@@ -117,8 +118,9 @@ def content_hash(index: TrainingIndex) -> npt.NDArray[np.uint64]:
         sums = np.concatenate(([np.uint64(0)], np.cumsum(_mix(rows.data, rows.indices), dtype=np.uint64)))
         return np.asarray(sums[rows.indptr[1:]] - sums[rows.indptr[:-1]], dtype=np.uint64)
     keys = np.zeros(index.n_rows, dtype=np.uint64)
-    for j, column in enumerate(rows):
-        keys += _mix(column, np.uint64(j))
+    for lo, hi in rows.chunks() if isinstance(rows, RowFile) else [(0, index.n_rows)]:
+        for j, column in enumerate(rows.columns(lo, hi) if isinstance(rows, RowFile) else rows):
+            keys[lo:hi] += _mix(column, np.uint64(j))
     return keys
 
 

@@ -163,6 +163,8 @@ class Method:
         From a task to the most points that are worth handling together.
     own_cells : int
         How many sums a worker keeps besides those of levels and groups.
+    tile : int
+        So many points are handled together wherever memory allows, however large their tile is.
     """
 
     make_worker: Callable[[Task, int, int], Worker]
@@ -170,6 +172,7 @@ class Method:
     worker_bytes: Callable[[Task], int]
     batch: Callable[[Task], int]
     own_cells: int = 0
+    tile: int = 1
 
 
 def block_points(task: Task) -> int:

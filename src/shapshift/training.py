@@ -12,6 +12,7 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._warn import warn
 from shapshift.distances import SPARSE_METRICS, TrainingIndex, index_rows
+from shapshift.rowfile import RowFile, column_digests, file_std, is_streamed
 
 
 class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -25,14 +26,44 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
         """Check the features; return them (None when distances come precomputed), their number, index and its names."""
         if self.metric == "precomputed":
             return None, *_labels.count_and_index(X, y)
-        table = check.check_features(X, "X", sparse_ok=self._why_not_sparse())
+        table = self._table(X, "X")
         _labels.check_same_order(X, y)
         return table, table.rows.shape[0], table.index, table.index_names
+
+    def _table(self, X: Any, name: str) -> check.Table:
+        """Check features, unless they were when they were read from a file."""
+        if isinstance(X, check.Table):
+            return X
+        if is_streamed(X) and not isinstance(X, np.memmap):
+            raise TypeError(
+                f"The {name!r} parameter of {type(self).__name__} must be a table in memory. Got {type(X).__name__}; "
+                "load it first. (KNNShapley reads from files.)"
+            )
+        return check.check_features(X, name, sparse_ok=self._why_not_sparse())
 
     def _make_index(self, table: check.Table | None, n_rows: int) -> TrainingIndex:
         if table is None:
             return TrainingIndex("precomputed", n_rows, None, 0)
-        return index_rows(table.rows, self.metric)
+        return index_rows(table.rows, self.metric, getattr(self, "scratch", None))
+
+    def _opened(
+        self, X: Any, y: Any, extra: Any, names: tuple[str, str, str], columns: list[Any] | None
+    ) -> tuple[Any, Any, Any]:
+        """Open data larger than memory: return its rows as a table, its labels, and its ids or groups.
+
+        Whatever is in memory comes back as it is. Messages call the three by ``names``.
+        """
+        if self.metric == "precomputed" or not is_streamed(X):
+            return X, y, extra
+        from shapshift.sources import Options, read_source  # pyarrow takes a while to load
+
+        memory = check.parse_memory(getattr(self, "max_memory", None))
+        width = None if columns is None and names[0] == "X" else self.n_features_in_
+        options = Options(
+            names, columns, width, getattr(self, "scratch", None), memory, getattr(self, "progress", None)
+        )
+        source = read_source(X, y, extra, options)
+        return source.table, source.labels, source.extra
 
     def _keep_features(self, table: check.Table | None) -> None:
         for name in ("n_features_in_", "feature_names_in_"):
@@ -47,19 +78,31 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
         if table.columns is not None and all(isinstance(column, str) for column in table.columns):
             self.feature_names_in_ = np.array(table.columns, dtype=object)
         if not sparse.issparse(table.rows):
-            self.feature_std_ = _feature_std(table.rows)
+            self.feature_std_ = file_std(table.rows) if isinstance(table.rows, RowFile) else _feature_std(table.rows)
 
     def _check_points(self, X_val: Any) -> Any:
         rows = self._index.rows
         if rows is None:
             return check.check_distances(X_val, self.ids_)
-        table = check.check_features(X_val, "X_val", sparse_ok=self._why_not_sparse())
+        self._check_unchanged()
+        table = self._table(X_val, "X_val")
         table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
+        if sparse.issparse(rows) and isinstance(table.rows, RowFile):
+            raise TypeError(
+                "'X_val' is too large to load, and the training rows are sparse: that is not supported. Pass the "
+                "points in several calls, or dense training rows."
+            )
         if sparse.issparse(rows) and not sparse.issparse(table.rows):
             return sparse.csr_array(table.rows)
         if sparse.issparse(table.rows) and not sparse.issparse(rows):
             return table.rows.toarray()
         return table.rows
+
+    def _check_unchanged(self, points: Any = None) -> None:
+        """Refuse a result of rows in a file that was changed in the meantime."""
+        for name, rows in (("X", self._index.rows), ("X_val", points)):
+            if isinstance(rows, RowFile):
+                rows.check_unchanged(name)
 
     def _why_not_sparse(self) -> str | None:
         if self.metric in SPARSE_METRICS:
@@ -100,6 +143,9 @@ def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDAr
     digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
     digest.update(codes.tobytes())
     rows: Any = index.rows
-    for array in () if rows is None else (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,):
-        digest.update(np.ascontiguousarray(array).data)
+    if sparse.issparse(rows):
+        for array in (rows.data, rows.indices, rows.indptr):
+            digest.update(np.ascontiguousarray(array).data)
+    elif rows is not None:
+        digest.update(b"".join(column_digests(rows)))
     return digest.hexdigest()

@@ -19,8 +19,9 @@ from shapshift._warn import warn
 from shapshift.checkpoint import Checkpoint
 from shapshift.coefficients import RankTable
 from shapshift.distances import Rows, TrainingIndex, row_measure, tile_filler, without_row, without_rows
-from shapshift.engine import WORKER_BYTES, Sums, Task, run_task
+from shapshift.engine import EXACT, WORKER_BYTES, Method, Sums, Task, run_task
 from shapshift.list_sums import SAVED_POINTS, ListJob
+from shapshift.rowfile import READING_BYTES, RowFile
 from shapshift.running import work_off
 from shapshift.search import STRIP_ROWS, Lists, Proposals, SearchCache, exact_search, list_room, quick_search
 
@@ -82,6 +83,7 @@ def run_truncated(
     n_jobs: int | None,
     max_memory: int | None,
     progress: bool | None,
+    method: Method = EXACT,
     checkpoint: Checkpoint | None = None,
 ) -> Truncated:
     """Value a task from the nearest rows alone.
@@ -98,14 +100,20 @@ def run_truncated(
     search : {"exact", "ann", "lsh"}
     excluded : ndarray of shape (n_val,), optional
         The training row that each point does not see, -1 for none; the task's distances know of them already.
-    matrix, n_jobs, max_memory, progress, checkpoint
+    matrix, n_jobs, max_memory, progress, method, checkpoint
         As in :func:`shapshift.engine.run_task`.
     """
     wanted = max(ranks_needed(task.table, tol), task.depth, task.n_nearest)
     told = {"exact_ranks": wanted, "search": search}
     if wanted >= SORT_SHARE * task.n_train:
         sums = run_task(
-            task, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, progress=progress, checkpoint=checkpoint
+            task,
+            method=method,
+            matrix=matrix,
+            n_jobs=n_jobs,
+            max_memory=max_memory,
+            progress=progress,
+            checkpoint=checkpoint,
         )
         return Truncated(sums, np.zeros(task.n_train), {**told, "exact_ranks": task.n_train})
     proposals, table, notes = _ask_index(index, points, cache, search, wanted)
@@ -127,7 +135,10 @@ def run_truncated(
         finder = quick_search(proposals, measure, exact_lists, task.n_train, task.n_val, wanted)
     # An index stays where it was built.
     cluster = active_cluster(n_jobs) if scan else None
-    plan = _make_plan(task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, cluster=cluster)
+    reading = READING_BYTES if isinstance(index.rows, RowFile) else 0
+    plan = _make_plan(
+        task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, cluster=cluster, reading=reading
+    )
     totals, kept = work_off(
         ListJob(task, wanted, plan.block, matrix, finder),
         workers=plan.workers,
@@ -152,6 +163,11 @@ def _ask_index(
     # Where all rows are equal every distance is too, and an index is of no use.
     if search == "exact" or index.constant:
         return None, None, {}
+    if isinstance(index.rows, RowFile):
+        raise ValueError(
+            f"The 'search' parameter must be 'exact' for training rows that stay in a file. Got {search!r} instead. "
+            "Load the rows to build an index."
+        )
     if search == "ann":
         if sparse.issparse(index.rows):
             raise TypeError(
@@ -207,10 +223,12 @@ def _make_plan(
     n_jobs: int | None,
     max_memory: int | None,
     cluster: Cluster | None = None,
+    reading: int = 0,
 ) -> _Plan:
     """Choose block size and number of workers for a memory budget; ties beyond the wanted rows are not foreseen.
 
-    On a cluster the budget holds for every worker alike.
+    On a cluster the budget holds for every worker alike. ``reading`` is what a worker needs for rows that it reads from
+    a file.
     """
     n, m = task.n_train, task.n_val
     row = 8 * n
@@ -224,7 +242,7 @@ def _make_plan(
         fixed = row * (2 * task.levels.size + task.n_groups + 4 + (m if matrix else 0))
         fixed += 8 * m * (5 + task.n_nearest) + 16 * task.reference.size
         # Over an index, candidates can be all rows.
-        scratch = WORKER_BYTES + (0 if scan else 5 * row)
+        scratch = WORKER_BYTES + reading + (0 if scan else 5 * row)
         search_point = 8 * STRIP_ROWS + 16 * list_room(n, wanted)
         per_block_point = 2 * per_point + search_point  # in work, and in the wave
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.

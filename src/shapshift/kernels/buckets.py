@@ -302,19 +302,13 @@ def bucket_sums(
             continue
         _count(images[p], scratch.histogram)
         table = scratch.tables[p]
-        done[p], total = _fill_table(curve, rules, bases[p], scratch.histogram, table)
+        done[p], total = fill_table(curve, rules, bases[p], scratch.histogram, table)
         if not done[p]:
             continue
-        members, distances, near_codes = near.members[p, :n_near], near.distances[p, :n_near], scratch.codes[:n_near]
-        for k in range(n_near):
-            near_codes[k] = codes[members[k]]
-        order, _ = order_rows(distances, near_codes, targets[p], scratch.work)
-        # From here on `distances` holds values.
-        walk(distances, order, near_codes, curve.c, total, average, depth, rules.least, scratch.counts, scratch.keys)
-        for r in range(nearest.shape[1]):
-            nearest[p, r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
-        entropy[p] = neighbor_entropy(scratch.counts, depth)
-        level = 0 if entropy[p] == 0.0 else max(np.searchsorted(edges, entropy[p]), min(1, edges.size))
+        members, distances = near.members[p, :n_near], near.distances[p, :n_near]
+        entropy[p], level = settle(
+            members, distances, codes, targets[p], curve, total, rules, average, depth, edges, scratch, nearest[p]
+        )
         scratch.levels[p] = level
         _add_near(members, distances, sums[level])
         if groups[p] >= 0:
@@ -329,22 +323,59 @@ def bucket_sums(
         hi = min(lo + ROWS, images.shape[1])
         for p in range(images.shape[0]):
             if done[p]:
-                _add(images[p, lo:hi], scratch.tables[p], packed[scratch.levels[p], lo:hi])
+                add_images(images[p, lo:hi], scratch.tables[p], packed[scratch.levels[p], lo:hi])
                 if groups[p] >= 0:
-                    _add(images[p, lo:hi], scratch.tables[p], packed[groups[p], lo:hi])
+                    add_images(images[p, lo:hi], scratch.tables[p], packed[groups[p], lo:hi])
+
+
+@kernel
+def settle(
+    members: Codes,
+    distances: Floats,
+    codes: Codes,
+    target: int,
+    curve: Curve,
+    total: float,
+    rules: Rules,
+    average: bool,
+    depth: int,
+    edges: Floats,
+    scratch: Scratch,
+    nearest: Indices,
+) -> tuple[float, int]:
+    """Order the near rows of one point exactly: ``distances`` becomes their values.
+
+    Returns
+    -------
+    entropy : float
+    level : int
+        Number of the level that the entropy belongs to.
+    """
+    near_codes = scratch.codes[: members.size]
+    for k in range(members.size):
+        near_codes[k] = codes[members[k]]
+    order, _ = order_rows(distances, near_codes, target, scratch.work)
+    walk(distances, order, near_codes, curve.c, total, average, depth, rules.least, scratch.counts, scratch.keys)
+    for r in range(nearest.size):
+        nearest[r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
+    entropy = neighbor_entropy(scratch.counts, depth)
+    level = 0 if entropy == 0.0 else max(np.searchsorted(edges, entropy), min(1, edges.size))
+    return entropy, level
 
 
 @kernel
 def unpack(packed: Indices, rules: Rules, sums: Floats, bounds: Floats) -> None:
-    """Add packed values to ``sums`` and packed bounds to ``bounds``, and clear ``packed``."""
+    """Add packed values to ``sums`` and packed bounds to ``bounds``, unless that is empty, and clear ``packed``."""
+    for i in range(bounds.size):
+        bounds[i] += (packed[i] & ((1 << BOUND_BITS) - 1)) / rules.bound_scale
     for i in range(packed.size):
         sums[i] += (packed[i] >> BOUND_BITS) / rules.value_scale
-        bounds[i] += (packed[i] & ((1 << BOUND_BITS) - 1)) / rules.bound_scale
         packed[i] = 0
 
 
 @kernel
-def _add(images, table, packed):
+def add_images(images: npt.NDArray[np.uint16], table: Indices, packed: Indices) -> None:
+    """Add to each row the packed word that its image has in the table."""
     for i in range(images.size):
         packed[i] += table[images[i]]
 
@@ -363,7 +394,9 @@ def _count(images, histogram):
 
 
 @kernel
-def _fill_table(curve, rules, base, histogram, table):
+def fill_table(
+    curve: Curve, rules: Rules, base: float, histogram: npt.NDArray[np.uint32], table: Indices
+) -> tuple[bool, float]:
     """Walk the buckets from the farthest to the second.
 
     Returns
@@ -406,7 +439,7 @@ def _fill_table(curve, rules, base, histogram, table):
         uncertain += passed
         hi, last, sum_hi = lo, before, sum_lo
     table[:2] = _pack(0.0, uncertain, rules)
-    return (largest <= rules.peak) & (spent + np.float64(hi) * uncertain <= rules.allowed), total
+    return bool((largest <= rules.peak) & (spent + np.float64(hi) * uncertain <= rules.allowed)), total
 
 
 @kernel
