@@ -17,6 +17,8 @@ from scipy import sparse
 
 import shapshift
 from shapshift import Beta, KNNShapley, Valuation, audit_shift, estimators, gpu
+from shapshift.cli._errors import in_options
+from shapshift.cli._options import Method
 
 
 def with_torch() -> Any:
@@ -283,6 +285,11 @@ def test_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.torch_device("KNNShapley", "auto") is None
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert gpu.torch_device("KNNShapley", "auto") == gpu.torch_device("KNNShapley", "cuda") == "cuda"
+
+
+def test_the_command_line_names_the_option() -> None:
+    assert in_options("The 'device' parameter of KNNShapley is 'cuda'") == "--device is 'cuda'"
+    assert Method().device == "cpu"
 
 
 def test_how_coarse() -> None:

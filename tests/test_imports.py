@@ -31,6 +31,7 @@ RANKS: list[set[str]] = [
     {"methods"},
     {"relatives"},
     {"estimators"},
+    {"knn_parameters"},
     {"sharded", "gpu"},
     {"certified", "truncated", "training"},
     {"places"},

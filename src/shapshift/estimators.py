@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift import _labels
@@ -14,15 +13,16 @@ from shapshift import _validation as check
 from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.certified import Certified, Sample, draw_sample, run_certified
 from shapshift.coefficients import Beta, rank_table
-from shapshift.distances import METRICS, tile_filler, without_rows
+from shapshift.distances import tile_filler, without_rows
 from shapshift.engine import Neighborhood, Sums, Task, open_checkpoint, run_task
-from shapshift.gpu import is_on_card, torch_device
+from shapshift.gpu import is_on_card
+from shapshift.knn_parameters import check_checkpoint, check_parameters, choose_device
 from shapshift.places import find_places, run_places
 from shapshift.rowfile import RowFile
-from shapshift.search import SEARCHES, SearchCache
+from shapshift.search import SearchCache
 from shapshift.sharded import exact_method, run_sharded
 from shapshift.training import TrainingRows, fingerprint, warn_if_continuous
-from shapshift.truncated import check_search, run_truncated
+from shapshift.truncated import run_truncated
 from shapshift.valuation import Valuation
 
 #: What ``tol`` means when it is not given.
@@ -30,7 +30,6 @@ CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
 #: Parameters under which a run may go on as another began it.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
-SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
 def no_tiles(here: slice, rows: slice, tile: Any) -> None:
@@ -297,16 +296,8 @@ class KNNShapley(TrainingRows):
                 "now. Fit again."
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
-        if checkpoint is not None and self.search != "exact":
-            raise ValueError(
-                f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
-                f"search={self.search!r} instead. Leave the checkpoint out, or search exactly."
-            )
-        if checkpoint is not None and self.method == "certified" and isinstance(self._index.rows, RowFile):
-            raise ValueError(
-                "The 'checkpoint' parameter does not go with method='certified' for training rows that stay in a file. "
-                "Leave the checkpoint out, or choose method='exact' or 'truncated'."
-            )
+        if checkpoint is not None:
+            check_checkpoint(self, self._index.rows)
         n_train = self._index.n_rows
         X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
         streamed = isinstance(X_val, check.Table) and isinstance(X_val.rows, RowFile)
@@ -413,27 +404,7 @@ class KNNShapley(TrainingRows):
         return self._sample
 
     def _torch_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
-        """Return the device that values such rows with torch, None for the kernels of the CPU."""
-        owner, is_sparse, in_file = type(self).__name__, sparse.issparse(rows), isinstance(rows, RowFile)
-        if self.device == "auto" and (is_sparse or in_file or has_checkpoint or self.method == "truncated"):
-            return None
-        device = torch_device(owner, self.device)
-        if device is not None and has_checkpoint:
-            raise ValueError(
-                f"The 'checkpoint' parameter of {owner}.value is for the CPU: a run on a card is short. Got one with "
-                f"device={self.device!r}. Leave it out, or use device='cpu' or 'auto'."
-            )
-        if device is not None and in_file:
-            raise ValueError(
-                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for rows that stay in a file. Got "
-                f"{self.device!r} instead. Use the CPU, or load the rows."
-            )
-        if device is not None and is_sparse:
-            raise TypeError(
-                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for sparse training rows. Got "
-                f"{self.device!r} instead. Use the CPU, or pass X.toarray()."
-            )
-        return device
+        return choose_device(self, rows, has_checkpoint)
 
     def _rows_on(self, device: str, features: Any = None) -> Any:
         """Return the training rows on a device; ``features`` are these rows if they are there already."""
@@ -487,26 +458,4 @@ class KNNShapley(TrainingRows):
         }
 
     def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        check.check_count(owner, "n_neighbors", self.n_neighbors)
-        check.check_choice(owner, "utility", self.utility, ("soft", "hard"))
-        if not isinstance(self.semivalue, Beta):
-            check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
-        check.check_choice(owner, "metric", self.metric, METRICS)
-        check.check_choice(owner, "method", self.method, ("exact", "certified", "truncated"))
-        if self.tol is not None:
-            check.check_number(owner, "tol", self.tol)
-        check.check_choice(owner, "search", self.search, SEARCHES)
-        if self.search != "exact":
-            check_search(owner, self.search, self.method, self.metric)
-        check.check_choice(owner, "ties", self.ties, ("average", "index"))
-        check.check_choice(owner, "device", self.device, ("cpu", "cuda", "auto"))
-        if self.device == "cuda" and self.method == "truncated":
-            raise ValueError(
-                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for method='truncated', which searches on "
-                "the CPU. Got 'cuda' instead. On a card, method='certified' is the fast one."
-            )
-        check.check_jobs(owner, self.n_jobs)
-        check.parse_memory(self.max_memory)
-        check.check_progress(owner, self.progress)
-        check.check_folder(owner, "scratch", self.scratch)
+        check_parameters(self)

@@ -75,6 +75,14 @@ def show_values(terminal: Terminal, valuation: Valuation, data: Data) -> None:
         f"{said['helpful']:,} rows help ({said['helpful'] / n:.0%}), {said['harmful']:,} do harm "
         f"({said['harmful'] / n:.0%})."
     )
+    error = valuation.standard_error
+    if error is not None and (error > 0).any():
+        low, high = valuation.interval()
+        sure = int(np.count_nonzero((low > 0) | (high < 0)))
+        terminal.line(
+            f"These are estimates with standard errors of up to {np.nanmax(error):.2g}: the sign of {sure:,} values "
+            f"({sure / n:.0%}) is settled at 95% each."
+        )
     ends = extremes(valuation, data)
     owned = data.arrays.owners is not None
     rows, styles = [], []

@@ -10,7 +10,7 @@ from shapshift import perturb
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Noise
 from shapshift.coefficients import Beta
-from shapshift.estimators import SEMIVALUES
+from shapshift.knn_parameters import SEMIVALUES
 
 PERTURBATIONS: Mapping[str, Any] = {
     "gaussian": perturb.GaussianNoise,
