@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import shapshift
-from shapshift import Beta, KNNShapley, Valuation, audit_shift, estimators, gpu
+from shapshift import Beta, KNNShapley, Valuation, audit_shift, estimators, gpu, knn_parameters
 from shapshift.cli._errors import in_options
 from shapshift.cli._options import Method
 
@@ -38,7 +38,7 @@ def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """Torch's device in the place of a card: the CPU plays one, and its tensors count as being there."""
     with_torch()
     where = str(request.param)
-    monkeypatch.setattr(estimators, "torch_device", lambda owner, device: None if device == "cpu" else where)
+    monkeypatch.setattr(knn_parameters, "torch_device", lambda owner, device: None if device == "cpu" else where)
     if where == "cpu":
         monkeypatch.setattr(estimators, "is_on_card", lambda data: type(data).__module__ == "torch")
     return where
@@ -234,7 +234,7 @@ def test_a_copy_leaves_the_card_behind(card: str) -> None:
 
 def test_auto_is_the_cpu_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, X_val, y_val = points()
-    monkeypatch.setattr(estimators, "torch_device", lambda owner, device: None)
+    monkeypatch.setattr(knn_parameters, "torch_device", lambda owner, device: None)
     found = KNNShapley(device="auto").fit(X, y).value(X_val, y_val)
     np.testing.assert_array_equal(found.values, KNNShapley().fit(X, y).value(X_val, y_val).values)
 
