@@ -92,8 +92,18 @@ def ray_cluster() -> Iterator[Callable[[bool], int]]:
                 time.sleep(1)
         register_ray()
         cluster_address[0] = f"ray://{node}:{client_port}"
+        tries = [0]
+
+        def kill(every: bool) -> int:
+            # At best in the midst of a task; where tasks are so short that none is seen at it, while it waits for one.
+            tries[0] += 1
+            workers = list(own_processes())
+            busy = [pid for pid, name in workers if "ray::value_blocks" in name]
+            idle = [pid for pid, name in workers if "ray::IDLE" in name]
+            return kill_some(busy or (idle if tries[0] % 20 == 0 else []), every)
+
         try:
-            yield lambda every: kill_some([pid for pid, name in own_processes() if "ray::value_blocks" in name], every)
+            yield kill
         finally:
             ray.shutdown()
     finally:
@@ -136,7 +146,7 @@ def own_processes(session: int = 0) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def killing(kill: Callable[[bool], int], after: int, every: bool) -> Iterator[tuple[list[int], list[int]]]:
-    """Kill once so many results have come in; yields what came in, and how many were killed."""
+    """Kill when so many results have come in, or later where nobody was at work; yields what came, and the killed."""
     came: list[int] = []
     killed: list[int] = []
     usual = _clusters.in_order
@@ -144,7 +154,7 @@ def killing(kill: Callable[[bool], int], after: int, every: bool) -> Iterator[tu
     def watched(*arguments: Any) -> Iterator[Any]:
         for part in usual(*arguments):
             came.append(part.n_blocks)
-            if len(came) >= after and not sum(killed):  # a worker may be between two lives just now
+            if len(came) >= after and not any(killed):
                 killed.append(kill(every))
             yield part
 
@@ -196,9 +206,9 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
             began = time.perf_counter()
             with killing(kill, 3, every) as (came, killed):
                 assert result_bytes(larger_run()) == larger, "other bytes after workers were killed"
-            assert sum(killed), "no worker was killed"
+            assert any(killed), "no worker was killed"
             name = "all workers killed" if every else "a worker killed"
-            report[name] = f"{sum(killed)} of 2, same bytes, {len(came)} tasks, {time.perf_counter() - began:.1f} s"
+            report[name] = f"{max(killed)} of 2, same bytes, {len(came)} tasks, {time.perf_counter() - began:.1f} s"
         # What began on the cluster goes on here, and the other way round.
         with interrupted_after(7):
             small_run(folder / "progress")
