@@ -26,7 +26,7 @@ demo: $(VENV)/.run  ## value, audit, correct and price a dataset that ships alon
 test: lint  ## check the style and the types, then run the tests
 	@$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
 
-soak: $(VENV)/.test  ## kill, interrupt and damage runs for about ten minutes; ARGS=60 takes an hour
+soak: $(VENV)/.test  ## kill, interrupt and damage runs for ten minutes or more; ARGS=60 does six times as much
 	@$(PY) tests/soak.py $(ARGS)
 
 bench: $(VENV)/.run  ## measure speed and memory; prints one table
