@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,44 @@ def run_once(name: str, repeats: int) -> None:
         for _ in range(repeats):
             np.dot(left, right.T, out=product)
     else:
-        from shapshift import KNNShapley
-
-        model = KNNShapley(n_jobs=1, method=name.split(",")[0], progress=False).fit(X, y)
-        model.value(X_val[:2], y_val[:2])  # loads the kernels
+        value = engine_run(X, y, X_val, y_val, certified=name.startswith("certified"))
+        value(2)  # loads the kernels
         for _ in range(repeats):
-            model.value(X_val, y_val)
+            value(n_val)
+
+
+def engine_run(X: Any, y: Any, X_val: Any, y_val: Any, *, certified: bool) -> Callable[[int], None]:
+    """Return what values the first points; below the estimator, because importing scikit-learn here takes minutes."""
+    import numpy as np
+
+    from shapshift.certified import draw_sample, run_certified
+    from shapshift.coefficients import rank_table
+    from shapshift.distances import index_rows, tile_filler
+    from shapshift.engine import Task, run_task
+
+    index, options = index_rows(X, "euclidean"), {"matrix": False, "n_jobs": 1, "max_memory": None, "progress": False}
+    sample = draw_sample(index)
+
+    def value(n_val: int) -> None:
+        points = X_val[:n_val]
+        task = Task(
+            fill=tile_filler(index, points),
+            codes=y.astype(np.int32),
+            targets=y_val[:n_val].astype(np.int32),
+            n_classes=2,
+            table=rank_table(len(X), 5, "shapley", "soft"),
+            average_ties=True,
+            groups=np.zeros(n_val, dtype=np.int64),
+            n_groups=0,
+            n_nearest=0,
+            reference=np.empty((n_val, 0), dtype=np.int64),
+        )
+        if certified:
+            run_certified(task, index, points, sample, tol=1e-3, **options)
+        else:
+            run_task(task, **options)
+
+    return value
 
 
 def count(name: str, repeats: int, environment: dict[str, str]) -> dict[str, int]:
