@@ -1,6 +1,7 @@
 """The long runs of ``make soak``: the checks of the test suite, many times over, with what was seen.
 
-``python soak.py [minutes]`` spends about that long on free processors; 10 unless told otherwise. Exits with an error at the first failure.
+``python soak.py [minutes]`` spends about that long on free processors; 10 unless told otherwise. Exits with an error at
+the first failure.
 """
 
 from __future__ import annotations
