@@ -64,6 +64,7 @@ def ray_cluster() -> Iterator[Callable[[bool], int]]:
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_IGNORE_UNHANDLED_ERRORS": "1",
         "RAY_agent_register_timeout_ms": "120000",
+        "RAY_worker_niceness": "0",  # or whatever else runs here would leave them nothing
     }
     import ray
     from ray.util.joblib import register_ray

@@ -45,7 +45,7 @@ def test_a_cluster_leaves_the_same_bytes(kind: str) -> None:
         start_new_session=True,
     )
     try:
-        out, error = process.communicate(timeout=400)
+        out, error = process.communicate(timeout=900)
         left = left_behind(process.pid)
     finally:
         for pid in (process.pid, *(pid for pid, _ in own_processes(process.pid))):

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 # How often in a row work may get lost with its workers before that is an error.
 ATTEMPTS = 5
 # How long to wait for the first worker of a cluster that has none yet.
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 INSTALL = "pip install 'shapshift[{0}]'"
 
 
