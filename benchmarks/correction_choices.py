@@ -34,7 +34,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -222,17 +221,7 @@ class Allowance:
         errors = estimates - target[:, None]
         caution = rehearsal.CAUTION * float(np.var(target))
         gram = errors.T @ errors / len(target) - np.diag([0.0, moved, at_rows]) + caution * np.eye(3)
-        best, found = np.inf, np.array([1.0, 0.0, 0.0])
-        for size in (1, 2, 3):
-            for chosen in map(list, combinations(range(3), size)):
-                inner, pull = gram[np.ix_(chosen, chosen)], caution * (np.array(chosen) == 0)
-                one, pulled = np.linalg.solve(inner, np.ones(size)), np.linalg.solve(inner, pull)
-                inside = pulled + one * (1 - pulled.sum()) / one.sum()
-                height = float(inside @ inner @ inside - 2 * pull @ inside)
-                if inside.min() >= 0 and height < best:
-                    best, found = height, np.zeros(3)
-                    found[chosen] = inside
-        return found
+        return rehearsal.least_weights(gram, caution)
 
 
 PLAIN: dict[str, Any] = {"steps": prior.fit_prior, "labels": own_label(0.05), "allowance": False}

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift.boundary import nearest_level
 from shapshift.distances import Filler, TrainingIndex, tile_filler
-from shapshift.engine import Method, Points, Sums, Task, bases, cached_batch, run_task
+from shapshift.engine import Method, Points, RankWorker, Sums, Task, bases, cached_batch, run_task
 from shapshift.kernels.places import Layout, place_values
-from shapshift.kernels.rank import add_rows
 from shapshift.rowfile import RowFile
 
 Floats = npt.NDArray[np.float64]
@@ -132,8 +130,8 @@ def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> npt.N
     return np.where(entries == 0.0, np.uint64(0), bits ^ (bits >> np.uint64(31)))
 
 
-class PlaceWorker:
-    """Exact values of units, from distances to places."""
+class PlaceWorker(RankWorker):
+    """Exact values of units, from distances to places; adds them up as its base does."""
 
     def __init__(self, task: Task, batch: int, block: int, *, fill: Filler, layout: Layout) -> None:
         n_places = layout.units.size - 1
@@ -144,8 +142,8 @@ class PlaceWorker:
         self.keys = np.empty(n_places)
         self.counts = np.zeros(task.n_classes)
 
-    def value(self, task: Task, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
-        """Add the values of a batch to ``partial``."""
+    def rank(self, task: Task, batch: slice, points: Points) -> Floats:
+        """Return the values of a batch, valid until the next call."""
         targets = task.targets[batch]
         tile, values = self.tile[: targets.size], self.values[: targets.size]
         self.fill(batch, slice(0, tile.shape[1]), tile)
@@ -153,11 +151,7 @@ class PlaceWorker:
             tile, self.layout, targets, task.table.c, bases(task, targets), task.depth, task.reference[batch],
             self.work, self.keys, self.counts, points.entropy, points.nearest, points.reference_ranks, values,
         )  # fmt: skip
-        add_rows(values, nearest_level(points.entropy, task.levels), partial)
-        if task.n_groups:
-            add_rows(values, groups, partial)
-        if points.values is not None:
-            points.values[:] = values
+        return values
 
 
 def run_places(task: Task, places: Places, points: Any, **options: Any) -> Sums:

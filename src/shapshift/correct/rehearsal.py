@@ -145,8 +145,11 @@ def mixing_weights(estimates: Floats, target: Floats) -> Floats:
     errors = estimates - target[:, None]
     gram = errors.T @ errors / len(target)
     caution = CAUTION * max(float(np.var(target)), np.finfo(np.float64).tiny)
-    gram = gram + caution * np.eye(3)
-    # Least w' gram w - 2 caution w_0 under sum(w) = 1, w >= 0: with three weights, every set of positive ones is tried.
+    return least_weights(gram + caution * np.eye(3), caution)
+
+
+def least_weights(gram: Floats, caution: float) -> Floats:
+    """Minimise w' gram w - 2 caution w_0 under sum(w) = 1, w >= 0: every set of positive weights is tried."""
     best, found = np.inf, np.array([1.0, 0.0, 0.0])
     for size in (1, 2, 3):
         for chosen in map(list, combinations(range(3), size)):
