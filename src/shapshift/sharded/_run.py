@@ -24,7 +24,8 @@ from shapshift.certified import BATCH, STRIP_ROWS, Certificate, bucket_method, d
 from shapshift.checkpoint import Checkpoint, Stage
 from shapshift.distances import TrainingIndex, laid_out_points
 from shapshift.engine import Neighborhood, Points, RankWorker, Sums, Task, bases, make_plan
-from shapshift.kernels.buckets import PIECES, Near, Scratch, bucket_lines, fill_table, settle
+from shapshift.kernels.buckets import Scratch, fill_table, settle
+from shapshift.kernels.images import PIECES, Near, bucket_lines
 from shapshift.kernels.shards import METRIC_NUMBERS, count_images, shard_images, shard_sums
 from shapshift.rowfile import spilled
 from shapshift.sharded._exact import SpilledWorker
