@@ -7,12 +7,21 @@ from pathlib import Path
 
 import pytest
 from load_runs import LOADS, shared_model
+from reliability import V
 from test_checkpoint import apart
 
 
 def test_threads_share_a_fitted_model() -> None:
     found = shared_model(6, 10)
     assert found["kinds of call"] == len(LOADS)
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("certified", "buckets"), ("truncated", "exact_ranks")])
+def test_loads_are_what_they_are_called(name: str, parameter: str) -> None:
+    fit, labels, _ = LOADS[name]
+    model = fit()
+    found = model.value(V, labels).parameters[parameter]
+    assert 0 < found < model.codes_.size, "too few rows: they were sorted, and exact values put to the test"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
