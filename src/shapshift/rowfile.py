@@ -36,7 +36,12 @@ class Scratch:
     """A file that is removed when nobody refers to it any more, at the latest when the process ends."""
 
     def __init__(self, path: Path) -> None:
-        self._remove = weakref.finalize(self, lambda: path.unlink(missing_ok=True))
+        weakref.finalize(self, _remove_own, path, os.getpid())
+
+
+def _remove_own(path: Path, maker: int) -> None:
+    if os.getpid() == maker:  # a forked process has the object too, and must leave the file to its parent
+        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,8 @@ class RowWriter:
         if target is None:
             target = Path(self._part).with_suffix(".npy")
             owner = Scratch(target)
+        elif there := opened(target, self.n_rows, self.width, self.dtype):
+            return there  # another process was faster, and may be at work on it: it must not see the file change
         else:
             os.fsync(self._file.fileno())
             os.chmod(self._part, 0o666 & ~umask())
