@@ -217,6 +217,15 @@ def test_few_rows_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(os.listdir(tmp_path)) == ["data", "tmp"]
 
 
+def test_half_of_the_memory_budget_is_loaded_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowfile, "LOAD_BYTES", 2**28)
+    rows = memory_map(tmp_path / "rows", X)
+    for given in ((rows, Y), (write_parts(tmp_path / "data"), "label"), (iter([(X, Y)]), None)):
+        model = KNNShapley(max_memory=2 * 8 * N * D - 1).fit(*given)
+        assert isinstance(model._index.rows, RowFile)
+    assert not isinstance(KNNShapley(max_memory=2 * 8 * N * D).fit(rows, Y)._index.rows, RowFile)
+
+
 def test_rows_stay_in_a_folder_of_the_callers_choice_and_are_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

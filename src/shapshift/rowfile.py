@@ -231,10 +231,15 @@ def rewritten(file: RowFile, change: Callable[[Floats], Floats], scratch: str | 
         return writer.finish()
 
 
-def is_streamed(X: Any) -> bool:
+def load_bytes(max_memory: int | None) -> int:
+    """Rows that take no more than this as float64 are loaded."""
+    return LOAD_BYTES if max_memory is None else min(LOAD_BYTES, max_memory // 2)
+
+
+def is_streamed(X: Any, max_memory: int | None = None) -> bool:
     """Whether ``X`` is something to read piece by piece: a path, a dataset, a large memory map, or an iterator."""
     if isinstance(X, np.memmap):
-        return X.ndim == 2 and X.dtype.kind in "fiub" and 8 * X.size > LOAD_BYTES
+        return X.ndim == 2 and X.dtype.kind in "fiub" and 8 * X.size > load_bytes(max_memory)
     # By name, because pyarrow need not be loaded to know that it is not used.
     datasets = {"Dataset", "RecordBatchReader"} & {kind.__name__ for kind in type(X).__mro__}
     arrow = bool(datasets) and type(X).__module__.startswith("pyarrow")
