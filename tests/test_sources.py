@@ -248,9 +248,7 @@ def test_rows_stay_in_a_folder_of_the_callers_choice_and_are_found_again(
     assert all(np.load(scratch / name).shape == (N, D) for name in os.listdir(scratch) if name != kept)
 
 
-def test_two_fits_at_a_time_share_the_file_that_is_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_fits_at_a_time_share_the_file_that_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, kept = write_parts(tmp_path / "data"), tmp_path / "kept"
     kept.mkdir()
     first, second, convert = KNNShapley(scratch=kept), KNNShapley(scratch=kept), _parquet._convert
@@ -334,7 +332,9 @@ def test_what_is_wrong_in_a_part_is_named_with_its_place(tmp_path: Path, what: s
         KNNShapley().fit(write_bad(tmp_path / "data", what), "label")
 
 
-@pytest.mark.parametrize(("what", "message"), [("no column", "lacks 'b', unlike"), ("extra column", "also has 'weight'")])
+@pytest.mark.parametrize(
+    ("what", "message"), [("no column", "lacks 'b', unlike"), ("extra column", "also has 'weight'")]
+)
 def test_parts_in_folders_named_after_a_column_have_the_same_columns_too(
     tmp_path: Path, what: str, message: str
 ) -> None:

@@ -69,7 +69,9 @@ def _own_schema(part: Part, dataset: Any) -> Any:
     """Columns of a file and of the folders it is in; those of the dataset are the first file's."""
     schema, own = part.schema, pq.read_schema(part.stamp[0])
     there = {*own.names, *dataset.partitioning.schema.names}
-    return pa.schema([field for field in schema if field.name in there] + [f for f in own if f.name not in schema.names])
+    return pa.schema(
+        [field for field in schema if field.name in there] + [f for f in own if f.name not in schema.names]
+    )
 
 
 def _file_part(path: Path) -> Part:
