@@ -46,7 +46,7 @@ def small_blocks(every: int = 5) -> Iterator[None]:
         patch.object(truncated, "BLOCK_POINTS", 4),
         patch.object(list_sums, "SAVED_POINTS", 4),
         patch.multiple(checkpoint, EVERY_SECONDS=0.0, WRITING_SHARE=np.inf, LOST_SHARE=0.0),
-        patch.object(running, "CHECKPOINT_WAVE", every),
+        patch.multiple(running, CHECKPOINT_WAVE=every, WAVE_SECONDS=1e9),
     ):
         yield
 

@@ -6,6 +6,7 @@ blocks, workers of a cluster whole bundles where there are enough of them, and e
 the same order. So neither the number of workers, nor where they are, nor a restart can change a bit of the result.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -21,8 +22,9 @@ from shapshift.checkpoint import Checkpoint, Stage
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# With a checkpoint, progress is looked at after so many blocks at most.
+# With a checkpoint, progress is looked at after so many blocks at most, and after about so many seconds.
 CHECKPOINT_WAVE = 64
+WAVE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -254,16 +256,25 @@ def _by_threads(
     stage: Stage | None,
     advance: Callable[[int], None],
 ) -> None:
+    size = wave if stage is None else workers  # nobody knows yet how long a block takes
     with thread_pool(workers) as map_in_order:
         # In waves, so that finished blocks cannot pile up behind a slow one.
         while totals.done < job.n_blocks:
-            blocks = range(totals.done, min(totals.done + wave, job.n_blocks))
+            began = time.monotonic()
+            stop = min(totals.done + size, job.n_blocks)
+            if stage is not None and stop - stop % job.save_every > totals.done:
+                stop -= stop % job.save_every  # or the places where progress can be written down would be passed by
+            blocks = range(totals.done, stop)
             for part in map_in_order(
                 lambda block: job.value(block, points[job.span(range(block, block + 1))], advance), blocks
             ):
                 totals.add(part)
                 job.take_back(part)
-            if stage is not None and totals.done % job.save_every == 0:
+            if stage is None:
+                continue
+            rounds = int(WAVE_SECONDS * len(blocks) / max(time.monotonic() - began, 1e-9)) // workers
+            size = min(max(rounds, 1) * workers, wave)
+            if totals.done % job.save_every == 0:
                 stage.save(totals, points, job.span(range(totals.done)).stop)
 
 
