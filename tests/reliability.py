@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from shapshift import KNNShapley, Valuation, _files, certified, checkpoint, engine, list_sums, running, tasks, truncated
+from shapshift import KNNShapley, Valuation, _files, certified, checkpoint, engine, list_sums, tasks, truncated
 from shapshift.certified import Coarseness
 
 N_ROWS, N_VAL = 300, 600
@@ -46,7 +46,7 @@ def small_blocks(every: int = 5) -> Iterator[None]:
         patch.object(truncated, "BLOCK_POINTS", 4),
         patch.object(list_sums, "SAVED_POINTS", 4),
         patch.multiple(checkpoint, EVERY_SECONDS=0.0, WRITING_SHARE=np.inf, LOST_SHARE=0.0),
-        patch.multiple(running, CHECKPOINT_WAVE=every, WAVE_SECONDS=1e9),
+        patch.object(engine.BlockJob, "save_every", property(lambda job: every)),
     ):
         yield
 

@@ -19,7 +19,7 @@ import reliability
 from cli_files import Ran, run
 from reliability import GROUPS, N_VAL, T, V, X, Y, contents, done_blocks, interrupted_after, result_bytes, small_run
 
-from shapshift import BoundaryCorrector, KNNShapley, _files, checkpoint, running, truncated
+from shapshift import BoundaryCorrector, KNNShapley, _files, checkpoint, truncated
 
 TESTS = Path(__file__).parent
 N_BLOCKS = 150
@@ -166,8 +166,8 @@ def test_states_are_written_no_more_often_than_it_pays(tmp_path: Path, monkeypat
     assert written == [f"points-1-0-{N_VAL}.npz", "state-1.npz"]
 
 
-@pytest.mark.parametrize("settings", [{}, {"method": "truncated", "tol": 0.1}])
-def test_blocks_that_take_long_are_written_down_one_by_one(
+@pytest.mark.parametrize("settings", [{}, {"n_jobs": 2}, {"method": "truncated", "tol": 0.1}])
+def test_every_block_can_be_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     written: list[str] = []
@@ -175,9 +175,7 @@ def test_blocks_that_take_long_are_written_down_one_by_one(
     monkeypatch.setattr(
         checkpoint.Stage, "_write", lambda self, name, *rest: written.append(name) or write(self, name, *rest)
     )
-    with reliability.small_blocks(1000), monkeypatch.context() as patched:
-        patched.setattr(running, "WAVE_SECONDS", 0.0)  # as if every block took longer than that
-        KNNShapley(progress=False, **settings).fit(X, Y).value(V, T, checkpoint=tmp_path / "progress")
+    small_run(tmp_path / "progress", every=1, **settings)
     assert written.count("state-1.npz") == N_BLOCKS
 
 
@@ -252,14 +250,14 @@ def test_files_of_another_checkpoint_are_refused(tmp_path: Path, monkeypatch: py
         with interrupted_after(4):
             small_run(tmp_path / name)
         monkeypatch.setattr(reliability, "T", np.roll(T, 1))
-    for file in ("state-1.npz", "points-1-4-24.npz"):
+    for file in ("state-1.npz", "points-1-0-20.npz"):
         good = (tmp_path / "two" / file).read_bytes()
         (tmp_path / "two" / file).write_bytes((tmp_path / "one" / file).read_bytes())
         with pytest.raises(ValueError, match=rf"{file}' is damaged \(it was written by another run"):
             small_run(tmp_path / "two")
         (tmp_path / "two" / file).write_bytes(good)
-    (tmp_path / "two" / "points-1-4-24.npz").unlink()
-    with pytest.raises(ValueError, match=r"points-1-4-24.npz' is damaged \(it is not there"):
+    (tmp_path / "two" / "points-1-0-20.npz").unlink()
+    with pytest.raises(ValueError, match=r"points-1-0-20.npz' is damaged \(it is not there"):
         small_run(tmp_path / "two")
 
 

@@ -1,7 +1,7 @@
 """The one place that knows about workers."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
@@ -46,10 +46,13 @@ def thread_pool(workers: int) -> Iterator[Callable[[Function, Iterable[Any]], li
         pool.shutdown(cancel_futures=True)
 
 
-def stream(function: Function, items: Iterable[Any], workers: int) -> Iterator[Any]:
+def stream(
+    function: Function, items: Iterable[Any], workers: int, most: int | None = None
+) -> Generator[Any, None, None]:
     """Yield the result for each item, in order, while threads work ahead.
 
-    Items are taken one after the other by the thread that asks for results; no more than a few wait at a time.
+    Items are taken one after the other by the thread that asks for results. No more than ``most`` of them are under
+    way, done or just handed out at a time; by default a few more than there are workers.
 
     Examples
     --------
@@ -63,9 +66,9 @@ def stream(function: Function, items: Iterable[Any], workers: int) -> Iterator[A
     waiting: deque[Future[Any]] = deque()
     try:
         for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * workers:
+            if len(waiting) == (2 * workers + 1 if most is None else most):
                 yield waiting.popleft().result()
+            waiting.append(pool.submit(function, item))
         while waiting:
             yield waiting.popleft().result()
     finally:

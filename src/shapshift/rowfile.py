@@ -246,23 +246,31 @@ def is_streamed(X: Any, max_memory: int | None = None) -> bool:
     return arrow or isinstance(X, str | os.PathLike | Iterator)
 
 
-def file_std(file: RowFile) -> Floats:
-    """Compute the standard deviation of each feature of a file in two passes."""
-    assert file.ends is not None
+def feature_std(rows: Any) -> Floats:
+    """Compute the standard deviation of each feature of rows in memory or in a file, a piece at a time."""
+    if not isinstance(rows, RowFile):
+        return np.array([_std(column) for lo in range(0, rows.shape[1], 8) for column in rows[:, lo : lo + 8].T.copy()])
+    assert rows.ends is not None
     # Powers of two keep squares of the largest floats finite.
-    exponents = np.frexp(np.maximum(np.abs(file.ends[0]), np.abs(file.ends[1])))[1]
-    raw = file.scaled(0, None)
+    exponents = np.frexp(np.maximum(np.abs(rows.ends[0]), np.abs(rows.ends[1])))[1]
+    raw = rows.scaled(0, None)
     mean = sum(np.ldexp(raw[lo:hi], -exponents).sum(axis=0) for lo, hi in raw.chunks()) / raw.shape[0]
     squares = sum(np.square(np.ldexp(raw[lo:hi], -exponents) - mean).sum(axis=0) for lo, hi in raw.chunks())
-    std: Floats = np.ldexp(np.sqrt(squares / raw.shape[0]), exponents)
-    return std
+    return np.asarray(np.ldexp(np.sqrt(squares / raw.shape[0]), exponents))
+
+
+def _std(column: Floats) -> float:
+    largest = max(column.max(), -column.min())
+    if largest < 2.0**500:
+        return float(column.std())
+    exponent = np.frexp(largest)[1]  # squares of the largest floats are none
+    return float(np.ldexp(np.ldexp(column, -exponent).std(), exponent))
 
 
 def column_digests(rows: Any) -> list[bytes]:
     """Hash each column of laid-out rows, (d, N) in memory or in a file: the same for both."""
-    digests = [
-        hashlib.blake2b(digest_size=16) for _ in range(rows.shape[1] if isinstance(rows, RowFile) else len(rows))
-    ]
+    # Processors have instructions for this one: a third of the time of BLAKE2.
+    digests = [hashlib.sha256() for _ in range(rows.shape[1] if isinstance(rows, RowFile) else len(rows))]
     pieces = (rows.columns(lo, hi) for lo, hi in rows.chunks()) if isinstance(rows, RowFile) else (rows,)
     for columns in pieces:
         for digest, column in zip(digests, columns, strict=True):

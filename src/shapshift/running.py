@@ -6,8 +6,8 @@ blocks, workers of a cluster whole bundles where there are enough of them, and e
 the same order. So neither the number of workers, nor where they are, nor a restart can change a bit of the result.
 """
 
-import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -15,16 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._clusters import Cluster, in_order
-from shapshift._parallel import thread_pool
+from shapshift._parallel import stream
 from shapshift._progress import progress_bar
 from shapshift.checkpoint import Checkpoint, Stage
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-
-# With a checkpoint, progress is looked at after so many blocks at most, and after about so many seconds.
-CHECKPOINT_WAVE = 64
-WAVE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,6 @@ def work_off(
     stage = None if checkpoint is None else checkpoint.next_stage()
     if stage is not None:
         stage.restore(totals, points)
-        wave = min(wave, max(CHECKPOINT_WAVE // workers, 1) * workers)
     with progress_bar("Valuing", every.stop, progress) as advance:
         if totals.done:
             advance(job.span(range(totals.done)).stop)
@@ -256,25 +251,16 @@ def _by_threads(
     stage: Stage | None,
     advance: Callable[[int], None],
 ) -> None:
-    size = wave if stage is None else workers  # nobody knows yet how long a block takes
-    with thread_pool(workers) as map_in_order:
-        # In waves, so that finished blocks cannot pile up behind a slow one.
-        while totals.done < job.n_blocks:
-            began = time.monotonic()
-            stop = min(totals.done + size, job.n_blocks)
-            if stage is not None and stop - stop % job.save_every > totals.done:
-                stop -= stop % job.save_every  # or the places where progress can be written down would be passed by
-            blocks = range(totals.done, stop)
-            for part in map_in_order(
-                lambda block: job.value(block, points[job.span(range(block, block + 1))], advance), blocks
-            ):
-                totals.add(part)
-                job.take_back(part)
-            if stage is None:
-                continue
-            rounds = int(WAVE_SECONDS * len(blocks) / max(time.monotonic() - began, 1e-9)) // workers
-            size = min(max(rounds, 1) * workers, wave)
-            if totals.done % job.save_every == 0:
+    def value(block: int) -> Any:
+        return job.value(block, points[job.span(range(block, block + 1))], advance)
+
+    # Added up while the next ones are worked on, and only so many at a time: finished blocks must not pile up behind a
+    # slow one.
+    with closing(stream(value, range(totals.done, job.n_blocks), workers, wave)) as parts:
+        for part in parts:
+            totals.add(part)
+            job.take_back(part)
+            if stage is not None and totals.done % job.save_every == 0:
                 stage.save(totals, points, job.span(range(totals.done)).stop)
 
 

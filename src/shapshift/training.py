@@ -12,7 +12,7 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._warn import warn
 from shapshift.distances import SPARSE_METRICS, TrainingIndex, index_rows
-from shapshift.rowfile import RowFile, column_digests, file_std, is_streamed
+from shapshift.rowfile import RowFile, column_digests, feature_std, is_streamed
 
 
 class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -78,7 +78,7 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
         if table.columns is not None and all(isinstance(column, str) for column in table.columns):
             self.feature_names_in_ = np.array(table.columns, dtype=object)
         if not sparse.issparse(table.rows):
-            self.feature_std_ = file_std(table.rows) if isinstance(table.rows, RowFile) else _feature_std(table.rows)
+            self.feature_std_ = feature_std(table.rows)
 
     def _check_points(self, X_val: Any) -> Any:
         rows = self._index.rows
@@ -126,15 +126,6 @@ def warn_if_continuous(labels: npt.NDArray[Any]) -> None:
             "'y' looks like a regression target: most of its values are distinct numbers. Each distinct value is "
             "treated as a class of its own."
         )
-
-
-def _feature_std(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Compute the standard deviation of each feature, one column at a time: NumPy would copy the whole table twice."""
-    spread = np.empty(rows.shape[1])
-    for j, column in enumerate(rows.T):
-        exponent = np.frexp(np.abs(column).max())[1]  # squares of the largest floats are none
-        spread[j] = np.ldexp(np.ldexp(column, -exponent).std(), exponent)
-    return spread
 
 
 def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[Any]) -> str:

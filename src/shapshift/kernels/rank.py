@@ -31,7 +31,7 @@ Indices = npt.NDArray[np.int64]
 SHORT = 32
 
 _INDEX = np.uint64(0xFFFFFFFF)
-_ONE = np.uint64(1)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 @kernel
@@ -113,6 +113,7 @@ def walk(row, order, codes, c, value, average, depth, exact, counts, keys):
     matched = np.int64(0)
     hi = row.size
     while hi > 0:
+        hi, value, matched = _walk_singles(row, order, max(depth, 1), exact, hi, c, value, matched)
         lo = hi - 1
         image = order[lo] >> np.uint64(32)
         while lo > 0 and order[lo - 1] >> np.uint64(32) == image:
@@ -131,6 +132,36 @@ def walk(row, order, codes, c, value, average, depth, exact, counts, keys):
                 row, order, lo, hi, codes, c, value, matched, average, depth, exact, counts, keys
             )
         hi = lo
+
+
+@kernel
+def _walk_singles(row, order, stop, exact, hi, c, value, matched):
+    """Walk from rank ``hi`` towards ``stop`` while the order of the rows is known, or has no influence.
+
+    Returns how far it got, and the last value and whether it was a match's. Nearly all rows are passed here. Ranks are
+    unsigned, because Numba guards signed indices against being negative.
+    """
+    at, stop, exact = np.uint64(hi), np.uint64(stop), np.uint64(exact)
+    e = order[at - _ONE]
+    while at > stop:
+        here = at - _ONE
+        following = order[here - _ONE]
+        # A pair that matches alike is as good as two single rows.
+        if _share_image(e, following) and (
+            (e ^ following) & _ONE or here <= exact or _share_image(following, order[here - _TWO])
+        ):
+            break
+        match = np.int64(e & _ONE)
+        value += (match - matched) * c[here]
+        matched = match
+        row[(e & _INDEX) >> _ONE] = value
+        e, at = following, here
+    return np.int64(at), value, matched
+
+
+@kernel
+def _share_image(one, other):
+    return (one ^ other) >> np.uint64(32) == np.uint64(0)
 
 
 @kernel

@@ -21,13 +21,15 @@ from shapshift._parallel import thread_pool
 from shapshift._progress import progress_bar
 from shapshift.boundary import level_edges, nearest_level
 from shapshift.certified import BATCH, STRIP_ROWS, Certificate, bucket_method, distances_to
+from shapshift.checkpoint import Checkpoint, Stage
 from shapshift.distances import TrainingIndex, laid_out_points
-from shapshift.engine import Neighborhood, Points, RankWorker, Sums, Task, bases, block_points, bundle_blocks, make_plan
+from shapshift.engine import Neighborhood, Points, RankWorker, Sums, Task, bases, make_plan
 from shapshift.kernels.buckets import PIECES, Near, Scratch, bucket_lines, fill_table, settle
 from shapshift.kernels.shards import METRIC_NUMBERS, count_images, shard_images, shard_sums
 from shapshift.rowfile import spilled
 from shapshift.sharded._exact import SpilledWorker
 from shapshift.sharded._layout import Layout, make_layout
+from shapshift.sharded._sums import ShardSums
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -103,42 +105,47 @@ class ShardedRun:
         self.certificate, self.layout, self.scratch = certificate, layout, scratch
         self.metric = METRIC_NUMBERS["constant" if index.constant else index.metric]
         self.shards = [(lo, min(lo + layout.shard, task.n_train)) for lo in range(0, task.n_train, layout.shard)]
-        self.block = block_points(task)
+        self.totals = ShardSums(task)
+        self.block = self.totals.block
         # Sums are unpacked as often as with all rows in memory, because it decides about their last bits.
         unpacked = make_plan(task, method=bucket_method(task, certificate), matrix=False, n_jobs=1, max_memory=None)
         self.unpacked = unpacked.tile
         self.space = Space(task, index, certificate, layout.shard)
         self.lock = threading.Lock()
-        n_shared = task.levels.size + task.n_groups
-        self.sums = np.zeros((n_shared + 1, task.n_train))
-        self.bundle = bundle_blocks(-(-task.n_val // self.block))
-        self.open = np.zeros(self.sums.shape if self.bundle > 1 else (0, 0))
         self.entropy = np.empty(task.n_val)
         self.nearest = np.empty((task.n_val, task.n_nearest), dtype=np.int64)
         self.ranks = np.full(task.reference.shape, -0.5)  # a row is as far away as itself
         self.exactly: RankWorker | None = None
 
-    def run(self, progress: bool | None) -> Sums:
-        """Go through all rounds."""
-        task = self.task
+    def run(self, progress: bool | None, stage: Stage | None) -> Sums:
+        """Go through all rounds that are not done yet."""
+        task, sums = self.task, self.totals.sums
+        kept = Points(self.entropy, self.nearest, self.ranks, None)
+        if stage is not None:
+            stage.restore(self.totals, kept)
+        done = min(self.totals.done * self.block, task.n_val)
         with (
             thread_pool(self.layout.workers) as map_in_order,
             progress_bar("Valuing", task.n_val, progress) as advance,
         ):
-            for start in range(0, task.n_val, self.layout.round):
+            advance(done)
+            for start in range(done, task.n_val, self.layout.round):
                 here = slice(start, min(start + self.layout.round, task.n_val))
                 one = self._first_pass(here, map_in_order)
                 settled = self._settle(one)
                 for stretch in self._stretches(here, settled.done):
                     self._second_pass(one, settled, stretch, map_in_order)
+                    self.totals.complete(stretch.stop)
+                    if stage is not None:
+                        stage.save(self.totals, kept, stretch.stop, last=stretch.stop == task.n_val)
                     advance(stretch.stop - stretch.start)
         n_levels = task.levels.size
         counts = np.bincount(nearest_level(self.entropy, task.levels), minlength=n_levels)
         return Sums(
-            levels=self.sums[:n_levels],
+            levels=sums[:n_levels],
             level_counts=counts,
-            groups=self.sums[n_levels:-1],
-            bounds=self.sums[-1:],
+            groups=sums[n_levels:-1],
+            bounds=sums[-1:],
             entropy=self.entropy,
             matrix=None,
             neighborhood=Neighborhood(self.nearest, self.ranks if task.reference.size else None),
@@ -298,7 +305,7 @@ class ShardedRun:
                 for batch in self._batches(together, self.unpacked):
                     self._add_batch(one, settled, batch, images[batch.start - together.start :], lo, names, packed,
                                     partial_sums, exact)  # fmt: skip
-            self._add_block(block, slice(lo, hi), np.append(cells, self.sums.shape[0] - 1), partial_sums)
+            self.totals.add_shard(block, slice(lo, hi), np.append(cells, n_levels + task.n_groups), partial_sums)
 
     def _add_batch(
         self,
@@ -329,17 +336,6 @@ class ShardedRun:
                     if cell >= 0:
                         partial_sums[cell] += exact[point][lo : lo + partial_sums.shape[1]]
 
-    def _add_block(self, block: slice, rows: slice, cells: Indices, partial_sums: Floats) -> None:
-        """Add a block to its bundle, and a bundle that is complete to the total, as :mod:`shapshift.running` does."""
-        if self.bundle == 1:
-            self.sums[cells, rows] += partial_sums
-            return
-        self.open[cells, rows] += partial_sums
-        number = block.start // self.block + 1
-        if number % self.bundle == 0 or block.stop == self.task.n_val:
-            self.sums[:, rows] += self.open[:, rows]
-            self.open[:, rows] = 0.0
-
 
 def run_sharded(
     task: Task,
@@ -353,6 +349,7 @@ def run_sharded(
     n_jobs: int | None,
     max_memory: int | None,
     progress: bool | None,
+    checkpoint: Checkpoint | None = None,
     **_: Any,
 ) -> Sums:
     """Run by buckets, shard by shard; see :func:`shapshift.certified.run_certified` for the rest."""
@@ -362,4 +359,5 @@ def run_sharded(
             "exact values, or load the rows."
         )
     layout = make_layout(task, index, certificate, n_jobs=n_jobs, max_memory=max_memory)
-    return ShardedRun(task, index, points, certificate, layout, excluded, scratch).run(progress)
+    stage = None if checkpoint is None else checkpoint.next_stage()
+    return ShardedRun(task, index, points, certificate, layout, excluded, scratch).run(progress, stage)
