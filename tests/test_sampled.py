@@ -313,9 +313,7 @@ def test_two_runs_cannot_share_a_checkpoint(tmp_path: Path) -> None:
         sample(game, "permutation", "shapley", **options)
     assert path.read_bytes() == saved
     assert os.listdir(tmp_path) == ["run.npz"]
-    with pytest.raises(
-        ValueError, match=r"must name a file in a folder that is there. Got .*; make .*none'"
-    ):
+    with pytest.raises(ValueError, match=r"must name a file in a folder that is there. Got .*; make .*none'"):
         sample(game, "permutation", "shapley", max_fits=100, checkpoint=tmp_path / "none" / "run.npz")
 
 
