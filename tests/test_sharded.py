@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shapshift import KNNShapley, Valuation, certified, rowfile
 from shapshift.certified import Coarseness
 from shapshift.rowfile import RowFile, RowWriter
-from shapshift.sharded import _exact, _layout, _run
+from shapshift.sharded import _certified, _exact, _layout, _run
 
 METHODS = {"exact": {}, "certified": {"tol": 1e9}, "truncated": {"tol": 0.05}}
 
@@ -140,7 +140,7 @@ def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(_layout, "LEAST_SHARD", 500)
     monkeypatch.setattr(certified, "choose_coarseness", lambda n, limit: Coarseness(200, 600))
     seen = []
-    make = _run.make_layout
+    make = _certified.make_layout
 
     def note(task: Any, index: Any, certificate: Any, **options: Any) -> Any:
         layout = make(task, index, certificate, **options)
@@ -150,7 +150,7 @@ def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyP
         seen.append(layout)
         return layout
 
-    monkeypatch.setattr(_run, "make_layout", note)
+    monkeypatch.setattr(_certified, "make_layout", note)
     data = Data(40_000, 70, classes=2)
     model = KNNShapley(method="certified", tol=1e9, n_jobs=8).fit(data.batches(4000))
     found = [model.set_params(max_memory=f"{memory}MB").value(data.X_val, data.y_val) for memory in (15, 18, 30, 60)]

@@ -18,19 +18,8 @@ from scipy import sparse
 from shapshift.boundary import level_edges
 from shapshift.distances import Filler, TrainingIndex, tile_filler
 from shapshift.engine import Method, Points, RankWorker, Sums, Task, bases, block_points, run_task
-from shapshift.kernels.buckets import (
-    BOUND_BITS,
-    PIECES,
-    Curve,
-    Near,
-    Rules,
-    Scratch,
-    bucket_images,
-    bucket_lines,
-    bucket_sums,
-    count_nearer,
-    unpack,
-)
+from shapshift.kernels.buckets import BOUND_BITS, Curve, Rules, Scratch, bucket_sums, unpack
+from shapshift.kernels.images import PIECES, Near, bucket_images, bucket_lines, count_nearer
 from shapshift.places import content_hash
 from shapshift.rowfile import RowFile
 
