@@ -1,4 +1,4 @@
-"""Check and time valuing on a card. It needs torch and Triton only; run it with ``src`` on the path.
+"""Check and time valuing on a card. Beside shapshift (``pip install --no-deps .``) it needs torch and Triton only.
 
 ``python benchmarks/gpu.py`` prints a table: pairs (training row x validation point) per second of the exact and the
 certified method, whether the values are right, and how far the card's own copy speed was used.
