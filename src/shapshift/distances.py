@@ -187,7 +187,10 @@ def index_again(index: TrainingIndex) -> TrainingIndex:
     """Return the index that :func:`index_rows` would make of the same rows, whatever scale they are on now."""
     if index.metric == "cosine":
         return index
-    exponent = _exponent(float(_ranges_of(index).max()), _largest(index.rows)) + index.exponent
+    widest, largest = float(_ranges_of(index).max()), _largest(index.rows)
+    exponent = _exponent(widest, largest) + index.exponent
+    if widest == 0:  # a range of zero is on no scale
+        exponent = max(0, int(np.frexp(largest)[1]) + index.exponent - 1000)
     if exponent == index.exponent:
         return index
     return replace(index, rows=_scaled(index.rows, exponent - index.exponent), exponent=exponent, ends=None)

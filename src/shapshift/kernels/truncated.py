@@ -59,7 +59,7 @@ def truncated_values(
     certain : int64 (b,)
         How many rows at the head of each list are certainly the nearest ones in their order.
     codes, targets
-        As in :func:`shapshift.kernels.rank.rank_values`.
+        As in :func:`shapshift.kernels.rank.rank_values`; codes may have entries of rows that are gone.
     sizes : int64 (n_classes + 1,)
         Training rows per class; the last entry, for labels without any, is 0.
     c : float64 (N,)
@@ -77,7 +77,7 @@ def truncated_values(
     changes : float64 (like keys)
         Out: what a row of the list is worth beyond the value of its class behind the list.
     """
-    n_rows = codes.size
+    n_rows = c.size
     for p in range(targets.size):
         first, end = ends[p], ends[p + 1]
         here = rows[first:end]

@@ -12,7 +12,7 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._archive import object_array
 from shapshift.distances import SPARSE_METRICS, TrainingIndex, index_again, lay_out_like
-from shapshift.estimators import KNNShapley
+from shapshift.estimators import TRUNCATED_TOL, KNNShapley
 from shapshift.rowfile import RowFile
 from shapshift.training import fingerprint
 
@@ -224,7 +224,8 @@ def training_of(model: Any, owners: Any) -> Training:
             f"{type(model).__name__}; call its fit method first."
         )
     reasons = {
-        "must have method='exact'": model.method != "exact",
+        "must have method='exact' or 'truncated'": model.method not in ("exact", "truncated"),
+        "must have search='exact': an index would have to be built anew after each change": model.search != "exact",
         "must not have metric='precomputed': new rows could not be measured": model.metric == "precomputed",
         "must hold its training rows in memory; these stay in a file": isinstance(model._index.rows, RowFile),
     }
@@ -235,7 +236,8 @@ def training_of(model: Any, owners: Any) -> Training:
     return Training(
         settings={
             "n_neighbors": int(model.n_neighbors), "utility": model.utility, "semivalue": model.semivalue,
-            "ties": model.ties, "metric": model.metric,
+            "ties": model.ties, "metric": model.metric, "method": model.method,
+            "tol": float(TRUNCATED_TOL if model.tol is None else model.tol) if model.method == "truncated" else None,
         },
         columns=copy.copy(model._columns),
         kind=model._kind,
