@@ -157,7 +157,7 @@ def test_every_setting_is_followed(parameters: dict[str, Any], step: float) -> N
 @pytest.mark.parametrize("ties", ["average", "index"])
 def test_truncated_values_are_those_of_a_fresh_truncated_fit(semivalue: Any, step: float, ties: str) -> None:
     # Around 16 times as many rows as are needed, so that sequences come to values that are exact after all, and back.
-    twin = Twin(11, 260, step, semivalue=semivalue, n_neighbors=3, method="truncated", tol=0.15, ties=ties)
+    twin = Twin(11, 400, step, semivalue=semivalue, n_neighbors=3, method="truncated", tol=0.15, ties=ties)
     walk(twin, 18)
     assert True in twin.kinds
 

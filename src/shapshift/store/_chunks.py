@@ -11,6 +11,7 @@ import numpy.typing as npt
 from shapshift.boundary import nearest_level
 from shapshift.coefficients import RankTable
 from shapshift.distances import Filler
+from shapshift.kernels.orders import rank_steps
 from shapshift.list_sums import sums_beyond
 
 Floats = npt.NDArray[np.float64]
@@ -64,6 +65,11 @@ class Rows:
     def beyond(self) -> Floats:
         """Sum of the rank table from each rank on."""
         return sums_beyond(self.table.c)
+
+    @cached_property
+    def steps(self) -> Floats:
+        """Rank table, laid out for a walk along all rows."""
+        return rank_steps(self.table.c)
 
     def bases(self, targets: Codes) -> Floats:
         """beta(M) of points with such labels."""

@@ -93,8 +93,8 @@ class Whole:
         if quick.any():
             which, levels = np.flatnonzero(quick), nearest_level(entropy, rows.levels)
             which = which[np.argsort(levels[which], kind="stable")]
-            steps = np.diff(c, prepend=c[0])
-            walk_orders(self.words, self.added, self.places, which, rows.alive, c - c[-1], steps, levels, out)
+            out[:, rows.alive == 0] = np.nan
+            walk_orders(self.words, self.added, self.places, which, rows.steps, levels, out)
         bases = rows.bases(targets)
 
         def add(sums: Floats, bound: Floats) -> tuple[Floats, Floats]:
