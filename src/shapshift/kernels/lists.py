@@ -53,6 +53,19 @@ def take_heads(
 
 
 @kernel
+def count_left(ends: Indices, rows: Indices, alive: npt.NDArray[np.uint8], wanted: int) -> Indices:
+    """How many rows of each list are still there, counted up to ``wanted``."""
+    counts = np.zeros(ends.size - 1, np.int64)
+    for p in range(counts.size):
+        count, i = 0, ends[p]
+        while i < ends[p + 1] and count < wanted:
+            count += int(alive[rows[i]])
+            i += 1
+        counts[p] = count
+    return counts
+
+
+@kernel
 def merge_new(
     ends: Indices, rows: Indices, keys: Floats, reach: Floats, tile: Floats, first: int
 ) -> tuple[Indices, Indices, Floats]:

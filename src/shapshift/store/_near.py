@@ -15,7 +15,7 @@ import numpy.typing as npt
 from shapshift.boundary import nearest_level
 from shapshift.coefficients import RankTable
 from shapshift.distances import Filler
-from shapshift.kernels.lists import merge_new, take_heads
+from shapshift.kernels.lists import count_left, merge_new, take_heads
 from shapshift.kernels.truncated import add_bounds, add_points
 from shapshift.list_sums import value_lists
 from shapshift.search import Lists, exact_search
@@ -73,10 +73,11 @@ class Near:
         near = self
         if near.rows.size > 2 * _kept(rows) * near.reach.size:
             cut = Near(*take_heads(near.ends, near.rows, near.distances, rows.numbers, _kept(rows), True), near.reach)
-            left = np.bincount(np.repeat(np.arange(near.reach.size), np.diff(near.ends)), rows.alive[near.rows])
+            left = count_left(near.ends, near.rows, rows.alive, near.rows.size)
             last = cut.distances[cut.ends[1:] - 1]
             near = replace(cut, reach=np.where(np.diff(cut.ends) < left, last, near.reach))
-        short = np.flatnonzero((np.diff(near._heads(rows).ends) < rows.needed) & np.isfinite(near.reach))
+        left = count_left(near.ends, near.rows, rows.alive, rows.needed)
+        short = np.flatnonzero((left < rows.needed) & np.isfinite(near.reach))
         return _replace_some(near, short, search(short)) if short.size else near
 
     def value(self, targets: Codes, rows: Rows) -> Values:

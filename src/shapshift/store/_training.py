@@ -16,6 +16,8 @@ from shapshift.estimators import TRUNCATED_TOL, KNNShapley
 from shapshift.rowfile import RowFile
 from shapshift.training import fingerprint
 
+Floats = npt.NDArray[np.float64]
+
 # Old and new rows are measured on one scale as long as it fits both this well, as powers of two.
 SCALE_ROOM = 200
 
@@ -44,6 +46,8 @@ class Training:
         Owners may be None.
     digest : str or None
         Fingerprint of the rows that are there, if it is known.
+    ends : pair of ndarray or None
+        Smallest and largest value of each feature over all slots, if they are known.
     """
 
     settings: dict[str, Any]
@@ -59,6 +63,7 @@ class Training:
     ids: npt.NDArray[Any]
     owners: npt.NDArray[Any] | None
     digest: str | None
+    ends: tuple[Floats, Floats] | None = None
 
     @property
     def metric(self) -> str:
@@ -115,11 +120,11 @@ class Training:
 
     def index(self, rows: Any = None) -> TrainingIndex:
         """Return what measures distances to some laid-out rows, to all slots by default."""
-        rows = self.rows if rows is None else rows
-        n = rows.shape[0] if sparse.issparse(rows) else rows.shape[1]
-        ends = None
-        if self.metric != "cosine" and not sparse.issparse(rows):
-            ends = (rows.min(axis=1), rows.max(axis=1))
+        if rows is None:
+            rows, ends = self.rows, self._ends()
+        else:
+            ends = None if self.metric == "cosine" or self.is_sparse else _ends_of(rows)
+        n = rows.shape[0] if self.is_sparse else rows.shape[1]
         return TrainingIndex(self.metric, n, rows, self.exponent, ends=ends)
 
     def append(self, X: Any, y: Any, ids: Any, owners: Any) -> TrainingIndex:
@@ -141,12 +146,15 @@ class Training:
         if self.owners is not None:
             self.owners = _joined(self.owners, _labels.check_labels(owners, "owners", n, "X", "owner"))
         new = lay_out_like(table.rows, self.metric, self.exponent)
+        added, ends = self.index(new), self._ends()
+        if ends is not None and added.ends is not None:
+            self.ends = np.minimum(ends[0], added.ends[0]), np.maximum(ends[1], added.ends[1])
         self.rows = sparse.vstack([self.rows, new], format="csr") if self.is_sparse else np.hstack([self.rows, new])
         self._check_scale()
         self.codes = np.concatenate([self.codes, self.encode(labels)])
         self.alive = np.concatenate([self.alive, np.ones(n, dtype=np.uint8)])
         self.ids, self.digest = _joined(self.ids, ids), None
-        return self.index(new)
+        return added
 
     def remove(self, gone: npt.NDArray[np.bool_]) -> None:
         """Let rows be gone; they keep their places until :meth:`forget`."""
@@ -181,14 +189,16 @@ class Training:
         self.rows = self.rows[there] if self.is_sparse else np.ascontiguousarray(self.rows[:, there])
         self.codes, self.ids = self.codes[there], self.ids[there]
         self.owners = None if self.owners is None else self.owners[there]
-        self.alive = self.alive[there]
+        self.alive, self.ends = self.alive[there], None
         return numbers
 
     def fingerprint(self) -> str:
         """Return what a fresh fit of the rows that are there would have."""
         if self.digest is None:
             there, sizes = self.there, self.class_sizes
-            rows = self.rows[there] if self.is_sparse else np.compress(there, self.rows, axis=1)
+            rows = None
+            if not there.all():
+                rows = self.rows[there] if self.is_sparse else np.compress(there, self.rows, axis=1)
             present = [label for label, k in self.known.items() if sizes[k] > 0]
             is_object = self.class_kind.kind == "O"
             labels = object_array(present) if is_object else np.array(present, dtype=self.class_kind)
@@ -197,6 +207,11 @@ class Training:
             numbers[[self.known[label] for label in present]] = order
             self.digest = fingerprint(index_again(self.index(rows)), classes, numbers[self.codes[there]])
         return self.digest
+
+    def _ends(self) -> tuple[Floats, Floats] | None:
+        if self.ends is None and self.metric != "cosine" and not self.is_sparse:
+            self.ends = _ends_of(self.rows)
+        return self.ends
 
     def _next_ids(self, n: int) -> npt.NDArray[Any]:
         if self.ids.dtype.kind not in "iu":
@@ -207,8 +222,8 @@ class Training:
         """Refuse rows that one scale cannot hold together with the others."""
         if self.metric == "cosine":
             return
-        rows = self.rows
-        largest = float(abs(rows).max() if self.is_sparse else (rows.max(axis=1) - rows.min(axis=1)).max())
+        ends = self._ends()
+        largest = float(abs(self.rows).max() if ends is None else (ends[1] - ends[0]).max())
         if largest > 2.0**SCALE_ROOM:
             raise ValueError(
                 f"'X' has values about {largest:.0e} times the range of the rows that are there. Check their units; if "
@@ -251,7 +266,12 @@ def training_of(model: Any, owners: Any) -> Training:
         ids=model.ids_.copy(),
         owners=None if owners is None else _labels.check_labels(owners, "owners", n, "X", "owner").copy(),
         digest=model.fingerprint_,
+        ends=model._index.ends,
     )  # fmt: skip
+
+
+def _ends_of(rows: Floats) -> tuple[Floats, Floats]:
+    return rows.min(axis=1), rows.max(axis=1)
 
 
 def are_in(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
