@@ -75,33 +75,51 @@ def make_order(
 
 
 @kernel
-def find_places(distances: Floats, added_distances: Floats, added: Words, places: npt.NDArray[np.int64]) -> bool:
-    """Find where new rows belong in an order: behind those at the same distance.
+def place_new(
+    distances: Floats,
+    added: Words,
+    added_distances: Floats,
+    places: npt.NDArray[np.int64],
+    new: Words,
+    new_distances: Floats,
+    all_words: Words,
+    all_distances: Floats,
+    all_places: npt.NDArray[np.int64],
+) -> bool:
+    """Find where new rows belong in an order, behind those at the same distance.
 
     Parameters
     ----------
     distances : float64 (n,)
         Of the order, ascending.
-    added_distances : float64 (k,)
-        Of the new rows, ascending.
-    added : uint32 (k,)
-        In and out: their words, marked as tied where one is as far away as the row before its place or the new row
-        before it.
-    places : int64 (k,)
-        Out: how many rows of the order come before each.
+    added, added_distances, places : (k,)
+        Rows that came before and are still beside the order: their words and distances, ascending, and how many rows of
+        the order come before each.
+    new, new_distances : (j,)
+        Words and distances of the new rows, which are put in order.
+    all_words, all_distances, all_places : (k + j,)
+        Out: ``added``, ``added_distances`` and ``places`` with the new rows among them, marked as tied where one is as
+        far away as the row before it.
 
     Returns
     -------
     bool
-        Whether any is tied.
+        Whether any new one is tied.
     """
-    n, at, any_tied = distances.size, 0, False
+    if new.size > SHORT:
+        _long_sort(new_distances, new, 0, new.size)
+    else:
+        _insertion_sort(new_distances, new, 0, new.size)
+    n, at, k, any_tied = distances.size, 0, 0, False
     usual = 1  # about how far the next place is
-    while 0 < 2 * usual * added.size < n:
+    while 0 < 2 * usual * new.size < n:
         usual *= 2
     near = usual <= NEAR
-    for k in range(added.size):
-        x = added_distances[k]
+    for j in range(new.size):
+        x = new_distances[j]
+        while k < added.size and added_distances[k] <= x:
+            all_words[k + j], all_distances[k + j], all_places[k + j] = added[k], added_distances[k], places[k]
+            k += 1
         if near:  # memory is read line by line, in order, which is what it is made for
             while at + LINE <= n and distances[at + LINE - 1] <= x:
                 at += LINE
@@ -116,10 +134,13 @@ def find_places(distances: Floats, added_distances: Floats, added: Words, places
             if at + step <= n and distances[at + step - 1] <= x:
                 at += step
             step //= 2
-        places[k] = at
-        tied = (at > 0 and distances[at - 1] == x) or (k > 0 and added_distances[k - 1] == x)
-        added[k] = (added[k] & ~_TIED) | np.uint32(tied)
+        tied = (at > 0 and distances[at - 1] == x) or (k + j > 0 and all_distances[k + j - 1] == x)
+        all_words[k + j] = (new[j] & ~_TIED) | np.uint32(tied)
+        all_distances[k + j], all_places[k + j] = x, at
         any_tied |= tied
+    for i in range(k, added.size):
+        j = i + new.size
+        all_words[j], all_distances[j], all_places[j] = added[i], added_distances[i], places[i]
     return any_tied
 
 
@@ -138,7 +159,7 @@ def merge_order(
     ----------
     words : uint32 (n,)
     added, places : (k,)
-        As :func:`find_places` leaves them.
+        As :func:`place_new` leaves them.
     numbers : int32 (rows,)
         New number of each row; negative for those that are gone.
     merged : uint32 (at least n + k,)
@@ -274,7 +295,7 @@ def walk_orders(
     words : uint32 (b, n)
         Orders of all rows, of those that are gone too, which have no rank.
     added, places : (b, k)
-        New rows, as :func:`find_places` leaves them.
+        New rows, as :func:`place_new` leaves them.
     which : int64 (w,)
         The points to walk for. Those of one cell should stand together: its sums then stay in the cache.
     steps : float64

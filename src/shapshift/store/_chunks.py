@@ -98,7 +98,7 @@ class Orders(Protocol):
     def n_added(self) -> int:
         """How many rows are still beside the order that they belong to."""
 
-    def with_rows(self, fill: Filler, targets: Codes, codes: Codes, first: int, average: bool) -> "Orders":
+    def with_rows(self, fill: Filler, targets: Codes, codes: Codes, first: int) -> "Orders":
         """Find the places of new rows.
 
         Parameters
@@ -109,7 +109,6 @@ class Orders(Protocol):
             Classes of the points, and of the new rows.
         first : int
             Number of the first of them.
-        average : bool
         """
 
     def renumbered(self, numbers: Codes, scratch: str | None) -> "Orders":

@@ -58,7 +58,7 @@ class Near:
     reach: Floats
     n_added = 0
 
-    def with_rows(self, fill: Filler, targets: Codes, codes: Codes, first: int, average: bool) -> "Near":
+    def with_rows(self, fill: Filler, targets: Codes, codes: Codes, first: int) -> "Near":
         """Put new rows into the lists that reach them."""
         tile = np.empty((self.reach.size, codes.size))
         fill(slice(0, self.reach.size), slice(0, codes.size), tile)

@@ -195,7 +195,7 @@ class ValuationStore(Saved):
 
             def place(chunk: Chunk) -> Chunk:
                 fill = tile_filler(index, chunk.points)
-                orders = chunk.orders.with_rows(fill, chunk.targets, codes, first, draft.rows.average)
+                orders = chunk.orders.with_rows(fill, chunk.targets, codes, first)
                 return replace(chunk, orders=orders)
 
             draft.set_chunks(self._work("Placing", place, draft.chunks))

@@ -1,6 +1,7 @@
 """The training rows of a store: those that are there, and those that are gone but still have their places."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -196,9 +197,9 @@ class Training:
         """Return what a fresh fit of the rows that are there would have."""
         if self.digest is None:
             there, sizes = self.there, self.class_sizes
-            rows = None
+            rows: Any = None
             if not there.all():
-                rows = self.rows[there] if self.is_sparse else np.compress(there, self.rows, axis=1)
+                rows = self.rows[there] if self.is_sparse else _Columns(self.rows, there)
             present = [label for label, k in self.known.items() if sizes[k] > 0]
             is_object = self.class_kind.kind == "O"
             labels = object_array(present) if is_object else np.array(present, dtype=self.class_kind)
@@ -270,8 +271,26 @@ def training_of(model: Any, owners: Any) -> Training:
     )  # fmt: skip
 
 
-def _ends_of(rows: Floats) -> tuple[Floats, Floats]:
-    return rows.min(axis=1), rows.max(axis=1)
+class _Columns:
+    """Features of the rows that are there, one at a time: a copy of all would be large and last for a moment."""
+
+    def __init__(self, rows: Floats, there: npt.NDArray[np.bool_]) -> None:
+        self.rows, self.there = rows, there
+        self.shape = (len(rows), int(there.sum()))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Floats]:
+        return (column[self.there] for column in self.rows)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> npt.NDArray[Any]:
+        return np.compress(self.there, self.rows, axis=1)
+
+
+def _ends_of(rows: Any) -> tuple[Floats, Floats]:
+    ends = np.array([(column.min(), column.max()) for column in rows]).reshape(-1, 2)
+    return ends[:, 0], ends[:, 1]
 
 
 def are_in(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

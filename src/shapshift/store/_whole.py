@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from shapshift.boundary import nearest_level
 from shapshift.distances import Filler
-from shapshift.kernels.orders import find_places, make_order, merge_order, order_entropy, walk_order, walk_orders
+from shapshift.kernels.orders import make_order, merge_order, order_entropy, place_new, walk_order, walk_orders
 from shapshift.rowfile import spilled
 from shapshift.store._chunks import Codes, Floats, Rows, Values
 
@@ -46,22 +46,20 @@ class Whole:
         """How many rows are still beside the order that they belong to."""
         return int(self.added.shape[1])
 
-    def with_rows(self, fill: Filler, targets: Codes, codes: Codes, first: int, average: bool) -> "Whole":
+    def with_rows(self, fill: Filler, targets: Codes, codes: Codes, first: int) -> "Whole":
         """Find the places of new rows."""
         b, k = targets.size, codes.size
         tile = np.empty((b, k))
         fill(slice(0, b), slice(0, k), tile)
         words = (np.arange(first, first + k)[None, :] << 2 | (codes == targets[:, None]) << 1).astype(np.uint32)
-        # The old ones first: of rows that are tied, the older ones have lower numbers.
-        words = np.concatenate([self.added, words], axis=1)
-        tile = np.concatenate([self.added_distances, tile], axis=1)
-        order = np.argsort(tile, axis=1, kind=None if average else "stable")
-        words = np.take_along_axis(words, order, axis=1)
-        tile = np.take_along_axis(tile, order, axis=1)
-        places, tied = np.empty(words.shape, dtype=np.int64), self.tied.copy()
+        shape, tied = (b, self.n_added + k), self.tied.copy()
+        added = np.empty(shape, dtype=np.uint32), np.empty(shape), np.empty(shape, dtype=np.int64)
         for p in range(b):
-            tied[p] |= find_places(self.distances[p], tile[p], words[p], places[p])
-        return Whole(self.words, self.distances, tied, words, tile, places)
+            tied[p] |= place_new(
+                self.distances[p], self.added[p], self.added_distances[p], self.places[p], words[p],
+                tile[p], *(part[p] for part in added),
+            )  # fmt: skip
+        return Whole(self.words, self.distances, tied, *added)
 
     def renumbered(self, numbers: Codes, scratch: str | None) -> "Whole":
         """Merge what came, leave out what went, and give the rows new numbers."""
