@@ -73,6 +73,12 @@ def card_table(card: dict[str, Any]) -> str:
     return table(header, rows)
 
 
+def count_table(counts: dict[str, dict[str, float]]) -> str:
+    header = ["per pair", *next(iter(counts.values()))]
+    rows = [[name, *(f"{number:.3g}" for number in found.values())] for name, found in counts.items()]
+    return table(header, rows)
+
+
 def chart(bench: dict[str, Any], peers: dict[str, Any], path: Path) -> None:
     bars = [
         (f"{peer['name']}, N={run['n_train']:,}", run["rate"], "0.65")
@@ -98,10 +104,16 @@ def chart(bench: dict[str, Any], peers: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    bench, peers, card = read("bench"), read("peers"), read("gpu")
+    bench, peers, card, counts = (read(name) for name in ("bench", "peers", "gpu", "instructions"))
     chart(bench, peers, FIGURES / "rates.png")
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    for name, content in (("bench", own_table(bench)), ("peers", peer_table(peers)), ("gpu", card_table(card))):
+    contents = {
+        "bench": own_table(bench),
+        "instructions": count_table(counts),
+        "peers": peer_table(peers),
+        "gpu": card_table(card),
+    }
+    for name, content in contents.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, rest = text.split(begin)
         text = before + begin + "\n\n" + content + "\n\n" + end + rest.split(end)[1]

@@ -178,6 +178,14 @@ def sparse_run() -> Any:
     return KNNShapley(progress=False, metric="cosine").fit(rows, np.arange(200) % 3).value(rows[:90], np.arange(90) % 3)
 
 
+def files_run(folder: Path, method: str, checkpoint: Path | None = None, **settings: Any) -> Any:
+    """Training rows that stay in a file, which all workers can read."""
+    batches = ((X[k::3], Y[k::3]) for k in range(3))
+    model = KNNShapley(method=method, scratch=folder, progress=False, **settings).fit(batches)
+    with small_blocks():
+        return model.value(V, T, groups=T, checkpoint=checkpoint)
+
+
 def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, Any]:
     """Everything that must hold on a cluster; raises where it does not."""
     report: dict[str, Any] = {}
@@ -192,6 +200,9 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
         "one job": lambda: small_run(n_jobs=1),
         "little memory": lambda: small_run(max_memory="8MB"),
         "sparse": sparse_run,
+        "exact, files": lambda: files_run(folder, "exact"),
+        "truncated, files": lambda: files_run(folder, "truncated", tol=0.1),
+        "certified, files": lambda: files_run(folder, "certified", tol=1e9),
     }
     expected = {name: result_bytes(run()) for name, run in runs.items()}
     larger = result_bytes(larger_run())
@@ -201,7 +212,7 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
             placed = [0]
             with counting_placements(placed):
                 assert result_bytes(run()) == expected[name], f"{name}: other bytes on the cluster"
-            assert name == "certified" or placed == [1], f"{name}: placed {placed[0]} times"
+            assert name.startswith("certified") or placed == [1], f"{name}: placed {placed[0]} times"
         report["same bytes"] = list(runs)
         for every in (False, True):
             began = time.perf_counter()
@@ -213,7 +224,10 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
         # What began on the cluster goes on here, and the other way round.
         with interrupted_after(7):
             small_run(folder / "progress")
+        with interrupted_after(7):
+            files_run(folder, "certified", folder / "of files", tol=1e9)
     assert result_bytes(small_run(folder / "progress")) == expected["exact"]
+    assert result_bytes(files_run(folder, "certified", folder / "of files", tol=1e9)) == expected["certified, files"]
     with interrupted_after(7):
         small_run(folder / "other", every=3)
     with joblib.parallel_config(backend=kind):

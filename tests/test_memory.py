@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shapshift import KNNShapley
+from shapshift.certified import Coarseness
+from shapshift.engine import EXACT, Method, Task, block_points, run_task
+from shapshift.rowfile import READING_BYTES
 
 N_ROWS, N_VAL = 200_000, 200
 BUDGET = 100_000_000
@@ -125,3 +129,40 @@ def test_groups_count_towards_the_budget() -> None:
     X_val, y_val = rng.normal(size=(1_000, 2)), rng.integers(0, 2, size=1_000)
     with pytest.raises(ValueError, match=r"max_memory.*1000 groups"):
         model.value(X_val, y_val, groups=range(1_000))
+
+
+def held(thing: Any) -> int:
+    """Bytes of the arrays that a worker, or a tuple of it, holds."""
+    if isinstance(thing, np.ndarray):
+        return int(thing.nbytes)
+    if isinstance(thing, tuple):
+        return sum(map(held, thing))
+    return sum(held(part) for part in vars(thing).values() if isinstance(part, (np.ndarray, tuple)))
+
+
+@pytest.mark.parametrize("case", ["exact", "certified", "exact, rows in a file"])
+def test_the_plan_knows_what_a_worker_holds(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30_000, 2)), rng.integers(0, 2, 30_000)
+    given: list[tuple[Task, Method]] = []
+
+    def note(task: Task, *, method: Method = EXACT, **options: Any) -> Any:
+        given.append((task, method))
+        return run_task(task, method=method, **options)
+
+    monkeypatch.setattr("shapshift.estimators.run_task", note)
+    monkeypatch.setattr("shapshift.certified.run_task", note)
+    monkeypatch.setattr("shapshift.certified.choose_coarseness", lambda n, limit: Coarseness(300, 600))
+    monkeypatch.setattr("shapshift.rowfile.LOAD_BYTES", 0)
+    model = KNNShapley(method=case.split(",")[0], tol=1e9 if case == "certified" else None)
+    model.fit(iter([(X, y)])) if "file" in case else model.fit(X, y)
+    model.value(X[:40], y[:40], groups=y[:40])
+    ((task, method),) = given
+    elsewhere = READING_BYTES if "file" in case else 0
+    if case == "certified":
+        elsewhere = 8 * 4 * task.n_train  # for the points that are ordered exactly, if there are any
+    for batch in (1, 16):
+        planned = method.worker_bytes(task) + batch * method.point_bytes(task) - elsewhere
+        found = held(method.make_worker(task, batch, block_points(task)))
+        assert found <= planned + 200 * batch
+        assert found > 0.95 * planned - 2000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 from scipy import stats
 
 from shapshift import Beta
+from shapshift._files import locked
 from shapshift.sampled import Complementary, Distributional, Stratified, Truncated
 from shapshift.sampled import _loop as loop
 from shapshift.sampled._game import Answers
@@ -297,6 +299,22 @@ def test_a_checkpoint_is_taken_to_a_larger_budget(tmp_path: Path) -> None:
     more = sample(game, "permutation", "shapley", max_fits=300, checkpoint=path)
     once = sample(game, "permutation", "shapley", max_fits=300)
     same(more, once)
+
+
+def test_two_runs_cannot_share_a_checkpoint(tmp_path: Path) -> None:
+    game, path = TableGame(random_game(5, 0)), tmp_path / "run.npz"
+    lock = tmp_path / "run.npz.lock"
+    lock.touch()  # as a process that was killed leaves it
+    options = {"max_fits": 100, "checkpoint": path}
+    sample(game, "permutation", "shapley", **options)
+    saved = path.read_bytes()
+    assert not lock.exists()
+    with locked(lock), pytest.raises(ValueError, match=r"run.npz' is in use: another process is at work on this run"):
+        sample(game, "permutation", "shapley", **options)
+    assert path.read_bytes() == saved
+    assert os.listdir(tmp_path) == ["run.npz"]
+    with pytest.raises(ValueError, match=r"must name a file in a folder that is there. Got .*; make .*none'"):
+        sample(game, "permutation", "shapley", max_fits=100, checkpoint=tmp_path / "none" / "run.npz")
 
 
 def test_a_foreign_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> None:

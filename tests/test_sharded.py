@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shapshift import KNNShapley, Valuation, certified, rowfile
 from shapshift.certified import Coarseness
 from shapshift.rowfile import RowFile, RowWriter
-from shapshift.sharded import _exact, _layout, _run
+from shapshift.sharded import _certified, _exact, _layout, _run
 
 METHODS = {"exact": {}, "certified": {"tol": 1e9}, "truncated": {"tol": 0.05}}
 
@@ -140,7 +140,7 @@ def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(_layout, "LEAST_SHARD", 500)
     monkeypatch.setattr(certified, "choose_coarseness", lambda n, limit: Coarseness(200, 600))
     seen = []
-    make = _run.make_layout
+    make = _certified.make_layout
 
     def note(task: Any, index: Any, certificate: Any, **options: Any) -> Any:
         layout = make(task, index, certificate, **options)
@@ -150,7 +150,7 @@ def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyP
         seen.append(layout)
         return layout
 
-    monkeypatch.setattr(_run, "make_layout", note)
+    monkeypatch.setattr(_certified, "make_layout", note)
     data = Data(40_000, 70, classes=2)
     model = KNNShapley(method="certified", tol=1e9, n_jobs=8).fit(data.batches(4000))
     found = [model.set_params(max_memory=f"{memory}MB").value(data.X_val, data.y_val) for memory in (15, 18, 30, 60)]
@@ -262,6 +262,62 @@ def test_exact_values_go_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytes
     same(model.value(points, data.y_val, checkpoint=tmp_path / "kept"), want)
 
 
+@pytest.mark.parametrize("bundles", [10**6, 6], ids=["blocks", "bundles of blocks"])
+def test_certified_values_go_on_from_a_checkpoint(
+    bundles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shapshift.tasks.LEAST_POINTS", 3)
+    monkeypatch.setattr("shapshift.tasks.BLOCK_POINTS", 3)
+    monkeypatch.setattr("shapshift.tasks.BLOCK_PAIRS", 1)
+    monkeypatch.setattr("shapshift.engine.LEAST_BUNDLES", bundles)
+    monkeypatch.setattr("shapshift.checkpoint.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("shapshift.checkpoint.LOST_SHARE", 0.0)
+    monkeypatch.setattr("shapshift.checkpoint.WRITING_SHARE", np.inf)
+    monkeypatch.setattr(_layout, "ROUND_POINTS", 24)
+    monkeypatch.setattr(_run, "KEPT_POINTS", 1)
+    data = Data(600, 100)
+    data.X[:300] = data.X[0]  # some points are ordered exactly, which cuts rounds into stretches
+    data.X_val[::3] = data.X[0] + 1e-3
+    rng = np.random.default_rng(1)
+    call = {"groups": data.groups, "checkpoint": tmp_path / "kept"}
+    want = KNNShapley(method="certified", tol=1e9).fit(data.X, data.y).value(data.X_val, data.y_val, groups=data.groups)
+    first, second = _run.ShardedRun._first_pass, _run.ShardedRun._second_pass
+    measured = []
+
+    def look(run: Any, here: slice, *rest: Any) -> Any:
+        measured.append(here.start)
+        return first(run, here, *rest)
+
+    monkeypatch.setattr(_run.ShardedRun, "_first_pass", look)
+    for _ in range(30):
+        model = KNNShapley(method="certified", tol=1e9).fit(data.batches())
+        left = [int(rng.integers(1, 6))]
+
+        def dies(run: Any, *arguments: Any, left: list[int] = left) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            second(run, *arguments)
+
+        monkeypatch.setattr(_run.ShardedRun, "_second_pass", dies)
+        try:
+            found = model.value(data.X_val, data.y_val, **call)
+        except KeyboardInterrupt:
+            continue
+        same(found, want)
+        break
+    else:
+        raise AssertionError("it never came to its end")
+    assert measured == sorted(measured)  # no round before the one that was interrupted
+    assert len(set(measured)) > 5
+    measured.clear()
+    same(model.value(data.X_val, data.y_val, **call), want)
+    assert measured == []
+    model.set_params(tol=2e9)
+    with pytest.raises(ValueError, match="belongs to a run with other tol"):
+        model.value(data.X_val, data.y_val, **call)
+
+
 def test_what_rows_in_a_file_cannot_do_is_said() -> None:
     data = Data(4000, 3)
     with pytest.raises(ValueError, match=r"'matrix' parameter must be False for method='certified' on training rows"):
@@ -270,8 +326,6 @@ def test_what_rows_in_a_file_cannot_do_is_said() -> None:
         KNNShapley(method="truncated", search="lsh", tol=0.1).fit(data.batches()).value(data.X_val, data.y_val)
     with pytest.raises(ValueError, match=r"'max_memory' parameter must be at least .*MB for 4000 training rows in a"):
         KNNShapley(method="certified", max_memory="1MB").fit(data.batches()).value(data.X_val, data.y_val)
-    with pytest.raises(ValueError, match=r"'checkpoint' parameter does not go with method='certified' for"):
-        KNNShapley(method="certified").fit(data.batches()).value(data.X_val, data.y_val, checkpoint="there")
     data.X[5, 1] = 1e300
     with pytest.raises(ValueError, match=r"values too far apart for float64 distances: 1e\+300 at row 5, column 1"):
         KNNShapley().fit(data.batches())

@@ -4,7 +4,8 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -108,3 +109,36 @@ def lock_file(path: Path) -> BinaryIO | None:
         file.close()
         raise
     return file
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold a lock for a while, and leave no file behind; yields whether it could be had.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder, "lock")) as first:
+    ...     with locked(Path(folder, "lock")) as second:
+    ...         first, second
+    (True, False)
+    """
+    file = lock_file(path)
+    while file is not None and not _is_at(path, file):
+        file.close()
+        file = lock_file(path)
+    try:
+        yield file is not None
+    finally:
+        if file is not None:
+            with suppress(OSError):  # before it is closed: what another process locks afterwards must be its own
+                path.unlink()
+            file.close()
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Whether the file is still the one of that name: whoever held the lock before has removed it."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -18,19 +18,8 @@ from scipy import sparse
 from shapshift.boundary import level_edges
 from shapshift.distances import Filler, TrainingIndex, tile_filler
 from shapshift.engine import Method, Points, RankWorker, Sums, Task, bases, block_points, run_task
-from shapshift.kernels.buckets import (
-    BOUND_BITS,
-    PIECES,
-    Curve,
-    Near,
-    Rules,
-    Scratch,
-    bucket_images,
-    bucket_lines,
-    bucket_sums,
-    count_nearer,
-    unpack,
-)
+from shapshift.kernels.buckets import BOUND_BITS, Curve, Rules, Scratch, bucket_sums, unpack
+from shapshift.kernels.images import PIECES, Near, bucket_images, bucket_lines, count_nearer
 from shapshift.places import content_hash
 from shapshift.rowfile import RowFile
 
@@ -276,8 +265,12 @@ def bucket_method(task: Task, certificate: Certificate) -> Method:
         point_bytes=lambda task: (
             2 * n + 12 * room + 8 * (certificate.sample_size + STRIP_ROWS + 2 * certificate.rules.buckets)
         ),
-        # Beside packed sums and strip: what ordering a point exactly takes.
-        worker_bytes=lambda task: 8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4),
+        # Beside packed sums: what ordering the near rows takes, and what ordering all rows of a point takes.
+        worker_bytes=lambda task: (
+            8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4)
+            + 28 * room
+            + 8 * certificate.rules.buckets
+        ),
         batch=lambda task: BATCH,
         own_cells=1,
     )

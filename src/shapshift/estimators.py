@@ -297,7 +297,7 @@ class KNNShapley(TrainingRows):
             )
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
         if checkpoint is not None:
-            check_checkpoint(self, self._index.rows)
+            check_checkpoint(self)
         n_train = self._index.n_rows
         X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
         streamed = isinstance(X_val, check.Table) and isinstance(X_val.rows, RowFile)

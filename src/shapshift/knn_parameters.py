@@ -42,17 +42,12 @@ def check_parameters(model: Any) -> None:
     check.check_folder(owner, "scratch", model.scratch)
 
 
-def check_checkpoint(model: Any, rows: Any) -> None:
+def check_checkpoint(model: Any) -> None:
     """Refuse a checkpoint where the way to the values has no use for one."""
     if model.search != "exact":
         raise ValueError(
             f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
             f"search={model.search!r} instead. Leave the checkpoint out, or search exactly."
-        )
-    if model.method == "certified" and isinstance(rows, RowFile):
-        raise ValueError(
-            "The 'checkpoint' parameter does not go with method='certified' for training rows that stay in a file. "
-            "Leave the checkpoint out, or choose method='exact' or 'truncated'."
         )
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.buckets import ROWS, Near, Rules, add_images, bucket_images, count_nearer, unpack
+from shapshift.kernels.buckets import ROWS, Rules, add_images, unpack
 from shapshift.kernels.distance import cosine, manhattan, squared_euclidean
+from shapshift.kernels.images import Near, bucket_images, count_nearer
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -55,7 +56,7 @@ def shard_images(
 ) -> None:
     """Images and nearest rows of a batch of points in one shard.
 
-    Parameters that :func:`shapshift.kernels.buckets.bucket_images` has mean the same here.
+    Parameters that :func:`shapshift.kernels.images.bucket_images` has mean the same here.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def shard_images(
     near : Near
         Out: the members of the first bucket, with the numbers they have among all rows.
     asked, ranks : float64 (b, r)
-        As for :func:`shapshift.kernels.buckets.count_nearer`.
+        As for :func:`shapshift.kernels.images.count_nearer`.
     hidden : int64 (b,)
         Place in the shard of a row that the point does not see; outside of it for none.
     """

@@ -121,11 +121,12 @@ def run_sampler(game: Playable, plan: Plan) -> Outcome:
     store = Store(plan.cache_bytes)
     checkpoint = Checkpoint(plan.checkpoint, plan.identity)
     counters: dict[str, Any] = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0}
-    counters |= checkpoint.load(estimate, store) or {}
     with (
+        checkpoint.alone(),
         worker_pool(plan.n_jobs) as (workers, run),
         progress_bar("Fitting", plan.max_fits, plan.progress) as advance,
     ):
+        counters |= checkpoint.load(estimate, store) or {}
         advance(counters["fits"])
         settled = dict(counters)
 

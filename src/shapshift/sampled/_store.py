@@ -1,7 +1,8 @@
 """Utilities that are known already, in bounded memory, and the file from which an interrupted run goes on."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._archive import Arrays, read_archive, write_archive
+from shapshift._files import locked
 from shapshift.sampled._estimate import Estimate
 
 Floats = npt.NDArray[np.float64]
@@ -77,6 +79,26 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str] | None, identity: Mapping[str, str]) -> None:
         self.path, self.identity = path, dict(identity)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuse a file that another process is at work on; nobody else can begin until the end of this."""
+        if self.path is None:
+            yield
+            return
+        path = Path(os.path.abspath(self.path))
+        if not path.parent.is_dir():
+            raise ValueError(
+                f"The 'checkpoint' parameter must name a file in a folder that is there. Got {str(self.path)!r}; make "
+                f"the folder {str(path.parent)!r} first."
+            )
+        with locked(path.with_name(f"{path.name}.lock")) as ours:
+            if not ours:
+                raise ValueError(
+                    f"The 'checkpoint' file {str(self.path)!r} is in use: another process is at work on this run. Wait "
+                    "for it to end, or name another file."
+                )
+            yield
 
     def load(self, estimate: Estimate, store: Store) -> dict[str, Any] | None:
         """Fill in what was saved, and return the counters that came with it; None if there is no file yet."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from shapshift._parallel import take_spare
 from shapshift.distances import Filler
-from shapshift.kernels.buckets import count_nearer
+from shapshift.kernels.images import count_nearer
 from shapshift.kernels.nearest import collect_nearest, likely_limits, order_collected
 from shapshift.search.lists import Floats, Indices, Lists, Search, join_lists
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapshift._parallel import n_workers
-from shapshift.certified import BATCH, STRIP_ROWS, Certificate
+from shapshift.certified import BATCH, STRIP_ROWS, Certificate, bucket_method
 from shapshift.distances import TrainingIndex
-from shapshift.engine import WORKER_BYTES, Task, block_points, bundle_blocks
+from shapshift.engine import WORKER_BYTES, Task, block_points, bundle_blocks, make_plan
 
 # Rows of a shard: long enough to hide the cost of a kernel call, short enough that a few of them are no matter.
 SHARD_ROWS = 2**17
@@ -31,12 +31,19 @@ class Layout:
     keep : bool
         Whether images are kept from the first pass to the second.
     workers : int
+    block : int
+        Points whose sums are added up before they are added to the others.
+    unpacked : int
+        Points whose packed sums are unpacked together: as many as with all rows in memory, because it decides about
+        the last bits.
     """
 
     shard: int
     round: int
     keep: bool
     workers: int
+    block: int
+    unpacked: int
 
 
 @dataclass(frozen=True)
@@ -110,4 +117,5 @@ def make_layout(
         free -= workers * cost.worker
     keep = free >= block * (cost.point + cost.images)
     blocks = min(max(free // (block * (cost.point + keep * cost.images)), 1), max(ROUND_POINTS // block, 1))
-    return Layout(shard=int(shard), round=int(blocks * block), keep=bool(keep), workers=int(workers))
+    in_memory = make_plan(task, method=bucket_method(task, certificate), matrix=False, n_jobs=1, max_memory=None)
+    return Layout(int(shard), int(blocks * block), bool(keep), int(workers), block, in_memory.tile)

@@ -18,16 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._parallel import thread_pool
-from shapshift._progress import progress_bar
 from shapshift.boundary import level_edges, nearest_level
-from shapshift.certified import BATCH, STRIP_ROWS, Certificate, bucket_method, distances_to
+from shapshift.certified import BATCH, STRIP_ROWS, Certificate, distances_to
+from shapshift.checkpoint import Stage
 from shapshift.distances import TrainingIndex, laid_out_points
-from shapshift.engine import Neighborhood, Points, RankWorker, Sums, Task, bases, block_points, bundle_blocks, make_plan
-from shapshift.kernels.buckets import PIECES, Near, Scratch, bucket_lines, fill_table, settle
+from shapshift.engine import Points, RankWorker, Task, bases
+from shapshift.kernels.buckets import Scratch, fill_table, settle
+from shapshift.kernels.images import PIECES, Near, bucket_lines
 from shapshift.kernels.shards import METRIC_NUMBERS, count_images, shard_images, shard_sums
 from shapshift.rowfile import spilled
 from shapshift.sharded._exact import SpilledWorker
-from shapshift.sharded._layout import Layout, make_layout
+from shapshift.sharded._layout import Layout
+from shapshift.sharded._sums import ShardTotals
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -98,51 +100,34 @@ class ShardedRun:
         layout: Layout,
         excluded: Indices | None,
         scratch: str | None,
+        bundle: int,
     ) -> None:
         self.task, self.index, self.points, self.excluded = task, index, points, excluded
         self.certificate, self.layout, self.scratch = certificate, layout, scratch
         self.metric = METRIC_NUMBERS["constant" if index.constant else index.metric]
         self.shards = [(lo, min(lo + layout.shard, task.n_train)) for lo in range(0, task.n_train, layout.shard)]
-        self.block = block_points(task)
-        # Sums are unpacked as often as with all rows in memory, because it decides about their last bits.
-        unpacked = make_plan(task, method=bucket_method(task, certificate), matrix=False, n_jobs=1, max_memory=None)
-        self.unpacked = unpacked.tile
+        self.totals = ShardTotals(task, layout.block, bundle)
+        self.block, self.unpacked = layout.block, layout.unpacked
         self.space = Space(task, index, certificate, layout.shard)
         self.lock = threading.Lock()
-        n_shared = task.levels.size + task.n_groups
-        self.sums = np.zeros((n_shared + 1, task.n_train))
-        self.bundle = bundle_blocks(-(-task.n_val // self.block))
-        self.open = np.zeros(self.sums.shape if self.bundle > 1 else (0, 0))
         self.entropy = np.empty(task.n_val)
         self.nearest = np.empty((task.n_val, task.n_nearest), dtype=np.int64)
         self.ranks = np.full(task.reference.shape, -0.5)  # a row is as far away as itself
+        self.kept = Points(self.entropy, self.nearest, self.ranks, None)
         self.exactly: RankWorker | None = None
 
-    def run(self, progress: bool | None) -> Sums:
-        """Go through all rounds."""
-        task = self.task
-        with (
-            thread_pool(self.layout.workers) as map_in_order,
-            progress_bar("Valuing", task.n_val, progress) as advance,
-        ):
-            for start in range(0, task.n_val, self.layout.round):
-                here = slice(start, min(start + self.layout.round, task.n_val))
+    def run(self, span: slice, advance: Callable[[int], None], stage: Stage | None = None) -> None:
+        """Go through all rounds of a span of the points, which is whole blocks."""
+        with thread_pool(self.layout.workers) as map_in_order:
+            for here in self._batches(span, self.layout.round):
                 one = self._first_pass(here, map_in_order)
                 settled = self._settle(one)
                 for stretch in self._stretches(here, settled.done):
                     self._second_pass(one, settled, stretch, map_in_order)
+                    if stage is not None:
+                        self.totals.complete(-(-stretch.stop // self.block), self.entropy[: stretch.stop])
+                        stage.save(self.totals, self.kept, stretch.stop, last=stretch.stop == self.task.n_val)
                     advance(stretch.stop - stretch.start)
-        n_levels = task.levels.size
-        counts = np.bincount(nearest_level(self.entropy, task.levels), minlength=n_levels)
-        return Sums(
-            levels=self.sums[:n_levels],
-            level_counts=counts,
-            groups=self.sums[n_levels:-1],
-            bounds=self.sums[-1:],
-            entropy=self.entropy,
-            matrix=None,
-            neighborhood=Neighborhood(self.nearest, self.ranks if task.reference.size else None),
-        )
 
     def _batches(self, here: slice, step: int) -> list[slice]:
         return [slice(lo, min(lo + step, here.stop)) for lo in range(here.start, here.stop, step)]
@@ -298,7 +283,9 @@ class ShardedRun:
                 for batch in self._batches(together, self.unpacked):
                     self._add_batch(one, settled, batch, images[batch.start - together.start :], lo, names, packed,
                                     partial_sums, exact)  # fmt: skip
-            self._add_block(block, slice(lo, hi), np.append(cells, self.sums.shape[0] - 1), partial_sums)
+            self.totals.add_shard(
+                block.start // self.block, slice(lo, hi), np.append(cells, n_levels + task.n_groups), partial_sums
+            )
 
     def _add_batch(
         self,
@@ -328,38 +315,3 @@ class ShardedRun:
                 for cell in (settled.levels[there.start + p], groups[p]):
                     if cell >= 0:
                         partial_sums[cell] += exact[point][lo : lo + partial_sums.shape[1]]
-
-    def _add_block(self, block: slice, rows: slice, cells: Indices, partial_sums: Floats) -> None:
-        """Add a block to its bundle, and a bundle that is complete to the total, as :mod:`shapshift.running` does."""
-        if self.bundle == 1:
-            self.sums[cells, rows] += partial_sums
-            return
-        self.open[cells, rows] += partial_sums
-        number = block.start // self.block + 1
-        if number % self.bundle == 0 or block.stop == self.task.n_val:
-            self.sums[:, rows] += self.open[:, rows]
-            self.open[:, rows] = 0.0
-
-
-def run_sharded(
-    task: Task,
-    index: TrainingIndex,
-    points: Any,
-    certificate: Certificate,
-    *,
-    excluded: Indices | None,
-    scratch: str | None,
-    matrix: bool,
-    n_jobs: int | None,
-    max_memory: int | None,
-    progress: bool | None,
-    **_: Any,
-) -> Sums:
-    """Run by buckets, shard by shard; see :func:`shapshift.certified.run_certified` for the rest."""
-    if matrix:
-        raise ValueError(
-            "The 'matrix' parameter must be False for method='certified' on training rows that stay in a file. Ask for "
-            "exact values, or load the rows."
-        )
-    layout = make_layout(task, index, certificate, n_jobs=n_jobs, max_memory=max_memory)
-    return ShardedRun(task, index, points, certificate, layout, excluded, scratch).run(progress)

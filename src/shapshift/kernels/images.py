@@ -1,0 +1,164 @@
+"""From distances to buckets: the map of each validation point, the images it gives the rows, the nearest of them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._numba import MASK_BITS, fma, kernel, lowest_bit, zeros_mask
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+# How many straight pieces the map from distances to buckets has.
+PIECES = 4
+BEND = 0.25
+
+
+class Near(NamedTuple):
+    """The nearest rows of each point of a batch: how many, which, and how far.
+
+    A point with more of them than there is room for has the number that it should have, so that it can be told.
+    """
+
+    found: Indices
+    members: Codes
+    distances: Floats
+
+
+@kernel
+def bucket_lines(sample: Floats, first: int, buckets: int, lines: Floats) -> None:
+    """Make the map from distances to bucket numbers for each point, as the minimum of straight lines.
+
+    For the average row, buckets should grow in proportion to their rank r; for a row that is near to many points, and
+    whose bound is therefore the largest, a little faster: like r^(1 + BEND), so that the number of a bucket goes with
+    -r^-BEND. Ranks are estimated from a sample. The smallest of several rising lines is concave, like that function,
+    takes a few vector operations, and never puts a larger distance into a lower bucket, rounding included.
+
+    Parameters
+    ----------
+    sample : float64 (b, s)
+        Distances of the points to some training rows; sorted here.
+    first : int
+        So many of the sampled rows, the nearest ones, share the first bucket.
+    buckets : int
+    lines : float64 (b, PIECES, 2)
+        Out: intercepts and slopes.
+    """
+    for p in range(sample.shape[0]):
+        distances = sample[p]
+        distances.sort()
+        knots = np.empty((PIECES + 1, 2))
+        # Quantiles a constant factor apart. Two buckets in a hundred are left for what lies beyond the sample.
+        factor = (distances.size / first) ** (1.0 / PIECES)
+        for k in range(PIECES + 1):
+            knots[k, 0] = distances[min(distances.size - 1, int(first * factor**k))]
+            knots[k, 1] = 1.0 + 0.98 * (buckets - 1) * (1.0 - factor ** (-BEND * k)) / (
+                1.0 - factor ** (-BEND * PIECES)
+            )
+        _upper_hull(knots, lines[p])
+
+
+@kernel
+def _upper_hull(knots, lines):
+    lines[:] = 0.0
+    made = at = 0
+    while at < PIECES:
+        best, slope = at, -1.0
+        for k in range(at + 1, PIECES + 1):
+            width = knots[k, 0] - knots[at, 0]
+            if width > 0.0 and (knots[k, 1] - knots[at, 1]) / width > slope:
+                best, slope = k, (knots[k, 1] - knots[at, 1]) / width
+        if best == at:
+            break
+        lines[made] = knots[at, 1] - slope * knots[at, 0], slope
+        made += 1
+        at = best
+    for k in range(made, PIECES):
+        lines[k] = lines[max(made - 1, 0)]
+    if not np.isfinite(lines).all():  # distances too close together; everything goes into the first bucket
+        lines[:] = 0.0
+
+
+@kernel
+def bucket_images(
+    tile: Floats,
+    first: int,
+    codes: Codes,
+    targets: Codes,
+    lines: Floats,
+    last: int,
+    images: npt.NDArray[np.uint16],
+    near: Near,
+) -> None:
+    """Turn distances into images (bucket << 1 | match) and pick out the nearest rows.
+
+    Parameters
+    ----------
+    tile : float64 (b, n)
+        Distances to the training rows first..first+n-1.
+    first : int
+    codes : int32 (N,)
+    targets : int32 (b,)
+    lines : float64 (b, PIECES, 2)
+        From :func:`bucket_lines`.
+    last : int
+        Highest bucket.
+    images : uint16 (b, N)
+        Out, for these rows.
+    near : Near
+        The members of the first bucket are appended.
+    """
+    n = tile.shape[1]
+    for p in range(tile.shape[0]):
+        here = images[p, first : first + n]
+        _fill_images(tile[p], codes[first : first + n], targets[p], lines[p], last, here)
+        near.found[p] = _pick_near(tile[p], here, first, near.found[p], near.members[p], near.distances[p])
+
+
+@kernel
+def _pick_near(row, images, first, found, members, distances):
+    """Append the rows of the first bucket; returns how many there are, which may be more than there is room for."""
+    room = members.size
+    whole = images.size - images.size % MASK_BITS
+    for start in range(0, whole, MASK_BITS):
+        # One comparison for many rows, then one turn for each row that is near.
+        mask = zeros_mask(images, start)
+        while mask != 0:
+            i = start + lowest_bit(mask)
+            mask &= mask - np.uint32(1)
+            if found < room:
+                members[found], distances[found] = first + i, row[i]
+            found += 1
+    for i in range(whole, images.size):
+        if images[i] < 2:
+            if found < room:
+                members[found], distances[found] = first + i, row[i]
+            found += 1
+    return found
+
+
+@kernel
+def _fill_images(row, codes, target, lines, last, images):
+    a0, a1, a2, a3 = lines[0, 0], lines[1, 0], lines[2, 0], lines[3, 0]
+    s0, s1, s2, s3 = lines[0, 1], lines[1, 1], lines[2, 1], lines[3, 1]
+    top = float(last)
+    for i in range(row.size):
+        x = row[i]
+        height = min(min(fma(s0, x, a0), fma(s1, x, a1)), min(fma(s2, x, a2), fma(s3, x, a3)))
+        bucket = np.int32(min(max(height, 0.0), top))
+        images[i] = np.uint16((bucket << 1) | np.int32(codes[i] == target))
+
+
+@kernel
+def count_nearer(tile: Floats, asked: Floats, ranks: Floats) -> None:
+    """Add to ``ranks[p, r]`` how many distances ``tile[p]`` are below ``asked[p, r]``, ties by half."""
+    for p in range(asked.shape[0]):
+        for r in range(asked.shape[1]):
+            at = asked[p, r]
+            below = equal = 0
+            for x in tile[p]:
+                below += x < at
+                equal += x == at
+            ranks[p, r] += below + equal / 2
