@@ -202,7 +202,7 @@ def test_lists_do_not_grow_with_the_rows() -> None:
     rows = twin.store._now.rows
     assert len(twin.y) > 30_000
     for chunk in twin.store._now.chunks:
-        assert chunk.orders.rows.size <= 2 * (2 * rows.needed + _near.SPARE) * chunk.size
+        assert chunk.orders.rows.size <= 2 * (1.5 * rows.needed + _near.SPARE) * chunk.size
 
 
 @pytest.mark.parametrize("tol", [0.0, 0.05, 0.5])

@@ -12,11 +12,12 @@ from shapshift.kernels.rank import SHORT, _insertion_sort, _long_sort
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
 
 
 @kernel
 def take_heads(
-    ends: Indices, rows: Indices, keys: Floats, numbers: npt.NDArray[np.int32], wanted: int, whole: bool
+    ends: Indices, rows: Numbers, keys: Floats, numbers: Numbers, wanted: int, whole: bool
 ) -> tuple[Indices, Indices, Floats]:
     """Return the nearest rows of each list that are still there.
 
@@ -53,7 +54,7 @@ def take_heads(
 
 
 @kernel
-def count_left(ends: Indices, rows: Indices, alive: npt.NDArray[np.uint8], wanted: int) -> Indices:
+def count_left(ends: Indices, rows: Numbers, alive: npt.NDArray[np.uint8], wanted: int) -> Indices:
     """How many rows of each list are still there, counted up to ``wanted``."""
     counts = np.zeros(ends.size - 1, np.int64)
     for p in range(counts.size):
@@ -67,8 +68,8 @@ def count_left(ends: Indices, rows: Indices, alive: npt.NDArray[np.uint8], wante
 
 @kernel
 def merge_new(
-    ends: Indices, rows: Indices, keys: Floats, reach: Floats, tile: Floats, first: int
-) -> tuple[Indices, Indices, Floats]:
+    ends: Indices, rows: Numbers, keys: Floats, reach: Floats, tile: Floats, first: int
+) -> tuple[Indices, Numbers, Floats]:
     """Put new rows into the lists that reach them, behind rows at the same distance.
 
     Parameters
@@ -89,8 +90,8 @@ def merge_new(
     merged = np.zeros_like(ends)
     for p in range(reach.size):
         merged[p + 1] = merged[p] + ends[p + 1] - ends[p] + np.sum(tile[p] <= reach[p])
-    numbers, distances = np.empty(merged[-1], np.int64), np.empty(merged[-1])
-    new, new_keys = np.empty(tile.shape[1], np.int64), np.empty(tile.shape[1])
+    numbers, distances = np.empty(merged[-1], np.int32), np.empty(merged[-1])
+    new, new_keys = np.empty(tile.shape[1], np.int32), np.empty(tile.shape[1])
     for p in range(reach.size):
         count = 0
         for k in range(tile.shape[1]):

@@ -47,13 +47,13 @@ class Near:
     Attributes
     ----------
     ends, rows, distances
-        As in :class:`shapshift.search.Lists`; some rows may be gone.
+        As in :class:`shapshift.search.Lists`, rows as int32; some may be gone.
     reach : float64 (b,)
         All rows up to this distance are on the list.
     """
 
     ends: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32]
     distances: Floats
     reach: Floats
     n_added = 0
@@ -66,13 +66,13 @@ class Near:
 
     def renumbered(self, numbers: Codes, scratch: str | None) -> "Near":
         """Leave out the rows that are gone, and give the others new numbers."""
-        return Near(*take_heads(self.ends, self.rows, self.distances, numbers, self.rows.size, False), self.reach)
+        return self._cut(numbers, self.rows.size)
 
     def refreshed(self, rows: Rows, search: Callable[[npt.NDArray[np.int64]], "Near"]) -> "Near":
         """Search points anew that have lost too many of their rows, and cut back lists that have become too long."""
         near = self
         if near.rows.size > 2 * _kept(rows) * near.reach.size:
-            cut = Near(*take_heads(near.ends, near.rows, near.distances, rows.numbers, _kept(rows), True), near.reach)
+            cut = near._cut(rows.numbers, _kept(rows))
             left = count_left(near.ends, near.rows, rows.alive, near.rows.size)
             last = cut.distances[cut.ends[1:] - 1]
             near = replace(cut, reach=np.where(np.diff(cut.ends) < left, last, near.reach))
@@ -102,6 +102,10 @@ class Near:
 
         return Values(entropy, tails, bounds, add)
 
+    def _cut(self, numbers: Codes, wanted: int) -> "Near":
+        ends, rows, distances = take_heads(self.ends, self.rows, self.distances, numbers, wanted, True)
+        return Near(ends, rows.astype(np.int32), distances.copy(), self.reach)
+
     def _heads(self, rows: Rows) -> Lists:
         """Return as many of the rows as are needed."""
         heads = take_heads(self.ends, self.rows, self.distances, rows.numbers, rows.needed, rows.average)
@@ -109,18 +113,18 @@ class Near:
 
 
 def order_nearest(fill: Filler, n_points: int, rows: Rows) -> Near:
-    """Find the nearest rows of some points, twice as many as needed, and all that are tied for the last place."""
+    """Find the nearest rows of some points, more than needed, and all that are tied for the last place."""
     living = np.flatnonzero(rows.alive)
     search = exact_search(_only(fill, living), living.size, min(_kept(rows), living.size), whole_ties=True)
     lists = search.find(0, n_points, np.empty((n_points, 0), dtype=np.int64))
     last = lists.distances[lists.ends[1:] - 1]
     reach = np.where(np.diff(lists.ends) < living.size, last, np.inf)
-    return Near(lists.ends, living[lists.rows], lists.distances, reach)
+    return Near(lists.ends, living[lists.rows].astype(np.int32), lists.distances, reach)
 
 
 def _kept(rows: Rows) -> int:
     """How many rows a search looks for."""
-    return 2 * rows.needed + SPARE
+    return rows.needed + rows.needed // 2 + SPARE
 
 
 def _replace_some(near: Near, which: npt.NDArray[np.int64], others: Near) -> Near:
