@@ -191,8 +191,8 @@ def test_long_lists_last_while_many_rows_change(utility: str, monkeypatch: pytes
 def test_lists_do_not_grow_with_the_rows() -> None:
     twin = Twin(13, 200, 0.0, method="truncated", tol=0.1)
     twin.add()
-    for _ in range(25):
-        n = len(twin.y) // 4
+    for step in range(26):
+        n = len(twin.y) // 4 if step < 25 else 100
         X, y = twin.rows(n)
         ids = np.arange(n) + int(twin.ids.max()) + 1
         twin.store.add_rows(X, y, ids=ids, owners=np.zeros(n, dtype=np.int64))
@@ -203,6 +203,13 @@ def test_lists_do_not_grow_with_the_rows() -> None:
     assert len(twin.y) > 30_000
     for chunk in twin.store._now.chunks:
         assert chunk.orders.rows.size <= 2 * (1.5 * rows.needed + _near.SPARE) * chunk.size
+    # A list that was cut back reaches less far: the last rows that came are on none of them unless they are near.
+    place = twin.points[next(iter(twin.points))][0][0][0]
+    for count in (60, 10, 10, 10, 10, 10, 10):
+        gone = twin.ids[np.argsort(((twin.X - place) ** 2).sum(axis=1))[:count]]
+        twin.store.remove_rows(gone)
+        twin.keep(~np.isin(twin.ids, gone))
+        twin.check()
 
 
 @pytest.mark.parametrize("tol", [0.0, 0.05, 0.5])
