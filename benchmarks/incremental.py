@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -10,9 +11,10 @@ from rich.table import Table
 
 from shapshift import KNNShapley, ValuationStore
 
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "Shapley": {"semivalue": "shapley"},
     "Shapley, truncated": {"semivalue": "shapley", "method": "truncated"},
+    "Shapley, truncated, tol=0.01": {"semivalue": "shapley", "method": "truncated", "tol": 0.01},
     "Banzhaf": {"semivalue": "banzhaf"},
     "leave-one-out": {"semivalue": "loo"},
 }
@@ -25,13 +27,13 @@ def seconds(function: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def compare(name: str, parameters: dict[str, str], n_train: int, n_val: int, d: int, repeats: int) -> list[list[str]]:
+def compare(name: str, parameters: dict[str, Any], n_train: int, n_val: int, d: int, repeats: int) -> list[list[str]]:
     rng = np.random.default_rng(0)
     k = n_train // 100
     X, y = rng.normal(size=(n_train + repeats * k, d)), rng.integers(0, 2, n_train + repeats * k)
     X_val, y_val = rng.normal(size=(n_val, d)), rng.integers(0, 2, n_val)
 
-    def fresh(**how: str) -> float:
+    def fresh(**how: Any) -> float:
         """Fit and value anew."""
         return min(
             seconds(lambda: KNNShapley(progress=False, **how).fit(X[:n_train], y[:n_train]).value(X_val, y_val))

@@ -31,11 +31,11 @@ STALE = 0.2
 class ValuationStore(Saved):
     """Keep a valuation up to date while validation points and training rows come and go.
 
-    Adding validation points costs those points. Dropping or reweighting groups of them costs a sum. Adding or removing
-    training rows is exact: nothing is sorted again, only new rows are measured, and what is left is one pass over the
-    orders that are kept. For leave-one-out, Banzhaf and calibrated values only the nearest rows of each point are kept
-    and looked at; for Shapley and Beta values, to which every rank matters, the order of all rows (12 bytes for each
-    pair of a row and a point).
+    Adding validation points costs those points. Dropping or reweighting groups of them costs a sum. After training rows
+    were added or removed, values are those of a fresh fit: nothing is sorted again, only new rows are measured, and
+    what is left is one pass over what is kept. For leave-one-out, Banzhaf and calibrated values, and for all values
+    with ``method="truncated"``, those are the nearest rows of each point; for exact Shapley and Beta values, to which
+    every rank matters, the order of all rows (12 bytes for each pair of a row and a point).
 
     A change that fails or is interrupted changes nothing. Threads may share a store: changes wait for one another, and
     :meth:`valuation` sees the state before or after a change, never one in between.
@@ -43,7 +43,8 @@ class ValuationStore(Saved):
     Parameters
     ----------
     model : KNNShapley
-        Fitted, with ``method="exact"`` and any metric but "precomputed", its rows in memory. It is not changed.
+        Fitted, with ``method="exact"`` or ``"truncated"`` (and ``search="exact"``), any metric but "precomputed", its
+        rows in memory. It is not changed.
     owners : array-like of shape (n_train,), optional
         Who owns each training row, for :meth:`remove_owner`.
     scratch : path-like, optional
@@ -218,7 +219,8 @@ class ValuationStore(Saved):
         Returns
         -------
         Valuation
-            As a fresh fit would give it, up to rounding. Where groups have weights, ``level_counts`` are weighted too.
+            As a fresh fit would give it, up to rounding; with ``method="truncated"`` with its ``error_bound``. Where
+            groups have weights, ``level_counts`` are weighted too.
         """
         return self._now.valuation()
 
