@@ -242,6 +242,11 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
     report["errors"] = with_error
     report["command line"] = command_line(folder)
     report["threads of this machine"] = others(kind)
+    if kind == "dask":  # with Ray, data are not placed on workers
+        with joblib.parallel_config(backend=kind):
+            kill(False)  # nobody knows of it yet when the data are placed
+            assert result_bytes(small_run()) == expected["exact"], "other bytes after a worker was killed at the start"
+        report["a worker killed at the start"] = "same bytes"
     return report
 
 

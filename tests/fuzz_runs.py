@@ -12,6 +12,7 @@ from reliability import GROUPS, N_ROWS, T, V, X, Y, contents, done_blocks, inter
 from shapshift import (
     BoundaryCorrector,
     KNNShapley,
+    ValuationStore,
     allocate_budget,
     audit_payouts,
     audit_shift,
@@ -87,8 +88,11 @@ def saved_things() -> dict[str, Any]:
     points, labels = V[:60], T[:60]
     valuation = model.value(points, labels, groups=GROUPS[:60], matrix=True)
     quiet: dict[str, Any] = {"progress": False}
+    store = ValuationStore(model, owners=owners)
+    store.add(points[:9], labels[:9], groups=GROUPS[:9])
     return {
         "Valuation": valuation,
+        "ValuationStore": store,
         "ShiftAudit": audit_shift(model, points, labels, noise=[0.5], repeats=2, **quiet),
         "Interactions": knn_interactions(model, points, labels, top=3, owners=owners, **quiet),
         "OwnerValues": owner_values(model, points, labels, owners, **quiet),

@@ -18,14 +18,22 @@ from unittest.mock import patch
 
 import numpy as np
 
-from shapshift import KNNShapley, Valuation, _files, checkpoint, engine, list_sums, tasks, truncated
+from shapshift import KNNShapley, Valuation, _files, certified, checkpoint, engine, list_sums, tasks, truncated
+from shapshift.certified import Coarseness
 
 N_ROWS, N_VAL = 300, 600
 RNG = np.random.default_rng(7)
 X, Y = RNG.normal(size=(N_ROWS, 3)), RNG.integers(0, 3, size=N_ROWS)
 V, T = RNG.normal(size=(N_VAL, 3)), RNG.integers(0, 3, size=N_VAL)
 GROUPS = np.arange(N_VAL) % 4
+# So many rows that certified values of them (with tol=0.3) are cheaper by buckets than by sorting.
+MANY_X, MANY_Y = RNG.normal(size=(2000, 3)), RNG.integers(0, 3, size=2000)
 KEPT = ("values", "entropy", "boundary", "level_entropy", "level_values", "level_counts", "group_means", "matrix")
+
+
+def two_rounds(n_rows: int, limit: float) -> Coarseness:
+    """Let few rows be valued by buckets too: with tol=0.3 too few of them at first, and enough in a second round."""
+    return Coarseness(40, 20 if limit > 5e-4 else 200)
 
 
 @contextmanager
@@ -34,6 +42,7 @@ def small_blocks(every: int = 5) -> Iterator[None]:
     with (
         patch.multiple(tasks, BLOCK_PAIRS=4 * N_ROWS, BLOCK_POINTS=1),
         patch.object(engine, "LEAST_BUNDLES", 64),
+        patch.object(certified, "choose_coarseness", two_rounds),
         patch.object(truncated, "BLOCK_POINTS", 4),
         patch.object(list_sums, "SAVED_POINTS", 4),
         patch.multiple(checkpoint, EVERY_SECONDS=0.0, WRITING_SHARE=np.inf, LOST_SHARE=0.0),

@@ -69,7 +69,9 @@ def main() -> None:
         if can_have_disks():
             parts["disk full"] = lambda: apart("reliability", f"full_disk({place('disk')})", *ALONE)
         for kind, module in (("dask", "distributed"), ("ray", "ray")):
-            if find_spec(module) is not None:
+            if find_spec(module) is None:
+                print(f"not done: {kind} is not installed (pip install '.[{kind}]')")
+            else:
                 parts[f"{kind} {version(module)}, 2 workers"] = lambda kind=kind: cluster(kind)
         print(
             f"shapshift {version('shapshift')}, Python {platform.python_version()}, NumPy {version('numpy')}, "

@@ -84,6 +84,17 @@ def test_every_kind_of_run_goes_on(tmp_path: Path, settings: dict[str, Any]) -> 
     assert contents(tmp_path / "progress") == before
 
 
+def test_a_certified_run_goes_on_in_its_second_round(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"method": "certified", "tol": 0.3}
+    valuation = small_run(**settings)
+    assert valuation.parameters["buckets"] == 200
+    for waves in (N_BLOCKS // 5 + 4, 7):
+        with interrupted_after(waves):
+            small_run(tmp_path / "progress", **settings)
+    assert (tmp_path / "progress" / "state-2.npz").exists()
+    assert result_bytes(small_run(tmp_path / "progress", n_jobs=2, **settings)) == result_bytes(valuation)
+
+
 def test_a_run_with_copies_of_rows_goes_on(tmp_path: Path) -> None:
     whole = result_bytes(reliability.copies_run())
     with interrupted_after(4):
@@ -153,6 +164,19 @@ def test_states_are_written_no_more_often_than_it_pays(tmp_path: Path, monkeypat
     model = KNNShapley(progress=False).fit(X, Y)
     model.value(V, T, checkpoint=tmp_path / "progress")  # far less than a second
     assert written == [f"points-1-0-{N_VAL}.npz", "state-1.npz"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_jobs": 2}, {"method": "truncated", "tol": 0.1}])
+def test_every_block_can_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    written: list[str] = []
+    write = checkpoint.Stage._write
+    monkeypatch.setattr(
+        checkpoint.Stage, "_write", lambda self, name, *rest: written.append(name) or write(self, name, *rest)
+    )
+    small_run(tmp_path / "progress", every=1, **settings)
+    assert written.count("state-1.npz") == N_BLOCKS
 
 
 def test_what_a_state_takes(tmp_path: Path) -> None:

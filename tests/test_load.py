@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from load_runs import LOADS, shared_model
+from reliability import V
 from test_checkpoint import apart
 
 
 def test_threads_share_a_fitted_model() -> None:
     found = shared_model(6, 10)
     assert found["kinds of call"] == len(LOADS)
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("certified", "buckets"), ("truncated", "exact_ranks")])
+def test_loads_are_what_they_are_called(name: str, parameter: str) -> None:
+    fit, labels, _ = LOADS[name]
+    model = fit()
+    found = model.value(V, labels).parameters[parameter]
+    assert 0 < found < model.codes_.size, "too few rows: they were sorted, and exact values put to the test"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -26,3 +36,32 @@ def test_memory_returns_to_its_level_after_a_thousand_calls() -> None:
 def test_an_interrupted_call_leaves_the_model_usable(tmp_path: Path) -> None:
     found = apart("load_runs", f"interrupts(20, 0, Path({str(tmp_path)!r}))")
     assert found["calls"] // 10 < found["interrupted"] < found["calls"]
+
+
+FIRST_CALL = """
+import os, signal
+from numba.core.dispatcher import Dispatcher
+from load_runs import LOADS, V
+from shapshift.kernels.rank import rank_values
+
+compile = Dispatcher.compile
+
+def press(self, signature):
+    if self is rank_values:
+        os.kill(os.getpid(), signal.SIGINT)
+    return compile(self, signature)
+
+Dispatcher.compile = press
+fit, labels, call = LOADS["exact"]
+model = fit()
+try:
+    call(model, V, labels)
+except KeyboardInterrupt:
+    print(len(rank_values.signatures), len(call(model, V, labels)) > 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends itself a signal")
+def test_an_interrupt_of_the_first_call_waits_until_its_kernel_is_there() -> None:
+    run = subprocess.run([sys.executable, "-c", FIRST_CALL], cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert run.stdout == "1 True\n", run.stderr

@@ -22,6 +22,7 @@ from scipy import sparse
 
 from shapshift import KNNRegressionShapley, KNNShapley, Valuation, rowfile
 from shapshift.rowfile import RowFile, RowWriter
+from shapshift.sources import _parquet
 
 N, M, D = 60, 7, 3
 RNG = np.random.default_rng(0)
@@ -216,6 +217,15 @@ def test_few_rows_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(os.listdir(tmp_path)) == ["data", "tmp"]
 
 
+def test_half_of_the_memory_budget_is_loaded_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowfile, "LOAD_BYTES", 2**28)
+    rows = memory_map(tmp_path / "rows", X)
+    for given in ((rows, Y), (write_parts(tmp_path / "data"), "label"), (iter([(X, Y)]), None)):
+        model = KNNShapley(max_memory=2 * 8 * N * D - 1).fit(*given)
+        assert isinstance(model._index.rows, RowFile)
+    assert not isinstance(KNNShapley(max_memory=2 * 8 * N * D).fit(rows, Y)._index.rows, RowFile)
+
+
 def test_rows_stay_in_a_folder_of_the_callers_choice_and_are_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +246,37 @@ def test_rows_stay_in_a_folder_of_the_callers_choice_and_are_found_again(
     (scratch / kept).write_bytes(b"half a file")
     KNNShapley(scratch=scratch).fit(folder, "label")
     assert all(np.load(scratch / name).shape == (N, D) for name in os.listdir(scratch) if name != kept)
+
+
+def test_two_fits_at_a_time_share_the_file_that_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, kept = write_parts(tmp_path / "data"), tmp_path / "kept"
+    kept.mkdir()
+    first, second, convert = KNNShapley(scratch=kept), KNNShapley(scratch=kept), _parquet._convert
+
+    def meanwhile(*given: Any) -> Any:
+        monkeypatch.setattr(_parquet, "_convert", convert)
+        found = convert(*given)
+        second.fit(folder, "label")
+        return found
+
+    monkeypatch.setattr(_parquet, "_convert", meanwhile)
+    first.fit(folder, "label")
+    for model in (second, first):
+        model.value(pd.DataFrame(X_VAL, columns=NAMES), Y_VAL)
+    assert len(os.listdir(kept)) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_process_leaves_the_scratch_file_to_its_parent() -> None:
+    model = KNNShapley().fit(iter([(X, Y)]))
+    child = os.fork()
+    if child == 0:
+        model.fit(iter([(X, Y)]))
+        del model
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    same(model.value(X_VAL, Y_VAL), in_memory())
 
 
 def test_copies_share_the_scratch_file_and_other_processes_only_read_it() -> None:
@@ -289,6 +330,36 @@ def write_bad(folder: Path, what: str) -> Path:
 def test_what_is_wrong_in_a_part_is_named_with_its_place(tmp_path: Path, what: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         KNNShapley().fit(write_bad(tmp_path / "data", what), "label")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"), [("no column", "lacks 'b', unlike"), ("extra column", "also has 'weight'")]
+)
+def test_parts_in_folders_named_after_a_column_have_the_same_columns_too(
+    tmp_path: Path, what: str, message: str
+) -> None:
+    folder = write_bad(tmp_path / "data", what)
+    for k in (0, 2):
+        (folder / f"day={k}").mkdir()
+        (folder / f"part-{k}.parquet").rename(folder / f"day={k}/part.parquet")
+    (folder / "part-1.parquet").unlink()
+    with pytest.raises(ValueError, match=rf"day=2/part.parquet' {message}"):
+        KNNShapley().fit(folder, "label")
+
+
+def test_a_part_that_is_damaged_inside_is_named(tmp_path: Path) -> None:
+    path = write_parts(tmp_path / "data") / "part-2.parquet"
+    content = bytearray(path.read_bytes())
+    content[4:40] = b"\xff" * 36
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"part-2.parquet' cannot be read to its end \(Couldn't deserialize"):
+        KNNShapley().fit(tmp_path / "data", "label")
+
+
+def test_labels_are_single_values(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1.0, 2.0], "label": [[1], [2]]}), tmp_path / "lists.parquet")
+    with pytest.raises(ValueError, match=r"Column 'label' of 'X' has type list.*must be single values"):
+        KNNShapley().fit(tmp_path / "lists.parquet", "label")
 
 
 def test_a_memory_map_with_a_bad_entry_is_refused(tmp_path: Path) -> None:

@@ -301,6 +301,25 @@ def test_it_begins_with_few_rows_and_classes_and_grows() -> None:
     assert found.ids.tolist() == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("last", [1, 3])
+def test_the_id_of_a_row_that_is_gone_is_not_given_again(tmp_path: Path, last: int) -> None:
+    store = ValuationStore(KNNShapley().fit([[0.0], [1.0], [2.0], [5.0], [7.0]], [0, 1, 0, 1, 1]))
+    store.remove_rows(range(5 - last, 5))
+    store.save(tmp_path / "store.npz")
+    for one in (store, ValuationStore.load(tmp_path / "store.npz")):
+        one.add_rows([[3.0]], [0])
+        assert one.ids.tolist() == [*range(5 - last), 5]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e5, 1e-5])
+def test_equal_rows_that_are_left_have_the_fingerprint_of_a_fresh_fit(scale: float) -> None:
+    rows = scale * np.array([[3.0, 0.0], [3.0, 0.0], [8.0, 1.0]])
+    store = ValuationStore(KNNShapley().fit(rows, [0, 1, 1]))
+    store.add(rows[:1], [0])
+    store.remove_rows([2])
+    assert store.valuation().fingerprint == KNNShapley().fit(rows[:2], [0, 1]).fingerprint_
+
+
 @pytest.mark.parametrize("kind", ["sparse", "frame"])
 def test_other_containers(kind: str) -> None:
     rng = np.random.default_rng(0)
@@ -586,6 +605,18 @@ def store() -> ValuationStore:
 )  # fmt: skip
 def test_bad_changes_are_refused(change: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
+        change(store())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.remove_rows(3), r"'ids' must be a list, array or column of ids. Got int"),
+        (lambda s: s.reweight([("g", 1.0)]), r"'weights' parameter .* must map group names to weights. Got list"),
+    ],
+)
+def test_changes_of_another_type_are_refused(change: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         change(store())
 
 

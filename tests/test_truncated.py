@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import naive
@@ -423,3 +424,21 @@ def check_selection(row: np.ndarray, wanted: int, whole: bool) -> None:
     assert lists.certain.tolist() == [count] * 3
     at = row[[0, 0, row.size // 2]]
     assert lists.ranks[:, 0].tolist() == [np.sum(row < x) + (np.sum(row == x) - 1) / 2 for x in at]
+
+
+def test_a_budget_knows_of_lists_that_ties_make_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 2, size=(20_000, 2)).astype(float), rng.integers(0, 2, 20_000)
+    X_val, y_val = X[:64] + 0.1, y[:64]
+    plans: list[Any] = []
+    make = module._make_plan
+    monkeypatch.setattr(module, "_make_plan", lambda *a, **k: plans.append((a[2], make(*a, **k))) or plans[-1][1])
+    values = [
+        KNNShapley(method="truncated", tol=0.01, max_memory=budget, progress=False).fit(X, y).value(X_val, y_val).values
+        for budget in (None, "12MB")
+    ]
+    np.testing.assert_array_equal(*values)
+    (_, free), (longest, tight) = plans
+    assert longest > 4000  # a quarter of the rows is at the same place
+    assert 8 * 5 * longest * tight.block * tight.wave < 12e6
+    assert tight.block < free.block

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 import os
 import time
@@ -274,6 +275,15 @@ def test_a_failure_leaves_the_old_file_whole(step: str, tmp_path: Path, monkeypa
     assert_same(Valuation.load(path), old)
     new.save(path)
     assert_same(Valuation.load(path), new)
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=r"No space left on device: '.*values.npz'"):
+        make().save(tmp_path / "values.npz")
 
 
 def test_saving_where_nothing_can_be_saved(tmp_path: Path) -> None:

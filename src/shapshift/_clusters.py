@@ -5,6 +5,7 @@ worker (once per machine with Ray) and named in every task, results come back in
 time, and what was lost with a worker is asked for again.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -143,9 +144,26 @@ class Dask:
         self.ahead = self.workers if self.workers < slots else 2 * self.workers
 
     def place(self, thing: "Packed") -> Any:
-        """Scatter to all workers; workers that come later fetch the data from one of them."""
-        self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
-        return self._client.scatter(thing, broadcast=True, hash=False)
+        """Scatter to a worker, from which every other one fetches the data once, also those that come later."""
+        for attempt in range(ATTEMPTS + 1):
+            self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
+            try:
+                placed = self._client.scatter(thing, hash=False)
+                # Not by scatter's own broadcast: it waits for ever for a worker that died a moment ago. As a task, that
+                # worker's errand goes to another one.
+                errands = [
+                    self._client.submit(_arrive, placed, workers=[address], allow_other_workers=True, pure=False)
+                    for address in self._client.nthreads()
+                ]
+                self._client.gather(errands)
+            except BaseException as error:
+                # A worker that is gone is known as such only after a moment.
+                if attempt == ATTEMPTS or not (self.is_lost(error) or isinstance(error, OSError)):
+                    raise
+                time.sleep(1.0)
+            else:
+                break
+        return placed
 
     def submit(self, function: Callable[[Any, Any], Any], placed: Any, item: Any) -> Any:
         """Hand out a task."""
@@ -173,6 +191,10 @@ class Dask:
         from distributed import KilledWorker
 
         return isinstance(error, CancelledError | KilledWorker)
+
+
+def _arrive(placed: Any) -> None:
+    """Do nothing, on a worker that must fetch the data to do it."""
 
 
 class Ray:

@@ -41,8 +41,10 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
         # mkstemp makes the file private; a result is as readable as anything else its owner writes.
         os.chmod(name, 0o666 & ~umask())
         os.replace(name, target)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(target)  # a disk that is full does not say for which file
         raise
     sync_folder(target.parent)
     return Path(path)

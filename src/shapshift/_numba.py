@@ -1,5 +1,7 @@
 """The one way kernels are compiled."""
 
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -16,7 +18,34 @@ def kernel(function: F) -> F:
     ``fastmath`` stays off on purpose. A sum of squared differences must come out with the same bits for two
     identical rows wherever they stand in the table, and reassociation would break that.
     """
-    return cast(F, njit(nogil=True, cache=True, error_model="numpy")(function))
+    compiled: Any = njit(nogil=True, cache=True, error_model="numpy")(function)
+    if hasattr(compiled, "_compile_for_args"):  # not where NUMBA_DISABLE_JIT is set
+        compiled._compile_for_args = undisturbed(compiled._compile_for_args)
+    return cast(F, compiled)
+
+
+def undisturbed(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Ctrl-C wait until the work is done.
+
+    Numba loads its own tables while it compiles or loads a first kernel, and does not recover from an interrupt there:
+    no later call would work.
+    """
+
+    def whole(*arguments: Any, **options: Any) -> Any:
+        handler = signal.getsignal(signal.SIGINT)
+        # Other threads are not interrupted, and a handler that is no function of Python's does not raise.
+        if threading.current_thread() is not threading.main_thread() or not callable(handler):
+            return work(*arguments, **options)
+        came: list[Any] = []
+        signal.signal(signal.SIGINT, lambda *given: came.append(given))
+        try:
+            return work(*arguments, **options)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            if came:
+                handler(*came[0])
+
+    return whole
 
 
 def _fma(context, a, b, c):  # type: ignore[no-untyped-def]

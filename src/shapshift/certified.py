@@ -7,6 +7,7 @@ rows equally far away, say) are ordered exactly.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,9 +16,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from shapshift._parallel import n_workers, stream, take_spare
 from shapshift.boundary import level_edges
 from shapshift.distances import Filler, TrainingIndex, tile_filler
-from shapshift.engine import Method, Points, RankWorker, Sums, Task, bases, block_points, run_task
+from shapshift.engine import (
+    LEAST_BATCH,
+    TILE_BYTES,
+    Method,
+    Points,
+    RankWorker,
+    Sums,
+    Task,
+    bases,
+    block_points,
+    run_task,
+)
 from shapshift.kernels.buckets import BOUND_BITS, Curve, Rules, Scratch, bucket_sums, unpack
 from shapshift.kernels.images import PIECES, Near, bucket_images, bucket_lines, count_nearer
 from shapshift.places import content_hash
@@ -260,11 +273,10 @@ def certify(task: Task, coarse: Coarseness, index: TrainingIndex, points: Any, s
 def bucket_method(task: Task, certificate: Certificate) -> Method:
     """Return what the engine needs to run certified values."""
     n, room = task.n_train, certificate.room
+    point_bytes = 2 * n + 12 * room + 8 * (certificate.sample_size + STRIP_ROWS + 2 * certificate.rules.buckets)
     return Method(
         make_worker=partial(BucketWorker, certificate=certificate),
-        point_bytes=lambda task: (
-            2 * n + 12 * room + 8 * (certificate.sample_size + STRIP_ROWS + 2 * certificate.rules.buckets)
-        ),
+        point_bytes=lambda task: point_bytes,
         # Beside packed sums: what ordering the near rows takes, and what ordering all rows of a point takes.
         worker_bytes=lambda task: (
             8 * n * (task.levels.size + min(task.n_groups, block_points(task)) + 4)
@@ -272,6 +284,8 @@ def bucket_method(task: Task, certificate: Certificate) -> Method:
             + 8 * certificate.rules.buckets
         ),
         batch=lambda task: BATCH,
+        # Up to some million rows, more memory than usual: every batch reads all training rows.
+        tile=min(LEAST_BATCH, 4 * TILE_BYTES // point_bytes),
         own_cells=1,
     )
 
@@ -313,7 +327,7 @@ def run_certified(
     **options
         For :func:`shapshift.engine.run_task`.
     """
-    limit = 0.9 * tol * _expected_spread(task)
+    limit = 0.9 * tol * _expected_spread(task, n_workers(options.get("n_jobs")))
     for rounds in range(1, ROUNDS + 1):
         coarse = choose_coarseness(task.n_train, limit)
         if coarse is None:
@@ -339,7 +353,7 @@ def rounding_allowance(task: Task) -> float:
     return float(2.0**-46 * (1.0 + task.table.c.sum()))
 
 
-def _expected_spread(task: Task) -> float:
+def _expected_spread(task: Task, workers: int) -> float:
     """Estimate the standard deviation of the values from a few points that are valued exactly.
 
     The values are means over the points: what is particular to a point averages out, what points have in common stays.
@@ -347,13 +361,21 @@ def _expected_spread(task: Task) -> float:
     """
     size = min(task.n_val, max(2, min(8, task.n_val // 64)))
     alone = replace(task, n_groups=0, n_nearest=0, reference=np.empty((task.n_val, 0), dtype=np.int64))
-    worker, sums = RankWorker(alone, 1, 1), np.zeros((task.levels.size, task.n_train))
-    values, variances, total = np.empty((1, task.n_train)), [], np.zeros(task.n_train)
-    point = Points(np.empty(1), np.empty((1, 0), dtype=np.int64), np.empty((1, 0)), values)
-    for p in np.linspace(0, task.n_val - 1, size).astype(int):
-        worker.value(alone, slice(int(p), int(p) + 1), np.full(1, -1), point, sums)
-        variances.append(values.var())
-        total += values[0]
+    spare: list[RankWorker] = []
+
+    def value(p: int) -> Floats:
+        worker = take_spare(spare) or RankWorker(alone, 1, 1)
+        points = Points(np.empty(1), np.empty((1, 0), dtype=np.int64), np.empty((1, 0)), None)
+        values: Floats = worker.rank(alone, slice(p, p + 1), points)[0].copy()
+        spare.append(worker)
+        return values
+
+    variances, total = [], np.zeros(task.n_train)
+    chosen = np.linspace(0, task.n_val - 1, size).astype(int).tolist()
+    with closing(stream(value, chosen, workers)) as valued:
+        for values in valued:
+            variances.append(values.var())
+            total += values
     single = float(np.mean(variances))
     common = (float(total.var()) - size * single) / max(size * (size - 1), 1)
     return float(np.sqrt(single / task.n_val + max(common, 0.0) / 2))

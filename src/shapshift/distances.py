@@ -189,9 +189,11 @@ def index_again(index: TrainingIndex) -> TrainingIndex:
         return index
     largest = _largest(index.rows) if index.ends is None else _farthest(*index.ends)
     widest = largest if index.ends is None else float(_differences(*index.ends).max())
-    exponent = _exponent(widest, largest) + index.exponent
-    if widest == 0:  # a range of zero is on no scale
-        exponent = max(0, int(np.frexp(largest)[1]) + index.exponent - 1000)
+    # Zero is zero on every scale.
+    exponent = max(
+        int(np.frexp(widest)[1]) + index.exponent * (widest > 0),
+        int(np.frexp(largest)[1]) - 1000 + index.exponent * (largest > 0),
+    )
     if exponent == index.exponent:
         return index
     return replace(index, rows=_scaled(index.rows, exponent - index.exponent), exponent=exponent, ends=None)

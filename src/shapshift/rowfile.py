@@ -36,7 +36,12 @@ class Scratch:
     """A file that is removed when nobody refers to it any more, at the latest when the process ends."""
 
     def __init__(self, path: Path) -> None:
-        self._remove = weakref.finalize(self, lambda: path.unlink(missing_ok=True))
+        weakref.finalize(self, _remove_own, path, os.getpid())
+
+
+def _remove_own(path: Path, maker: int) -> None:
+    if os.getpid() == maker:  # a forked process has the object too, and must leave the file to its parent
+        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,8 @@ class RowWriter:
         if target is None:
             target = Path(self._part).with_suffix(".npy")
             owner = Scratch(target)
+        elif there := opened(target, self.n_rows, self.width, self.dtype):
+            return there  # another process was faster, and may be at work on it: it must not see the file change
         else:
             os.fsync(self._file.fileno())
             os.chmod(self._part, 0o666 & ~umask())
@@ -224,10 +231,15 @@ def rewritten(file: RowFile, change: Callable[[Floats], Floats], scratch: str | 
         return writer.finish()
 
 
-def is_streamed(X: Any) -> bool:
+def load_bytes(max_memory: int | None) -> int:
+    """Rows that take no more than this as float64 are loaded."""
+    return LOAD_BYTES if max_memory is None else min(LOAD_BYTES, max_memory // 2)
+
+
+def is_streamed(X: Any, max_memory: int | None = None) -> bool:
     """Whether ``X`` is something to read piece by piece: a path, a dataset, a large memory map, or an iterator."""
     if isinstance(X, np.memmap):
-        return X.ndim == 2 and X.dtype.kind in "fiub" and 8 * X.size > LOAD_BYTES
+        return X.ndim == 2 and X.dtype.kind in "fiub" and 8 * X.size > load_bytes(max_memory)
     # By name, because pyarrow need not be loaded to know that it is not used.
     datasets = {"Dataset", "RecordBatchReader"} & {kind.__name__ for kind in type(X).__mro__}
     arrow = bool(datasets) and type(X).__module__.startswith("pyarrow")

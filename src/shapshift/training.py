@@ -53,11 +53,11 @@ class TrainingRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships n
 
         Whatever is in memory comes back as it is. Messages call the three by ``names``.
         """
-        if self.metric == "precomputed" or not is_streamed(X):
+        memory = check.parse_memory(getattr(self, "max_memory", None))
+        if self.metric == "precomputed" or not is_streamed(X, memory):
             return X, y, extra
         from shapshift.sources import Options, read_source  # pyarrow takes a while to load
 
-        memory = check.parse_memory(getattr(self, "max_memory", None))
         width = None if columns is None and names[0] == "X" else self.n_features_in_
         options = Options(
             names, columns, width, getattr(self, "scratch", None), memory, getattr(self, "progress", None)

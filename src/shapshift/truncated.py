@@ -30,6 +30,8 @@ Indices = npt.NDArray[np.int64]
 
 # A worker takes this many points at a time: a pass over the training rows serves all of them.
 BLOCK_POINTS = SAVED_POINTS
+# Points whose lists tell how long lists are, where there is a budget.
+PROBED_POINTS = 8
 # A task of a cluster has about so many pairs, lest handing it out takes longer than doing it.
 UNIT_PAIRS = 2**24
 # Where this share of the rows is needed, sorting all of them is no more work, and exact.
@@ -136,9 +138,17 @@ def run_truncated(
     # An index stays where it was built.
     cluster = active_cluster(n_jobs) if scan else None
     reading = READING_BYTES if isinstance(index.rows, RowFile) else 0
+    longest = wanted
+    if max_memory is not None and task.average_ties and scan:
+        # Where features have few distinct values, a list can end with a large share of all rows.
+        few = slice(0, min(PROBED_POINTS, task.n_val))
+        lists = finder.find(few.start, few.stop, np.empty((few.stop, 0), dtype=np.int64))
+        longest = int(np.diff(lists.ends).max())
+        del lists
     plan = _make_plan(
-        task, wanted, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, cluster=cluster, reading=reading
-    )
+        task, wanted, longest, scan, matrix=matrix, n_jobs=n_jobs, max_memory=max_memory, cluster=cluster,
+        reading=reading,
+    )  # fmt: skip
     totals, kept = work_off(
         ListJob(task, wanted, plan.block, matrix, finder),
         workers=plan.workers,
@@ -217,6 +227,7 @@ class _Plan:
 def _make_plan(
     task: Task,
     wanted: int,
+    longest: int,
     scan: bool,
     *,
     matrix: bool,
@@ -225,14 +236,14 @@ def _make_plan(
     cluster: Cluster | None = None,
     reading: int = 0,
 ) -> _Plan:
-    """Choose block size and number of workers for a memory budget; ties beyond the wanted rows are not foreseen.
+    """Choose block size and number of workers for a memory budget; lists beyond the longest are not foreseen.
 
     On a cluster the budget holds for every worker alike. ``reading`` is what a worker needs for rows that it reads from
     a file.
     """
     n, m = task.n_train, task.n_val
     row = 8 * n
-    per_point = 8 * 5 * wanted  # a list: rows, distances, changes, and copies of two of them while it is made
+    per_point = 8 * 5 * longest  # a list: rows, distances, changes, and copies of two of them while it is made
     block = min(BLOCK_POINTS, m)
     n_blocks = -(-m // block)
     workers = min(n_workers(n_jobs) if cluster is None else cluster.workers, n_blocks)
@@ -243,6 +254,7 @@ def _make_plan(
         fixed += 8 * m * (5 + task.n_nearest) + 16 * task.reference.size
         # Over an index, candidates can be all rows.
         scratch = WORKER_BYTES + reading + (0 if scan else 5 * row)
+        scratch += 2 * row if longest > list_room(n, wanted) else 0
         search_point = 8 * STRIP_ROWS + 16 * list_room(n, wanted)
         per_block_point = 2 * per_point + search_point  # in work, and in the wave
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.

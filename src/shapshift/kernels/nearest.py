@@ -69,10 +69,8 @@ def likely_limits(sample: Floats, n_rows: int, wanted: int, limits: Floats) -> N
 
 
 @kernel
-def order_collected(
-    wanted: int, whole: bool, rows: Indices, keys: Floats, counts: Indices
-) -> tuple[Indices, Indices, Floats]:
-    """Put what was collected in order.
+def order_collected(wanted: int, whole: bool, rows: Indices, keys: Floats, counts: Indices, ends: Indices) -> None:
+    """Put what was collected in order, in place.
 
     Parameters
     ----------
@@ -80,15 +78,10 @@ def order_collected(
         As in :func:`collect_nearest`; points with too few get empty lists.
     whole : bool
         Also take all rows that are as far as the last one, or stop at exactly ``wanted``, ties by row number.
-
-    Returns
-    -------
     ends : int64 (b + 1,)
-    found : int64
-        Row numbers, nearest first, ties by row number.
-    distances : float64
+        Receives where each list would end if they were behind one another.
     """
-    ends = np.zeros(counts.size + 1, np.int64)
+    ends[0] = 0
     for p in range(counts.size):
         count = counts[p] if counts[p] >= wanted else 0
         if count > wanted:
@@ -97,12 +90,17 @@ def order_collected(
             # The rows are in ascending order, which a stable sort keeps among equals.
             _long_sort(keys[p], rows[p], 0, count)
         ends[p + 1] = ends[p] + (count if whole else min(count, wanted))
-    found, distances = np.empty(ends[-1], np.int64), np.empty(ends[-1])
-    for p in range(counts.size):
+
+
+@kernel
+def join_collected(rows: Indices, keys: Floats, ends: Indices, found: Indices, distances: Floats) -> None:
+    """Write lists that are in order behind one another: row numbers and distances."""
+    # Not returned by the kernel that orders them: an interrupt that comes while a kernel is at work is noticed when its
+    # arrays are turned into Python's, and Numba makes a SystemError of it.
+    for p in range(ends.size - 1):
         size = ends[p + 1] - ends[p]
         found[ends[p] : ends[p + 1]] = rows[p, :size]
         distances[ends[p] : ends[p + 1]] = keys[p, :size]
-    return ends, found, distances
 
 
 @kernel

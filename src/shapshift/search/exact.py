@@ -5,7 +5,7 @@ import numpy as np
 from shapshift._parallel import take_spare
 from shapshift.distances import Filler
 from shapshift.kernels.images import count_nearer
-from shapshift.kernels.nearest import collect_nearest, likely_limits, order_collected
+from shapshift.kernels.nearest import collect_nearest, join_collected, likely_limits, order_collected
 from shapshift.search.lists import Floats, Indices, Lists, Search, join_lists
 
 # Training rows looked at together: few enough for their distances to all points of a block to stay in the second-level
@@ -63,7 +63,10 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
             collect_nearest(tile, lo, wanted, rows, keys, counts, limits)
             if reference.size:
                 count_nearer(tile, asked, ranks)
-        ends, found, distances = order_collected(wanted, whole_ties, rows, keys, counts)
+        ends = np.empty(size + 1, dtype=np.int64)
+        order_collected(wanted, whole_ties, rows, keys, counts, ends)
+        found, distances = np.empty(ends[-1], dtype=np.int64), np.empty(ends[-1])
+        join_collected(rows, keys, ends, found, distances)
         return Lists(ends, found, distances, np.diff(ends), ranks)
 
     return Search(find, dict)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shapshift import _validation as check
-from shapshift import rowfile
+from shapshift.rowfile import load_bytes
 
 # Rows are read and converted in batches of about this many bytes.
 BATCH_BYTES = 2**24
@@ -61,4 +61,4 @@ class Options:
     @property
     def load_bytes(self) -> int:
         """Rows that take no more than this as float64 are loaded."""
-        return rowfile.LOAD_BYTES if self.max_memory is None else min(rowfile.LOAD_BYTES, self.max_memory // 2)
+        return load_bytes(self.max_memory)

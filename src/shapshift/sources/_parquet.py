@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,18 @@ def file_parts(path: str | os.PathLike[str]) -> list[Part]:
     root = found.root
     if root is not None and any("=" in folder for file in found.files for folder in file.relative_to(root).parts[:-1]):
         files = [str(file) for file in found.files]
-        return dataset_parts(pads.dataset(files, format="parquet", partitioning="hive", partition_base_dir=str(root)))
+        dataset = pads.dataset(files, format="parquet", partitioning="hive", partition_base_dir=str(root))
+        return [replace(part, schema=_own_schema(part, dataset)) for part in dataset_parts(dataset)]
     return [_file_part(file) for file in found.files]
+
+
+def _own_schema(part: Part, dataset: Any) -> Any:
+    """Columns of a file and of the folders it is in; those of the dataset are the first file's."""
+    schema, own = part.schema, pq.read_schema(part.stamp[0])
+    there = {*own.names, *dataset.partitioning.schema.names}
+    return pa.schema(
+        [field for field in schema if field.name in there] + [f for f in own if f.name not in schema.names]
+    )
 
 
 def _file_part(path: Path) -> Part:
@@ -185,6 +195,13 @@ def _check_part(part: Part, first: Part, features: list[str], named: list[str], 
             f"The parts of {options.name!r} must have the same columns, but {part.name} {' and '.join(differences)}, "
             f"unlike {first.name}. Correct the part, or name only parts that belong together."
         )
+    for name in named:
+        kind = part.schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise ValueError(
+                f"Column {name!r} of {options.name!r} has type {kind} in {part.name}; labels, ids and groups must be "
+                "single values. Name another column, or pass an array."
+            )
     for name in features:
         kind = part.schema.field(name).type
         if not _is_number(kind) and part.n_rows != 0:  # an empty part has no types worth mentioning
@@ -213,7 +230,7 @@ def _convert(
     with progress_bar("Reading", sum(part.n_rows or 0 for part in parts), options.progress) as advance:
         for part in parts:
             at = 0
-            for batch in part.read([*features, *named], step):
+            for batch in _batches(part, [*features, *named], step):
                 if batch.num_rows == 0:
                     continue
                 if writer is not None:
@@ -224,6 +241,16 @@ def _convert(
                 advance(batch.num_rows)
             part.check_unchanged()
     return [joined(collector.pieces) for collector in collected]
+
+
+def _batches(part: Part, columns: list[str], step: int) -> Iterable[Any]:
+    """Read a part; what Arrow says of a damaged one does not name it."""
+    try:
+        yield from part.read(columns, step)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{part.name} cannot be read to its end ({str(error).strip()}). Write or copy it anew."
+        ) from error
 
 
 def _feature_rows(

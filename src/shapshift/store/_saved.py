@@ -28,6 +28,7 @@ def store_to_archive(training: Training, groups: dict[Any, Group]) -> tuple[dict
         "kind": training.kind,
         "id_names": [to_json(name, "an index name") for name in training.id_names],
         "fingerprint": training.fingerprint(),
+        "next_id": training.next_id,
         "groups": [[to_json(name, "a group name"), group.weight, len(group.chunks)] for name, group in groups.items()],
         "sparse": training.is_sparse,
         "width": training.width,
@@ -64,6 +65,7 @@ def training_from_archive(header: dict[str, Any], arrays: Arrays) -> Training:
         ids=arrays["ids"],
         owners=arrays.get("owners"),
         digest=header["fingerprint"],
+        next_id=int(header["next_id"]),
     )
     _check_numbers(codes, len(training.known), "class")
     owners = training.ids if training.owners is None else training.owners

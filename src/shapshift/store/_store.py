@@ -169,6 +169,11 @@ class ValuationStore(Saved):
         weights : mapping
             Group names to weights of at least 0; other groups keep theirs.
         """
+        if not isinstance(weights, Mapping):
+            raise TypeError(
+                "The 'weights' parameter of ValuationStore.reweight must map group names to weights. Got "
+                f"{type(weights).__name__}."
+            )
         with self._lock:
             groups = dict(self._now.groups)
             for name, weight in weights.items():
@@ -184,7 +189,8 @@ class ValuationStore(Saved):
         X : table of shape (n, n_features)
         y : array-like of shape (n,)
         ids : array-like of shape (n,), optional
-            By default the table's index, or numbers that go on from the largest there is.
+            By default the table's index, or numbers that go on from the largest there ever was: the id of a row that is
+            gone is not given to another one.
         owners : array-like of shape (n,), optional
             Needed if the store knows owners.
         """

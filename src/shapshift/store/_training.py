@@ -1,7 +1,7 @@
 """The training rows of a store: those that are there, and those that are gone but still have their places."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -47,6 +47,8 @@ class Training:
         Owners may be None.
     digest : str or None
         Fingerprint of the rows that are there, if it is known.
+    next_id : int
+        Id of the next row that comes without one. Ids of rows that are gone are not given again.
     ends : pair of ndarray or None
         Smallest and largest value of each feature over all slots, if they are known.
     """
@@ -64,6 +66,7 @@ class Training:
     ids: npt.NDArray[Any]
     owners: npt.NDArray[Any] | None
     digest: str | None
+    next_id: int
     ends: tuple[Floats, Floats] | None = None
 
     @property
@@ -155,6 +158,7 @@ class Training:
         self.codes = np.concatenate([self.codes, self.encode(labels)])
         self.alive = np.concatenate([self.alive, np.ones(n, dtype=np.uint8)])
         self.ids, self.digest = _joined(self.ids, ids), None
+        self.next_id = max(self.next_id, after_ids(ids))
         return added
 
     def remove(self, gone: npt.NDArray[np.bool_]) -> None:
@@ -165,6 +169,8 @@ class Training:
 
     def places(self, ids: Any) -> npt.NDArray[np.bool_]:
         """Mark the slots of rows by their ids."""
+        if not isinstance(ids, Iterable):
+            raise TypeError(f"'ids' must be a list, array or column of ids. Got {type(ids).__name__}.")
         ids = list(ids) if not hasattr(ids, "__len__") else ids
         wanted = _labels.check_labels(ids, "ids", len(ids), "X", "id")
         found = are_in(self.ids, wanted) & self.there
@@ -217,7 +223,7 @@ class Training:
     def _next_ids(self, n: int) -> npt.NDArray[Any]:
         if self.ids.dtype.kind not in "iu":
             raise ValueError("The 'ids' parameter must name the new rows: the ids of the others are not numbers.")
-        return np.arange(n) + (int(self.ids.max()) + 1 if self.ids.size else 0)
+        return np.arange(n) + self.next_id
 
     def _check_scale(self) -> None:
         """Refuse rows that one scale cannot hold together with the others."""
@@ -267,6 +273,7 @@ def training_of(model: Any, owners: Any) -> Training:
         ids=model.ids_.copy(),
         owners=None if owners is None else _labels.check_labels(owners, "owners", n, "X", "owner").copy(),
         digest=model.fingerprint_,
+        next_id=after_ids(model.ids_),
         ends=model._index.ends,
     )  # fmt: skip
 
@@ -291,6 +298,11 @@ class _Columns:
 def _ends_of(rows: Any) -> tuple[Floats, Floats]:
     ends = np.array([(column.min(), column.max()) for column in rows]).reshape(-1, 2)
     return ends[:, 0], ends[:, 1]
+
+
+def after_ids(ids: npt.NDArray[Any]) -> int:
+    """Return the number after the largest id, 0 where ids are no numbers."""
+    return int(ids.max()) + 1 if ids.dtype.kind in "iu" and ids.size else 0
 
 
 def are_in(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
