@@ -212,6 +212,21 @@ def test_lists_do_not_grow_with_the_rows() -> None:
         twin.check()
 
 
+def test_all_rows_around_a_point_go_at_once() -> None:
+    # They are all tied, so the list holds every one of them, and nothing else.
+    rng = np.random.default_rng(16)
+    X, y = rng.normal(size=(2000, 2)) + 9, rng.integers(0, 2, 2000)
+    X[:300] = 0.0
+    model = KNNShapley(method="truncated", tol=0.1)
+    store = ValuationStore(model.fit(X, y))
+    store.add([[0.5, 0.5]], [1])
+    assert store._now.chunks[0].orders.rows.size == 300
+    store.remove_rows(range(300))
+    want = KNNShapley(method="truncated", tol=0.1).fit(X[300:], y[300:]).value([[0.5, 0.5]], [1])
+    np.testing.assert_allclose(store.valuation().values, want.values, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(store.valuation().error_bound, want.error_bound, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("tol", [0.0, 0.05, 0.5])
 def test_truncated_down_to_one_row_and_up_again(tol: float) -> None:
     twin = Twin(14, 150, 0.5, method="truncated", tol=tol)
@@ -421,7 +436,8 @@ def test_a_change_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     twin.check()
 
 
-def test_workers_change_nothing() -> None:
+@pytest.mark.parametrize("parameters", [{}, {"method": "truncated", "tol": 0.1}])
+def test_workers_change_nothing(parameters: dict[str, Any]) -> None:
     rng = np.random.default_rng(4)
     X, y, X_val, y_val = (
         rng.normal(size=(200, 2)),
@@ -431,7 +447,7 @@ def test_workers_change_nothing() -> None:
     )
     found = []
     for n_jobs in (1, 2):
-        store = ValuationStore(KNNShapley(n_jobs=n_jobs).fit(X, y))
+        store = ValuationStore(KNNShapley(n_jobs=n_jobs, **parameters).fit(X, y))
         store.add(X_val, y_val, groups=np.arange(150) % 3)
         store.remove_rows(range(20))
         found.append(store.valuation())

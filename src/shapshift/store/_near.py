@@ -72,10 +72,12 @@ class Near:
         """Search points anew that have lost too many of their rows, and cut back lists that have become too long."""
         near = self
         if near.rows.size > 2 * _kept(rows) * near.reach.size:
-            cut = near._cut(rows.numbers, _kept(rows))
             left = count_left(near.ends, near.rows, rows.alive, near.rows.size)
-            last = cut.distances[cut.ends[1:] - 1]
-            near = replace(cut, reach=np.where(np.diff(cut.ends) < left, last, near.reach))
+            cut = near._cut(rows.numbers, _kept(rows))
+            shorter = np.flatnonzero(np.diff(cut.ends) < left)
+            reach = near.reach.copy()
+            reach[shorter] = cut.distances[cut.ends[shorter + 1] - 1]
+            near = replace(cut, reach=reach)
         left = count_left(near.ends, near.rows, rows.alive, rows.needed)
         short = np.flatnonzero((left < rows.needed) & np.isfinite(near.reach))
         return _replace_some(near, short, search(short)) if short.size else near
