@@ -17,7 +17,7 @@ from scipy import sparse
 
 from shapshift import Beta, KNNShapley, Valuation, ValuationStore
 from shapshift._archive import write_archive
-from shapshift.store import _orders, _state, _store
+from shapshift.store import _chunks, _near, _state, _whole
 
 SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4)]
 
@@ -32,6 +32,7 @@ class Twin:
         self.X, self.y, self.ids = X, y, np.arange(n_train)
         self.owners = self.rng.integers(0, 8, n_train)
         self.points: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        self.kinds: set[bool] = set()  # whether values had a bound
         self.weights: dict[str, float] = {}
         model = KNNShapley(**parameters).fit(X, y)
         self.store = ValuationStore(model, owners=self.owners)
@@ -86,6 +87,7 @@ class Twin:
 
     def check(self) -> None:
         found = self.store.valuation()
+        self.kinds.add(self.store._now.rows.bounded)
         model = KNNShapley(**self.parameters).fit(self.X, self.y, ids=self.ids)
         sums, weight, fresh = np.zeros(len(self.y)), 0.0, {}
         X_val = np.vstack([x for name in found.group_names for x, _ in self.points[name]])
@@ -104,12 +106,26 @@ class Twin:
         for name, means in found.group_values.items():
             np.testing.assert_allclose(means, fresh[name], rtol=0, atol=1e-12)
         np.testing.assert_allclose(found.entropy, want.entropy, rtol=0, atol=1e-12)
+        self.check_bound(found, model, X_val, y_val, groups)
         assert found.group_sizes == want.group_sizes
         assert found.fingerprint == want.fingerprint
         if set(self.weights.values()) == {1.0}:
             assert found.level_counts.tolist() == want.level_counts.tolist()
             np.testing.assert_allclose(found.level_values, want.level_values, rtol=0, atol=1e-12)
             assert dict(found.parameters) == dict(want.parameters)
+
+    def check_bound(self, found: Valuation, model: KNNShapley, X_val: Any, y_val: Any, groups: Any) -> None:
+        if model.method == "exact":
+            assert found.error_bound is None
+            return
+        bound, weights = np.zeros(len(self.y)), np.array([self.weights[name] for name in groups.tolist()])
+        for weight in np.unique(weights).tolist():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                part = model.value(X_val[weights == weight], y_val[weights == weight])
+            bound += part.error_bound * weight * (weights == weight).sum()
+        np.testing.assert_allclose(found.error_bound, bound / weights.sum(), rtol=0, atol=1e-12)
+        assert (found.error_bound >= 0).all()
 
 
 def walk(twin: Twin, steps: int) -> None:
@@ -136,14 +152,130 @@ def test_every_setting_is_followed(parameters: dict[str, Any], step: float) -> N
     walk(Twin(5, 50, step, **parameters), 8)
 
 
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=str)
+@pytest.mark.parametrize("step", [0.0, 0.5], ids=["distinct", "tied"])
+@pytest.mark.parametrize("ties", ["average", "index"])
+def test_truncated_values_are_those_of_a_fresh_truncated_fit(semivalue: Any, step: float, ties: str) -> None:
+    # Around 16 times as many rows as are needed, so that sequences come to values that are exact after all, and back.
+    twin = Twin(11, 400, step, semivalue=semivalue, n_neighbors=3, method="truncated", tol=0.15, ties=ties)
+    walk(twin, 18)
+    assert True in twin.kinds
+
+
+@pytest.mark.parametrize("utility", ["soft", "hard"])
+def test_long_lists_last_while_many_rows_change(utility: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = Twin(12, 3000, 0.0, method="truncated", tol=0.02, utility=utility)
+    twin.add()
+    needed = twin.store._now.rows.needed
+    assert 30 < needed < 60
+    searched: list[int] = []
+    order_nearest = _near.order_nearest
+    monkeypatch.setattr(
+        _state, "order_nearest", lambda fill, b, rows: searched.append(b) or order_nearest(fill, b, rows)
+    )
+    for _ in range(3):
+        gone = twin.ids[::50]
+        twin.store.remove_rows(gone)
+        twin.keep(~np.isin(twin.ids, gone))
+        twin.check()
+    assert not searched
+    # One point loses nearly all rows around it, and is the only one that is searched anew.
+    place = twin.points[next(iter(twin.points))][0][0][0]
+    gone = twin.ids[np.argsort(((twin.X - place) ** 2).sum(axis=1))[: needed + _near.SPARE + 1]]
+    twin.store.remove_rows(gone)
+    twin.keep(~np.isin(twin.ids, gone))
+    twin.check()
+    assert 1 <= sum(searched) < twin.store.n_val
+
+
+def test_lists_do_not_grow_with_the_rows() -> None:
+    twin = Twin(13, 200, 0.0, method="truncated", tol=0.1)
+    twin.add()
+    for step in range(26):
+        n = len(twin.y) // 4 if step < 25 else 100
+        X, y = twin.rows(n)
+        ids = np.arange(n) + int(twin.ids.max()) + 1
+        twin.store.add_rows(X, y, ids=ids, owners=np.zeros(n, dtype=np.int64))
+        twin.X, twin.y = np.vstack([twin.X, X]), np.append(twin.y, y)
+        twin.ids, twin.owners = np.append(twin.ids, ids), np.append(twin.owners, np.zeros(n, dtype=np.int64))
+    twin.check()
+    rows = twin.store._now.rows
+    assert len(twin.y) > 30_000
+    for chunk in twin.store._now.chunks:
+        assert chunk.orders.rows.size <= 2 * (1.5 * rows.needed + _near.SPARE) * chunk.size
+    # A list that was cut back reaches less far: the last rows that came are on none of them unless they are near.
+    place = twin.points[next(iter(twin.points))][0][0][0]
+    for count in (60, 10, 10, 10, 10, 10, 10):
+        gone = twin.ids[np.argsort(((twin.X - place) ** 2).sum(axis=1))[:count]]
+        twin.store.remove_rows(gone)
+        twin.keep(~np.isin(twin.ids, gone))
+        twin.check()
+
+
+def test_all_rows_around_a_point_go_at_once() -> None:
+    # They are all tied, so the list holds every one of them, and nothing else.
+    rng = np.random.default_rng(16)
+    X, y = rng.normal(size=(2000, 2)) + 9, rng.integers(0, 2, 2000)
+    X[:300] = 0.0
+    model = KNNShapley(method="truncated", tol=0.1)
+    store = ValuationStore(model.fit(X, y))
+    store.add([[0.5, 0.5]], [1])
+    assert store._now.chunks[0].orders.rows.size == 300
+    store.remove_rows(range(300))
+    want = KNNShapley(method="truncated", tol=0.1).fit(X[300:], y[300:]).value([[0.5, 0.5]], [1])
+    np.testing.assert_allclose(store.valuation().values, want.values, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(store.valuation().error_bound, want.error_bound, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tol", [0.0, 0.05, 0.5])
+def test_truncated_down_to_one_row_and_up_again(tol: float) -> None:
+    twin = Twin(14, 150, 0.5, method="truncated", tol=tol)
+    twin.add()
+    twin.check()
+    for left in (100, 30, 4, 1):
+        gone = twin.ids[left:]
+        twin.store.remove_rows(gone)
+        twin.keep(~np.isin(twin.ids, gone))
+        twin.check()
+    for n in (2, 5, 50, 120):
+        X, y = twin.rows(n)
+        y += 3 * (n == 5)  # labels that were never seen
+        first = 1000 * n
+        twin.store.add_rows(X, y, ids=np.arange(first, first + n), owners=np.zeros(n, dtype=np.int64))
+        twin.X, twin.y = np.vstack([twin.X, X]), np.append(twin.y, y)
+        twin.ids = np.append(twin.ids, np.arange(first, first + n))
+        twin.owners = np.append(twin.owners, np.zeros(n, dtype=np.int64))
+        twin.check()
+
+
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_the_order_of_rows_and_of_their_coming_changes_no_truncated_value(step: float) -> None:
+    rng = np.random.default_rng(15)
+    X, y = rng.normal(size=(300, 3)), rng.integers(0, 3, 300)
+    X = np.round(X / step) * step if step else X
+    X_val, y_val = X[::30] + (0.0 if step else 0.1), y[::30]
+    found = []
+    for order in (np.arange(300), rng.permutation(300)):
+        store = ValuationStore(
+            KNNShapley(method="truncated", tol=0.1).fit(X[order[:200]], y[order[:200]], ids=order[:200])
+        )
+        store.add(X_val, y_val)
+        store.add_rows(X[order[200:]], y[order[200:]], ids=order[200:])
+        store.remove_rows([7, 8, 9])
+        back = np.argsort(store.ids)
+        found.append([part[back] for part in (store.valuation().values, store.valuation().error_bound)])
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("semivalue", ["loo", "banzhaf", "calibrated"])
 def test_candidates_are_kept_and_filled_up_again(semivalue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_state, "SPARE", 0)
+    monkeypatch.setattr(_near, "SPARE", 0)
     twin = Twin(0, 2000, 0.0, semivalue=semivalue, n_neighbors=2)
-    assert twin.store._now.needed
+    assert twin.store._now.rows.needed
     twin.add()
     searched: list[int] = []
-    order_nearest = _orders.order_nearest
+    order_nearest = _near.order_nearest
     monkeypatch.setattr(_state, "order_nearest", lambda *a: searched.append(1) or order_nearest(*a))
     for change in ("remove_rows", "add_rows", "remove_rows", "remove_rows", "remove_rows", "remove_rows", "add_rows"):
         getattr(twin, change)()
@@ -228,12 +360,14 @@ def test_other_containers(kind: str) -> None:
         assert found.to_frame().index[3] == "row 4"
 
 
-@pytest.mark.parametrize("semivalue", ["shapley", "loo"])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"semivalue": "loo"}, {"method": "truncated", "tol": 0.1}, {"method": "truncated", "tol": 0.01}]
+)
 @pytest.mark.parametrize("scratch", [False, True])
-def test_a_store_is_saved_and_goes_on(tmp_path: Path, semivalue: str, scratch: bool) -> None:
-    twin = Twin(1, 300, 0.0, semivalue=semivalue)
+def test_a_store_is_saved_and_goes_on(tmp_path: Path, parameters: dict[str, Any], scratch: bool) -> None:
+    twin = Twin(1, 300, 0.0, **parameters)
     if scratch:
-        model = KNNShapley(semivalue=semivalue).fit(twin.X, twin.y)
+        model = KNNShapley(**parameters).fit(twin.X, twin.y)
         twin.store = ValuationStore(model, owners=twin.owners, scratch=tmp_path)
     twin.add()
     twin.add_rows()
@@ -241,7 +375,12 @@ def test_a_store_is_saved_and_goes_on(tmp_path: Path, semivalue: str, scratch: b
     before = twin.store.valuation()
     twin.store.save(tmp_path / "store.npz")
     twin.store = ValuationStore.load(tmp_path / "store.npz")
-    np.testing.assert_array_equal(twin.store.valuation().values, before.values)
+    again = twin.store.valuation()
+    np.testing.assert_array_equal(again.values, before.values)
+    assert dict(again.parameters) == dict(before.parameters)
+    assert (again.error_bound is None) == ("method" not in parameters)
+    if again.error_bound is not None:
+        np.testing.assert_array_equal(again.error_bound, before.error_bound)
     walk(twin, 6)
     before = twin.store.valuation()
     before.save(tmp_path / "values.npz")
@@ -274,15 +413,15 @@ def test_a_change_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(4):
         twin.add()
     calls = []
-    value_chunk = _orders.value_chunk
+    valued = _chunks.Chunk.valued
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(1)
         if len(calls) % 3 == 0:
             raise KeyboardInterrupt
-        return value_chunk(*arguments)
+        return valued(*arguments)
 
-    monkeypatch.setattr(_store, "value_chunk", interrupted)
+    monkeypatch.setattr(_chunks.Chunk, "valued", interrupted)
     for change in (
         lambda: twin.store.remove_rows([0, 1]),
         lambda: twin.store.add_rows(twin.X[:3], twin.y[:3], ids=[900, 901, 902], owners=[0, 0, 0]),
@@ -291,13 +430,14 @@ def test_a_change_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
             change()
         monkeypatch.undo()
         twin.check()
-        monkeypatch.setattr(_store, "value_chunk", interrupted)
+        monkeypatch.setattr(_chunks.Chunk, "valued", interrupted)
     monkeypatch.undo()
     twin.remove_rows()
     twin.check()
 
 
-def test_workers_change_nothing() -> None:
+@pytest.mark.parametrize("parameters", [{}, {"method": "truncated", "tol": 0.1}])
+def test_workers_change_nothing(parameters: dict[str, Any]) -> None:
     rng = np.random.default_rng(4)
     X, y, X_val, y_val = (
         rng.normal(size=(200, 2)),
@@ -307,7 +447,7 @@ def test_workers_change_nothing() -> None:
     )
     found = []
     for n_jobs in (1, 2):
-        store = ValuationStore(KNNShapley(n_jobs=n_jobs).fit(X, y))
+        store = ValuationStore(KNNShapley(n_jobs=n_jobs, **parameters).fit(X, y))
         store.add(X_val, y_val, groups=np.arange(150) % 3)
         store.remove_rows(range(20))
         found.append(store.valuation())
@@ -318,18 +458,18 @@ def test_only_new_points_are_ordered_and_a_change_of_rows_orders_none(monkeypatc
     twin = Twin(6, 120, 0.0)
     twin.add()
     ordered, measured = [], []
-    order, place = _state.State.ordered, _store.add_to_orders
+    order, place = _state.State.ordered, _whole.Whole.with_rows
 
     def count(state: Any, index: Any, points: Any, *rest: Any) -> Any:
         ordered.append(points.shape[0])
         return order(state, index, points, *rest)
 
-    def count_rows(chunk: Any, fill: Any, codes: Any, *rest: Any) -> None:
+    def count_rows(orders: Any, fill: Any, targets: Any, codes: Any, *rest: Any) -> Any:
         measured.append(codes.size)
-        place(chunk, fill, codes, *rest)
+        return place(orders, fill, targets, codes, *rest)
 
     monkeypatch.setattr(_state.State, "ordered", count)
-    monkeypatch.setattr(_store, "add_to_orders", count_rows)
+    monkeypatch.setattr(_whole.Whole, "with_rows", count_rows)
     X_val, y_val = twin.rows(5)
     twin.store.add(X_val, y_val, groups=["new"] * 5)
     twin.points["new"], twin.weights["new"] = [(X_val, y_val)], 1.0
@@ -434,13 +574,18 @@ def test_a_save_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pyte
     twin.check()
 
 
-@pytest.mark.parametrize("what", ["words0", "targets0", "codes", "sizes0", "entropy0", "points0", "sums0"])
+WHOLE_PARTS = ["words0", "distances0", "targets0", "codes", "entropy0", "tails0", "points0", "sums0"]
+NEAR_PARTS = ["rows0", "ends0", "distances0", "reach0", "bounds0", "bound0"]
+
+
+@pytest.mark.parametrize("what", WHOLE_PARTS + NEAR_PARTS)
 def test_a_file_whose_parts_do_not_fit_together_is_refused(tmp_path: Path, what: str) -> None:
-    twin = Twin(2, 30, 0.0)
+    parameters = {"method": "truncated", "tol": 0.2} if what in NEAR_PARTS else {}
+    twin = Twin(2, 120, 0.0, **parameters)
     twin.add()
     header, arrays = twin.store._to_archive()
     array = arrays[what].copy()
-    if what in ("entropy0", "points0", "sums0"):
+    if array.dtype == np.float64:
         array = array[:-1]
     else:
         array.flat[0] = array.max() * 4 + 400
@@ -494,8 +639,10 @@ def test_changes_of_another_type_are_refused(change: Any, message: str) -> None:
 def test_models_it_cannot_serve_are_refused() -> None:
     with pytest.raises(TypeError, match="fitted KNNShapley"):
         ValuationStore(KNNShapley())
-    with pytest.raises(ValueError, match="method='exact'"):
+    with pytest.raises(ValueError, match="method='exact' or 'truncated'"):
         ValuationStore(KNNShapley(method="certified").fit([[0.0], [1.0]], [0, 1]))
+    with pytest.raises(ValueError, match="search='exact': an index would have to be built anew"):
+        ValuationStore(KNNShapley(method="truncated", search="lsh").fit([[0.0], [1.0]], [0, 1]))
     with pytest.raises(ValueError, match="precomputed"):
         ValuationStore(KNNShapley(metric="precomputed").fit(None, [0, 1]))
     with pytest.raises(ValueError, match="needs to know who owns"):

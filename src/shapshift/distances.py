@@ -187,7 +187,8 @@ def index_again(index: TrainingIndex) -> TrainingIndex:
     """Return the index that :func:`index_rows` would make of the same rows, whatever scale they are on now."""
     if index.metric == "cosine":
         return index
-    widest, largest = float(_ranges_of(index).max()), _largest(index.rows)
+    largest = _largest(index.rows) if index.ends is None else _farthest(*index.ends)
+    widest = largest if index.ends is None else float(_differences(*index.ends).max())
     # Zero is zero on every scale.
     exponent = max(
         int(np.frexp(widest)[1]) + index.exponent * (widest > 0),
@@ -196,10 +197,6 @@ def index_again(index: TrainingIndex) -> TrainingIndex:
     if exponent == index.exponent:
         return index
     return replace(index, rows=_scaled(index.rows, exponent - index.exponent), exponent=exponent, ends=None)
-
-
-def _ranges_of(index: TrainingIndex) -> Floats:
-    return np.array([_largest(index.rows)]) if index.ends is None else _differences(*index.ends)
 
 
 def row_measure(index: TrainingIndex, points: Rows, table: Floats | None) -> Measure:

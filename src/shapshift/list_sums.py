@@ -14,7 +14,7 @@ import numpy.typing as npt
 from shapshift.boundary import nearest_level
 from shapshift.kernels.truncated import add_bounds, add_points, truncated_values, whole_rows
 from shapshift.running import Points
-from shapshift.search import Search, exact_search
+from shapshift.search import Lists, Search, exact_search
 from shapshift.tasks import Neighborhood, Sums, Task, bases
 
 Floats = npt.NDArray[np.float64]
@@ -47,6 +47,38 @@ class ListPart:
     def n_blocks(self) -> int:
         """Number of blocks."""
         return len(self.blocks)
+
+
+def sums_beyond(c: Floats) -> Floats:
+    """Sum of the rank table from each rank on."""
+    return np.append(np.cumsum(c[::-1])[::-1], 0.0)
+
+
+def value_lists(
+    lists: Lists,
+    codes: npt.NDArray[np.int32],
+    targets: npt.NDArray[np.int32],
+    sizes: Indices,
+    c: Floats,
+    beyond: Floats,
+    starts: Floats,
+    average: bool,
+    depth: int,
+    entropy: Floats,
+) -> tuple[Floats, Floats, Floats]:
+    """Value a few points from their lists; arguments and results as in :func:`truncated_values`.
+
+    Returns
+    -------
+    changes, tails, bounds
+    """
+    tails, bounds = np.empty((targets.size, 2)), np.empty((targets.size, 3))
+    changes = np.empty(lists.rows.size)
+    truncated_values(
+        lists.ends, lists.rows, lists.distances, lists.certain, codes, targets, sizes, c, beyond, starts, average,
+        depth, np.zeros(sizes.size), tails, bounds, entropy, changes,
+    )  # fmt: skip
+    return changes, tails, bounds
 
 
 class ListTotals:
@@ -145,7 +177,7 @@ class ListJob:
             self.finder or exact_search(task.fill, task.n_train, self.wanted, whole_ties=task.average_ties)
         ).find
         self._made["starts"] = bases(task, task.targets)
-        self._made["beyond"] = np.append(np.cumsum(task.table.c[::-1])[::-1], 0.0)
+        self._made["beyond"] = sums_beyond(task.table.c)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ListJob, (self.task, self.wanted, self.block, self.matrix)
@@ -177,12 +209,9 @@ class ListJob:
         task, span = self.task, self.span(range(block, block + 1))
         targets = task.targets[span]
         lists = self._made["find"](span.start, span.stop, task.reference[span])
-        tails, bounds = np.empty((targets.size, 2)), np.empty((targets.size, 3))
-        changes = np.empty(lists.rows.size)
-        truncated_values(
-            lists.ends, lists.rows, lists.distances, lists.certain, task.codes, targets, task.class_sizes,
-            task.table.c, self._made["beyond"], self._made["starts"][span], task.average_ties, task.depth,
-            np.zeros(task.n_classes), tails, bounds, points.entropy, changes,
+        changes, tails, bounds = value_lists(
+            lists, task.codes, targets, task.class_sizes, task.table.c, self._made["beyond"],
+            self._made["starts"][span], task.average_ties, task.depth, points.entropy,
         )  # fmt: skip
         points.nearest[:] = lists.rows[lists.ends[:-1, None] + np.arange(task.n_nearest)]
         points.reference_ranks[:] = lists.ranks

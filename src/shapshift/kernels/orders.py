@@ -22,6 +22,7 @@ Codes = npt.NDArray[np.int32]
 
 _INDEX = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
+_FOUR = np.uint64(4)
 _TIED = np.uint32(1)
 _MATCH = np.uint32(2)
 _SHIFT = np.uint32(2)
@@ -74,33 +75,51 @@ def make_order(
 
 
 @kernel
-def find_places(distances: Floats, added_distances: Floats, added: Words, places: npt.NDArray[np.int64]) -> bool:
-    """Find where new rows belong in an order: behind those at the same distance.
+def place_new(
+    distances: Floats,
+    added: Words,
+    added_distances: Floats,
+    places: npt.NDArray[np.int64],
+    new: Words,
+    new_distances: Floats,
+    all_words: Words,
+    all_distances: Floats,
+    all_places: npt.NDArray[np.int64],
+) -> bool:
+    """Find where new rows belong in an order, behind those at the same distance.
 
     Parameters
     ----------
     distances : float64 (n,)
         Of the order, ascending.
-    added_distances : float64 (k,)
-        Of the new rows, ascending.
-    added : uint32 (k,)
-        In and out: their words, marked as tied where one is as far away as the row before its place or the new row
-        before it.
-    places : int64 (k,)
-        Out: how many rows of the order come before each.
+    added, added_distances, places : (k,)
+        Rows that came before and are still beside the order: their words and distances, ascending, and how many rows of
+        the order come before each.
+    new, new_distances : (j,)
+        Words and distances of the new rows, which are put in order.
+    all_words, all_distances, all_places : (k + j,)
+        Out: ``added``, ``added_distances`` and ``places`` with the new rows among them, marked as tied where one is as
+        far away as the row before it.
 
     Returns
     -------
     bool
-        Whether any is tied.
+        Whether any new one is tied.
     """
-    n, at, any_tied = distances.size, 0, False
+    if new.size > SHORT:
+        _long_sort(new_distances, new, 0, new.size)
+    else:
+        _insertion_sort(new_distances, new, 0, new.size)
+    n, at, k, any_tied = distances.size, 0, 0, False
     usual = 1  # about how far the next place is
-    while 0 < 2 * usual * added.size < n:
+    while 0 < 2 * usual * new.size < n:
         usual *= 2
     near = usual <= NEAR
-    for k in range(added.size):
-        x = added_distances[k]
+    for j in range(new.size):
+        x = new_distances[j]
+        while k < added.size and added_distances[k] <= x:
+            all_words[k + j], all_distances[k + j], all_places[k + j] = added[k], added_distances[k], places[k]
+            k += 1
         if near:  # memory is read line by line, in order, which is what it is made for
             while at + LINE <= n and distances[at + LINE - 1] <= x:
                 at += LINE
@@ -115,10 +134,13 @@ def find_places(distances: Floats, added_distances: Floats, added: Words, places
             if at + step <= n and distances[at + step - 1] <= x:
                 at += step
             step //= 2
-        places[k] = at
-        tied = (at > 0 and distances[at - 1] == x) or (k > 0 and added_distances[k - 1] == x)
-        added[k] = (added[k] & ~_TIED) | np.uint32(tied)
+        tied = (at > 0 and distances[at - 1] == x) or (k + j > 0 and all_distances[k + j - 1] == x)
+        all_words[k + j] = (new[j] & ~_TIED) | np.uint32(tied)
+        all_distances[k + j], all_places[k + j] = x, at
         any_tied |= tied
+    for i in range(k, added.size):
+        j = i + new.size
+        all_words[j], all_distances[j], all_places[j] = added[i], added_distances[i], places[i]
     return any_tied
 
 
@@ -137,7 +159,7 @@ def merge_order(
     ----------
     words : uint32 (n,)
     added, places : (k,)
-        As :func:`find_places` leaves them.
+        As :func:`place_new` leaves them.
     numbers : int32 (rows,)
         New number of each row; negative for those that are gone.
     merged : uint32 (at least n + k,)
@@ -239,14 +261,27 @@ def _walk_ties(order, c, hi, total, out):
     return lo, total
 
 
+def rank_steps(c: Floats) -> Floats:
+    """Lay a rank table out for :func:`walk_orders`: all that a step needs lies together.
+
+    Returns
+    -------
+    float64 (4 * N + 4,)
+        For each rank, beginning at 4, what an other row adds to its own value and to all nearer ones, which is nothing;
+        then the same for a matching row, ``c_r - c_N`` and ``c_r - c_{r-1}``.
+    """
+    steps = np.zeros((c.size + 1, 2, 2))
+    steps[1:, 1, 0] = c - c[-1]
+    steps[2:, 1, 1] = np.diff(c)
+    return steps.reshape(-1)
+
+
 @kernel
 def walk_orders(
     words: Words,
     added: Words,
     places: npt.NDArray[np.int64],
     which: npt.NDArray[np.int64],
-    alive: npt.NDArray[np.uint8],
-    heights: Floats,
     steps: Floats,
     cells: npt.NDArray[np.int64],
     out: Floats,
@@ -258,38 +293,38 @@ def walk_orders(
     Parameters
     ----------
     words : uint32 (b, n)
-        Orders of all rows; those that are gone have no rank, and their sums mean nothing.
+        Orders of all rows, of those that are gone too, which have no rank.
     added, places : (b, k)
-        New rows, as :func:`find_places` leaves them.
+        New rows, as :func:`place_new` leaves them.
     which : int64 (w,)
         The points to walk for. Those of one cell should stand together: its sums then stay in the cache.
-    alive : uint8 (rows,)
-    heights, steps : float64 (N,)
-        ``c_r - c_N`` and ``c_r - c_{r-1}``, 0 for the nearest.
+    steps : float64
+        Of :func:`rank_steps`.
     cells : int64 (b,)
         Row of ``out`` for each point.
     out : float64 (cells, rows)
+        Sums; NaN for rows that are gone. They are read anyway, which saves another look for each row.
     """
     fours = which.size - which.size % 4
     for i in range(0, fours, 4):
-        _walk_four(words, added, places, which[i : i + 4], alive, heights, steps, cells, out)
+        _walk_four(words, added, places, which[i : i + 4], steps, cells, out)
     for p in which[fours:]:
-        r, total, top, into = heights.size - 1, 0.0, words.shape[1], out[cells[p]]
+        r, total, top, into = np.uint64(steps.size - 4), 0.0, words.shape[1], out[cells[p]]
         for k in range(added.shape[1], -1, -1):
             stop = max(_next(places[p], k), 0)
             for at in range(top - 1, stop - 1, -1):
-                r, total = _step(words[p, at], alive, heights, steps, r, total, into)
+                r, total = _step(words[p, at], steps, r, total, into)
             top = stop
             if k > 0:
-                r, total = _step(added[p, k - 1], alive, heights, steps, r, total, into)
+                r, total = _step(added[p, k - 1], steps, r, total, into)
 
 
 @kernel
-def _walk_four(words, added, places, which, alive, heights, steps, cells, out):
+def _walk_four(words, added, places, which, steps, cells, out):
     a, b, c, d = which[0], which[1], which[2], which[3]
     w0, w1, w2, w3 = words[a], words[b], words[c], words[d]
     o0, o1, o2, o3 = out[cells[a]], out[cells[b]], out[cells[c]], out[cells[d]]
-    r0 = r1 = r2 = r3 = heights.size - 1
+    r0 = r1 = r2 = r3 = np.uint64(steps.size - 4)
     t0 = t1 = t2 = t3 = 0.0
     k0 = k1 = k2 = k3 = added.shape[1]
     top = words.shape[1]
@@ -299,25 +334,25 @@ def _walk_four(words, added, places, which, alive, heights, steps, cells, out):
         p2, p3 = _next(places[c], k2), _next(places[d], k3)
         stop = max(max(p0, p1), max(p2, p3))
         for at in range(top - 1, max(stop, 0) - 1, -1):
-            r0, t0 = _step(w0[at], alive, heights, steps, r0, t0, o0)
-            r1, t1 = _step(w1[at], alive, heights, steps, r1, t1, o1)
-            r2, t2 = _step(w2[at], alive, heights, steps, r2, t2, o2)
-            r3, t3 = _step(w3[at], alive, heights, steps, r3, t3, o3)
+            r0, t0 = _step(w0[at], steps, r0, t0, o0)
+            r1, t1 = _step(w1[at], steps, r1, t1, o1)
+            r2, t2 = _step(w2[at], steps, r2, t2, o2)
+            r3, t3 = _step(w3[at], steps, r3, t3, o3)
         if stop < 0:
             return
         top = stop
         if p0 == stop:
             k0 -= 1
-            r0, t0 = _step(added[a, k0], alive, heights, steps, r0, t0, o0)
+            r0, t0 = _step(added[a, k0], steps, r0, t0, o0)
         if p1 == stop:
             k1 -= 1
-            r1, t1 = _step(added[b, k1], alive, heights, steps, r1, t1, o1)
+            r1, t1 = _step(added[b, k1], steps, r1, t1, o1)
         if p2 == stop:
             k2 -= 1
-            r2, t2 = _step(added[c, k2], alive, heights, steps, r2, t2, o2)
+            r2, t2 = _step(added[c, k2], steps, r2, t2, o2)
         if p3 == stop:
             k3 -= 1
-            r3, t3 = _step(added[d, k3], alive, heights, steps, r3, t3, o3)
+            r3, t3 = _step(added[d, k3], steps, r3, t3, o3)
 
 
 @kernel
@@ -326,10 +361,11 @@ def _next(places, k):
 
 
 @kernel
-def _step(word, alive, heights, steps, r, total, out):
+def _step(word, steps, r, total, out):
     row = np.int64(word >> _SHIFT)
-    here = np.int64(alive[row])
-    match = np.float64((word & _MATCH) >> _TIED)
-    rank = max(r, 0)
-    out[row] += match * heights[rank] + total
-    return r - here, total + here * match * steps[rank]
+    value = out[row]
+    if value != value:  # seldom, so a branch costs less than arithmetic
+        return r, total
+    at = r + np.uint64(word & _MATCH)
+    out[row] = value + (steps[at] + total)
+    return r - _FOUR, total + steps[at + _ONE]

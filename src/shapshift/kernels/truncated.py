@@ -59,7 +59,7 @@ def truncated_values(
     certain : int64 (b,)
         How many rows at the head of each list are certainly the nearest ones in their order.
     codes, targets
-        As in :func:`shapshift.kernels.rank.rank_values`.
+        As in :func:`shapshift.kernels.rank.rank_values`; codes may have entries of rows that are gone.
     sizes : int64 (n_classes + 1,)
         Training rows per class; the last entry, for labels without any, is 0.
     c : float64 (N,)
@@ -77,7 +77,7 @@ def truncated_values(
     changes : float64 (like keys)
         Out: what a row of the list is worth beyond the value of its class behind the list.
     """
-    n_rows = codes.size
+    n_rows = c.size
     for p in range(targets.size):
         first, end = ends[p], ends[p + 1]
         here = rows[first:end]
@@ -90,20 +90,24 @@ def truncated_values(
         total = _tail(c, beyond, t, n, m, bases[p], tails[p], bounds[p])
         if certain[p] < t:
             bounds[p] = c[max(certain[p] - 1, 0)] - c[n_rows - 1] if 0 < sizes[targets[p]] < n_rows else 0.0
-        other, matching = tails[p]
         change = changes[first:end]
         hi = t
         while hi > 0:
             lo = hi - 1
             while average and lo > 0 and keys[first + lo - 1] == keys[first + hi - 1]:
                 lo -= 1
-            total = _group(match, lo, hi, c, total, change)
+            if hi - lo > 1:
+                total = _group(match, lo, hi, c, total, change)
+            else:  # nearly always: no branch, which could not be foreseen
+                one = np.float64(match[lo])
+                change[lo] = one * c[lo] + total
+                total += one * (c[lo] - c[max(lo - 1, 0)])
             if lo < depth:
                 for r in range(lo, hi):
                     counts[codes[here[r]]] += (min(hi, depth) - lo) / (hi - lo)
             hi = lo
         for r in range(t):
-            change[r] -= matching if match[r] else other
+            change[r] -= tails[p, np.int64(match[r])]
         entropy[p] = neighbor_entropy(counts, depth)
 
 
@@ -134,15 +138,9 @@ def _tail(c, beyond, t, n, m, base, tail, bound):
 
 @kernel
 def _group(match, lo, hi, c, total, values):
-    """Write the values of a tie group on ranks lo..hi-1; returns the sum for the ranks before."""
+    """Write the values of a tie group on ranks lo..hi-1, of more than one row; returns the sum for the ranks before."""
     n = hi - lo
     last = c[hi - 1]
-    if n == 1:
-        if not match[lo]:
-            values[lo] = total
-            return total
-        values[lo] = last + total
-        return total + (last - c[lo - 1]) if lo > 0 else total
     m = match[lo:hi].sum()
     mean = c[lo:hi].mean()
     matching = mean + (m - 1) / (n - 1) * (last - mean)

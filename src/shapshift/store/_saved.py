@@ -8,8 +8,10 @@ from scipy import sparse
 from shapshift._archive import Arrays, from_json, to_json
 from shapshift.boundary import BOUNDARY_NEIGHBORS
 from shapshift.coefficients import Beta
-from shapshift.store._orders import Chunk, Group
+from shapshift.store._chunks import Chunk, Group
+from shapshift.store._near import Near
 from shapshift.store._training import Training
+from shapshift.store._whole import Whole, whole_orders
 
 
 def store_to_archive(training: Training, groups: dict[Any, Group]) -> tuple[dict[str, Any], Arrays]:
@@ -36,7 +38,7 @@ def store_to_archive(training: Training, groups: dict[Any, Group]) -> tuple[dict
         arrays["owners"] = training.owners
     k = 0
     for g, group in enumerate(groups.values()):
-        arrays[f"sums{g}"] = group.sums
+        arrays |= {f"sums{g}": group.sums, f"bound{g}": group.bound}
         for chunk in group.chunks:
             arrays |= _chunk_arrays(k, chunk)
             k += 1
@@ -77,7 +79,7 @@ def groups_from_archive(header: dict[str, Any], arrays: Arrays, training: Traini
     groups, k = {}, 0
     for g, (name, weight, size) in enumerate(header["groups"]):
         chunks = [_chunk_from(k + i, arrays, header, training) for i in range(size)]
-        groups[from_json(name)] = Group(weight, chunks, arrays[f"sums{g}"])
+        groups[from_json(name)] = Group(weight, chunks, arrays[f"sums{g}"], arrays[f"bound{g}"])
         k += size
     return groups
 
@@ -96,44 +98,50 @@ def _matrix_from(name: str, arrays: Arrays, shape: tuple[int, int]) -> Any:
 
 
 def _chunk_arrays(k: int, chunk: Chunk) -> Arrays:
-    """Return a chunk's arrays, lists behind one another."""
-    whole = chunk.whole  # then they are behind one another already
+    orders = chunk.orders
+    names = ("ends", "rows", "distances", "reach") if isinstance(orders, Near) else ("words", "distances")
     return {
         **_matrix_arrays(f"points{k}", chunk.points),
-        f"targets{k}": chunk.targets,
-        f"words{k}": chunk.words.reshape(-1) if whole else np.concatenate(chunk.words),
-        f"distances{k}": chunk.distances.reshape(-1) if whole else np.concatenate(chunk.distances),
-        f"sizes{k}": np.array([part.size for part in chunk.words], dtype=np.int64),
-        f"whole{k}": np.array(whole),
-        f"reach{k}": chunk.reach,
-        f"tied{k}": chunk.tied,
-        f"entropy{k}": chunk.entropy,
+        **{f"{name}{k}": getattr(chunk, name) for name in ("targets", "entropy", "tails", "bounds")},
+        **{f"{name}{k}": getattr(orders, name) for name in names},
     }
 
 
 def _chunk_from(k: int, arrays: Arrays, header: dict[str, Any], training: Training) -> Chunk:
-    targets, sizes = arrays[f"targets{k}"], arrays[f"sizes{k}"]
-    words, distances = arrays[f"words{k}"], arrays[f"distances{k}"]
-    n, b, whole = training.codes.size, targets.size, bool(arrays[f"whole{k}"])
+    targets, n = arrays[f"targets{k}"], training.codes.size
+    b = targets.size
     _check_numbers(targets, len(training.known), "class")
-    _check_numbers(words >> 2, n, "row")
-    least = n if whole else min(BOUNDARY_NEIGHBORS, n)
-    if words.size != sizes.sum() or words.shape != distances.shape or sizes.shape != (b,) or sizes.min() < least:
-        raise ValueError("orders are not whole")
-    each = {name: arrays[f"{name}{k}"] for name in ("reach", "tied", "entropy")}
-    if any(array.shape != (b,) for array in each.values()):
+    each = {"entropy": (b,), "tails": (b, 2), "bounds": (b, 3)}
+    if any(arrays[f"{name}{k}"].shape != shape for name, shape in each.items()):
         raise ValueError("there is not one entry for each point")
     points = arrays.get(f"points{k}")
     if header["sparse"]:
         points = _matrix_from(f"points{k}", arrays, (b, header["width"]))
     elif points is None or points.shape != (b, header["width"]):
         raise ValueError("points have another number of features")
-    cuts = np.cumsum(sizes)[:-1]
-    parts = [array.reshape(b, -1) if whole else np.split(array, cuts) for array in (words, distances)]
-    chunk = Chunk(points, targets, parts[0], parts[1], each["reach"], each["tied"])
-    chunk.clear_added()
-    chunk.entropy = each["entropy"]
-    return chunk
+    is_whole = f"words{k}" in arrays
+    orders = _whole_from(k, arrays, b, n) if is_whole else _near_from(k, arrays, b, n)
+    return Chunk(points, targets, orders, **{name: arrays[f"{name}{k}"] for name in each})
+
+
+def _whole_from(k: int, arrays: Arrays, b: int, n: int) -> Whole:
+    words, distances = arrays[f"words{k}"], arrays[f"distances{k}"]
+    if not words.shape == distances.shape == (b, n):
+        raise ValueError("orders are not whole")
+    _check_numbers(words >> 2, n, "row")
+    return whole_orders(words, distances)
+
+
+def _near_from(k: int, arrays: Arrays, b: int, n: int) -> Near:
+    near = Near(*(arrays[f"{name}{k}"] for name in ("ends", "rows", "distances", "reach")))
+    sizes = np.diff(near.ends)
+    least = min(BOUNDARY_NEIGHBORS, n)
+    if near.reach.shape != (b,) or near.ends.shape != (b + 1,) or near.ends[0] != 0 or sizes.min() < least:
+        raise ValueError("lists are not whole")
+    if not near.rows.shape == near.distances.shape == (near.ends[-1],):
+        raise ValueError("lists are not whole")
+    _check_numbers(near.rows, n, "row")
+    return near
 
 
 def _check_numbers(numbers: Any, limit: int, what: str) -> None:

@@ -1,17 +1,22 @@
 """Everything a store holds at one instant, and the valuation that follows from it."""
 
 import copy
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shapshift import _validation as check
-from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels, nearest_level
+from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels
 from shapshift.coefficients import rank_table
 from shapshift.distances import TrainingIndex, tile_filler
-from shapshift.store._orders import SPARE, Chunk, Group, Rows, order_all, order_nearest, ranks_that_matter
+from shapshift.store._chunks import Chunk, Codes, Group, Rows
+from shapshift.store._near import SPARE, Near, order_nearest, ranks_that_matter
 from shapshift.store._training import Training
+from shapshift.store._whole import Whole, order_all
+from shapshift.truncated import SORT_SHARE, ranks_needed
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -28,6 +33,12 @@ class State:
     def chunks(self) -> list[Chunk]:
         """All chunks, group by group."""
         return [chunk for group in self.groups.values() for chunk in group.chunks]
+
+    def set_chunks(self, chunks: Iterable[Chunk]) -> None:
+        """Put others in the place of all chunks."""
+        others = iter(list(chunks))
+        for group in self.groups.values():
+            group.chunks = [next(others) for _ in group.chunks]
 
     def draft(self) -> "State":
         """Return a state to change in place of this one."""
@@ -52,39 +63,59 @@ class State:
         training = self.training
         n, settings = training.size, training.settings
         table = rank_table(n, settings["n_neighbors"], settings["semivalue"], settings["utility"])
-        depth = min(BOUNDARY_NEIGHBORS, n)
-        self.class_sizes = training.class_sizes
+        depth, sizes = min(BOUNDARY_NEIGHBORS, n), training.class_sizes
+        needed = 0
+        if settings["method"] == "truncated":
+            wanted = max(ranks_needed(table, settings["tol"]), depth)
+            needed = wanted if wanted < SORT_SHARE * n else 0  # otherwise values are exact, as they are without a store
+        bounded = needed > 0
+        if not bounded:
+            matter = max(ranks_that_matter(table) + 1, depth)
+            needed = matter if 4 * matter + SPARE < n else 0  # all rows are kept unless these are few
         self.rows = Rows(
             codes=training.codes,
             alive=training.alive,
+            sizes=sizes,
             table=table,
             depth=depth,
-            n_classes=len(training.known),
-            levels=entropy_levels(depth, int((self.class_sizes > 0).sum())),
+            levels=entropy_levels(depth, int((sizes > 0).sum())),
             average=settings["ties"] == "average",
+            needed=needed,
+            bounded=bounded,
         )
-        matter = max(ranks_that_matter(table) + 1, depth)
-        # The nearest rows alone are kept if they are few.
-        self.needed = matter if 4 * matter + SPARE < n else 0
 
-    def ordered(self, index: TrainingIndex, points: Any, targets: npt.NDArray[np.int32], scratch: str | None) -> Chunk:
+    def ordered(self, index: TrainingIndex, points: Any, targets: Codes, scratch: str | None) -> Near | Whole:
         """Order the rows around some points."""
         fill = tile_filler(index, points)
-        if self.needed:
-            return order_nearest(fill, points, targets, self.rows, 2 * self.needed + SPARE)
-        return order_all(fill, points, targets, self.rows, scratch)
+        if self.rows.needed:
+            return order_nearest(fill, targets.size, self.rows)
+        return order_all(fill, targets, self.rows, scratch)
+
+    def reordered(self, index: Callable[[], TrainingIndex], chunk: Chunk, scratch: str | None) -> Chunk:
+        """Return a chunk with orders that suit the rows that are there: the same ones if they do."""
+        orders = chunk.orders
+        if isinstance(orders, Near) and self.rows.needed:
+
+            def search(which: npt.NDArray[np.int64]) -> Near:
+                return order_nearest(tile_filler(index(), chunk.points[which]), which.size, self.rows)
+
+            return replace(chunk, orders=orders.refreshed(self.rows, search))
+        if isinstance(orders, Whole) and not self.rows.needed:
+            return chunk
+        return replace(chunk, orders=self.ordered(index(), chunk.points, chunk.targets, scratch))
 
     def valuation(self) -> Valuation:
         """Add up the groups."""
         if not any(group.weight > 0 for group in self.groups.values()):
             raise ValueError("There are no validation points with a weight above 0: add some, or reweight.")
-        training, there = self.training, self.training.there
-        levels, counts = np.zeros((self.rows.levels.size, training.size)), np.zeros(self.rows.levels.size)
-        means = np.empty((len(self.groups), levels.shape[1]))
+        training, there, rows = self.training, self.training.there, self.rows
+        levels, counts = np.zeros((rows.levels.size, training.size)), np.zeros(rows.levels.size)
+        means, bound = np.empty((len(self.groups), training.size)), np.zeros(training.size)
         for mean, group in zip(means, self.groups.values(), strict=True):
-            sums, sizes = self._group_sums(group, there)
+            sums, errors, sizes = group.totals(rows, there)
             levels += group.weight * sums
             counts += group.weight * sizes
+            bound += group.weight * errors
             mean[:] = sums.sum(axis=0) / sizes.sum()
         weights = [group.weight for group in self.groups.values()]
         present = counts > 0
@@ -95,7 +126,7 @@ class State:
             ids=training.ids[there],
             entropy=entropy,
             boundary=entropy > 0,
-            level_entropy=self.rows.levels[present],
+            level_entropy=rows.levels[present],
             level_values=levels[present] / counts[present, None],
             level_counts=level_counts,
             group_means=means,
@@ -106,19 +137,8 @@ class State:
             fingerprint=training.fingerprint(),
             kind=training.kind,
             id_names=training.id_names,
+            error_bound=bound / counts.sum() if training.settings["method"] == "truncated" else None,
         )
-
-    def _group_sums(self, group: Group, there: npt.NDArray[np.bool_]) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """Return the sums of a group per entropy level, complete, and its points per level."""
-        rows, sizes = self.rows, self.class_sizes
-        points = np.zeros((rows.levels.size, sizes.size), dtype=np.int64)
-        for chunk in group.chunks:
-            np.add.at(points, (nearest_level(chunk.entropy, rows.levels), chunk.targets), 1)
-        # What a row gets however far away it is: beta of each point, and c_N from those of its own class.
-        n_classes = int((sizes > 0).sum())
-        beta = points @ (rows.table.per_match * sizes) - points.sum(axis=1) * rows.table.empty / n_classes
-        sums = group.sums[:, there] + beta[:, None] + rows.table.c[-1] * points[:, rows.codes[there]]
-        return sums, points.sum(axis=1)
 
     def _parameters(self, weights: list[float]) -> dict[str, Any]:
         settings = self.training.settings
@@ -127,11 +147,14 @@ class State:
             **{name: settings[name] for name in ("n_neighbors", "utility")},
             "semivalue": str(settings["semivalue"]),
             "metric": settings["metric"],
-            "algorithm": "exact",
+            "algorithm": settings["method"],
             "ties": settings["ties"],
             "n_train": self.training.size,
             "n_val": sum(group.size for group in self.groups.values()),
-            "n_classes": int((self.class_sizes > 0).sum()),
+            "n_classes": int((self.rows.sizes > 0).sum()),
             "boundary_neighbors": BOUNDARY_NEIGHBORS,
         }
+        if settings["method"] == "truncated":
+            ranks = self.rows.needed if self.rows.bounded else self.training.size
+            parameters |= {"tol": settings["tol"], "exact_ranks": ranks, "search": "exact"}
         return parameters if set(weights) == {1.0} else {**parameters, "group_weights": weights}

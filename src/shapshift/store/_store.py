@@ -14,9 +14,9 @@ from shapshift import _validation as check
 from shapshift._archive import Arrays, Saved
 from shapshift._parallel import n_workers, stream
 from shapshift._progress import progress_bar
-from shapshift.distances import tile_filler
+from shapshift.distances import TrainingIndex, tile_filler
 from shapshift.estimators import KNNShapley
-from shapshift.store._orders import CHUNK, Chunk, Group, add_to_orders, renumber, short_of, value_chunk
+from shapshift.store._chunks import CHUNK, Adder, Chunk, Group
 from shapshift.store._saved import groups_from_archive, store_to_archive, training_from_archive
 from shapshift.store._state import State
 from shapshift.store._training import Training, training_of
@@ -31,11 +31,11 @@ STALE = 0.2
 class ValuationStore(Saved):
     """Keep a valuation up to date while validation points and training rows come and go.
 
-    Adding validation points costs those points. Dropping or reweighting groups of them costs a sum. Adding or removing
-    training rows is exact: nothing is sorted again, only new rows are measured, and what is left is one pass over the
-    orders that are kept. For leave-one-out, Banzhaf and calibrated values only the nearest rows of each point are kept
-    and looked at; for Shapley and Beta values, to which every rank matters, the order of all rows (12 bytes for each
-    pair of a row and a point).
+    Adding validation points costs those points. Dropping or reweighting groups of them costs a sum. After training rows
+    were added or removed, values are those of a fresh fit: nothing is sorted again, only new rows are measured, and
+    what is left is one pass over what is kept. For leave-one-out, Banzhaf and calibrated values, and for all values
+    with ``method="truncated"``, those are the nearest rows of each point; for exact Shapley and Beta values, to which
+    every rank matters, the order of all rows (12 bytes for each pair of a row and a point).
 
     A change that fails or is interrupted changes nothing. Threads may share a store: changes wait for one another, and
     :meth:`valuation` sees the state before or after a change, never one in between.
@@ -43,7 +43,8 @@ class ValuationStore(Saved):
     Parameters
     ----------
     model : KNNShapley
-        Fitted, with ``method="exact"`` and any metric but "precomputed", its rows in memory. It is not changed.
+        Fitted, with ``method="exact"`` or ``"truncated"`` (and ``search="exact"``), any metric but "precomputed", its
+        rows in memory. It is not changed.
     owners : array-like of shape (n_train,), optional
         Who owns each training row, for :meth:`remove_owner`.
     scratch : path-like, optional
@@ -142,15 +143,16 @@ class ValuationStore(Saved):
             index = draft.training.index()
             tile_filler(index, points)  # refuses points that are too far away
 
-            def make(task: tuple[Any, npt.NDArray[np.int64]]) -> tuple[Any, Chunk, Floats]:
+            def make(task: tuple[Any, npt.NDArray[np.int64]]) -> tuple[Any, Chunk, Adder]:
                 name, members = task
-                chunk = draft.ordered(index, points[members], targets[members], self._scratch)
-                return name, chunk, value_chunk(chunk, draft.rows)
+                orders = draft.ordered(index, points[members], targets[members], self._scratch)
+                return name, *Chunk(points[members], targets[members], orders).valued(draft.rows)
 
-            for name, chunk, sums in self._work("Adding", make, tasks):
-                group = draft.groups.setdefault(name, Group())
-                group.chunks.append(chunk)
-                group.sums = sums if group.sums.size == 0 else group.sums + sums
+            for name, group in draft.groups.items():
+                if name in names:
+                    group.sums, group.bound = group.sums.copy(), group.bound.copy()
+            for name, chunk, add in self._work("Adding", make, tasks):
+                draft.groups.setdefault(name, Group()).take(chunk, add)
             self._now = draft
 
     def drop(self, group: Any) -> None:
@@ -198,11 +200,12 @@ class ValuationStore(Saved):
             index = draft.training.append(X, y, ids, owners)
             codes = draft.training.codes[first:]
 
-            def place(chunk: Chunk) -> None:
-                add_to_orders(chunk, tile_filler(index, chunk.points), codes, first, draft.rows.average)
+            def place(chunk: Chunk) -> Chunk:
+                fill = tile_filler(index, chunk.points)
+                orders = chunk.orders.with_rows(fill, chunk.targets, codes, first)
+                return replace(chunk, orders=orders)
 
-            for _ in self._work("Placing", place, draft.chunks):
-                pass
+            draft.set_chunks(self._work("Placing", place, draft.chunks))
             self._value_again(draft)
             self._now = draft
 
@@ -222,7 +225,8 @@ class ValuationStore(Saved):
         Returns
         -------
         Valuation
-            As a fresh fit would give it, up to rounding. Where groups have weights, ``level_counts`` are weighted too.
+            As a fresh fit would give it, up to rounding; with ``method="truncated"`` with its ``error_bound``. Where
+            groups have weights, ``level_counts`` are weighted too.
         """
         return self._now.valuation()
 
@@ -230,7 +234,7 @@ class ValuationStore(Saved):
         now = self._now
         return (
             f"ValuationStore(n_train={now.training.size}, n_val={self.n_val}, groups={len(now.groups)}, "
-            f"orders={'nearest rows' if now.needed else 'all rows'})"
+            f"orders={'nearest rows' if now.rows.needed else 'all rows'})"
         )
 
     def _work(self, what: str, function: Any, tasks: list[Any]) -> Iterable[Any]:
@@ -250,34 +254,42 @@ class ValuationStore(Saved):
         """Value all points from the orders that are kept."""
         training = draft.training
         # Walking around many rows that came or went takes longer and longer.
-        added = max((chunk.added.shape[1] for chunk in draft.chunks), default=0)
+        added = max((chunk.orders.n_added for chunk in draft.chunks), default=0)
         if added + int((training.alive == 0).sum()) > STALE * training.alive.size:
             self._merge(draft)
         draft.refresh()
-        index = training.index()
+        made: list[TrainingIndex] = []  # only if a point is searched anew
 
-        def again(chunk: Chunk) -> Floats:
-            if bool(draft.needed) == chunk.whole or short_of(chunk, draft.rows, draft.needed):
-                chunk.__dict__.update(draft.ordered(index, chunk.points, chunk.targets, self._scratch).__dict__)
-            return value_chunk(chunk, draft.rows)
+        def index() -> TrainingIndex:
+            if not made:
+                made.append(training.index())
+            return made[0]
+
+        def again(chunk: Chunk) -> tuple[Chunk, Adder]:
+            return draft.reordered(index, chunk, self._scratch).valued(draft.rows)
 
         results = iter(self._work("Valuing", again, draft.chunks))
-        for group in draft.groups.values():
-            group.sums = next(results)
-            for _ in group.chunks[1:]:
-                group.sums += next(results)
+        for name, group in draft.groups.items():
+            size = len(group.chunks)
+            draft.groups[name] = Group(group.weight)
+            for _ in range(size):
+                draft.groups[name].take(*next(results))
 
     def _merge(self, draft: State) -> None:
         """Merge orders for good, and forget the rows that are gone."""
         there = draft.training.there
-        if there.all() and not any(chunk.added.size for chunk in draft.chunks):
+        if there.all() and not any(chunk.orders.n_added for chunk in draft.chunks):
             return
         numbers = draft.training.forget()
-        for _ in self._work("Merging", lambda chunk: renumber(chunk, numbers, self._scratch), draft.chunks):
-            pass
+
+        def merge(chunk: Chunk) -> Chunk:
+            return replace(chunk, orders=chunk.orders.renumbered(numbers, self._scratch))
+
+        draft.set_chunks(self._work("Merging", merge, draft.chunks))
         for group in draft.groups.values():
-            if group.sums.shape[1] == there.size:
+            if group.sums.shape[1] == there.size:  # otherwise they are made anew anyway
                 group.sums = group.sums[:, there]
+                group.bound = group.bound[there] if group.bound.size else group.bound
         draft.refresh()
 
     def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
@@ -291,7 +303,11 @@ class ValuationStore(Saved):
         training = training_from_archive(header, arrays)
         store._begin(training, groups_from_archive(header, arrays, training), None, None, None)
         for group in store._now.groups.values():
-            if group.sums.shape != (store._now.rows.levels.size, training.codes.size):
+            shapes = (
+                (store._now.rows.levels.size, training.codes.size),
+                (store._now.rows.bounded * training.codes.size,),
+            )
+            if (group.sums.shape, group.bound.shape) != shapes:
                 raise ValueError(f"sums have shape {group.sums.shape}")
         return store
 

@@ -1,7 +1,7 @@
 """The training rows of a store: those that are there, and those that are gone but still have their places."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,9 +13,11 @@ from shapshift import _labels
 from shapshift import _validation as check
 from shapshift._archive import object_array
 from shapshift.distances import SPARSE_METRICS, TrainingIndex, index_again, lay_out_like
-from shapshift.estimators import KNNShapley
+from shapshift.estimators import TRUNCATED_TOL, KNNShapley
 from shapshift.rowfile import RowFile
 from shapshift.training import fingerprint
+
+Floats = npt.NDArray[np.float64]
 
 # Old and new rows are measured on one scale as long as it fits both this well, as powers of two.
 SCALE_ROOM = 200
@@ -47,6 +49,8 @@ class Training:
         Fingerprint of the rows that are there, if it is known.
     next_id : int
         Id of the next row that comes without one. Ids of rows that are gone are not given again.
+    ends : pair of ndarray or None
+        Smallest and largest value of each feature over all slots, if they are known.
     """
 
     settings: dict[str, Any]
@@ -63,6 +67,7 @@ class Training:
     owners: npt.NDArray[Any] | None
     digest: str | None
     next_id: int
+    ends: tuple[Floats, Floats] | None = None
 
     @property
     def metric(self) -> str:
@@ -119,11 +124,11 @@ class Training:
 
     def index(self, rows: Any = None) -> TrainingIndex:
         """Return what measures distances to some laid-out rows, to all slots by default."""
-        rows = self.rows if rows is None else rows
-        n = rows.shape[0] if sparse.issparse(rows) else rows.shape[1]
-        ends = None
-        if self.metric != "cosine" and not sparse.issparse(rows):
-            ends = (rows.min(axis=1), rows.max(axis=1))
+        if rows is None:
+            rows, ends = self.rows, self._ends()
+        else:
+            ends = None if self.metric == "cosine" or self.is_sparse else _ends_of(rows)
+        n = rows.shape[0] if self.is_sparse else rows.shape[1]
         return TrainingIndex(self.metric, n, rows, self.exponent, ends=ends)
 
     def append(self, X: Any, y: Any, ids: Any, owners: Any) -> TrainingIndex:
@@ -145,13 +150,16 @@ class Training:
         if self.owners is not None:
             self.owners = _joined(self.owners, _labels.check_labels(owners, "owners", n, "X", "owner"))
         new = lay_out_like(table.rows, self.metric, self.exponent)
+        added, ends = self.index(new), self._ends()
+        if ends is not None and added.ends is not None:
+            self.ends = np.minimum(ends[0], added.ends[0]), np.maximum(ends[1], added.ends[1])
         self.rows = sparse.vstack([self.rows, new], format="csr") if self.is_sparse else np.hstack([self.rows, new])
         self._check_scale()
         self.codes = np.concatenate([self.codes, self.encode(labels)])
         self.alive = np.concatenate([self.alive, np.ones(n, dtype=np.uint8)])
         self.ids, self.digest = _joined(self.ids, ids), None
         self.next_id = max(self.next_id, after_ids(ids))
-        return self.index(new)
+        return added
 
     def remove(self, gone: npt.NDArray[np.bool_]) -> None:
         """Let rows be gone; they keep their places until :meth:`forget`."""
@@ -188,14 +196,16 @@ class Training:
         self.rows = self.rows[there] if self.is_sparse else np.ascontiguousarray(self.rows[:, there])
         self.codes, self.ids = self.codes[there], self.ids[there]
         self.owners = None if self.owners is None else self.owners[there]
-        self.alive = self.alive[there]
+        self.alive, self.ends = self.alive[there], None
         return numbers
 
     def fingerprint(self) -> str:
         """Return what a fresh fit of the rows that are there would have."""
         if self.digest is None:
             there, sizes = self.there, self.class_sizes
-            rows = self.rows[there] if self.is_sparse else np.compress(there, self.rows, axis=1)
+            rows: Any = None
+            if not there.all():
+                rows = self.rows[there] if self.is_sparse else _Columns(self.rows, there)
             present = [label for label, k in self.known.items() if sizes[k] > 0]
             is_object = self.class_kind.kind == "O"
             labels = object_array(present) if is_object else np.array(present, dtype=self.class_kind)
@@ -204,6 +214,11 @@ class Training:
             numbers[[self.known[label] for label in present]] = order
             self.digest = fingerprint(index_again(self.index(rows)), classes, numbers[self.codes[there]])
         return self.digest
+
+    def _ends(self) -> tuple[Floats, Floats] | None:
+        if self.ends is None and self.metric != "cosine" and not self.is_sparse:
+            self.ends = _ends_of(self.rows)
+        return self.ends
 
     def _next_ids(self, n: int) -> npt.NDArray[Any]:
         if self.ids.dtype.kind not in "iu":
@@ -214,8 +229,8 @@ class Training:
         """Refuse rows that one scale cannot hold together with the others."""
         if self.metric == "cosine":
             return
-        rows = self.rows
-        largest = float(abs(rows).max() if self.is_sparse else (rows.max(axis=1) - rows.min(axis=1)).max())
+        ends = self._ends()
+        largest = float(abs(self.rows).max() if ends is None else (ends[1] - ends[0]).max())
         if largest > 2.0**SCALE_ROOM:
             raise ValueError(
                 f"'X' has values about {largest:.0e} times the range of the rows that are there. Check their units; if "
@@ -231,7 +246,8 @@ def training_of(model: Any, owners: Any) -> Training:
             f"{type(model).__name__}; call its fit method first."
         )
     reasons = {
-        "must have method='exact'": model.method != "exact",
+        "must have method='exact' or 'truncated'": model.method not in ("exact", "truncated"),
+        "must have search='exact': an index would have to be built anew after each change": model.search != "exact",
         "must not have metric='precomputed': new rows could not be measured": model.metric == "precomputed",
         "must hold its training rows in memory; these stay in a file": isinstance(model._index.rows, RowFile),
     }
@@ -242,7 +258,8 @@ def training_of(model: Any, owners: Any) -> Training:
     return Training(
         settings={
             "n_neighbors": int(model.n_neighbors), "utility": model.utility, "semivalue": model.semivalue,
-            "ties": model.ties, "metric": model.metric,
+            "ties": model.ties, "metric": model.metric, "method": model.method,
+            "tol": float(TRUNCATED_TOL if model.tol is None else model.tol) if model.method == "truncated" else None,
         },
         columns=copy.copy(model._columns),
         kind=model._kind,
@@ -257,7 +274,30 @@ def training_of(model: Any, owners: Any) -> Training:
         owners=None if owners is None else _labels.check_labels(owners, "owners", n, "X", "owner").copy(),
         digest=model.fingerprint_,
         next_id=after_ids(model.ids_),
+        ends=model._index.ends,
     )  # fmt: skip
+
+
+class _Columns:
+    """Features of the rows that are there, one at a time: a copy of all would be large and last for a moment."""
+
+    def __init__(self, rows: Floats, there: npt.NDArray[np.bool_]) -> None:
+        self.rows, self.there = rows, there
+        self.shape = (len(rows), int(there.sum()))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Floats]:
+        return (column[self.there] for column in self.rows)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> npt.NDArray[Any]:
+        return np.compress(self.there, self.rows, axis=1)
+
+
+def _ends_of(rows: Any) -> tuple[Floats, Floats]:
+    ends = np.array([(column.min(), column.max()) for column in rows]).reshape(-1, 2)
+    return ends[:, 0], ends[:, 1]
 
 
 def after_ids(ids: npt.NDArray[Any]) -> int:
