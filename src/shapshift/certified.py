@@ -285,7 +285,7 @@ def bucket_method(task: Task, certificate: Certificate) -> Method:
         ),
         batch=lambda task: BATCH,
         # Up to some million rows, more memory than usual: every batch reads all training rows.
-        tile=min(LEAST_BATCH, 4 * TILE_BYTES // point_bytes),
+        tile=min(LEAST_BATCH, 2 * TILE_BYTES // point_bytes),
         own_cells=1,
     )
 

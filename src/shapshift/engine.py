@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 
 # No tile is larger than this, and exact values gain by smaller ones, which stay in the cache between two kernels; but a
 # pass over the training rows should serve some points.
-TILE_BYTES, CACHED_BYTES, LEAST_BATCH = 64 * 2**20, 4 * 2**20, 32
+TILE_BYTES, CACHED_BYTES, LEAST_BATCH = 128 * 2**20, 4 * 2**20, 32
 # Partial sums of finished blocks are added up when they take this much, or at the end. Less often is better: joblib
 # looks for the last results of a wave only every hundredth of a second.
 WAVE_BYTES = 128 * 2**20
