@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shapshift import Beta, KNNShapley, certified
+from shapshift import Beta, KNNShapley, certified, engine
 from shapshift.certified import Coarseness, choose_coarseness
 from shapshift.coefficients import rank_table
 from shapshift.kernels.buckets import Curve, Rules, fill_table
@@ -254,3 +254,24 @@ def test_a_bad_tolerance_is_refused(tol: Any) -> None:
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'method' parameter of KNNShapley must be one of"):
         KNNShapley(method="fast").fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("rounded", [False, True], ids=["some points ordered exactly", "many of them"])
+def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapshift.certified.choose_coarseness", lambda n, limit: Coarseness(40, 150))
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(3000, 3)), rng.integers(0, 3, 3000)
+    X_val, y_val = rng.normal(size=(200, 3)), rng.integers(0, 3, 200)
+    if rounded:
+        X[::2], X_val[::2] = X[::2].round(), X_val[::2].round()
+    model = KNNShapley(method="certified", tol=1e9, progress=False).fit(X, y)
+    tiles: list[int] = []
+    make = engine.make_plan
+    monkeypatch.setattr(engine, "make_plan", lambda *a, **k: tiles.append((plan := make(*a, **k)).tile) or plan)
+    want = model.value(X_val, y_val, groups=y_val)
+    assert want.parameters["buckets"] == 150
+    for memory, n_jobs in (("3.5MB", 1), ("4MB", 1), ("5MB", 2), ("8MB", 2), (None, 2)):
+        found = model.set_params(max_memory=memory, n_jobs=n_jobs).value(X_val, y_val, groups=y_val)
+        for name in ("values", "level_values", "group_means", "error_bound"):
+            assert getattr(found, name).tobytes() == getattr(want, name).tobytes(), (memory, n_jobs, name)
+    assert len(set(tiles)) > 2

@@ -288,3 +288,10 @@ def test_memory_layout_changes_no_bit() -> None:
     expected = KNNShapley().fit(X, y).value(X_val, y_val).values
     for layout in (np.asfortranarray, lambda A: np.hstack([A, A])[:, : A.shape[1]], lambda A: A[::-1][::-1]):
         assert np.array_equal(KNNShapley().fit(layout(X), y).value(layout(X_val), y_val).values, expected)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e-160, 1.0, 1e160, 1e300])
+def test_the_spread_of_features_has_no_scale(scale: float) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    found = KNNShapley().fit(X * scale, np.arange(50) % 2).feature_std_
+    np.testing.assert_allclose(found / scale, X.std(axis=0), rtol=1e-12)

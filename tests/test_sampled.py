@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import naive
 import numpy as np
@@ -306,7 +307,11 @@ def test_two_runs_cannot_share_a_checkpoint(tmp_path: Path) -> None:
     lock = tmp_path / "run.npz.lock"
     lock.touch()  # as a process that was killed leaves it
     options = {"max_fits": 100, "checkpoint": path}
-    sample(game, "permutation", "shapley", **options)
+    save, locks = Checkpoint.save, []
+    with patch.object(Checkpoint, "save", lambda *a: locks.append(lock.exists()) or save(*a)):
+        sample(game, "permutation", "shapley", **options)
+    assert locks
+    assert all(locks)  # the last one too
     saved = path.read_bytes()
     assert not lock.exists()
     with locked(lock), pytest.raises(ValueError, match=r"run.npz' is in use: another process is at work on this run"):

@@ -6,7 +6,7 @@ values; measures whether it did; and refines until it does. Points whose distanc
 rows equally far away, say) are ordered exactly.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -187,9 +187,10 @@ class BucketWorker:
         )  # fmt: skip
         self.packed = np.zeros((task.levels.size + min(task.n_groups, block), n), dtype=np.int64)
         self.exactly: RankWorker | None = None
+        self.left: list[tuple[slice, Indices, Points]] = []  # points that buckets cannot serve
 
     def value(self, task: Task, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
-        """Add the values of a batch to ``partial`` and their bounds to its last row."""
+        """Add the values of near rows to ``partial``, and hold back the others and the bounds, for its last row."""
         self._fill_images(task, batch, points.reference_ranks)
         rules, size = self.certificate.rules, groups.size
         done = np.empty(size, dtype=np.bool_)
@@ -199,16 +200,21 @@ class BucketWorker:
             self.scratch, self.packed, partial, points.entropy, points.nearest,
             np.empty((0, task.n_train)) if points.values is None else points.values, done,
         )  # fmt: skip
+        for p in np.flatnonzero(~done).tolist():
+            here = slice(batch.start + p, batch.start + p + 1)
+            self.left.append((here, groups[p : p + 1].copy(), points[p : p + 1]))
+
+    def finish(self, task: Task, partial: Floats) -> None:
+        """Order the points that are left exactly, and unpack."""
+        for here, groups, points in self.left:
+            if self.exactly is None:
+                self.exactly = RankWorker(task, 1, 1)
+            self.exactly.value(task, here, groups, points, partial)
+        self.left.clear()
         for cell in range(partial.shape[0] - 1):
             # Once for each point: a group's points have their levels too.
             bounds = partial[-1, : task.n_train if cell < task.levels.size else 0]
-            unpack(self.packed[cell], rules, partial[cell], bounds)
-        for run in _runs(~done):
-            if self.exactly is None:
-                self.exactly = RankWorker(task, 1, 1)
-            for p in range(run.start, run.stop):
-                here = slice(batch.start + p, batch.start + p + 1)
-                self.exactly.value(task, here, groups[p : p + 1], points[p : p + 1], partial)
+            unpack(self.packed[cell], self.certificate.rules, partial[cell], bounds)
 
     def _fill_images(self, task: Task, batch: slice, ranks: Floats) -> None:
         certificate, size = self.certificate, batch.stop - batch.start
@@ -236,11 +242,6 @@ def distances_to(task: Task, batch: slice) -> Floats:
         row = int(reference[p, r])
         task.fill(slice(batch.start + p, batch.start + p + 1), slice(row, row + 1), asked[p : p + 1, r : r + 1])
     return asked
-
-
-def _runs(flags: npt.NDArray[np.bool_]) -> Iterator[slice]:
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
-    return (slice(int(start), int(stop)) for start, stop in zip(edges[::2], edges[1::2], strict=True))
 
 
 def certify(task: Task, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Sample) -> Certificate:
@@ -327,7 +328,9 @@ def run_certified(
     **options
         For :func:`shapshift.engine.run_task`.
     """
-    limit = 0.9 * tol * _expected_spread(task, n_workers(options.get("n_jobs")))
+    # A budget has room for one worker of this kind in any case.
+    workers = 1 if options.get("max_memory") is not None else n_workers(options.get("n_jobs"))
+    limit = 0.9 * tol * _expected_spread(task, workers)
     for rounds in range(1, ROUNDS + 1):
         coarse = choose_coarseness(task.n_train, limit)
         if coarse is None:

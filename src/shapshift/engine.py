@@ -39,11 +39,10 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 
-# No tile is larger than this, and exact values gain by smaller ones, which stay in the cache between two kernels; but a
-# pass over the training rows should serve some points.
+# Tiles are no larger than this unless a method asks for it. Exact values gain by smaller ones, which stay in the cache
+# between two kernels; but a pass over the training rows should serve some points.
 TILE_BYTES, CACHED_BYTES, LEAST_BATCH = 128 * 2**20, 4 * 2**20, 32
-# Partial sums of finished blocks are added up when they take this much, or at the end. Less often is better: joblib
-# looks for the last results of a wave only every hundredth of a second.
+# Partial sums of blocks that are under way, or done and waiting for their turn, take no more than this.
 WAVE_BYTES = 128 * 2**20
 # Blocks of a bundle, at most; and bundles that there must be for any to be made. The larger a bundle, the fewer bytes
 # travel in a cluster; the more bundles, the more workers can take part.
@@ -82,6 +81,9 @@ class RankWorker:
             add_rows(values, groups, partial)
         if points.values is not None:
             points.values[:] = values
+
+    def finish(self, task: Task, partial: Floats) -> None:
+        """Nothing is held back."""
 
     def rank(self, task: Task, batch: slice, points: Points) -> Floats:
         """Return the values of a batch, valid until the next call."""
@@ -253,6 +255,7 @@ class BlockJob:
             batch = slice(span.start + lo, span.start + here.stop)
             worker.value(task, batch, rows[here], points[here], partial[:n_cells])
             advance(here.stop - lo)
+        worker.finish(task, partial[:n_cells])
         self.spare.append(worker)
         counts = np.bincount(nearest_level(points.entropy, task.levels), minlength=n_levels)
         level_cells = np.where(counts > 0, np.arange(n_levels), -1)
@@ -337,6 +340,6 @@ def make_plan(
         tile = min(tile, (free // here - per_worker - per_block) // per_point)
         wave = min(wave, (free - here * (per_worker + tile * per_point)) // per_block)
         workers = here if cluster is None else workers
-    # Threads: whole rounds, so that none waits for another's extra block. Cluster: they wait where they were made.
+    # Cluster: they wait where they were made.
     wave = max(wave // workers, 1) * workers if cluster is None else max(wave, 2 * workers)
     return Plan(block, bundle, by_bundle, int(tile), int(workers), int(wave))

@@ -261,9 +261,9 @@ def feature_std(rows: Any) -> Floats:
 
 def _std(column: Floats) -> float:
     largest = max(column.max(), -column.min())
-    if largest < 2.0**500:
+    if 2.0**-400 < largest < 2.0**500:
         return float(column.std())
-    exponent = np.frexp(largest)[1]  # squares of the largest floats are none
+    exponent = np.frexp(largest)[1]  # squares of the largest and smallest floats are none
     return float(np.ldexp(np.ldexp(column, -exponent).std(), exponent))
 
 

@@ -148,6 +148,9 @@ class Worker(Protocol):
             Sums of one block; rows beyond those of the levels and of the block's groups are the worker's own.
         """
 
+    def finish(self, task: Task, partial: Floats) -> None:
+        """Add what was held back until the end of the block, so that no cut into batches can change a bit."""
+
 
 @dataclass(frozen=True)
 class Method:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.buckets import ROWS, Rules, add_images, unpack
+from shapshift.kernels.buckets import ROWS, add_images
 from shapshift.kernels.distance import cosine, manhattan, squared_euclidean
 from shapshift.kernels.images import Near, bucket_images, count_nearer
 
@@ -123,12 +123,10 @@ def shard_sums(
     done: npt.NDArray[np.bool_],
     levels: Indices,
     groups: Indices,
-    n_levels: int,
-    rules: Rules,
     packed: Indices,
     partial: Floats,
 ) -> None:
-    """Add a batch of points to the sums of one shard.
+    """Add a batch of points to the sums of one shard; the packed ones are unpacked when a block is done.
 
     Parameters
     ----------
@@ -144,11 +142,7 @@ def shard_sums(
         Points that buckets serve; the others are left out.
     levels, groups : int64 (b,)
         Cells of each point; group -1 for none.
-    n_levels : int
-        The first so many cells are those of the levels.
-    rules : Rules
     packed : int64 (cells, w)
-        Scratch, zero on entry and on exit.
     partial : float64 (cells + 1, w)
         Sums of one block of points; the last row is that of the bounds.
     """
@@ -170,9 +164,6 @@ def shard_sums(
                 for cell in (levels[p], groups[p]):
                     if cell >= 0:
                         add_images(images[p, lo:hi], tables[p], packed[cell, lo:hi])
-    for cell in range(packed.shape[0]):
-        # Once for each point: a group's points have their levels too.
-        unpack(packed[cell], rules, partial[cell], partial[-1, : w if cell < n_levels else 0])
 
 
 @kernel

@@ -155,7 +155,7 @@ def run_sampler(game: Playable, plan: Plan) -> Outcome:
         except BaseException:
             save()  # also when interrupted: fits are dear
             raise
-    save()
+        save()
     values, error = estimate.values(), np.zeros(game.n_players) if sampler.once else estimate.standard_error()
     return Outcome(
         cells=estimate.cells(),

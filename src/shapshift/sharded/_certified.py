@@ -114,7 +114,8 @@ def run_sharded(
             "exact values, or load the rows."
         )
     cluster = active_cluster(n_jobs)
-    layout = make_layout(task, index, certificate, n_jobs=n_jobs if cluster is None else 1, max_memory=max_memory)
+    away = cluster is not None
+    layout = make_layout(task, index, certificate, n_jobs=1 if away else n_jobs, max_memory=max_memory, handed_in=away)
     bundle = bundle_blocks(-(-task.n_val // layout.block))
     job = ShardedJob(task, index, points, certificate, layout, bundle, excluded, scratch)
     if cluster is None:

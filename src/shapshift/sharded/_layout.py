@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shapshift._parallel import n_workers
-from shapshift.certified import BATCH, STRIP_ROWS, Certificate, bucket_method
+from shapshift.certified import BATCH, STRIP_ROWS, Certificate
 from shapshift.distances import TrainingIndex
-from shapshift.engine import WORKER_BYTES, Task, block_points, bundle_blocks, make_plan
+from shapshift.engine import WORKER_BYTES, Task, block_points, bundle_blocks
 
 # Rows of a shard: long enough to hide the cost of a kernel call, short enough that a few of them are no matter.
 SHARD_ROWS = 2**17
@@ -33,9 +33,6 @@ class Layout:
     workers : int
     block : int
         Points whose sums are added up before they are added to the others.
-    unpacked : int
-        Points whose packed sums are unpacked together: as many as with all rows in memory, because it decides about
-        the last bits.
     """
 
     shard: int
@@ -43,7 +40,6 @@ class Layout:
     keep: bool
     workers: int
     block: int
-    unpacked: int
 
 
 @dataclass(frozen=True)
@@ -67,15 +63,17 @@ class Costs:
     end: int
 
 
-def costs(task: Task, index: TrainingIndex, certificate: Certificate, shard: int) -> Costs:
-    """Count what a run holds."""
+def costs(task: Task, index: TrainingIndex, certificate: Certificate, shard: int, handed_in: bool = False) -> Costs:
+    """Count what a run holds; a worker of a cluster has its sums once more to hand them in, and once to send them."""
     n, d, room, words = task.n_train, index.rows.shape[1], certificate.room, 2 * certificate.rules.buckets
     cells = task.levels.size + min(task.n_groups, block_points(task)) + 1
     sums = task.levels.size + task.n_groups + 1
     bundles = sums if bundle_blocks(-(-task.n_val // block_points(task))) > 1 else 0
     return Costs(
         # Sums, those of a bundle of blocks, and the rank table in its two forms.
-        fixed=8 * n * (sums + bundles + 6) + 8 * task.n_val * (4 + task.n_nearest) + 8 * task.reference.size,
+        fixed=8 * n * (sums * (3 if handed_in else 1) + bundles + 6)
+        + 8 * task.n_val * (4 + task.n_nearest)
+        + 8 * task.reference.size,
         worker=shard * (16 * d + 2 * BATCH + 16 * cells) + BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES,
         point=3 * 12 * room + 16 * words + 32 * d,
         images=2 * n,
@@ -85,7 +83,13 @@ def costs(task: Task, index: TrainingIndex, certificate: Certificate, shard: int
 
 
 def make_layout(
-    task: Task, index: TrainingIndex, certificate: Certificate, *, n_jobs: int | None, max_memory: int | None
+    task: Task,
+    index: TrainingIndex,
+    certificate: Certificate,
+    *,
+    n_jobs: int | None,
+    max_memory: int | None,
+    handed_in: bool = False,
 ) -> Layout:
     """Choose shards, rounds and workers for a memory budget.
 
@@ -97,10 +101,10 @@ def make_layout(
     block = block_points(task)
     shard = min(SHARD_ROWS, task.n_train)
     workers = min(n_workers(n_jobs), -(-task.n_train // shard))
-    cost = costs(task, index, certificate, shard)
+    cost = costs(task, index, certificate, shard, handed_in)
     free = ROUND_BYTES
     if max_memory is not None:
-        tight = costs(task, index, certificate, min(LEAST_SHARD, shard))
+        tight = costs(task, index, certificate, min(LEAST_SHARD, shard), handed_in)
         least = -(-16 * max(tight.fixed + tight.worker + block * tight.point, tight.end) // 15)
         if max_memory < least:
             raise ValueError(
@@ -112,10 +116,9 @@ def make_layout(
         # All workers first, if shorter shards allow it.
         while shard > LEAST_SHARD and free < workers * cost.worker + block * cost.point:
             shard = max(shard // 2, LEAST_SHARD)
-            cost = costs(task, index, certificate, shard)
+            cost = costs(task, index, certificate, shard, handed_in)
         workers = max(1, min(workers, (free - block * cost.point) // cost.worker))
         free -= workers * cost.worker
     keep = free >= block * (cost.point + cost.images)
     blocks = min(max(free // (block * (cost.point + keep * cost.images)), 1), max(ROUND_POINTS // block, 1))
-    in_memory = make_plan(task, method=bucket_method(task, certificate), matrix=False, n_jobs=1, max_memory=None)
-    return Layout(int(shard), int(blocks * block), bool(keep), int(workers), block, in_memory.tile)
+    return Layout(int(shard), int(blocks * block), bool(keep), int(workers), block)

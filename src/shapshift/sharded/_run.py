@@ -23,7 +23,7 @@ from shapshift.certified import BATCH, STRIP_ROWS, Certificate, distances_to
 from shapshift.checkpoint import Stage
 from shapshift.distances import TrainingIndex, laid_out_points
 from shapshift.engine import Points, RankWorker, Task, bases
-from shapshift.kernels.buckets import Scratch, fill_table, settle
+from shapshift.kernels.buckets import Scratch, fill_table, settle, unpack
 from shapshift.kernels.images import PIECES, Near, bucket_lines
 from shapshift.kernels.shards import METRIC_NUMBERS, count_images, shard_images, shard_sums
 from shapshift.rowfile import spilled
@@ -107,7 +107,7 @@ class ShardedRun:
         self.metric = METRIC_NUMBERS["constant" if index.constant else index.metric]
         self.shards = [(lo, min(lo + layout.shard, task.n_train)) for lo in range(0, task.n_train, layout.shard)]
         self.totals = ShardTotals(task, layout.block, bundle)
-        self.block, self.unpacked = layout.block, layout.unpacked
+        self.block = layout.block
         self.space = Space(task, index, certificate, layout.shard)
         self.lock = threading.Lock()
         self.entropy = np.empty(task.n_val)
@@ -273,45 +273,32 @@ class ShardedRun:
             cells = np.concatenate([np.arange(n_levels), n_levels + names])
             packed = np.zeros((cells.size, hi - lo), dtype=np.int64)
             partial_sums = np.zeros((cells.size + 1, hi - lo))
-            # Sums are unpacked more often than images are made, where rows are many.
-            for together in self._batches(block, BATCH // self.unpacked * self.unpacked):
-                there = slice(together.start - one.here.start, together.stop - one.here.start)
+            for batch in self._batches(block, BATCH):
+                there = slice(batch.start - one.here.start, batch.stop - one.here.start)
                 if columns is None:
                     images = one.images[shard][there]
                 else:
-                    images, _ = self._images(one, together, there, shard, columns, none[: there.stop - there.start])
-                for batch in self._batches(together, self.unpacked):
-                    self._add_batch(one, settled, batch, images[batch.start - together.start :], lo, names, packed,
-                                    partial_sums, exact)  # fmt: skip
+                    images, _ = self._images(one, batch, there, shard, columns, none[: there.stop - there.start])
+                shard_sums(
+                    images, settled.tables[there], lo, settled.starts[there.start : there.stop + 1], settled.members,
+                    settled.values, settled.done[there], settled.levels[there], self._groups(batch, names), packed,
+                    partial_sums,
+                )  # fmt: skip
+            # Points that were ordered exactly, then what is packed: the order that a worker with all rows has.
+            for point in range(block.start, block.stop):
+                if point in exact:
+                    for cell in (settled.levels[point - one.here.start], *self._groups(slice(point, point + 1), names)):
+                        if cell >= 0:
+                            partial_sums[cell] += exact[point][lo:hi]
+            for cell in range(cells.size):
+                bounds = partial_sums[-1, : hi - lo if cell < n_levels else 0]
+                unpack(packed[cell], self.certificate.rules, partial_sums[cell], bounds)
             self.totals.add_shard(
                 block.start // self.block, slice(lo, hi), np.append(cells, n_levels + task.n_groups), partial_sums
             )
 
-    def _add_batch(
-        self,
-        one: Round,
-        settled: Settled,
-        batch: slice,
-        images: npt.NDArray[np.uint16],
-        lo: int,
-        names: Indices,
-        packed: Indices,
-        partial_sums: Floats,
-        exact: dict[int, Floats],
-    ) -> None:
-        """Add some points to the sums of a block in one shard, whose first row is ``lo``."""
-        task, n_levels, size = self.task, self.task.levels.size, batch.stop - batch.start
-        there = slice(batch.start - one.here.start, batch.stop - one.here.start)
-        groups = np.full(size, -1)
-        if task.n_groups:
-            groups = n_levels + np.searchsorted(names, task.groups[batch])
-        shard_sums(
-            images[:size], settled.tables[there], lo, settled.starts[there.start : there.stop + 1], settled.members,
-            settled.values, settled.done[there], settled.levels[there], groups, n_levels, self.certificate.rules,
-            packed, partial_sums,
-        )  # fmt: skip
-        for p, point in enumerate(range(batch.start, batch.stop)):
-            if point in exact:
-                for cell in (settled.levels[there.start + p], groups[p]):
-                    if cell >= 0:
-                        partial_sums[cell] += exact[point][lo : lo + partial_sums.shape[1]]
+    def _groups(self, batch: slice, names: Indices) -> Indices:
+        """Cells of the groups of some points, -1 where there are no groups."""
+        if not self.task.n_groups:
+            return np.full(batch.stop - batch.start, -1)
+        return self.task.levels.size + np.searchsorted(names, self.task.groups[batch])
