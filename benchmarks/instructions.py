@@ -87,8 +87,7 @@ def count(name: str, switch: str, environment: dict[str, str]) -> dict[str, int]
     if ran.returncode:
         raise RuntimeError(f"valgrind ended with {ran.returncode}: {ran.stderr[-2000:]}")
     events, collected = (
-        re.search(rf"{label}\s*:\s+(.+)", ran.stderr)[1].split()  # type: ignore[index]
-        for label in ("Events", "Collected")
+        re.findall(rf"{label}\s*:\s+(.+)", ran.stderr)[-1].split() for label in ("Events", "Collected")
     )
     by_name = dict(zip(events, map(int, collected), strict=True))
     return {

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.rank import SHORT, _insertion_sort, _long_sort
+from shapshift.kernels.rank import sort_run
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -98,11 +98,7 @@ def merge_new(
             if tile[p, k] <= reach[p]:
                 new[count], new_keys[count] = first + k, tile[p, k]
                 count += 1
-        # Both are stable, so that ties stay in order.
-        if count > SHORT:
-            _long_sort(new_keys, new, 0, count)
-        elif count > 1:
-            _insertion_sort(new_keys, new, 0, count)
+        sort_run(new_keys, new, 0, count)  # stable, so that ties stay in order
         # From the far end, so that of equals the new ones are met first.
         old, at = ends[p + 1] - 1, merged[p + 1] - 1
         while count > 0:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.rank import SHORT, _insertion_sort, _long_sort, neighbor_entropy, order_rows
+from shapshift.kernels.rank import neighbor_entropy, order_rows, sort_run
 
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint32]
@@ -64,10 +64,8 @@ def make_order(
         hi = lo + 1
         while hi < n and order[hi] >> np.uint64(32) == order[lo] >> np.uint64(32):
             hi += 1
-        if hi - lo > SHORT:
-            _long_sort(keys, order, lo, hi)
-        elif hi - lo > 1:
-            _insertion_sort(keys, order, lo, hi)
+        if hi - lo > 1:
+            sort_run(keys, order, lo, hi)
         lo = hi
     for r in range(n):
         words[r] = np.uint32((order[r] & _INDEX) << _ONE) | np.uint32(r > 0 and keys[r] == keys[r - 1])
@@ -106,10 +104,7 @@ def place_new(
     bool
         Whether any new one is tied.
     """
-    if new.size > SHORT:
-        _long_sort(new_distances, new, 0, new.size)
-    else:
-        _insertion_sort(new_distances, new, 0, new.size)
+    sort_run(new_distances, new, 0, new.size)
     n, at, k, any_tied = distances.size, 0, 0, False
     usual = 1  # about how far the next place is
     while 0 < 2 * usual * new.size < n:

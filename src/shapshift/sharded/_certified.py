@@ -85,7 +85,8 @@ class ShardedJob:
         counts = np.bincount(nearest_level(points.entropy, task.levels), minlength=n_levels)
         names = np.unique(task.groups[span]) if task.n_groups else np.empty(0, dtype=np.int64)
         rows = np.concatenate([np.arange(n_levels), n_levels + names, [n_levels + task.n_groups]])
-        cells = np.where(np.arange(rows.size) < n_levels, np.where(counts[rows % n_levels] > 0, rows, -1), rows)
+        cells = rows.copy()
+        cells[:n_levels][counts == 0] = -1
         return Part(cells, counts, run.totals.sums[rows], len(blocks), points)
 
     def take_back(self, part: Part) -> None:
