@@ -1,7 +1,7 @@
-"""Check and time valuing on a card. Beside shapshift (``pip install --no-deps .``) it needs torch and Triton only.
+"""Check and time valuing on a GPU. Beside shapshift (``pip install --no-deps . lazy_loader``) add torch and Triton.
 
 ``python benchmarks/gpu.py`` prints a table: pairs (training row x validation point) per second of the exact and the
-certified method, whether the values are right, and how far the card's own copy speed was used.
+certified method, whether the values are right, and how far the GPU's own copy speed was used.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import triton
 
-from shapshift.gpu.certify import CertifiedResult, certify_points
-from shapshift.gpu.core import Batch, Result, Rules, Train, value_points
+from shapshift.engine.gpu.certify import CertifiedResult, certify_points
+from shapshift.engine.gpu.core import Batch, Result, Rules, Train, value_points
 
 K = 5
 CLASSES = 2
@@ -84,7 +84,7 @@ def seconds(function: Callable[[], object], repeats: int) -> list[float]:
 
 
 def copy_speed() -> float:
-    """Bytes per second that a copy on the card moves, read and written."""
+    """Bytes per second that a copy on the GPU moves, read and written."""
     source = torch.empty(2**31, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     target.copy_(source)
@@ -139,7 +139,7 @@ def main() -> None:
     chosen = parser.parse_args()
     n, m, d = chosen.rows, chosen.points, chosen.features
     figures: dict[str, Any] = {
-        "card": torch.cuda.get_device_name(),
+        "gpu": torch.cuda.get_device_name(),
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "triton": triton.__version__,
@@ -147,7 +147,7 @@ def main() -> None:
         "points": m,
         "features": d,
     }
-    print(f"{figures['card']}, torch {figures['torch']}, triton {figures['triton']}", flush=True)
+    print(f"{figures['gpu']}, torch {figures['torch']}, triton {figures['triton']}", flush=True)
     speed = copy_speed()
     print(f"copy: {speed / 1e12:.2f} TB/s", flush=True)
     for size in ((3_000, 96, 5), (300_000, 96, d)):

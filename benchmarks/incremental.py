@@ -1,4 +1,4 @@
-"""What a change costs in a ValuationStore, against computing anew: one percent of the training rows come or go."""
+"""What a change costs in a ValuationStore, against computing anew: 1% of the training rows are added or removed."""
 
 import argparse
 import time
@@ -53,8 +53,8 @@ def compare(name: str, parameters: dict[str, Any], n_train: int, n_val: int, d: 
         gone = store.ids[:: len(store.ids) // k][:k]
         new = slice(n_train + r * k, n_train + (r + 1) * k)
         changes = {
-            "1% of the rows go": lambda gone=gone: store.remove_rows(gone),
-            "1% of the rows come": lambda new=new: store.add_rows(X[new], y[new]),
+            "1% of the rows are removed": lambda gone=gone: store.remove_rows(gone),
+            "1% of the rows are added": lambda new=new: store.add_rows(X[new], y[new]),
             "a group is reweighted": lambda r=r: store.reweight({"validation": 1.0 + r}),
         }
         for what, change in changes.items():

@@ -52,11 +52,11 @@ def peer_table(peers: dict[str, Any]) -> str:
     return table(["package", "N x m", "pairs/s", "shapshift", "ratio", "largest difference", "note"], rows)
 
 
-def card_table(card: dict[str, Any]) -> str:
+def gpu_table(gpu: dict[str, Any]) -> str:
     bars = {"exact": 12e9, "certified": 50e9}
     rows = []
     for name, bar in bars.items():
-        run = card[name]
+        run = gpu[name]
         rate = run["pairs_per_second"]
         rows.append(
             [
@@ -104,14 +104,14 @@ def chart(bench: dict[str, Any], peers: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    bench, peers, card, counts = (read(name) for name in ("bench", "peers", "gpu", "instructions"))
+    bench, peers, gpu, counts = (read(name) for name in ("bench", "peers", "gpu", "instructions"))
     chart(bench, peers, FIGURES / "rates.png")
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     contents = {
         "bench": own_table(bench),
         "instructions": count_table(counts),
         "peers": peer_table(peers),
-        "gpu": card_table(card),
+        "gpu": gpu_table(gpu),
     }
     for name, content in contents.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"

@@ -20,7 +20,8 @@ from unittest.mock import patch
 import joblib
 import numpy as np
 
-from shapshift import KNNShapley, engine, truncated
+from shapshift import KNNShapley
+from shapshift.engine import runner
 
 FEATURES = 32
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -174,10 +175,7 @@ class Counting:
 def traffic(model: Any, points: Any, labels: Any) -> tuple[int, int]:
     """Bytes of what is placed, and of all that is handed in."""
     cluster = Counting()
-    with (
-        patch.object(engine, "active_cluster", lambda n_jobs: cluster),
-        patch.object(truncated, "active_cluster", lambda n_jobs: cluster),
-    ):
+    with patch.object(runner, "active_cluster", lambda n_jobs: cluster):
         model.value(points, labels)
     return cluster.placed, cluster.handed_in
 

@@ -1,39 +1,75 @@
-"""The experiments themselves: a dataset and a protocol in, plain records out."""
+"""The experiments of the paper: a dataset, a protocol and a seed in, records out."""
 
 import warnings
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from experiments.cells import Settings
+from shapshift import (
+    BoundaryCorrector,
+    EntropyNormalizer,
+    GaussianNoise,
+    KNNShapley,
+    Valuation,
+    case_one,
+    case_two,
+    noise_demo,
+)
 from shapshift.agreement import agreement, neighbor_jaccard
-from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer
-from shapshift.data import Dataset, load_dataset
-from shapshift.estimators import KNNShapley
-from shapshift.mechanism import KINDS, SCENARIOS, CaseOne, CaseTwo, NoiseDemo, case_one, case_two, noise_demo
-from shapshift.perturb import GaussianNoise
-from shapshift.reproduce._settings import Settings
-from shapshift.valuation import Valuation
+from shapshift.correct import CorrectionWarning
+from shapshift.data import Dataset
+from shapshift.mechanism import KINDS, SCENARIOS, CaseOne, CaseTwo, NoiseDemo
 
 Record = dict[str, Any]
 
-
-def load(name: str, protocol: str, seed: int, settings: Settings, data_dir: str | None) -> Dataset:
-    """Load one split of a dataset."""
-    return load_dataset(
-        name,
-        protocol=protocol,
-        random_state=seed,
-        n_train=settings.n_train,
-        n_val=settings.n_val,
-        data_dir=data_dir,
-    )
+#: Datasets on which the shift is also measured with the hard utility.
+HARD = ("gaussian", "creditcard")
+#: Datasets on which single points and pairs are followed.
+CASES = ("gaussian", "creditcard")
 
 
-def fitted(data: Dataset, settings: Settings, utility: str = "soft") -> KNNShapley:
-    """Fit the paper's backbone."""
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings(Settings):
+    """Sizes of a reproduction.
+
+    Attributes
+    ----------
+    n_neighbors : int
+    noise : tuple of float
+        Standard deviation of the noise, in units of each feature's standard deviation over the training rows.
+    n_sets, repeats : int
+        Validation points or pairs per case and seed, and draws of noise for each.
+    shown : float
+        The level whose distributions the figures show.
+    """
+
+    n_neighbors: int = 5
+    noise: tuple[float, ...]
+    n_sets: int
+    repeats: int
+    shown: float = 1.0
+
+    CELL_FORMAT: ClassVar[dict[str, int]] = {"format": 2}
+
+    @property
+    def strong(self) -> list[float]:
+        """Noise levels from the shown one on."""
+        return [sigma for sigma in self.noise if sigma >= self.shown]
+
+
+FULL = PaperSettings(
+    n_train=2000, n_val=1000, noise=(0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0), seeds=20, n_sets=10, repeats=10
+)
+QUICK = PaperSettings(name="quick", n_train=1000, n_val=400, noise=(0.2, 1.0, 5.0), seeds=4, n_sets=5, repeats=5)
+
+
+def fitted(data: Dataset, settings: PaperSettings, utility: str = "soft") -> KNNShapley:
+    """Fit the paper's model."""
     return KNNShapley(settings.n_neighbors, utility=utility, progress=False).fit(data.X_train, data.y_train)
 
 
 def shift_and_correction(
-    name: str, protocol: str, utility: str, seed: int, settings: Settings, data_dir: str | None
+    dataset: str, protocol: str, utility: str, seed: int, settings: PaperSettings
 ) -> dict[str, Any]:
     """Value one split clean, noisy at each level, and corrected.
 
@@ -43,7 +79,7 @@ def shift_and_correction(
         ``records``, one per level and version ("clean", "noisy", "boundary", "entropy"); and ``example``, for seed 0
         the values of each version at the level that the figures show.
     """
-    data = load(name, protocol, seed, settings, data_dir)
+    data = settings.load(dataset, protocol, seed)
     model = fitted(data, settings, utility)
     clean, near = model.value_and_neighbors(data.X_val, data.y_val)
     correctors = {
@@ -73,9 +109,7 @@ def _record(valuation: Valuation, clean: Valuation, sigma: float, version: str, 
     return {
         "sigma": sigma,
         "version": version,
-        "mean": stats["mean"],
-        "std": stats["std"],
-        "positive_count": stats["positive_count"],
+        **{key: stats[key] for key in ("mean", "std", "positive_count")},
         "boundary_fraction": valuation.boundary_fraction,
         "jaccard": jaccard,
         **{key: rows[key] for key in ("spearman", "rmse", "flips_to_negative", "flips_to_positive")},
@@ -83,10 +117,10 @@ def _record(valuation: Valuation, clean: Valuation, sigma: float, version: str, 
 
 
 def cases(
-    name: str, protocol: str, seed: int, n_sets: int, settings: Settings, data_dir: str | None
+    dataset: str, protocol: str, seed: int, n_sets: int, settings: PaperSettings
 ) -> tuple[list[CaseOne], list[CaseTwo]]:
     """Follow single points and pairs of one split, ``n_sets`` of each kind."""
-    data = load(name, protocol, seed, settings, data_dir)
+    data = settings.load(dataset, protocol, seed)
     model = fitted(data, settings)
     options: dict[str, Any] = {
         "noise": settings.noise,
@@ -102,9 +136,9 @@ def cases(
     return ones, twos
 
 
-def case_records(name: str, protocol: str, seed: int, settings: Settings, data_dir: str | None) -> list[Record]:
+def case_records(dataset: str, protocol: str, seed: int, settings: PaperSettings) -> list[Record]:
     """Tabulate the cases of one split: one record per case and noise level, each statistic averaged over its points."""
-    ones, twos = cases(name, protocol, seed, settings.n_sets, settings, data_dir)
+    ones, twos = cases(dataset, protocol, seed, settings.n_sets, settings)
     found: list[tuple[str, CaseOne | CaseTwo]] = [(case.kind, case) for case in ones]
     found += [(case.scenario, case) for case in twos]
     return [
@@ -115,7 +149,7 @@ def case_records(name: str, protocol: str, seed: int, settings: Settings, data_d
     ]
 
 
-def demo(settings: Settings) -> NoiseDemo:
+def demo(settings: PaperSettings) -> NoiseDemo:
     """Show one point near the boundary and its noisy version."""
-    data = load("gaussian", "balanced", 0, settings, None)
+    data = settings.load("gaussian", "balanced", 0)
     return noise_demo(fitted(data, settings), data.X_val, data.y_val, X_train=data.X_train, noise=0.1)

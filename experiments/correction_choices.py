@@ -1,6 +1,6 @@
 """Decide open choices of the correction without clean data, on synthetic families of data only.
 
-    python benchmarks/correction_choices.py --out docs/correction/tables
+    make reproduce ARGS="choices --out docs/correction/tables"
 
 **Protocol**, written down before the run that decides:
 
@@ -27,17 +27,16 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
-import csv
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import t as student
 from sklearn.datasets import make_classification, make_gaussian_quantiles, make_moons
 from sklearn.metrics import roc_auc_score
@@ -45,10 +44,12 @@ from sklearn.metrics import roc_auc_score
 from shapshift import GaussianNoise, KNNShapley, PosteriorCorrector
 from shapshift.agreement import agreement
 from shapshift.correct import posterior, prior, rehearsal
+from shapshift.correct.draws import draw_in_stages
 
 N_TRAIN, N_VAL, DRAWS = 1000, 400, 8
 LEVELS = (0.2, 0.8)
 SEEDS = (100, 101, 102, 103)
+TRIAL_SEEDS = (0,)
 WRONG = 0.1
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -67,11 +68,18 @@ def families(seed: int) -> Iterator[tuple[str, Split]]:
         return X[:N_TRAIN], y[:N_TRAIN], X[N_TRAIN:], y[N_TRAIN:]
 
     def clusters(size: int = n, **given: Any) -> tuple[np.ndarray, np.ndarray]:
-        return make_classification(size, random_state=seed, **given)
+        X, y = make_classification(size, random_state=seed, **given)
+        return X, y
 
     yield "quantiles", split(*make_gaussian_quantiles(n_samples=n, n_features=5, n_classes=2, random_state=seed))
     yield "moons", split(*make_moons(n, noise=0.25, random_state=seed))
-    shape = {"n_features": 20, "n_informative": 6, "n_redundant": 6, "n_clusters_per_class": 3, "flip_y": 0.05}
+    shape: dict[str, Any] = {
+        "n_features": 20,
+        "n_informative": 6,
+        "n_redundant": 6,
+        "n_clusters_per_class": 3,
+        "flip_y": 0.05,
+    }
     yield "clusters", split(*clusters(**shape))
     shape = {"n_features": 12, "n_informative": 4, "n_redundant": 2, "weights": [0.85], "flip_y": 0.05}
     yield "imbalanced", split(*clusters(**shape))
@@ -194,16 +202,16 @@ def with_neighbours(n_neighbours: int, error: float) -> Callable[..., np.ndarray
 
 
 class Allowance:
-    """Weights of the rehearsal that reckon with the draws of the correction instead of those of the rehearsal."""
+    """Weights of one rehearsal that reckon with the draws of the correction instead of those of the rehearsal."""
 
     def __init__(self) -> None:
-        self.split, self.stages = rehearsal._one_split, rehearsal.draw_in_stages
+        self.split, self.stages = rehearsal._one_split, draw_in_stages
         self.scatter: list[list[float]] = []
         self.last: list[tuple[float, int]] = []
 
     def draw(self, *given: Any, **options: Any) -> Iterator[Any]:
         for drawn in self.stages(*given, **options):
-            rounds = [np.array(part.rounds) for part in (drawn.moved, drawn.at_rows)]
+            rounds = [np.array(part.rounds) for part in drawn.values()]
             self.last = [
                 (float(each.var(axis=0, ddof=1).mean()) if len(each) > 1 else 0.0, len(each)) for each in rounds
             ]
@@ -217,7 +225,6 @@ class Allowance:
 
     def weights(self, estimates: np.ndarray, target: np.ndarray) -> np.ndarray:
         moved, at_rows = np.mean(self.scatter, axis=0)
-        self.scatter.clear()
         errors = estimates - target[:, None]
         caution = rehearsal.CAUTION * float(np.var(target))
         gram = errors.T @ errors / len(target) - np.diag([0.0, moved, at_rows]) + caution * np.eye(3)
@@ -299,51 +306,34 @@ def true_label(X: np.ndarray, y: np.ndarray, order: np.ndarray) -> Callable[...,
     return labels
 
 
-def summarise(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def summarise(records: pd.DataFrame) -> pd.DataFrame:
     """Mean difference to plain with its interval over families, and what follows."""
+    means = records.astype({"spearman": float, "auc": float}).groupby(["choice", "family"], sort=False)
+    found = means[["spearman", "auc"]].mean()
+    n = records["family"].nunique()
     table = []
-    keys = list(dict.fromkeys(record["choice"] for record in records))
-    names = list(dict.fromkeys(record["family"] for record in records))
-
-    def difference(key: str, other: str, what: str, name: str) -> float:
-        mine, theirs = (
-            [r[what] for r in records if r["choice"] == k and r["family"] == name and r[what] is not None]
-            for k in (key, other)
-        )
-        return float(np.mean(mine) - np.mean(theirs)) if mine else np.nan
-
-    for key in keys:
-        row: dict[str, Any] = {"choice": key}
+    for choice in records["choice"].unique():
+        row: dict[str, Any] = {"choice": choice}
         for what in ("spearman", "auc"):
-            numbers = np.array([difference(key, "plain", what, name) for name in names])
-            half = student.ppf(0.975, len(names) - 1) * numbers.std(ddof=1) / np.sqrt(len(names))
-            row |= {what: numbers.mean(), f"{what}_low": numbers.mean() - half, f"{what}_high": numbers.mean() + half}
-        row["auc_over_noisy"] = np.mean([difference(key, "noisy", "auc", name) for name in names])
-        table.append(row)
-    return table
+            numbers = found.loc[choice][what] - found.loc["plain"][what]
+            mean, half = numbers.mean(), student.ppf(0.975, n - 1) * numbers.std() / np.sqrt(n)
+            row |= {what: mean, f"{what}_low": mean - half, f"{what}_high": mean + half}
+        table.append(row | {"auc_over_noisy": (found.loc[choice]["auc"] - found.loc["noisy"]["auc"]).mean()})
+    return pd.DataFrame(table)
 
 
-def main() -> None:
-    """Run the protocol, or part of it, and write its tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("."))
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    records = []
-    for seed in given.seeds:
-        for name, data in families(seed):
-            records += measure(name, data, seed)
-            print(seed, name, flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
-    for file, rows in (("choices_runs.csv", records), ("choices.csv", summarise(records))):
-        with open(given.out / file, "w", newline="") as out:
-            writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: f"{v:.6f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    for row in summarise(records):
-        print("  ".join(f"{v:+.5f}" if isinstance(v, float) else f"{v:28s}" for v in row.values()))
-
-
-if __name__ == "__main__":
-    main()
+def run_choices(folder: Path, seeds: Sequence[int] = SEEDS) -> None:
+    """Run the protocol, or some seeds of it, and write its tables."""
+    rows: list[dict[str, Any]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in seeds:
+            for name, data in families(seed):
+                rows += measure(name, data, seed)
+                print(seed, name, flush=True)
+    records = pd.DataFrame(rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {"index": False, "float_format": "%.6f", "lineterminator": "\n"}
+    records.to_csv(folder / "choices_runs.csv", **options)
+    summarise(records).to_csv(folder / "choices.csv", na_rep="nan", **options)
+    print(summarise(records).to_string(index=False, float_format="{:+.5f}".format))

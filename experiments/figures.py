@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments import paper
+from experiments.cells import protocols
+from experiments.paper import PaperSettings
+from experiments.tables import Interval, by_seed, interval, select
 from shapshift.mechanism import SCENARIOS
 from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, save_figure, tidy
-from shapshift.plots.mechanism import plot_case_one, plot_case_two
-from shapshift.reproduce import _experiments as experiments
-from shapshift.reproduce._settings import Settings, protocols
-from shapshift.reproduce._summary import Interval, Table, level
 
 TITLES = {
     "gaussian": "Gaussian",
@@ -31,8 +32,11 @@ Examples = dict[tuple[str, str], dict[str, list[float]]]
 FIGURE_SETS = 30
 
 
-def draw_all(folder: Path, shift: Table, cases: Table, examples: Examples, settings: Settings) -> None:
+def draw_all(
+    folder: Path, shift: pd.DataFrame, cases: pd.DataFrame, examples: Examples, settings: PaperSettings
+) -> None:
     """Draw every figure for which something was run into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str, drawn: Any) -> None:
         save_figure(drawn, folder / name, close=True)
@@ -40,10 +44,10 @@ def draw_all(folder: Path, shift: Table, cases: Table, examples: Examples, setti
     if {"gaussian", "creditcard"} & set(settings.datasets):
         keep("figure2_shift", draw_shift(shift, examples, settings))
     if "gaussian" in settings.datasets:
-        keep("figure1_noise_demo", experiments.demo(settings).plot())
-        ones, twos = experiments.cases("gaussian", "balanced", 0, FIGURE_SETS, settings, None)
-        keep("figure3_case_one", plot_case_one(*ones))
-        keep("figure4_case_two", plot_case_two(*twos))
+        keep("figure1_noise_demo", paper.demo(settings).plot())
+        ones, twos = paper.cases("gaussian", "balanced", 0, FIGURE_SETS, settings)
+        keep("figure3_case_one", ones[0].plot(*ones[1:]))
+        keep("figure4_case_two", twos[0].plot(*twos[1:]))
         keep("figure5_case_two_levels", draw_case_two_levels(cases, settings))
     groups = {
         "figure6_correction_gaussian": ("gaussian",),
@@ -56,7 +60,7 @@ def draw_all(folder: Path, shift: Table, cases: Table, examples: Examples, setti
             keep(f"{name}_{protocol}", draw_correction(shift, examples, datasets, protocol, settings))
 
 
-def draw_case_two_levels(cases: Table, settings: Settings) -> Any:
+def draw_case_two_levels(cases: pd.DataFrame, settings: PaperSettings) -> Any:
     """Rows that change sign against the noise, per scenario, with bands over seeds."""
     axes = new_axes(1, len(SCENARIOS), size=(4.0, 3.4), sharey=True).ravel()
     noise = (0.0, *settings.noise)
@@ -65,15 +69,15 @@ def draw_case_two_levels(cases: Table, settings: Settings) -> Any:
             ("positive_to_negative", "positive to negative", NOISY, "-"),
             ("negative_to_positive", "negative to positive", CORRECTED, "--"),
         ):
-            where = {"dataset": "gaussian", "protocol": "balanced", "case": scenario}
-            curve = [level(cases, statistic, **where, noise=sigma) for sigma in noise]
+            here = select(cases, dataset="gaussian", protocol="balanced", case=scenario)
+            curve = [interval(select(here, noise=sigma)[statistic]) for sigma in noise]
             _band(ax, noise, curve, colour, name, style)
         tidy(ax, xlabel="noise level", title=SCENARIO_TITLES[scenario], legend=ax is axes[0])
     tidy(axes[0], ylabel="training rows that change sign")
     return axes
 
 
-def draw_shift(shift: Table, examples: Examples, settings: Settings) -> Any:
+def draw_shift(shift: pd.DataFrame, examples: Examples, settings: PaperSettings) -> Any:
     """Value distribution, mean, spread and positive count under noise, on Gaussian and CreditCard."""
     datasets = tuple(dataset for dataset in ("gaussian", "creditcard") if dataset in settings.datasets)
     axes = np.atleast_2d(new_axes(len(datasets), 4, size=(3.6, 3.1)))
@@ -84,9 +88,8 @@ def draw_shift(shift: Table, examples: Examples, settings: Settings) -> Any:
         for ax, (statistic, label) in zip(row[1:], STATISTICS.items(), strict=True):
             for protocol in protocols(dataset):
                 style, colour = PROTOCOL_STYLES[protocol]
-                where = {"dataset": dataset, "protocol": protocol, "utility": "soft"}
-                curve = [_at(shift, statistic, sigma, "noisy", where) for sigma in (0.0, *settings.noise)]
-                _band(ax, (0.0, *settings.noise), curve, colour, f"{protocol} classes", style)
+                at = by_seed(shift, statistic, dataset=dataset, protocol=protocol, utility="soft")
+                _band(ax, *_curve(at, "noisy", settings), colour, f"{protocol} classes", style)
             tidy(ax, xlabel="noise level", title=label, legend=ax is row[1])
             if statistic != "positive_count":
                 ax.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
@@ -94,7 +97,7 @@ def draw_shift(shift: Table, examples: Examples, settings: Settings) -> Any:
 
 
 def draw_correction(
-    shift: Table, examples: Examples, datasets: tuple[str, ...], protocol: str, settings: Settings
+    shift: pd.DataFrame, examples: Examples, datasets: tuple[str, ...], protocol: str, settings: PaperSettings
 ) -> Any:
     """Distribution, spread, positive count and row agreement: clean, noisy and corrected."""
     axes = np.atleast_2d(new_axes(len(datasets), 4, size=(3.6, 3.1)))
@@ -102,26 +105,24 @@ def draw_correction(
         example = examples[dataset, protocol]
         _distributions(row[0], {name: example[name] for name in VERSIONS}, settings)
         tidy(row[0], title=f"{TITLES[dataset]}: values", xlabel="value", ylabel="training rows", legend=True)
-        where = {"dataset": dataset, "protocol": protocol, "utility": "soft"}
         panels = {"std": "standard deviation", "positive_count": "positive values", "spearman": "rank agreement"}
         for ax, (statistic, label) in zip(row[1:], panels.items(), strict=True):
+            at = by_seed(shift, statistic, dataset=dataset, protocol=protocol, utility="soft")
             for version, (name, colour, style) in VERSIONS.items():
-                if version == "clean":
-                    if statistic != "spearman":
-                        ax.axhline(
-                            level(shift, statistic, version="clean", **where).mean, color=colour, ls=style, label=name
-                        )
-                    continue
-                curve = [_at(shift, statistic, sigma, version, where) for sigma in (0.0, *settings.noise)]
-                _band(ax, (0.0, *settings.noise), curve, colour, name, style)
+                if version != "clean":
+                    _band(ax, *_curve(at, version, settings), colour, name, style)
+                elif statistic != "spearman":
+                    ax.axhline(interval(at["clean", 0.0]).mean, color=colour, ls=style, label=name)
             tidy(ax, xlabel="noise level", title=label, legend=ax is row[1])
         row[1].ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         row[3].set_ylabel("Spearman with clean values", fontsize=9)
     return axes
 
 
-def _at(shift: Table, statistic: str, sigma: float, version: str, where: dict[str, str]) -> Interval:
-    return level(shift, statistic, sigma=sigma, version="clean" if sigma == 0 else version, **where)
+def _curve(at: pd.DataFrame, version: str, settings: PaperSettings) -> tuple[tuple[float, ...], list[Interval]]:
+    """Noise levels, from no noise on, and intervals of a statistic at each."""
+    curve = [interval(at["clean", 0.0]), *(interval(at[version, sigma]) for sigma in settings.noise)]
+    return (0.0, *settings.noise), curve
 
 
 def _band(ax: Any, noise: tuple[float, ...], curve: list[Interval], colour: str, name: str, style: str) -> None:
@@ -129,7 +130,7 @@ def _band(ax: Any, noise: tuple[float, ...], curve: list[Interval], colour: str,
     ax.fill_between(noise, [p.low for p in curve], [p.high for p in curve], color=colour, alpha=0.2, lw=0)
 
 
-def _distributions(ax: Any, values: dict[str, list[float]], settings: Settings) -> None:
+def _distributions(ax: Any, values: dict[str, list[float]], settings: PaperSettings) -> None:
     everything = np.concatenate([np.array(each) for each in values.values()])
     low, high = np.quantile(everything, [0.005, 0.995]).tolist()
     edges = np.linspace(low, high, 60)

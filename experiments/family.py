@@ -1,86 +1,77 @@
 """Every method of the family on every dataset: time, detection, removal, and the shift under validation noise."""
 
-import hashlib
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from shapshift._files import write_text
-from shapshift._progress import progress_bar
+from experiments.cells import Settings, run_cells
+from experiments.tables import markdown_table, write_csv, write_page
+from shapshift import Beta, FlipLabels, GaussianNoise, KNNShapley, SampledShapley, Valuation, evaluate_valuation
 from shapshift.agreement import spearman, t_interval
-from shapshift.coefficients import Beta
-from shapshift.data import load_dataset
-from shapshift.estimators import KNNShapley
-from shapshift.evaluation import evaluate_valuation
-from shapshift.perturb import FlipLabels, GaussianNoise
-from shapshift.reproduce._cells import stored, write_csv
-from shapshift.reproduce._settings import DATASETS
-from shapshift.sampled import Complementary, Distributional, SampledShapley, Stratified
-from shapshift.valuation import Valuation
+from shapshift.sampled import Complementary, Distributional, Stratified
 
 Floats = npt.NDArray[np.float64]
 Record = dict[str, Any]
 
-#: What a cell holds, in the order of the table.
-STATISTICS = (
-    "seconds",
-    "detection_auc",
-    "remove_high_area",
-    "remove_low_area",
-    "std_ratio",
-    "positive_clean",
-    "positive_change",
-    "spearman",
-    "reliability",
-)
-
-
+#: Statistics of the first table, with their titles.
+STATISTICS = {
+    "seconds": "s",
+    "detection_auc": "detection AUC",
+    "remove_high_area": "area, best removed",
+    "remove_low_area": "area, worst removed",
+    "std_ratio": "std ratio",
+    "positive_clean": "positive, clean",
+    "positive_change": "change of positive",
+    "spearman": "Spearman",
+    "reliability": "reliability",
+}
+#: Statistics that have a table by dataset, with its title.
+BY_DATASET = {
+    "detection_auc": "Detection AUC",
+    "remove_high_area": "Area under the removal curve, best rows first",
+    "std_ratio": "Standard deviation of the values, noisy over clean",
+    "positive_change": "Change of the share of positive values",
+}
 #: Where less than this share of the spread of the values is more than sampling error, no ratio of spreads is shown.
 LEAST_RELIABILITY = 0.1
 
 
-@dataclass(frozen=True)
-class FamilySettings:
+@dataclass(frozen=True, kw_only=True)
+class FamilySettings(Settings):
     """Sizes of the comparison.
 
     Attributes
     ----------
-    n_train, n_val, n_test : int
+    n_test : int
     fits : int
         Budget of model fits of every sampled method, spent in two independent halves.
     flipped : float
-        Share of training labels that are turned.
+        Share of training labels that are made wrong.
     noise : float
         Standard deviation of the validation noise, in units of each feature's.
-    seeds : int
-    datasets : tuple of str
     """
 
-    n_train: int = 100
-    n_val: int = 100
     n_test: int = 300
-    fits: int = 1000
+    fits: int
     flipped: float = 0.1
     noise: float = 1.0
-    seeds: int = 3
-    datasets: tuple[str, ...] = DATASETS
 
-    @property
-    def digest(self) -> str:
-        """Short hash by which stored cells are recognised."""
-        sizes = {key: value for key, value in asdict(self).items() if key not in ("datasets", "seeds")}
-        return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
+    ELSEWHERE: ClassVar[tuple[str, ...]] = ("name", "datasets", "data_dir", "seeds")
+
+
+FULL = FamilySettings(n_train=100, n_val=100, fits=1000, seeds=3)
+QUICK = FamilySettings(name="quick", n_train=30, n_val=60, fits=400, seeds=1)
 
 
 def _knn(**options: Any) -> Callable[[int, int], Any]:
@@ -123,60 +114,33 @@ METHODS: dict[str, Callable[[int, int], Any]] = {
 }
 
 
-def run_family(
-    folder: str | Path = "family",
-    *,
-    settings: FamilySettings | None = None,
-    data_dir: str | None = None,
-    progress: bool | None = None,
-) -> Path:
-    """Compare the methods on the datasets; write ``family.csv`` (every cell) and ``family.md`` (the tables).
-
-    Parameters
-    ----------
-    folder : path-like, default="family"
-        Finished cells are kept in ``cells/``: an interrupted run goes on from them.
-    settings : FamilySettings, optional
-    data_dir : str, optional
-        Folder of the real datasets, see :func:`shapshift.data.load_dataset`.
-    progress : bool, optional
-
-    Returns
-    -------
-    pathlib.Path
-        The page of tables.
-    """
-    chosen = settings or FamilySettings()
-    out = Path(folder)
-    (out / "cells").mkdir(parents=True, exist_ok=True)
-    records: list[Record] = []
-    with progress_bar("Comparing", len(chosen.datasets) * chosen.seeds * len(METHODS), progress) as advance:
-        for dataset in chosen.datasets:
-            for seed in range(chosen.seeds):
-                split = _Split(dataset, seed, chosen, data_dir)
-                for number, method in enumerate(METHODS):
-                    path = out / "cells" / f"{dataset}-{seed}-{number}.json"
-                    key = f"{chosen.digest}-{split.checksum}-{method}"
-                    found = stored(path, key, partial(_measure, split, method, chosen))
-                    records.append({"dataset": dataset, "method": method, "seed": seed, **found})
-                    advance(1)
-    write_csv(out / "family.csv", records)
-    return write_text(out / "family.md", family_tables(records))
+def run_family(folder: Path, settings: FamilySettings = FULL, page: Path | None = None) -> Path:
+    """Compare the methods on the datasets; write ``family.csv`` (every cell) and a page of tables (``family.md``)."""
+    work: dict[tuple[str, int, int], tuple[str, Callable[[], Record]]] = {}
+    for dataset in settings.datasets:
+        for seed in range(settings.seeds):
+            split = Split(dataset, seed, settings)
+            for number, method in enumerate(METHODS):
+                key = f"{settings.digest}-{split.checksum}-{method}"
+                work[dataset, seed, number] = key, partial(_measure, split, method, settings)
+    found = run_cells(folder / "cells", work)
+    methods = list(METHODS)
+    records = pd.DataFrame(
+        [
+            {"dataset": dataset, "method": methods[number], "seed": seed, **record}
+            for (dataset, seed, number), record in found.items()
+        ]
+    )
+    write_csv(folder / "family.csv", records)
+    return write_page(page or folder / "family.md", [family_tables(records)])
 
 
-class _Split:
-    """One split of a dataset: turned training labels, a clean and a noisy validation set, and a test set."""
+class Split:
+    """One split of a dataset: partly wrong training labels, a clean and a noisy validation set, and a test set."""
 
-    def __init__(self, dataset: str, seed: int, settings: FamilySettings, data_dir: str | None) -> None:
-        data = load_dataset(
-            dataset,
-            protocol="balanced",
-            random_state=seed,
-            n_train=settings.n_train,
-            n_val=settings.n_val + settings.n_test,
-            data_dir=data_dir,
-        )
+    def __init__(self, dataset: str, seed: int, settings: FamilySettings) -> None:
         m = settings.n_val
+        data = settings.load(dataset, "balanced", seed, m + settings.n_test)
         self.checksum = data.sha256[:16]
         self.X = data.X_train
         _, self.y = FlipLabels(settings.flipped, random_state=seed)(data.X_train, data.y_train)
@@ -190,7 +154,7 @@ class _Split:
         self.version = np.repeat(["clean", "noisy"], m)
 
 
-def _measure(split: _Split, method: str, settings: FamilySettings) -> Record:
+def _measure(split: Split, method: str, settings: FamilySettings) -> Record:
     """Value by one method in two independent halves, and measure."""
     started = time.process_time()
     halves = [_value(METHODS[method](settings.fits // 2, seed).fit(split.X, split.y), split) for seed in (0, 1)]
@@ -225,7 +189,7 @@ def _measure(split: _Split, method: str, settings: FamilySettings) -> Record:
     }
 
 
-def _value(model: Any, split: _Split) -> dict[str, Floats]:
+def _value(model: Any, split: Split) -> dict[str, Floats]:
     if getattr(model, "sampler", "") == "classwise":
         # Its utility is not a mean over points: each version has to be valued alone.
         parts = [split.version == which for which in ("clean", "noisy")]
@@ -236,7 +200,7 @@ def _value(model: Any, split: _Split) -> dict[str, Floats]:
     return dict(model.value(split.X_val, split.y_val, groups=split.version).group_values)
 
 
-def _as_valuation(values: Floats, split: _Split) -> Valuation:
+def _as_valuation(values: Floats, split: Split) -> Valuation:
     found = KNNShapley(progress=False).fit(split.X, split.y).value(split.X_val, split.y_val)
     fields = {name: getattr(found, name) for name in ("ids", "entropy", "boundary", "level_entropy", "level_counts")}
     return Valuation(
@@ -256,55 +220,37 @@ def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def family_tables(records: list[Record]) -> str:
-    """Write the tables: one over all datasets with intervals, and one per statistic that matters, by dataset."""
-    datasets = list(dict.fromkeys(record["dataset"] for record in records))
-    methods = list(dict.fromkeys(record["method"] for record in records))
-
-    def cell(method: str, dataset: str, statistic: str) -> float:
-        here = [record for record in records if record["method"] == method and record["dataset"] == dataset]
-        if statistic == "std_ratio":
-            # Variances are added up over seeds first: a ratio of single noisy ones would be anything.
-            noisy, clean = (sum(record[f"variance_{which}"] for record in here) for which in ("noisy", "clean"))
-            sure = cell(method, dataset, "reliability") >= LEAST_RELIABILITY
-            return float(np.sqrt(noisy / clean)) if sure and noisy > 0 and clean > 0 else float("nan")
-        found = [record[statistic] for record in here]
-        known = [number for number in found if number is not None]
-        return float(np.mean(known)) if known else float("nan")
-
-    lines = [
-        f"Means over {len(datasets)} datasets, geometric ones of the std ratio, with 95% t-intervals over datasets.",
-        "",
-        "| method | s | detection AUC | area, best removed | area, worst removed | std ratio | positive, clean | "
-        "change of positive | Spearman | reliability |",
-        "|---|" + "---|" * len(STATISTICS),
+def family_tables(records: pd.DataFrame) -> str:
+    """Write the tables: one over all datasets with intervals, and one per statistic of ``BY_DATASET``."""
+    cells = records.groupby(["method", "dataset"], sort=False)
+    measured = [name for name in STATISTICS if name != "std_ratio"]
+    means = records.astype(dict.fromkeys(measured, float)).groupby(["method", "dataset"], sort=False)[measured].mean()
+    # Variances are added up over seeds first: a ratio of single noisy ones would be anything.
+    noisy, clean = (cells[f"variance_{which}"].sum() for which in ("noisy", "clean"))
+    known = (means["reliability"] >= LEAST_RELIABILITY) & (noisy > 0) & (clean > 0)
+    means["std_ratio"] = np.sqrt((noisy / clean).where(known))
+    methods, datasets = records["method"].unique(), records["dataset"].unique()
+    parts = [
+        f"Means over {len(datasets)} datasets, geometric ones of the std ratio, with 95% t-intervals over datasets.\n",
+        markdown_table(
+            [
+                {"method": method}
+                | {title: _interval(means.loc[method][name].dropna(), name) for name, title in STATISTICS.items()}
+                for method in methods
+            ]
+        ),
     ]
-    for method in methods:
-        shown = []
-        for statistic in STATISTICS:
-            known = np.array([cell(method, dataset, statistic) for dataset in datasets])
-            shown.append(_interval(known[np.isfinite(known)], statistic))
-        lines.append(f"| {method} | " + " | ".join(shown) + " |")
-    for statistic, title in (
-        ("detection_auc", "Detection AUC"),
-        ("remove_high_area", "Area under the removal curve, best rows first"),
-        ("std_ratio", "Standard deviation of the values, noisy over clean"),
-        ("positive_change", "Change of the share of positive values"),
-    ):
-        lines += [
-            "",
-            f"{title}, by dataset:",
-            "",
-            f"| method | {' | '.join(datasets)} |",
-            "|---|" + "---|" * len(datasets),
+    for name, title in BY_DATASET.items():
+        rows = [
+            {"method": method} | {dataset: _shown(means.loc[method, dataset][name], name) for dataset in datasets}
+            for method in methods
         ]
-        for method in methods:
-            row = [_shown(cell(method, dataset, statistic), statistic) for dataset in datasets]
-            lines.append(f"| {method} | {' | '.join(row)} |")
-    return "\n".join(lines) + "\n"
+        parts += [f"{title}, by dataset:\n", markdown_table(rows)]
+    return "\n".join(parts)
 
 
-def _interval(known: Floats, statistic: str) -> str:
+def _interval(found: pd.Series, statistic: str) -> str:
+    known = found.to_numpy(dtype=np.float64)
     if known.size == 0:
         return "-"
     # Ratios are averaged as logarithms: half and double cancel.

@@ -1,13 +1,20 @@
-"""The page: claim by claim, with the numbers and the figures."""
+"""Run the experiments of the paper, and write tables, figures and a page that judges it claim by claim."""
 
 import os
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from shapshift._files import write_text
-from shapshift.reproduce._settings import PROTOCOLS, Settings
-from shapshift.reproduce._summary import Table
-from shapshift.reproduce._verdicts import FAILS, HOLDS, OPEN, PARTLY, Claim
+import pandas as pd
+
+from experiments import paper
+from experiments.cells import PROTOCOLS, protocols, run_cells
+from experiments.claims import FAILS, HOLDS, OPEN, PARTLY, Claim, judge
+from experiments.figures import draw_all
+from experiments.paper import CASES, FULL, HARD, PaperSettings
+from experiments.tables import markdown_table, write_csv, write_page
 
 FIGURES = {
     "figure1_noise_demo": "A validation point near the class boundary and its noisy version. The noise is small, and "
@@ -30,7 +37,7 @@ FIGURES = {
 INTRODUCTION = """# Reproduction
 
 Every experiment of Shen, Yang and Liu, *Validation-Induced Shapley Shifts: How Validation Structure Distorts Data
-Valuation?*, run again with this library. Written by `python -m shapshift.reproduce{quick}`; nothing on this page is
+Valuation?*, run again with this library. Written by `make reproduce{quick}`; nothing on this page is
 typed by hand.
 
 **How.** Soft-label KNN-Shapley with K = {k}, {n_train:,} training and {n_val:,} validation rows, {seeds} seeds; every
@@ -51,12 +58,84 @@ corrected together here, as in the paper.
 """
 
 
-def write_page(page: str | Path, folder: Path, claims: list[Claim], settings: Settings) -> Path:
+class Cell(NamedTuple):
+    """One piece of work; ``kind`` is a utility for shift and correction, or "cases"."""
+
+    dataset: str
+    protocol: str
+    kind: str
+    seed: int
+
+
+def run_reproduction(folder: Path, settings: PaperSettings = FULL, page: Path | None = None) -> Path:
+    """Run every experiment of the paper again and judge its claims.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets ``tables/`` (CSV), ``figures/`` (PNG and SVG, one per figure of the paper) and ``cells/``.
+    settings : PaperSettings, default=FULL
+    page : Path, optional
+        Where to write the page of claims; ``reproduction.md`` in the folder by default.
+
+    Returns
+    -------
+    Path
+        The page.
+    """
+    keys = settings.keys()
+    results = run_cells(folder / "cells", {cell: (keys[cell.dataset], work) for cell, work in _work(settings).items()})
+    shift = pd.DataFrame(
+        [
+            {"dataset": cell.dataset, "protocol": cell.protocol, "utility": cell.kind, "seed": cell.seed, **record}
+            for cell, result in results.items()
+            if cell.kind != "cases"
+            for record in result["records"]
+        ]
+    )
+    cases = pd.DataFrame(
+        [
+            {"dataset": cell.dataset, "protocol": cell.protocol, "seed": cell.seed, **record}
+            for cell, result in results.items()
+            if cell.kind == "cases"
+            for record in result
+        ]
+    )
+    examples = {
+        (cell.dataset, cell.protocol): result["example"]
+        for cell, result in results.items()
+        if cell.kind == "soft" and cell.seed == 0
+    }
+    claims = judge(shift, cases, settings)
+    verdicts = [{"claim": c.claim, "test": c.test, "verdict": c.verdict, "where": c.because} for c in claims]
+    write_csv(folder / "tables" / "shift_and_correction.csv", shift)
+    write_csv(folder / "tables" / "cases.csv", cases)
+    write_csv(folder / "tables" / "claims.csv", pd.DataFrame(verdicts))
+    draw_all(folder / "figures", shift, cases, examples, settings)
+    return write_claims(page or folder / "reproduction.md", folder, claims, settings)
+
+
+def _work(settings: PaperSettings) -> dict[Cell, Callable[[], Any]]:
+    work: dict[Cell, Callable[[], Any]] = {}
+    for name in settings.datasets:
+        for protocol in protocols(name):
+            for seed in range(settings.seeds):
+                for utility in ("soft", "hard") if name in HARD else ("soft",):
+                    work[Cell(name, protocol, utility, seed)] = partial(
+                        paper.shift_and_correction, name, protocol, utility, seed, settings
+                    )
+                if name in CASES:
+                    work[Cell(name, protocol, "cases", seed)] = partial(
+                        paper.case_records, name, protocol, seed, settings
+                    )
+    return work
+
+
+def write_claims(page: Path, folder: Path, claims: list[Claim], settings: PaperSettings) -> Path:
     """Write the page of claims; figures and tables are linked relative to it."""
-    target = Path(page)
     parts = [
         INTRODUCTION.format(
-            quick=" --quick" if settings.name == "quick" else "",
+            quick=" ARGS=--quick" if settings.name == "quick" else "",
             k=settings.n_neighbors,
             n_train=settings.n_train,
             n_val=settings.n_val,
@@ -83,11 +162,11 @@ def write_page(page: str | Path, folder: Path, claims: list[Claim], settings: Se
             if not path.exists():  # no dataset of this figure was run
                 continue
             text = caption.format(protocol=protocol)
-            parts.append(f"![{text}]({_link(path, target)})\n\n*{text}*\n")
-    tables = _link(folder / "tables", target)
+            parts.append(f"![{text}]({_link(path, page)})\n\n*{text}*\n")
+    tables = _link(folder / "tables", page)
     files = f"`{tables}/shift_and_correction.csv`, `{tables}/cases.csv`"
     parts.append(f"## Tables\n\nThe numbers of every seed: {files}.\n")
-    return write_text(target, "\n".join(parts))
+    return write_page(page, parts)
 
 
 def _claimed(claim: Claim) -> str:
@@ -105,11 +184,3 @@ def _tally(claims: list[Claim]) -> str:
 
 def _link(path: Path, page: Path) -> str:
     return os.path.relpath(path, page.parent).replace(os.sep, "/")
-
-
-def markdown_table(rows: Table) -> str:
-    """Write rows as a Markdown table, with the columns of the first."""
-    columns = list(rows[0])
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
-    return "\n".join(lines) + "\n"

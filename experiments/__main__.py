@@ -1,0 +1,61 @@
+"""``make reproduce``, or ``python -m experiments``: run the experiments of the paper again, or a benchmark."""
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+MISSING = [name for name in ("pandas", "matplotlib") if importlib.util.find_spec(name) is None]
+if MISSING:
+    sys.exit(
+        f"Error: the experiments need {' and '.join(MISSING)}. Run them by 'make reproduce', which installs it, or: "
+        'pip install -e ".[pandas,plot]"'
+    )
+
+from experiments import correction_choices, corrections, family, paper, reproduction  # noqa: E402, after the check for libraries
+from experiments.cells import DATASETS, Settings  # noqa: E402, the same
+
+#: Settings, in full and quick, and the function that runs them.
+EXPERIMENTS: dict[str, tuple[Settings, Settings, Callable[..., Path]]] = {
+    "paper": (paper.FULL, paper.QUICK, reproduction.run_reproduction),
+    "corrections": (corrections.FULL, corrections.QUICK, corrections.run_corrections),
+    "family": (family.FULL, family.QUICK, family.run_family),
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments",
+        description="Run every experiment of the paper again, or a benchmark; writes tables, figures and a page.",
+        epilog="An interrupted run of all but 'choices' resumes when it is started again with the same folder.",
+    )
+    parser.add_argument(
+        "experiment",
+        nargs="?",
+        default="paper",
+        choices=[*EXPERIMENTS, "choices"],
+        help="paper: the claims of the paper (default); corrections: with and without clean data, compared; family: "
+        "all valuation methods on all datasets; choices: the protocol that decided how to correct, on its own data",
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
+    parser.add_argument("--out", type=Path, help="folder for the results (default: experiments/results/EXPERIMENT)")
+    parser.add_argument("--page", type=Path, help="where to write the page (default: in the folder)")
+    parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, help="run only these (default: all)", metavar="NAME")
+    given = parser.parse_args(arguments)
+    out = given.out or Path("experiments") / "results" / given.experiment
+    if given.experiment == "choices":
+        if given.page or given.data_dir or given.datasets:
+            parser.error("choices makes its own data and writes no page: it takes --quick and --out only")
+        correction_choices.run_choices(out, correction_choices.TRIAL_SEEDS if given.quick else correction_choices.SEEDS)
+        return
+    full, quick, run = EXPERIMENTS[given.experiment]
+    settings = (quick if given.quick else full).choose(given.datasets, given.data_dir)
+    page = run(out, settings, given.page)
+    print(f"Wrote {page}")
+
+
+if __name__ == "__main__":
+    main()
