@@ -51,9 +51,9 @@ class Curve(NamedTuple):
     Attributes
     ----------
     c : float64 (N,)
-    at : float64 (N + 2, 2)
+    at : float64 (N + 3, 2)
         c[r-1] and the sum of c[:r], for a bucket that begins at zero-based rank r. Side by side, because one visit to
-        memory then gets all that a bucket asks for: these, c[r] and c[r+1].
+        memory then gets all that a bucket asks for: these, c[r] and c[r+1]. An empty last bucket begins at rank N.
     inverse : float64 (N + 1, 2)
         ``1 / n`` and ``1 / (n - 1)``; 0 where that is infinite.
     convex_from : int

@@ -16,6 +16,8 @@ Rows at equal distance form a tie group; values are expectations over its random
 the place of its farther member.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,18 +27,33 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
+class PairTables(NamedTuple):
+    """Interactions of a tile, by the farther row of a pair.
+
+    Attributes
+    ----------
+    targets : int32 (b,)
+        Class numbers of the points.
+    places : int32 (b, N)
+        Number of each row's tie group, from near to far.
+    far : float64 (b, N)
+        Interaction of each row with any row of a nearer group.
+    same : float64 (b, N, 3)
+        By group, interaction of two of its members, by how many of the two match.
+    crowd : int32 (b, N)
+        By group, number of members.
+    """
+
+    targets: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int32]
+    far: Floats
+    same: Floats
+    crowd: npt.NDArray[np.int32]
+
+
 @kernel
-def pair_tables(
-    tile: Floats,
-    order: Indices,
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    average: bool,
-    k: int,
-    places: npt.NDArray[np.int32],
-    far: Floats,
-    same: Floats,
-    crowd: npt.NDArray[np.int32],
+def fill_tables(
+    tile: Floats, order: Indices, codes: npt.NDArray[np.int32], average: bool, k: int, tables: PairTables
 ) -> None:
     """Find what each row contributes to pairs of which it is the farther one.
 
@@ -44,20 +61,15 @@ def pair_tables(
     ----------
     tile, order : (b, N)
         Distances, and training rows from near to far.
-    codes, targets : int32 (N,), (b,)
+    codes : int32 (N,)
     average : bool
         Average over ties, or keep them in the given order.
     k : int
-    places : int32 (b, N)
-        Out: number of each row's tie group, from near to far.
-    far : float64 (b, N)
-        Out: interaction of each row with any row of a nearer group.
-    same : float64 (b, N, 3)
-        Out: by group, interaction of two of its members, by how many of the two match.
-    crowd : int32 (b, N)
-        Out: by group, how many members it has.
+    tables : PairTables
+        Filled in, but for ``targets``.
     """
     n = codes.size
+    targets, places, far, same, crowd = tables.targets, tables.places, tables.far, tables.same, tables.crowd
     for p in range(tile.shape[0]):
         groups = 0
         for r in range(n):
@@ -118,22 +130,14 @@ def _gap(rank, k):
 
 @kernel
 def add_pairs(
-    places: npt.NDArray[np.int32],
-    far: Floats,
-    same: Floats,
-    crowd: npt.NDArray[np.int32],
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    first: int,
-    sums: Floats,
-    chunk: int,
-    start: int,
+    tables: PairTables, codes: npt.NDArray[np.int32], first: int, sums: Floats, chunk: int, start: int
 ) -> None:
     """Add the interactions over the points of a tile to rows start..start+chunk-1 of ``sums`` (rows, N).
 
-    Row 0 of ``sums`` belongs to training row ``first``; the other arguments are as in :func:`pair_tables`.
+    Row 0 of ``sums`` belongs to training row ``first``.
     """
     n = codes.size
+    targets, places, far, same, crowd = tables.targets, tables.places, tables.far, tables.same, tables.crowd
     for row in range(start, min(start + chunk, sums.shape[0])):
         i = first + row
         out = sums[row]

@@ -1,7 +1,7 @@
-"""Kept lists: the nearest rows of a few validation points, from which some are gone and among which new ones come.
+"""Candidate lists of :class:`shapshift.ValuationStore`: their heads, and new rows put into them.
 
 Lists of different lengths lie one behind the other, as in :mod:`shapshift.kernels.nearest`. A list ends at a distance
-up to which it is complete, its reach, and holds more rows than matter, so that some can go without a new search.
+up to which it is complete, its reach. It holds more rows than matter, so that some can go without a new search.
 """
 
 import numpy as np
@@ -16,17 +16,13 @@ Numbers = npt.NDArray[np.int32]
 
 
 @kernel
-def take_heads(
-    ends: Indices, rows: Numbers, keys: Floats, numbers: Numbers, wanted: int, whole: bool
-) -> tuple[Indices, Indices, Floats]:
-    """Return the nearest rows of each list that are still there.
+def take_heads(ends: Indices, rows: Numbers, keys: Floats, wanted: int, whole: bool) -> tuple[Indices, Indices, Floats]:
+    """Return the nearest rows of each list.
 
     Parameters
     ----------
     ends, rows, keys
         Lists and distances.
-    numbers : int32 (rows,)
-        New number of each row, negative for those that are gone.
     wanted : int
         How many to take; shorter lists are taken as they are.
     whole : bool
@@ -45,25 +41,10 @@ def take_heads(
         for i in range(ends[p], ends[p + 1]):
             if size - first >= wanted and not (whole and keys[i] == distances[size - 1]):
                 break
-            number = numbers[rows[i]]
-            if number >= 0:
-                taken[size], distances[size] = number, keys[i]
-                size += 1
+            taken[size], distances[size] = rows[i], keys[i]
+            size += 1
         heads[p + 1] = size
     return heads, taken[:size], distances[:size]
-
-
-@kernel
-def count_left(ends: Indices, rows: Numbers, alive: npt.NDArray[np.uint8], wanted: int) -> Indices:
-    """How many rows of each list are still there, counted up to ``wanted``."""
-    counts = np.zeros(ends.size - 1, np.int64)
-    for p in range(counts.size):
-        count, i = 0, ends[p]
-        while i < ends[p + 1] and count < wanted:
-            count += int(alive[rows[i]])
-            i += 1
-        counts[p] = count
-    return counts
 
 
 @kernel

@@ -11,8 +11,16 @@ Lists of different lengths lie one behind the other: the list of point p is ``[e
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._numba import fma, kernel
-from shapshift.kernels.distance import _add, _cosine_distance
+from shapshift._numba import kernel
+from shapshift.kernels.distance import (
+    NEARLY_PARALLEL,
+    START,
+    _add,
+    add_product,
+    inverse_length,
+    of_nearly_parallel,
+    one_minus_cosine,
+)
 from shapshift.kernels.rank import _long_sort
 
 Floats = npt.NDArray[np.float64]
@@ -150,14 +158,22 @@ def manhattan_to_rows(table: Floats, x: Floats, rows: Indices, out: Floats) -> N
 
 @kernel
 def cosine_to_rows(table: Floats, x: Floats, rows: Indices, out: Floats) -> None:
-    """Cosine distance of unit rows; arguments as in :func:`squared_to_rows`."""
+    """Cosine distance of rows no longer than 1; arguments as in :func:`squared_to_rows`."""
+    total, rest = START, 0.0
+    for j in range(x.size):
+        total, rest = add_product(x[j], x[j], total, rest)
+    own, own_low = inverse_length(total, rest)
     for i in range(rows.size):
         row = table[rows[i]]
-        total, product = 0.0, 0.0
+        total, rest, squared, squared_rest = START, 0.0, START, 0.0
         for j in range(x.size):
-            total = _add(row[j] - x[j], total)
-            product = fma(row[j], x[j], product)
-        out[i] = _cosine_distance(product, total)
+            total, rest = add_product(row[j], x[j], total, rest)
+            squared, squared_rest = add_product(row[j], row[j], squared, squared_rest)
+        other, other_low = inverse_length(squared, squared_rest)
+        high, low = one_minus_cosine(total, rest, own, own_low, other, other_low)
+        out[i] = high + low
+        if out[i] < NEARLY_PARALLEL:
+            out[i] = of_nearly_parallel(x, row, own, own_low, other, other_low, out[i])
 
 
 @kernel

@@ -297,14 +297,29 @@ def _group_values(row, order, lo, hi, matches, c, value, matched):
     for r in range(lo, hi):
         mean += c[r]
     mean /= n
-    matching = mean + (matches - 1) / (n - 1) * (last - mean) + total
-    other = matches / (n - 1) * (last - mean) + total
+    matching, other = tie_values(mean, last, matches, n)
+    matching, other = matching + total, other + total
     for r in range(lo, hi):
         e = order[r]
         row[np.int64((e & _INDEX) >> _ONE)] = matching if e & _ONE else other
     if lo > 0:
         total += matches / n * (last - c[lo - 1])
     return total, 0
+
+
+@kernel
+def tie_values(mean, last, matches, n):
+    """Value of a matching and of another row of a tie group, beyond the sum over the groups farther away.
+
+    Parameters
+    ----------
+    mean, last : float
+        Mean of the rank table over the ranks of the group, and its entry at the last of them.
+    matches, n : int
+        Number of rows of the group that match, and of all its rows, at least two.
+    """
+    change = last - mean
+    return mean + (matches - 1) / (n - 1) * change, matches / (n - 1) * change
 
 
 @kernel

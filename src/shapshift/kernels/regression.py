@@ -9,7 +9,7 @@ their values differ by the mean over subsets S of the others of U(S + i) - U(S +
 with t the validation target. c_i and d_i are the mean of 1/w and 1/w^2 over the subsets that leave i a vote, e_i and
 f_j the mean of 1/w^2 over those in which i and a nearer row j, or a farther row j, both vote. That the last two depend
 on one rank only is what makes running sums do. For the Shapley value all four have closed forms, see
-:mod:`shapshift.relatives.regression`.
+:mod:`shapshift.knn.regression`.
 
 Rows at equal distance form a tie group, and values are expectations over its random order. The bracket is symmetric in
 y_i and y_{i+1}, so within a group the expected value per rank is constant: it is the group's mean value. From one group

@@ -69,7 +69,7 @@ def shard_images(
     codes : int32 (w,)
         Classes of the shard's rows.
     strip : float64 (b * s,)
-        Scratch: so many distances are looked at together.
+        Scratch: its size is the number of distances computed together.
     images : uint16 (b, w)
         Out.
     near : Near

@@ -5,8 +5,8 @@ stand in any order on the ranks behind, so they get the expectation over a rando
 one for other rows, that class sizes and the table c decide without any distance. So a point's values are those two
 numbers everywhere, plus a correction on the t rows of its list, and that is how they are added up.
 
-How far that can be off. c falls from rank to rank, for every semivalue (see :mod:`shapshift.coefficients`). With an
-arbitrary order behind rank t, n = N - t, drops d_j = c_{j-1} - c_j >= 0, and beta left out on both sides:
+How far that can be off. c falls from rank to rank, for every semivalue (see :mod:`shapshift.engine.coefficients`). With
+an arbitrary order behind rank t, n = N - t, drops d_j = c_{j-1} - c_j >= 0, and beta left out on both sides:
 
 * A row of the list misses only S = -sum of d_j over the matching ranks j > t. That lies between -(c_t - c_N) and 0, and
   -m/n (c_t - c_N) was put in its place: the error is at most max(m/n, 1 - m/n) (c_t - c_N).
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.rank import neighbor_entropy
+from shapshift.kernels.rank import neighbor_entropy, tie_values
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -126,8 +126,7 @@ def _tail(c, beyond, t, n, m, base, tail, bound):
     if m == 0:
         return base
     mean = beyond[t] / n
-    other = m / (n - 1) * (last - mean)
-    matching = mean + (m - 1) / (n - 1) * (last - mean)
+    matching, other = tie_values(mean, last, m, n)
     tail[0] += other
     tail[1] += matching
     bound[0] = max(-other, c[t] - last + other)
@@ -143,8 +142,7 @@ def _group(match, lo, hi, c, total, values):
     last = c[hi - 1]
     m = match[lo:hi].sum()
     mean = c[lo:hi].mean()
-    matching = mean + (m - 1) / (n - 1) * (last - mean)
-    other = m / (n - 1) * (last - mean)
+    matching, other = tie_values(mean, last, m, n)
     for r in range(lo, hi):
         values[r] = (matching if match[r] else other) + total
     return total + m / n * (last - c[lo - 1]) if lo > 0 else total

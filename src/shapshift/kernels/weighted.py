@@ -40,6 +40,7 @@ def weighted_values(
     draw: float,
     limit: int,
     log_factorial: Floats,
+    states: Floats,
 ) -> None:
     """Overwrite each row of ``tile`` (distances to the training rows) with that validation point's values.
 
@@ -61,11 +62,11 @@ def weighted_values(
     limit : int
         Leave out what happens beyond this rank; N for exact values.
     log_factorial : float64 (N + 1,)
+    states : float64 (s, min(k, N), 2 * (min(k, N) - 1) * largest + 1)
+        Scratch: distributions, one for the rows so far, and one for them without a row of each signed weight that
+        occurs on a point.
     """
     n = codes.size
-    seats = min(k, n)
-    # One distribution for the rows so far, and one for them without a row of each signed weight.
-    states = np.empty((2 * largest + 2, seats, 2 * (seats - 1) * largest + 1))
     tails = np.empty(states.shape[1:])
     signed = np.empty(n, np.int64)
     values = np.empty(n)
@@ -109,9 +110,12 @@ def _contest(signed, ends, k, largest, draw, limit, log_factorial, states, tails
     n = signed.size
     seats = states.shape[1]
     gained = np.zeros(2 * largest + 1)  # sum over the m so far, by signed weight
-    seen = np.zeros(2 * largest + 1, np.bool_)
+    # Where the distribution without a row of each signed weight is; 0, that of all rows, for weights not seen yet.
+    place = np.zeros(2 * largest + 1, np.int64)
+    used = 0
+    new = np.zeros(3, np.int64)  # places of weights that the group at hand brings
     shares = np.empty(seats)
-    everyone = states[2 * largest + 1]
+    everyone = states[0]
     _clear(everyone)
     values[:] = 0.0
     lo = 0
@@ -130,36 +134,41 @@ def _contest(signed, ends, k, largest, draw, limit, log_factorial, states, tails
         # Rows nearer than this group lose their place to one of its members.
         if lo > 0 and hi > k:
             _seats_by_group(lo - 1, size, lo + 1, 0, k, log_factorial, shares)
-            for v in range(seen.size):
-                if seen[v]:
-                    gained[v] += _replaced(states[v], v - largest, members, shares, k, draw, log_factorial, tails)
+            for v in range(place.size):
+                if place[v]:
+                    state = states[place[v]]
+                    gained[v] += _replaced(state, v - largest, members, shares, k, draw, log_factorial, tails)
         # So do members of the group that happen to come before another one.
         _seats_by_group(lo, size - 1, lo + 2, size, k, log_factorial, shares)
+        new[:] = 0
         for side in range(3):
             if members[1 + side] == 0:
                 continue
             v = (weight, -weight, 0)[side]
             others = (weight, plus - (side == 0), minus - (side == 1), members[3] - (side == 2))
             own = _replaced(everyone, v, others, shares, k, draw, log_factorial, tails) if size > 1 else 0.0
-            if not seen[v + largest]:
-                states[v + largest] = everyone
-                _add_rows(states[v + largest], lo, others, largest)
+            if not place[v + largest] and not new[side]:
+                used += 1
+                new[side] = used
+                states[used] = everyone
+                _add_rows(states[used], lo, others, largest)
             for r in range(lo, hi):
                 if signed[r] == v:
                     values[r] = own - gained[v + largest]
-        for v in range(seen.size):
-            if seen[v]:
-                _add_rows(states[v], lo - 1, members, largest)
-        for r in range(lo, hi):
-            seen[signed[r] + largest] = True
+        for v in range(place.size):
+            if place[v]:
+                _add_rows(states[place[v]], lo - 1, members, largest)
+        for side in range(3):
+            if new[side]:
+                place[(weight, -weight, 0)[side] + largest] = new[side]
         _add_rows(everyone, lo, members, largest)
         lo = hi
         reached = hi
-    small = np.zeros(seen.size)
+    small = np.zeros(place.size)
     if reached == n:
-        for v in range(seen.size):
-            if seen[v]:
-                small[v] = _one_more(states[v], v - largest, n, draw)
+        for v in range(place.size):
+            if place[v]:
+                small[v] = _one_more(states[place[v]], v - largest, n, draw)
     for r in range(reached):
         v = signed[r] + largest
         values[r] += gained[v] + small[v]

@@ -1,4 +1,4 @@
-"""Valuations that are kept up to date: validation points and training rows come and go, and little is done again."""
+"""Valuations that are kept up to date while validation points and training rows come and go."""
 
 from shapshift.store._store import ValuationStore
 

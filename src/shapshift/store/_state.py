@@ -1,160 +1,273 @@
-"""Everything a store holds at one instant, and the valuation that follows from it."""
+"""What a store holds at one instant: training rows, groups of validation points and their values; in a file too."""
 
-import copy
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
-from shapshift import _validation as check
-from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels
-from shapshift.coefficients import rank_table
-from shapshift.distances import TrainingIndex, tile_filler
-from shapshift.store._chunks import Chunk, Codes, Group, Rows
-from shapshift.store._near import SPARE, Near, order_nearest, ranks_that_matter
-from shapshift.store._training import Training
-from shapshift.store._whole import Whole, order_all
-from shapshift.truncated import SORT_SHARE, ranks_needed
+from shapshift.checks import inputs as check
+from shapshift.engine.coefficients import Beta
+from shapshift.engine.rows.distances import TrainingIndex
+from shapshift.exceptions import InputError
+from shapshift.io.archive import Arrays, from_json, to_json
+from shapshift.io.results import lock
+from shapshift.knn.shapley import KNNShapley
+from shapshift.store._lists import Candidates, find_candidates, join, list_length, update_candidates, value_candidates
+from shapshift.store._rows import fit_again, joined
 from shapshift.valuation import Valuation
 
-Floats = npt.NDArray[np.float64]
+# Parameters of the model that values depend on.
+SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties")
+LISTS = ("ends", "rows", "distances", "reach")
 
 
+@dataclass(frozen=True)
+class Points:
+    """Validation points.
+
+    Attributes
+    ----------
+    rows : ndarray or csr_array of shape (b, d)
+    labels : ndarray of shape (b,)
+    candidates : Candidates or None
+        None where every rank matters.
+    """
+
+    rows: Any
+    labels: npt.NDArray[Any]
+    candidates: Candidates | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Validation points under one name.
+
+    Attributes
+    ----------
+    parts : tuple of Points
+        As they were added; one after the next change of the training rows.
+    valuation : Valuation
+        Of all of them.
+    weight : float
+        How many times each point counts.
+    """
+
+    parts: tuple[Points, ...]
+    valuation: Valuation
+    weight: float = 1.0
+
+    def points(self) -> Points:
+        """Return all points as one part."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        rows: list[Any] = [part.rows for part in self.parts]
+        labels = self.parts[0].labels
+        for part in self.parts[1:]:
+            labels = joined(labels, part.labels)
+        lists = [part.candidates for part in self.parts if part.candidates is not None]
+        stacked = sparse.vstack(rows, format="csr") if sparse.issparse(rows[0]) else np.concatenate(rows)
+        return Points(stacked, labels, join(lists) if lists else None)
+
+
+@dataclass(frozen=True)
 class State:
-    """What a store holds; not changed any more once it is in place."""
+    """All that a store holds. A change makes a new state of it.
 
-    def __init__(self, training: Training, groups: dict[Any, Group]) -> None:
-        self.training, self.groups = training, groups
-        self.refresh()
+    Attributes
+    ----------
+    model : KNNShapley
+        Fitted to the training rows that are there.
+    owners : ndarray of shape (n_train,) or None
+    next_id : int
+        Id of the next row that comes without one. Ids of rows that are gone are not given again.
+    groups : dict of Group
+    """
 
-    @property
-    def chunks(self) -> list[Chunk]:
-        """All chunks, group by group."""
-        return [chunk for group in self.groups.values() for chunk in group.chunks]
-
-    def set_chunks(self, chunks: Iterable[Chunk]) -> None:
-        """Put others in the place of all chunks."""
-        others = iter(list(chunks))
-        for group in self.groups.values():
-            group.chunks = [next(others) for _ in group.chunks]
-
-    def draft(self) -> "State":
-        """Return a state to change in place of this one."""
-        draft = self.with_groups({name: group.copy() for name, group in self.groups.items()})
-        draft.training = self.training.copy()
-        return draft
-
-    def with_groups(self, groups: dict[Any, Group]) -> "State":
-        """Return the same rows with other groups."""
-        other = copy.copy(self)
-        other.groups = groups
-        return other
+    model: KNNShapley
+    owners: npt.NDArray[Any] | None
+    next_id: int
+    groups: dict[Any, Group]
 
     def group(self, name: Any) -> Group:
         """Look up a group."""
         if name not in self.groups:
-            raise ValueError(f"There is no validation group {name!r}. There are {check.some(list(self.groups))}.")
+            raise InputError(f"There is no validation group {name!r}. There are {check.some(list(self.groups))}.")
         return self.groups[name]
 
-    def refresh(self) -> None:
-        """Make anew what depends on the number of rows and classes."""
-        training = self.training
-        n, settings = training.size, training.settings
-        table = rank_table(n, settings["n_neighbors"], settings["semivalue"], settings["utility"])
-        depth, sizes = min(BOUNDARY_NEIGHBORS, n), training.class_sizes
-        needed = 0
-        if settings["method"] == "truncated":
-            wanted = max(ranks_needed(table, settings["tol"]), depth)
-            needed = wanted if wanted < SORT_SHARE * n else 0  # otherwise values are exact, as they are without a store
-        bounded = needed > 0
-        if not bounded:
-            matter = max(ranks_that_matter(table) + 1, depth)
-            needed = matter if 4 * matter + SPARE < n else 0  # all rows are kept unless these are few
-        self.rows = Rows(
-            codes=training.codes,
-            alive=training.alive,
-            sizes=sizes,
-            table=table,
-            depth=depth,
-            levels=entropy_levels(depth, int((sizes > 0).sum())),
-            average=settings["ties"] == "average",
-            needed=needed,
-            bounded=bounded,
-        )
+    def with_points(self, named: Iterable[tuple[Any, Any, npt.NDArray[Any]]]) -> "State":
+        """Value new points, given as name, features and labels, and add them to their groups."""
+        groups, needed = dict(self.groups), list_length(self.model)
+        for name, rows, labels in named:
+            points = Points(rows, labels, find_candidates(self.model, rows, needed) if needed else None)
+            valuation = _value(self.model, points, needed)
+            if name in groups:
+                old = groups[name]
+                pooled = pool([old.valuation, valuation], [1.0, 1.0])
+                groups[name] = replace(old, parts=(*old.parts, points), valuation=pooled)
+            else:
+                groups[name] = Group((points,), valuation)
+        return replace(self, groups=groups)
 
-    def ordered(self, index: TrainingIndex, points: Any, targets: Codes, scratch: str | None) -> Near | Whole:
-        """Order the rows around some points."""
-        fill = tile_filler(index, points)
-        if self.rows.needed:
-            return order_nearest(fill, targets.size, self.rows)
-        return order_all(fill, targets, self.rows, scratch)
-
-    def reordered(self, index: Callable[[], TrainingIndex], chunk: Chunk, scratch: str | None) -> Chunk:
-        """Return a chunk with orders that suit the rows that are there: the same ones if they do."""
-        orders = chunk.orders
-        if isinstance(orders, Near) and self.rows.needed:
-
-            def search(which: npt.NDArray[np.int64]) -> Near:
-                return order_nearest(tile_filler(index(), chunk.points[which]), which.size, self.rows)
-
-            return replace(chunk, orders=orders.refreshed(self.rows, search))
-        if isinstance(orders, Whole) and not self.rows.needed:
-            return chunk
-        return replace(chunk, orders=self.ordered(index(), chunk.points, chunk.targets, scratch))
+    def with_model(
+        self, model: KNNShapley, kept: npt.NDArray[np.bool_], owners: npt.NDArray[Any] | None, next_id: int
+    ) -> "State":
+        """Value all points again, on the rows that were kept and, behind them, new ones."""
+        numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
+        groups, needed = {}, list_length(model)
+        for name, group in self.groups.items():
+            points = group.points()
+            lists = points.candidates
+            if needed and lists is not None:
+                lists = update_candidates(model, points.rows, lists, numbers, needed)
+            elif needed:
+                lists = find_candidates(model, points.rows, needed)
+            points = replace(points, candidates=lists if needed else None)
+            groups[name] = replace(group, parts=(points,), valuation=_value(model, points, needed))
+        return State(model, owners, next_id, groups)
 
     def valuation(self) -> Valuation:
-        """Add up the groups."""
-        if not any(group.weight > 0 for group in self.groups.values()):
-            raise ValueError("There are no validation points with a weight above 0: add some, or reweight.")
-        training, there, rows = self.training, self.training.there, self.rows
-        levels, counts = np.zeros((rows.levels.size, training.size)), np.zeros(rows.levels.size)
-        means, bound = np.empty((len(self.groups), training.size)), np.zeros(training.size)
-        for mean, group in zip(means, self.groups.values(), strict=True):
-            sums, errors, sizes = group.totals(rows, there)
-            levels += group.weight * sums
-            counts += group.weight * sizes
-            bound += group.weight * errors
-            mean[:] = sums.sum(axis=0) / sizes.sum()
-        weights = [group.weight for group in self.groups.values()]
-        present = counts > 0
-        level_counts: Any = counts[present] if set(weights) != {1.0} else counts[present].astype(np.int64)
-        entropy = np.concatenate([chunk.entropy for chunk in self.chunks])
-        return Valuation(
-            values=levels.sum(axis=0) / counts.sum(),
-            ids=training.ids[there],
-            entropy=entropy,
-            boundary=entropy > 0,
-            level_entropy=rows.levels[present],
-            level_values=levels[present] / counts[present, None],
-            level_counts=level_counts,
-            group_means=means,
+        """Pool the groups."""
+        groups = list(self.groups.values())
+        if not any(group.weight > 0 for group in groups):
+            raise InputError("There are no validation points with a weight above 0: add some, or reweight.")
+        valuations = [group.valuation for group in groups]
+        return replace(
+            pool(valuations, [group.weight for group in groups]),
+            group_means=lock(np.stack([valuation.values for valuation in valuations])),
             group_names=tuple(self.groups),
-            group_sizes=tuple(group.size for group in self.groups.values()),
-            matrix=None,
-            parameters=self._parameters(weights),
-            fingerprint=training.fingerprint(),
-            kind=training.kind,
-            id_names=training.id_names,
-            error_bound=bound / counts.sum() if training.settings["method"] == "truncated" else None,
+            group_sizes=tuple(valuation.n_val for valuation in valuations),
         )
 
-    def _parameters(self, weights: list[float]) -> dict[str, Any]:
-        settings = self.training.settings
-        parameters = {
-            "method": "KNNShapley",
-            **{name: settings[name] for name in ("n_neighbors", "utility")},
-            "semivalue": str(settings["semivalue"]),
-            "metric": settings["metric"],
-            "algorithm": settings["method"],
-            "ties": settings["ties"],
-            "n_train": self.training.size,
-            "n_val": sum(group.size for group in self.groups.values()),
-            "n_classes": int((self.rows.sizes > 0).sum()),
-            "boundary_neighbors": BOUNDARY_NEIGHBORS,
+    def to_archive(self) -> tuple[dict[str, Any], Arrays]:
+        """Split into a header and arrays."""
+        model, groups = self.model, []
+        settings = {name: getattr(model, name) for name in SETTINGS}
+        if isinstance(model.semivalue, Beta):
+            settings["semivalue"] = (model.semivalue.alpha, model.semivalue.beta)
+        index, columns = model._index, model._columns
+        arrays: Arrays = {"labels": model.classes_[model.codes_], "ids": model.ids_, **_matrix("rows", index.rows)}
+        if self.owners is not None:
+            arrays["owners"] = self.owners
+        for g, (name, group) in enumerate(self.groups.items()):
+            points = group.points()
+            header, values = group.valuation._to_archive()
+            groups.append({"name": to_json(name, "a group name"), "weight": group.weight, "valuation": header})
+            arrays |= {f"values{g}_{part}": array for part, array in values.items() if part != "ids"}
+            arrays |= {f"labels{g}": points.labels, **_matrix(f"points{g}", points.rows)}
+            if points.candidates is not None:
+                arrays |= {f"list_{part}{g}": getattr(points.candidates, part) for part in LISTS}
+        return {
+            "settings": {name: to_json(given, f"the parameter {name!r}") for name, given in settings.items()},
+            "columns": None if columns is None else [to_json(name, "a column name") for name in columns],
+            "kind": model._kind,
+            "id_names": [to_json(name, "an index name") for name in model._id_names],
+            "exponent": index.exponent,
+            "n_features": model.n_features_in_,
+            "fingerprint": model.fingerprint_,
+            "next_id": self.next_id,
+            "groups": groups,
+        }, arrays
+
+    @classmethod
+    def from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
+        """Put together again, or say what does not fit."""
+        settings = {name: from_json(given) for name, given in header["settings"].items()}
+        if isinstance(settings["semivalue"], tuple):
+            settings["semivalue"] = Beta(*settings["semivalue"])
+        model, columns = KNNShapley(**settings), header["columns"]
+        model._check_parameters()
+        ids, owners, width = arrays["ids"], arrays.get("owners"), int(header["n_features"])
+        rows = _matrix_from("rows", arrays, (ids.size, width), laid_out=True)
+        if any(part.shape != (ids.size,) for part in (ids, arrays["labels"], ids if owners is None else owners)):
+            raise InputError("rows, ids and labels differ in number")
+        model._index = TrainingIndex(model.metric, ids.size, rows, int(header["exponent"]))
+        model._quiet_labels, model.n_features_in_, model._kind = True, width, header["kind"]
+        model._columns = None if columns is None else [from_json(name) for name in columns]
+        model._id_names = tuple(from_json(name) for name in header["id_names"])
+        model = fit_again(model, rows, arrays["labels"], ids)
+        if model.fingerprint_ != header["fingerprint"]:
+            raise InputError("the training rows are not those that were saved")
+        groups = {
+            from_json(saved["name"]): _group_from(g, saved, arrays, model) for g, saved in enumerate(header["groups"])
         }
-        if settings["method"] == "truncated":
-            ranks = self.rows.needed if self.rows.bounded else self.training.size
-            parameters |= {"tol": settings["tol"], "exact_ranks": ranks, "search": "exact"}
-        return parameters if set(weights) == {1.0} else {**parameters, "group_weights": weights}
+        return cls(model, owners, int(header["next_id"]), groups)
+
+
+def pool(valuations: list[Valuation], weights: list[float]) -> Valuation:
+    """Return the valuation on all points of several valuations, each point counted ``weight`` times.
+
+    They must be of the same training rows and parameters. A single one of weight 1 keeps every bit.
+    """
+    first = valuations[0]
+    levels = np.unique(np.concatenate([valuation.level_entropy for valuation in valuations]))
+    places = [np.searchsorted(levels, valuation.level_entropy) for valuation in valuations]
+    counts = np.zeros(levels.size)
+    for valuation, weight, at in zip(valuations, weights, places, strict=True):
+        counts[at] += weight * valuation.level_counts
+    values, level_values = np.zeros(first.n_train), np.zeros((levels.size, first.n_train))
+    bound = None if first.error_bound is None else np.zeros(first.n_train)
+    for valuation, weight, at in zip(valuations, weights, places, strict=True):
+        if weight > 0:
+            share = weight * valuation.n_val / counts.sum()
+            values += share * valuation.values
+            level_values[at] += (weight * valuation.level_counts / counts[at])[:, None] * valuation.level_values
+            if bound is not None and valuation.error_bound is not None:
+                bound += share * valuation.error_bound
+    present, weighted = counts > 0, set(weights) != {1.0}
+    level_counts: Any = counts[present] if weighted else counts[present].astype(np.int64)
+    entropy = np.concatenate([valuation.entropy for valuation in valuations])
+    parameters = {**first.parameters, "n_val": entropy.size, **({"group_weights": weights} if weighted else {})}
+    return replace(
+        first,
+        values=lock(values),
+        entropy=lock(entropy),
+        boundary=lock(entropy > 0),
+        level_entropy=levels[present],
+        level_values=lock(level_values[present]),
+        level_counts=level_counts,
+        error_bound=bound,
+        parameters=parameters,
+    )
+
+
+def _value(model: KNNShapley, points: Points, needed: int) -> Valuation:
+    """Value from the candidate lists where there are any, otherwise as without a store."""
+    if points.candidates is not None:
+        return value_candidates(model, points.rows, points.labels, points.candidates, needed)
+    return model.value(check.Table(points.rows, model._columns, None, model._kind), points.labels)
+
+
+def _group_from(g: int, saved: dict[str, Any], arrays: Arrays, model: KNNShapley) -> Group:
+    """Return a group that was saved."""
+    labels, n, needed = arrays[f"labels{g}"], model.codes_.size, list_length(model)
+    rows = _matrix_from(f"points{g}", arrays, (labels.size, model.n_features_in_))
+    lists = None
+    if needed:
+        lists = Candidates(*(arrays[f"list_{part}{g}"] for part in LISTS))
+        lists.check(labels.size, n)
+    prefix = f"values{g}_"
+    parts = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    valuation = Valuation._from_archive(saved["valuation"], {**parts, "ids": model.ids_})
+    if valuation.entropy.shape != labels.shape or valuation.fingerprint != model.fingerprint_:
+        raise InputError("values and points do not belong together")
+    return Group((Points(rows, labels, lists),), valuation, float(saved["weight"]))
+
+
+def _matrix(name: str, rows: Any) -> Arrays:
+    if not sparse.issparse(rows):
+        return {name: np.ascontiguousarray(rows)}
+    return {f"{name}_{part}": getattr(rows, part) for part in ("data", "indices", "indptr")}
+
+
+def _matrix_from(name: str, arrays: Arrays, shape: tuple[int, int], *, laid_out: bool = False) -> Any:
+    """Return saved features of a shape; dense training rows are laid out with a row for each feature."""
+    if name in arrays:
+        if arrays[name].shape != (shape[::-1] if laid_out else shape):
+            raise InputError("features have another shape")
+        return arrays[name]
+    matrix = sparse.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
+    matrix.check_format(full_check=True)
+    return matrix

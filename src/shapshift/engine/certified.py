@@ -1,0 +1,371 @@
+"""Certified values: linear time, and a bound on the error of every single value.
+
+The bucket kernels bound what a bucket costs in accuracy. This module decides how many buckets there must be and how
+many of the nearest rows are ordered exactly, for the largest bound to stay below ``tol`` standard deviations of the
+values; measures whether it did; and refines until it does. Points whose distances the buckets cannot separate (many
+rows equally far away, say) are ordered exactly.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from shapshift.engine.boundary import level_edges
+from shapshift.engine.duplicates import content_hash
+from shapshift.engine.exact import Exact, RankWorker
+from shapshift.engine.parallel import n_workers, stream, take_spare
+from shapshift.engine.rows.distances import Filler, TrainingIndex, tile_filler
+from shapshift.engine.rows.file import RowFile
+from shapshift.engine.runner import LEAST_BATCH, TILE_BYTES, Costs, Runner, block_points
+from shapshift.engine.tasks import ClassTask, Points, Sums
+from shapshift.kernels.buckets import BOUND_BITS, Curve, Rules, Scratch, bucket_sums, unpack
+from shapshift.kernels.images import PIECES, Near, bucket_images, bucket_lines, count_nearer
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+# Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
+BATCH = 64
+# Training rows that are looked at together: their distances stay in the second-level cache between two kernels. Not a
+# power of two, which would send the distances of all points to the same few places of the first-level cache.
+STRIP_ROWS = 1064
+# Images are 16 bits, one of them for the match.
+MOST_BUCKETS = 2**15
+# Sampled rows that share the first bucket: fewer, and its size would be left to chance.
+SAMPLED_FIRST = 12
+# How large bounds are (see choose_coarseness), measured on Gaussian data; they are checked after every run.
+MEAN_BOUND, HUB_BOUND = 0.95, 0.33
+# A point whose bounds are larger than expected by this factor is ordered exactly.
+GREEDY = 16.0
+# Costs in nanoseconds that the choice weighs: of a bucket, of a row ordered exactly, and what buckets save on a pair.
+# A bucket takes ten or so by itself; the rest is what large tables do to the caches.
+BUCKET_COST, ROW_COST, EXACT_COST = 40.0, 10.0, 3.0
+ROUNDS = 6
+_TINY = 2.0**-100  # stands in for zero where something is divided by it
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Training rows whose distances tell how the others are spread.
+
+    Attributes
+    ----------
+    order : ndarray
+        Row numbers; the first s of them are a sample of size s.
+    """
+
+    order: Indices
+
+    def take(self, index: TrainingIndex, size: int) -> TrainingIndex:
+        """Return the index of a sample of that size."""
+        rows = index.rows
+        if rows is not None:
+            chosen = self.order[:size]
+            if isinstance(rows, RowFile):
+                rows = rows.take(chosen)
+            else:
+                rows = rows[chosen] if sparse.issparse(rows) else np.ascontiguousarray(rows[:, chosen])
+        return TrainingIndex(index.metric, size, rows, index.exponent, index.constant, index.ends)
+
+
+def draw_sample(index: TrainingIndex) -> Sample:
+    """Choose rows by a hash of their content, so that the order of the table has no influence.
+
+    Precomputed distances have no content to hash: there, rows are taken at even steps.
+    """
+    largest = min(index.n_rows, 2**14)
+    if index.rows is None:
+        even = np.linspace(0, index.n_rows - 1, largest).astype(np.int64)
+        return Sample(np.random.default_rng(0).permutation(even))
+    keys = content_hash(index)
+    chosen = np.argpartition(keys, largest - 1)[:largest]
+    return Sample(chosen[np.argsort(keys[chosen])])
+
+
+def rank_curve(c: Floats) -> Curve:
+    """Lay out a rank table for the bucket kernels."""
+    drops = c[:-1] - c[1:]
+    # Drops are differences of rounded numbers; what rounding can do is part of the rounding allowance of the bounds.
+    growing = np.flatnonzero(np.diff(drops) > 2.0**-50 * c[0])
+    at = np.zeros((c.size + 3, 2))
+    at[1:-2, 0] = c
+    at[1:-2, 1] = np.cumsum(c)
+    inverse = np.zeros((c.size + 1, 2))
+    inverse[1:, 0] = 1.0 / np.arange(1, c.size + 1)
+    inverse[2:, 1] = inverse[1:-1, 0]
+    return Curve(c, at, inverse, int(growing[-1]) + 2 if growing.size else 0)
+
+
+@dataclass(frozen=True)
+class Coarseness:
+    """How coarse a run is.
+
+    Attributes
+    ----------
+    first : int
+        About how many of the nearest rows are ordered exactly.
+    buckets : int
+    """
+
+    first: int
+    buckets: int
+
+    def mean_bound(self, n_rows: int) -> float:
+        """Estimate the bound of the average row."""
+        return float(MEAN_BOUND * np.log(n_rows / self.first) ** 2 / (self.buckets * n_rows))
+
+    def hub_bound(self, n_rows: int) -> float:
+        """Estimate the bound of a row that is always just beyond the exact ranks."""
+        return float(HUB_BOUND * np.log(n_rows / self.first) / (self.buckets * self.first))
+
+
+def choose_coarseness(n_rows: int, limit: float) -> Coarseness | None:
+    """Find the cheapest numbers of buckets and of exact ranks that keep all bounds below a limit.
+
+    Buckets that grow in proportion to their rank, from rank R to N, have bounds that fall with their number: on average
+    like log(N/R)^2 / N, and for rows that are near to every point like log(N/R) / R.
+
+    Returns
+    -------
+    Coarseness or None
+        None if exact values are cheaper.
+    """
+    best, cheapest = None, EXACT_COST * n_rows
+    for first in np.unique(np.geomspace(64, max(n_rows // 4, 64), 60).astype(int)):
+        one = Coarseness(int(first), 1)
+        worst = max(one.mean_bound(n_rows), one.hub_bound(n_rows))
+        buckets = worst / limit if limit > 0 and first < n_rows else np.inf
+        cost = BUCKET_COST * buckets + ROW_COST * first
+        if buckets + 2 <= MOST_BUCKETS and cost < cheapest:
+            best, cheapest = Coarseness(int(first), int(buckets) + 2), cost
+    return best
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Everything a worker needs to know of a certified run."""
+
+    curve: Curve
+    rules: Rules
+    sample_fill: Filler
+    sample_size: int
+    sample_first: int
+    room: int
+
+
+class BucketWorker:
+    """Values with bounds: distances become images strip by strip, and images become sums."""
+
+    def __init__(self, task: ClassTask, certificate: Certificate, batch: int, block: int) -> None:
+        n, room = task.n_train, certificate.room
+        self.task, self.certificate = task, certificate
+        self.strip = np.empty(batch * STRIP_ROWS)
+        self.images = np.empty((batch, n), dtype=np.uint16)
+        self.near = Near(np.empty(batch, np.int64), np.empty((batch, room), np.int32), np.empty((batch, room)))
+        self.sample = np.empty((batch, certificate.sample_size))
+        self.lines = np.empty((batch, PIECES, 2))
+        words = 2 * certificate.rules.buckets
+        self.scratch = Scratch(
+            np.empty(words, np.uint32), np.empty((batch, words), np.int64), np.empty(batch, np.int64),
+            np.empty(room, np.int32),
+            np.empty((2, room), np.uint64), np.empty(room), np.zeros(task.n_classes),
+        )  # fmt: skip
+        self.packed = np.zeros((task.levels.size + min(task.n_groups, block), n), dtype=np.int64)
+        self.exactly: RankWorker | None = None
+        self.left: list[tuple[slice, Indices, Points]] = []  # points that buckets cannot serve
+
+    def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
+        """Add the values of near rows to ``partial``, and hold back the others and the bounds, for its last row."""
+        task = self.task
+        self._fill_images(batch, points.reference_ranks)
+        rules, size = self.certificate.rules, groups.size
+        done = np.empty(size, dtype=np.bool_)
+        bucket_sums(
+            self.images[:size], self.near, task.codes, task.targets[batch], self.certificate.curve, rules,
+            task.bases(task.targets[batch]), task.average_ties, task.depth, level_edges(task.levels), groups,
+            self.scratch, self.packed, partial, points.entropy, points.nearest,
+            np.empty((0, task.n_train)) if points.values is None else points.values, done,
+        )  # fmt: skip
+        for p in np.flatnonzero(~done).tolist():
+            here = slice(batch.start + p, batch.start + p + 1)
+            self.left.append((here, groups[p : p + 1].copy(), points[p : p + 1]))
+
+    def finish(self, partial: Floats) -> None:
+        """Order the points that are left exactly, and unpack."""
+        task = self.task
+        for here, groups, points in self.left:
+            if self.exactly is None:
+                self.exactly = RankWorker(task, 1)
+            self.exactly.value(here, groups, points, partial)
+        self.left.clear()
+        for cell in range(partial.shape[0] - 1):
+            # Once for each point: a group's points have their levels too.
+            bounds = partial[-1, : task.n_train if cell < task.levels.size else 0]
+            unpack(self.packed[cell], self.certificate.rules, partial[cell], bounds)
+
+    def _fill_images(self, batch: slice, ranks: Floats) -> None:
+        task, certificate, size = self.task, self.certificate, batch.stop - batch.start
+        sample, lines = self.sample[:size], self.lines[:size]
+        certificate.sample_fill(batch, slice(0, certificate.sample_size), sample)
+        bucket_lines(sample, certificate.sample_first, certificate.rules.buckets, lines)
+        self.near.found[:] = 0
+        asked = distances_to(task, batch)
+        ranks[:] = -0.5  # a row is as far away as itself
+        for lo in range(0, task.n_train, STRIP_ROWS):
+            rows = slice(lo, min(lo + STRIP_ROWS, task.n_train))
+            tile = self.strip[: size * (rows.stop - lo)].reshape(size, -1)
+            task.fill(batch, rows, tile)
+            bucket_images(
+                tile, lo, task.codes, task.targets[batch], lines, certificate.rules.buckets - 1, self.images, self.near
+            )
+            count_nearer(tile, asked, ranks)
+
+
+def distances_to(task: ClassTask, batch: slice) -> Floats:
+    """Distances of each point to the training rows whose ranks are asked for."""
+    reference = task.reference[batch]
+    asked = np.empty(reference.shape)
+    for p, r in np.ndindex(*reference.shape):
+        row = int(reference[p, r])
+        task.fill(slice(batch.start + p, batch.start + p + 1), slice(row, row + 1), asked[p : p + 1, r : r + 1])
+    return asked
+
+
+def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Sample) -> Certificate:
+    """Lay down the rules of one run."""
+    block = block_points(task)
+    peak = max(GREEDY * coarse.hub_bound(task.n_train), _TINY)
+    least = max(task.depth, task.n_nearest, coarse.first // 4)
+    largest = max(task.table.c[least - 1] + np.abs(task.bases(task.targets)).max(), _TINY)
+    rules = Rules(
+        buckets=coarse.buckets,
+        allowed=GREEDY * coarse.mean_bound(task.n_train) * task.n_train,
+        peak=peak,
+        least=least,
+        # Powers of two, so that scaling is exact; one bit is left over in either half of a word.
+        value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
+        bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak))),
+    )
+    size = min(sample.order.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
+    sampled = points if index.rows is not None else points[:, sample.order[:size]]
+    return Certificate(
+        curve=rank_curve(task.table.c),
+        rules=rules,
+        sample_fill=tile_filler(sample.take(index, size), sampled),
+        sample_size=size,
+        sample_first=max(1, size * coarse.first // task.n_train),
+        room=min(3 * coarse.first + 64, task.n_train),
+    )
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Values with bounds, of rows in memory."""
+
+    task: ClassTask
+    certificate: Certificate
+    own_cells = 1  # the bounds
+    block_pairs = None
+
+    def costs(self) -> Costs:
+        """Memory that a worker needs."""
+        task, n, room, buckets = self.task, self.task.n_train, self.certificate.room, self.certificate.rules.buckets
+        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 2 * buckets)
+        # Packed sums, what ordering the near rows takes, and what ordering all rows of a point takes.
+        cells = task.levels.size + min(task.n_groups, block_points(task)) + 4
+        # Up to some million rows, larger tiles than usual: every batch reads all training rows.
+        return Costs(point, 8 * n * cells + 28 * room + 8 * buckets, BATCH, min(LEAST_BATCH, 2 * TILE_BYTES // point))
+
+    def worker(self, batch: int, block: int) -> BucketWorker:
+        """Make a worker."""
+        return BucketWorker(self.task, self.certificate, batch, block)
+
+
+def certified_sums(
+    exact: Exact,
+    index: TrainingIndex,
+    points: Any,
+    sample: Sample,
+    *,
+    tol: float,
+    runner: Runner,
+    by_buckets: Callable[[Certificate], Sums] | None = None,
+) -> Sums:
+    """Value a task so that no value is off by more than ``tol`` standard deviations of the values.
+
+    Parameters
+    ----------
+    exact : Exact
+        The task, and how to value it where buckets do not pay.
+    index, points
+        Training rows and validation points that the task's distances are between.
+    sample : Sample
+    tol : float
+    runner : Runner
+    by_buckets : callable, optional
+        How to run by buckets, given the rules; by default with all rows in memory.
+
+    Returns
+    -------
+    Sums
+        With the error bound of each mean value.
+    """
+    task = exact.task
+    # A budget has room for one worker of this kind in any case.
+    workers = 1 if runner.max_memory is not None else n_workers(runner.n_jobs)
+    limit = 0.9 * tol * _expected_spread(task, workers)
+    for _ in range(ROUNDS):
+        coarse = choose_coarseness(task.n_train, limit)
+        if coarse is None:
+            break
+        certificate = certify(task, coarse, index, points, sample)
+        sums = runner.sums(Buckets(task, certificate)) if by_buckets is None else by_buckets(certificate)
+        bound = sums.bounds[0] / task.n_val + rounding_allowance(task) + 1 / certificate.rules.value_scale
+        spread = (sums.levels.sum(axis=0) / task.n_val).std()
+        # The exact values can be less spread out than these, but by no more than the largest bound.
+        if bound.max() <= tol * (spread - bound.max()):
+            notes = {"tol": tol, "exact_ranks": coarse.first, "buckets": coarse.buckets}
+            return replace(sums, error_bound=bound, notes=notes)
+        limit *= min(0.9 * tol * spread / bound.max(), 0.9)
+        del sums, bound, certificate  # before the next ones are made
+    notes = {"tol": tol, "exact_ranks": task.n_train, "buckets": 0}
+    return replace(runner.sums(exact), error_bound=np.full(task.n_train, rounding_allowance(task)), notes=notes)
+
+
+def rounding_allowance(task: ClassTask) -> float:
+    """Allow for what rounding can do to sums and differences of entries of the rank table."""
+    return float(2.0**-46 * (1.0 + task.table.c.sum()))
+
+
+def _expected_spread(task: ClassTask, workers: int) -> float:
+    """Estimate the standard deviation of the values from a few points that are valued exactly.
+
+    The values are means over the points: what is particular to a point averages out, what points have in common stays.
+    Half of the latter is counted on, because few points do not tell it well, and too high a hope costs a second run.
+    """
+    size = min(task.n_val, max(2, min(8, task.n_val // 64)))
+    alone = replace(
+        task, group_names=(), n_nearest=0, reference=np.empty((task.n_val, 0), dtype=np.int64), matrix=False
+    )
+    spare: list[RankWorker] = []
+
+    def value(p: int) -> Floats:
+        worker = take_spare(spare) or RankWorker(alone, 1)
+        values: Floats = worker.values(slice(p, p + 1), alone.points(1))[0].copy()
+        spare.append(worker)
+        return values
+
+    variances, total = [], np.zeros(task.n_train)
+    chosen = np.linspace(0, task.n_val - 1, size).astype(int).tolist()
+    with closing(stream(value, chosen, workers)) as valued:
+        for values in valued:
+            variances.append(values.var())
+            total += values
+    single = float(np.mean(variances))
+    common = (float(total.var()) - size * single) / max(size * (size - 1), 1)
+    return float(np.sqrt(single / task.n_val + max(common, 0.0) / 2))

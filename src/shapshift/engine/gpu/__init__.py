@@ -1,0 +1,45 @@
+"""Valuing on a GPU, with torch and Triton. Nothing of it is loaded before it is asked for."""
+
+from shapshift.exceptions import InputError, MissingLibraryError
+
+
+def torch_device(owner: str, device: str) -> str | None:
+    """Return what "cuda" or "auto" stands for, as torch names it; None for the CPU and its own kernels.
+
+    Parameters
+    ----------
+    owner : str
+        Whose parameter it is.
+    device : {"cpu", "cuda", "auto"}
+
+    Raises
+    ------
+    ImportError
+        If "cuda" was asked for and torch is not installed.
+    ValueError
+        If "cuda" was asked for and torch sees no GPU.
+    """
+    if device == "cpu":
+        return None
+    try:
+        import torch
+    except ImportError:
+        if device == "auto":
+            return None
+        raise MissingLibraryError(
+            f"The 'device' parameter of {owner} is 'cuda', which needs torch. Install it with pip install "
+            "'shapshift[torch]', or use 'cpu'."
+        ) from None
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "auto":
+        return None
+    raise InputError(
+        f"The 'device' parameter of {owner} must be 'cpu' or 'auto' where torch sees no CUDA GPU "
+        "(torch.cuda.is_available() is False). Got 'cuda' instead."
+    )
+
+
+def is_on_gpu(data: object) -> bool:
+    """Tell whether data is a torch tensor in the memory of a GPU."""
+    return type(data).__module__.split(".")[0] == "torch" and bool(getattr(data, "is_cuda", False))

@@ -1,0 +1,125 @@
+"""Certified values on a device: how coarse buckets may be, whether the bounds hold, and what to do if not."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shapshift.engine.gpu.core import Batch, Coarse, Result, Rules, Train, value_points
+
+Tensor = Any  # torch is an optional dependency that mypy does not look at
+
+# Cells have 16 bits: two for each bucket, and one for all near rows. With no more buckets than these, two blocks of
+# counters fit the shared memory of a multiprocessor of the largest GPUs.
+MOST_BUCKETS = 28 * 1024
+# Buckets are walked over in steps of this many.
+BUCKET_STEP = 1024
+# How large bounds are on Gaussian data, in units of the estimates; they are checked after every run.
+HUB_BOUND, MEAN_BOUND = 0.8, 2.0
+# Costs of a bucket and of a near row in picoseconds, and what buckets save on a pair.
+BUCKET_COST, ROW_COST, EXACT_COST = 100.0, 800.0, 50.0
+ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class CertifiedResult:
+    """Values with bounds.
+
+    Attributes
+    ----------
+    result : Result
+    bound : tensor of shape (N,)
+        How far the mean over the points can be off.
+    coarse : Coarse or None
+        None if the values are exact.
+    rounds : int
+    """
+
+    result: Result
+    bound: Tensor
+    coarse: Coarse | None
+    rounds: int
+
+
+def certify_points(
+    train: Train,
+    rules: Rules,
+    batch: Batch,
+    *,
+    tol: float,
+    allowance: float,
+    memory: int | None = None,
+    kernels: bool = True,
+    advance: Callable[[int], None] = lambda points: None,
+) -> CertifiedResult:
+    """Value so that no mean over the points is off by more than ``tol`` standard deviations of the means.
+
+    Buckets and near rows are chosen from an estimate, bounds are measured, and the choice is corrected until they are
+    small enough; if buckets cannot make them so, values are exact. ``allowance`` is for rounding.
+    """
+    n, m = train.n, len(batch)
+    rounds = 0
+    if kernels:
+        limit = 0.9 * tol * math.sqrt(_pair_variance(train, rules, batch, memory) / m)
+        convex = convex_from(rules.c)
+        for rounds in range(1, ROUNDS + 1):
+            coarse = choose(n, limit, convex)
+            if coarse is None:
+                break
+            result = value_points(train, rules, batch, coarse=coarse, memory=memory, advance=advance)
+            # A bound is a sum of float32 numbers, rounded up when they were made.
+            bound = result.bounds * (1.0001 / m) + allowance
+            largest = float(bound.max())
+            spread = float((result.sums[: rules.n_levels].sum(0) / m).std(correction=0))
+            # The exact values can be less spread out than these, but by no more than the largest bound.
+            if largest <= tol * (spread - largest):
+                return CertifiedResult(result, bound, coarse, rounds)
+            limit *= min(0.9 * tol * spread / largest, 0.9)
+    result = value_points(train, rules, batch, memory=memory, kernels=kernels, advance=advance)
+    return CertifiedResult(result, torch.full_like(result.bounds, allowance), None, rounds)
+
+
+def bounds_of_one_bucket(n_rows: int, first: int) -> tuple[float, float]:
+    """Estimate bounds, of the average row and of one that is near to all points; they fall with the number of buckets.
+
+    Buckets that hold rows in proportion to rank**1.5, from rank R to N, have bounds in proportion to rank**-0.5.
+    """
+    return MEAN_BOUND / math.sqrt(first * n_rows), HUB_BOUND * (1 - math.sqrt(first / n_rows)) / first
+
+
+def choose(n_rows: int, limit: float, convex: int) -> Coarse | None:
+    """Cheapest numbers of near rows and of buckets that keep all bounds below a limit; None if exact is cheaper."""
+    best, cheapest = None, EXACT_COST * n_rows
+    first = 256
+    while 8 * first <= n_rows and limit > 0:
+        mean, hub = bounds_of_one_bucket(n_rows, first)
+        buckets = max(math.ceil(max(mean, hub) / limit / BUCKET_STEP), 4) * BUCKET_STEP
+        cost = BUCKET_COST * buckets + ROW_COST * first
+        if buckets <= MOST_BUCKETS and cost < cheapest:
+            best, cheapest = Coarse(buckets, first, mean / buckets, convex), cost
+        first = first * 9 // 8
+    return best
+
+
+def convex_from(c: Tensor) -> int:
+    """First rank from which on the drops of a rank table do not grow any more, but for their rounding."""
+    drops = c[:-1] - c[1:]
+    growing = torch.nonzero(drops.diff() > 2.0**-50 * c[0])
+    return int(growing[-1]) + 2 if growing.numel() else 0
+
+
+def _pair_variance(train: Train, rules: Rules, batch: Batch, memory: int | None) -> float:
+    """Variance of a row's value on one point, from a few points.
+
+    Were the points unrelated, means over them would have this variance divided by their number; what points have in
+    common only adds to it.
+    """
+    spreads: list[Tensor] = []
+    some = torch.linspace(0, len(batch) - 1, min(len(batch), 8), device=train.codes.device).round().to(torch.int64)
+    value_points(
+        train, rules, batch[some], memory=memory,
+        keep=lambda here, values: spreads.extend(values.var(1, correction=0)) if here.numel() else None,
+    )  # fmt: skip
+    return float(torch.stack(spreads).mean())

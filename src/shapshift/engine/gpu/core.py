@@ -1,0 +1,291 @@
+"""Valuing on a device: tiles of validation points, the kernels that do the work, and what they leave over.
+
+Only torch (and Triton, where there is a GPU) is imported here, and only tensors are passed around: this part stands on
+its own and can be measured on a machine that has nothing else. The same functions run on a CPU in plain torch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shapshift.engine.gpu.values import COSINE, distances, label_entropy, mean_ranks, tie_values
+
+Tensor = Any  # torch is an optional dependency that mypy does not look at
+
+# So many nearest rows are put in order for the entropy of their labels; ties that reach beyond are rare.
+LOOK = 64
+# Pairs in a tile: enough to keep a large GPU busy for milliseconds.
+TILE_PAIRS = 2**30
+MOST_POINTS = 4096
+# Points in a tile are a multiple of this, because programs take several at a time.
+STEP = 32
+# Pairs ordered by torch at a time, where the kernels leave points over; torch needs some ten times their memory.
+SORTED_PAIRS = 2**25
+# Rows of a bucket that the window sort of the exact kernels can take, and the window's length.
+MARGIN, WINDOW = 32, 256
+FINE_BITS, COARSE_BITS = 9, 7
+MOST_SAMPLED = 8192
+# A point whose bounds are larger than expected by this factor is valued exactly.
+GREEDY = 16.0
+
+
+@dataclass(frozen=True)
+class Train:
+    """Training rows on the device.
+
+    Attributes
+    ----------
+    columns : tensor of shape (d, N) or None
+        None for distances that are given.
+    codes : int32 tensor of shape (N,)
+    metric : int
+    sample : tensor of shape (d, s) or None
+        Columns of a sample of rows whose number is a power of two; None without kernels.
+    """
+
+    columns: Tensor
+    codes: Tensor
+    metric: int
+    sample: Tensor
+
+    @property
+    def n(self) -> int:
+        """Number of training rows."""
+        return int(self.codes.shape[0])
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all points have in common.
+
+    Attributes
+    ----------
+    c : tensor of shape (N,)
+        Rank table.
+    tail : tensor of shape (N + 1,)
+        Sums of ``c[r:]``.
+    edges : tensor
+        Entropies half-way between two levels.
+    n_classes, depth, n_nearest, n_groups : int
+    average : bool
+        Average over ties, or break them by row number.
+    """
+
+    c: Tensor
+    tail: Tensor
+    edges: Tensor
+    n_classes: int
+    depth: int
+    n_nearest: int
+    n_groups: int
+    average: bool
+
+    @property
+    def n_levels(self) -> int:
+        """Number of entropy levels."""
+        return int(self.edges.shape[0]) + 1
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """How coarse certified values are.
+
+    Attributes
+    ----------
+    buckets : int
+    first : int
+        About how many of the nearest rows are ordered exactly.
+    mean_bound : float
+        Expected bound of a row on one point.
+    convex_from : int
+        The drops of the rank table do not grow any more from this rank on.
+    """
+
+    buckets: int
+    first: int
+    mean_bound: float
+    convex_from: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Validation points.
+
+    Attributes
+    ----------
+    points : tensor of shape (m, d)
+        Or (m, N), distances that are given.
+    targets : int32 tensor of shape (m,)
+    bases : tensor of shape (m,)
+        What the farthest row's value starts from.
+    groups : int64 tensor of shape (m,)
+    excluded : int64 tensor of shape (m,) or None
+        A training row to put behind all others, -1 for none.
+    reference : int64 tensor of shape (m, r)
+        Training rows whose ranks are asked for.
+    """
+
+    points: Tensor
+    targets: Tensor
+    bases: Tensor
+    groups: Tensor
+    excluded: Tensor
+    reference: Tensor
+
+    def __getitem__(self, here: Any) -> "Batch":
+        excluded = None if self.excluded is None else self.excluded[here]
+        return Batch(
+            self.points[here], self.targets[here], self.bases[here], self.groups[here], excluded, self.reference[here]
+        )
+
+    def __len__(self) -> int:
+        return int(self.targets.shape[0])
+
+
+@dataclass(frozen=True)
+class Result:
+    """Sums over points, and what is kept of each point.
+
+    Attributes
+    ----------
+    sums : tensor of shape (levels + groups, N)
+    bounds : tensor of shape (N,)
+        Sums of what each value can be off.
+    entropy : tensor of shape (m,)
+    level : int64 tensor of shape (m,)
+    nearest : int64 tensor of shape (m, n_nearest)
+    ranks : tensor of shape (m, r)
+    inexact : bool tensor of shape (m,)
+        Points whose values have bounds.
+    sorted : bool tensor of shape (m,)
+        Points whose distances were sorted by torch.
+    """
+
+    sums: Tensor
+    bounds: Tensor
+    entropy: Tensor
+    level: Tensor
+    nearest: Tensor
+    ranks: Tensor
+    inexact: Tensor
+    sorted: Tensor
+
+    def put(self, here: Tensor, entropy: Tensor, nearest: Tensor, rules: Rules) -> Tensor:
+        """Keep what belongs to points ``here``, the first of those given; return their levels."""
+        entropy, nearest = entropy[: here.numel()], nearest[: here.numel(), : rules.n_nearest]
+        level = torch.searchsorted(rules.edges, entropy)
+        level = torch.where(entropy > 0, level.clamp(min=min(1, rules.n_levels - 1)), 0)
+        self.entropy[here], self.level[here], self.nearest[here] = entropy, level, nearest
+        return level
+
+
+def value_points(
+    train: Train,
+    rules: Rules,
+    batch: Batch,
+    *,
+    coarse: Coarse | None = None,
+    keep: Callable[[Tensor, Tensor], None] | None = None,
+    memory: int | None = None,
+    kernels: bool = True,
+    advance: Callable[[int], None] = lambda points: None,
+) -> Result:
+    """Value training rows on a batch of points, exactly or with bounds.
+
+    Parameters
+    ----------
+    train, rules, batch
+    coarse : Coarse or None
+        None for exact values.
+    keep : callable or None
+        Called with numbers of points and their values, (points, N), if these are wanted; they are exact then.
+    memory : int or None
+        Bytes that tiles may take; None for what the device has free.
+    kernels : bool
+        Use Triton kernels; only on a GPU.
+    advance : callable
+        Told how many points are done.
+    """
+    device, m = train.codes.device, len(batch)
+    result = Result(
+        sums=torch.zeros(rules.n_levels + rules.n_groups, train.n, dtype=torch.float64, device=device),
+        bounds=torch.zeros(train.n, dtype=torch.float64, device=device),
+        entropy=torch.empty(m, dtype=torch.float64, device=device),
+        level=torch.empty(m, dtype=torch.int64, device=device),
+        nearest=torch.empty(m, rules.n_nearest, dtype=torch.int64, device=device),
+        ranks=torch.empty(batch.reference.shape, dtype=torch.float64, device=device),
+        inexact=torch.zeros(m, dtype=torch.bool, device=device),
+        sorted=torch.zeros(m, dtype=torch.bool, device=device),
+    )
+    kernels = kernels and train.columns is not None and batch.excluded is None
+    if not kernels:
+        arrays = 20 if train.metric == COSINE else 12
+        for here in torch.arange(m, device=device).split(tile_points(train, memory, arrays * 8 * train.n, 1)):
+            sort_points(train, rules, batch, here, result, keep)
+            advance(here.numel())
+        return result
+    from shapshift.engine.gpu import tiles
+
+    if batch.reference.numel():
+        tiles.rank_references(train, batch, result, memory)
+    if coarse is None or keep is not None:
+        tiles.exact_points(train, rules, batch, torch.arange(m, device=device), result, keep, memory, advance)
+    else:
+        left = tiles.certified_points(train, rules, batch, coarse, result, memory, advance)
+        tiles.exact_points(train, rules, batch, left, result, None, memory, lambda points: None)
+    return result
+
+
+def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, pairs: int = TILE_PAIRS) -> int:
+    """How many points make a tile."""
+    if memory is None:
+        memory = _free(train.codes.device) // 2 if train.codes.is_cuda else 2**30
+    most = min(MOST_POINTS, pairs // train.n, memory // point_bytes)
+    return max(int(most) // step, 1) * step
+
+
+def _free(device: Any) -> int:
+    """Bytes that a GPU has left, and that torch keeps for later and does not use."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + kept)
+
+
+def sort_points(
+    train: Train,
+    rules: Rules,
+    batch: Batch,
+    here: Tensor,
+    result: Result,
+    keep: Callable[[Tensor, Tensor], None] | None,
+    known: Tensor = None,
+) -> None:
+    """Value points by sorting their distances (``known``, if they are there already): any data, plain torch."""
+    some = batch[here]
+    if known is None:
+        known = some.points if train.columns is None else distances(train.columns, some.points, train.metric)
+    if some.excluded is not None:
+        without = torch.nonzero(some.excluded >= 0).squeeze(1)
+        known[without, some.excluded[without]] = torch.finfo(torch.float64).max
+    if some.reference.numel():
+        result.ranks[here] = mean_ranks(known, known.gather(1, some.reference))
+    ordered, order = torch.sort(known, dim=1, stable=True)
+    codes = train.codes[order]
+    look = min(train.n, max(LOOK, rules.depth, rules.n_nearest))
+    entropy, cut = label_entropy(
+        ordered[:, :look], codes[:, :look], rules.n_classes, rules.depth, rules.average, look == train.n
+    )
+    for p in torch.nonzero(cut).squeeze(1).tolist():
+        everything = ordered[p : p + 1], codes[p : p + 1]
+        entropy[p : p + 1] = label_entropy(*everything, rules.n_classes, rules.depth, rules.average, True)[0]
+    level = result.put(here, entropy, order, rules)
+    result.sorted[here] = True
+    by_rank = tie_values(ordered, codes == some.targets[:, None], rules.c, rules.tail, some.bases, rules.average)
+    values = torch.empty_like(by_rank).scatter_(1, order, by_rank)
+    if keep is not None:
+        keep(here, values)
+    for p, (cell, group) in enumerate(zip(level.tolist(), some.groups.tolist(), strict=True)):
+        result.sums[cell] += values[p]
+        if rules.n_groups:
+            result.sums[rules.n_levels + group] += values[p]

@@ -1,0 +1,236 @@
+"""Valuations on a device: a task of the engine becomes tensors, and sums come back as the engine returns them."""
+
+from dataclasses import dataclass, replace
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import torch
+
+from shapshift._progress import progress_bar
+from shapshift.engine.boundary import level_edges
+from shapshift.engine.certified import Sample, rounding_allowance
+from shapshift.engine.gpu.certify import certify_points
+from shapshift.engine.gpu.core import MOST_SAMPLED, Batch, Result, Rules, Train, value_points
+from shapshift.engine.gpu.values import COSINE, EUCLIDEAN, MANHATTAN, scaled, short_rows
+from shapshift.engine.rows.distances import TrainingIndex, check_reach, laid_out_points
+from shapshift.engine.runner import Runner
+from shapshift.engine.tasks import ClassTask, Points, Sums
+from shapshift.exceptions import InputError
+
+Tensor = Any  # torch is an optional dependency that mypy does not look at
+
+# One valuation at a time on a GPU: side by side they would take the memory that each has planned with.
+_BUSY = RLock()
+# Training rows below which a batched sort is as good as the kernels.
+KERNEL_ROWS = 2048
+_METRICS = {"euclidean": EUCLIDEAN, "sqeuclidean": EUCLIDEAN, "manhattan": MANHATTAN, "cosine": COSINE}
+
+
+@dataclass(frozen=True)
+class DeviceRows:
+    """Training rows on a device, kept by the estimator from one valuation to the next.
+
+    Attributes
+    ----------
+    device : str
+        As torch names it.
+    train : Train
+    kernels : bool
+        Whether the Triton kernels can and should be used.
+    width : int
+        Columns that validation points must have.
+    is_distance : bool
+        These are distances to training rows.
+    """
+
+    device: str
+    train: Train
+    kernels: bool
+    width: int
+    is_distance: bool
+
+    def check_points(self, points: Tensor) -> Tensor:
+        """Check validation points that are on the device, without copying them to the host."""
+        return check_tensor(points, self.width, self.is_distance).to(self.device)
+
+    def sums(
+        self, task: ClassTask, index: TrainingIndex, points: Any, excluded: Any, tol: float | None, runner: Runner
+    ) -> Sums:
+        """Compute the sums of a task on the device.
+
+        Parameters
+        ----------
+        task : ClassTask
+        index, points
+            Training rows and validation points.
+        excluded : ndarray or None
+            The training row that each point does not see.
+        tol : float or None
+            Largest error bound in standard deviations of the values; None for exact values. With a matrix, with
+            excluded rows and without kernels, values are exact.
+        runner : Runner
+            Its memory budget holds for tiles of distances; there is one worker.
+        """
+        with _BUSY:
+            job = _Job(task, index, self, points, excluded, runner)
+            if tol is None:
+                return job.exact()
+            allowance = rounding_allowance(task)
+            if task.matrix or excluded is not None:
+                notes = {"tol": tol, "exact_ranks": task.n_train, "buckets": 0}
+                return replace(job.exact(), error_bound=np.full(task.n_train, allowance), notes=notes)
+            with progress_bar("Valuing", task.n_val, runner.progress) as advance:
+                found = certify_points(
+                    self.train, job.rules, job.batch, tol=tol, allowance=allowance, memory=runner.max_memory,
+                    kernels=self.kernels, advance=advance,
+                )  # fmt: skip
+            buckets, first = (0, task.n_train) if found.coarse is None else (found.coarse.buckets, found.coarse.first)
+            notes = {"tol": tol, "exact_ranks": first, "buckets": buckets}
+            return replace(job.sums(found.result, None), error_bound=found.bound.cpu().numpy(), notes=notes)
+
+
+def place_rows(index: TrainingIndex, codes: Any, sample: Sample, device: str, features: Tensor = None) -> DeviceRows:
+    """Lay the training rows out on a device.
+
+    Parameters
+    ----------
+    index, codes, sample
+        What was fitted.
+    device : str
+        As torch names it.
+    features : tensor of shape (N, d) or None
+        The training features, if they are on the device already.
+    """
+    placed = torch.as_tensor(codes, dtype=torch.int32, device=device)
+    if index.rows is None:
+        return DeviceRows(device, Train(None, placed, EUCLIDEAN, None), False, index.n_rows, True)
+    width = index.rows.shape[0]
+    if index.constant:
+        columns = torch.zeros(1, index.n_rows, dtype=torch.float64, device=device)
+    elif features is not None:
+        columns = lay_out(index, features.detach().to(device)).T.contiguous()
+    else:
+        columns = torch.as_tensor(index.rows, device=device)
+    size = 1 << (min(sample.order.size, MOST_SAMPLED).bit_length() - 1)
+    chosen = torch.as_tensor(sample.order[:size], device=device)
+    kernels = device.startswith("cuda") and index.n_rows >= KERNEL_ROWS and _has_triton()
+    train = Train(columns, placed, _METRICS[index.metric], columns[:, chosen].contiguous())
+    return DeviceRows(device, train, kernels, width, False)
+
+
+def _has_triton() -> bool:
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def lay_out(index: TrainingIndex, features: Tensor) -> Tensor:
+    """As :func:`shapshift.engine.rows.distances.laid_out_points`, for features that are on the device."""
+    features = features.to(torch.float64)
+    if index.metric == "cosine":
+        return short_rows(features)
+    return scaled(features, torch.tensor(-index.exponent, device=features.device))
+
+
+def check_tensor(points: Tensor, width: int, is_distance: bool) -> Tensor:
+    """Check a tensor of validation points (or of distances to training rows) as arrays are, where it is."""
+    if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] != width:
+        columns = f"{width} columns, one for each training row" if is_distance else f"the {width} features of training"
+        raise InputError(
+            f"'X_val' must be a table with at least one row and {columns}. Got shape {tuple(points.shape)}."
+        )
+    points = points.detach().to(torch.float64)
+    wrong = ~torch.isfinite(points)
+    if is_distance:
+        wrong |= points < 0
+    if bool(wrong.any()):
+        row, column = torch.nonzero(wrong)[0].tolist()
+        rule = "Distances must be finite and at least 0" if is_distance else "Features must be finite numbers"
+        raise InputError(
+            f"Input X_val contains {points[row, column].item()} at row {row}, column {column} ({int(wrong.sum())} such "
+            f"entries in all). {rule}: drop the rows or fill them in."
+        )
+    return points
+
+
+def place_points(index: TrainingIndex, rows: DeviceRows, points: Any) -> Tensor:
+    """Lay validation points (an array, or a checked tensor) out on the device."""
+    if index.rows is None:
+        # Adding zero turns -0.0 into 0.0, and makes a copy that may be written to.
+        return torch.as_tensor(points, dtype=torch.float64, device=rows.device) + 0.0
+    if index.constant:
+        return torch.zeros(points.shape[0], 1, dtype=torch.float64, device=rows.device)
+    if not torch.is_tensor(points):
+        return torch.as_tensor(np.ascontiguousarray(laid_out_points(index, points)), device=rows.device)
+    if index.metric != "cosine":
+        ends = torch.stack([points.amin(dim=0), points.amax(dim=0)])
+        check_reach(index, ends.cpu().numpy())
+    return lay_out(index, points).contiguous()
+
+
+class _Job:
+    """A task as tensors."""
+
+    def __init__(
+        self, task: ClassTask, index: TrainingIndex, rows: DeviceRows, points: Any, excluded: Any, runner: Runner
+    ) -> None:
+        def put(array: Any, kind: Any = None) -> Tensor:
+            return torch.as_tensor(np.array(array), dtype=kind, device=rows.device)
+
+        self.task, self.rows, self.runner = task, rows, runner
+        c = task.table.c
+        self.rules = Rules(
+            c=put(c),
+            tail=put(np.append(np.cumsum(c[::-1])[::-1], 0.0)),
+            edges=put(level_edges(task.levels)),
+            n_classes=task.n_classes,
+            depth=task.depth,
+            n_nearest=task.n_nearest,
+            n_groups=task.n_groups,
+            average=task.average_ties,
+        )
+        self.batch = Batch(
+            points=place_points(index, rows, points),
+            targets=put(task.targets, torch.int32),
+            bases=put(task.bases(task.targets)),
+            groups=put(task.groups, torch.int64),
+            excluded=None if excluded is None else put(excluded, torch.int64),
+            reference=put(task.reference, torch.int64),
+        )
+
+    def exact(self) -> Sums:
+        """Value all points exactly."""
+        values = np.empty((self.task.n_val, self.task.n_train)) if self.task.matrix else None
+
+        def keep(here: Tensor, some: Tensor) -> None:
+            assert values is not None
+            values[here.cpu().numpy()] = some.cpu().numpy()
+
+        with progress_bar("Valuing", self.task.n_val, self.runner.progress) as advance:
+            result = value_points(
+                self.rows.train, self.rules, self.batch, keep=None if values is None else keep,
+                memory=self.runner.max_memory, kernels=self.rows.kernels, advance=advance,
+            )  # fmt: skip
+        return self.sums(result, values)
+
+    def sums(self, result: Result, values: Any) -> Sums:
+        """Bring a result to the host, in the engine's form."""
+        n_levels = self.task.levels.size
+        sums = result.sums.cpu().numpy()
+        bounded = bool(result.inexact.any())
+        return Sums(
+            levels=sums[:n_levels],
+            groups=sums[n_levels:],
+            level_counts=torch.bincount(result.level, minlength=n_levels).cpu().numpy(),
+            bounds=result.bounds.cpu().numpy()[None] if bounded else np.empty((0, self.task.n_train)),
+            points=Points(
+                entropy=result.entropy.cpu().numpy(),
+                nearest=result.nearest.cpu().numpy(),
+                reference_ranks=result.ranks.cpu().numpy(),
+                extra=np.empty((self.task.n_val, 0)),
+                values=values,
+            ),
+        )

@@ -1,0 +1,165 @@
+"""Triton kernels: distances, and maps from distances to buckets.
+
+Distances are direct differences in float64, added with one rounding in column order, so they have the bits of the CPU
+kernels. Programs that run at the same time work on different points and the same training rows: the rows are then read
+from memory once for many points, and the counters of many points spread the load of atomic additions.
+"""
+
+import triton
+import triton.language as tl
+
+from shapshift.engine.gpu.cosine_kernels import _cosine_distances
+
+
+@triton.jit
+def _add_feature(x, at, total, METRIC: tl.constexpr):
+    """Add what one feature contributes to distances."""
+    difference = x - at
+    if METRIC == 1:
+        total += tl.abs(difference)
+    else:
+        total = tl.fma(difference, difference, total)
+    return total
+
+
+@triton.jit
+def _distances(columns, points, rows, inside, p, n, d, METRIC: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr):
+    """Distances of points p (BP, 1) to training rows (1, BN); rows of ``columns`` are features.
+
+    METRIC is 0 for squared Euclidean, 1 for Manhattan, 2 for cosine distances of rows no longer than 1.
+    """
+    column = columns + rows
+    point = points + p * d
+    if METRIC == 2:
+        total = _cosine_distances(column, point, inside, d, n, BP, BN)
+    else:
+        total = tl.zeros((BP, BN), tl.float64)
+        for _ in tl.range(d, loop_unroll_factor=2):
+            x = tl.load(column, mask=inside, other=0.0)
+            at = tl.load(point)
+            total = _add_feature(x, at, total, METRIC)
+            column += n
+            point += 1
+    return total
+
+
+@triton.jit
+def _by_rows(block, memory, n, SIZE: tl.constexpr):
+    """Lay a block (points, rows) out so that the threads of a warp hold neighbouring rows of one point.
+
+    A load that never happens, from some memory of the block's type, has that layout; what is there is its default.
+    Without it the compiler moves half a dozen intermediate results between layouts, through shared memory, instead.
+    """
+    # Not one address: the compiler would take what comes from there for one number, whatever the default is.
+    return tl.load(memory + 3 * tl.arange(0, SIZE), mask=n < 0, other=tl.reshape(block, (SIZE,)))
+
+
+@triton.jit
+def _locate(bits, first, span, up, knots, PIECE_BITS: tl.constexpr):
+    """Bucket of a distance's bit pattern, and how far inside the bucket it lies, as a fraction of 2**64.
+
+    ``knots`` points to the point's own pieces: the first bucket of each and, in the upper half, its number of buckets.
+    """
+    place = (tl.minimum(tl.maximum(bits - first, 0), span) << up).to(tl.uint64)
+    knot = tl.load(knots + (place >> (63 - PIECE_BITS)).to(tl.int32))
+    inside = place << (1 + PIECE_BITS)
+    many = (knot >> 32).to(tl.uint64)
+    # inside * many, a product of 96 bits: the upper 32 are the bucket, the others the place in it.
+    low = (inside & 0xFFFFFFFF) * many
+    high = (inside >> 32) * many + (low >> 32)
+    return knot.to(tl.int32) + (high >> 32).to(tl.int32), (high << 32) | (low & 0xFFFFFFFF)
+
+
+@triton.jit
+def _kth(patterns, k, BITS: tl.constexpr):
+    """Find the k-th smallest of non-negative integers, counted from 1, by bisection."""
+    low = tl.full((), 0, tl.int64)
+    high = tl.full((), (1 << BITS) - 1, tl.int64)
+    for _ in range(BITS):
+        middle = low + (high - low) // 2  # their sum may be too large
+        enough = tl.sum((patterns <= middle).to(tl.int32), 0) >= k
+        high = tl.where(enough, middle, high)
+        low = tl.where(enough, low, middle + 1)
+    return high
+
+
+@triton.jit
+def _first_bucket(rank, edge, pieces_used, n_rows, n_near, n_buckets, COARSE: tl.constexpr):
+    """Bucket with which the piece begins that has so many rows before it; a tenth of the buckets is spread evenly.
+
+    Coarse buckets hold rows in proportion to rank**1.5: bounds then fall with the root of the rank. Narrower far
+    buckets would cost rows that are near to many points (those with the largest bounds), wider ones the average row.
+    """
+    if COARSE:
+        share = (1.0 - tl.sqrt(n_near / tl.maximum(rank, n_near))) / (1.0 - tl.sqrt(n_near / n_rows))
+    else:
+        share = rank / n_rows
+    even = tl.minimum(edge.to(tl.float64) / pieces_used, 1.0)
+    bucket = tl.floor((0.9 * share + 0.1 * even) * n_buckets + 0.5).to(tl.int64)
+    # A piece without buckets of its own shares the next one's first, so the last bucket must not be passed.
+    return tl.minimum(bucket, (n_buckets - 1).to(tl.int64))
+
+
+@triton.jit
+def make_maps(
+    sample, first, span, up, knots, n_rows, n_near, n_buckets, k_first,
+    COARSE: tl.constexpr, PIECE_BITS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Bucket map of one point, from the distances of a sample of rows.
+
+    A map is a monotone image of the bit pattern of a distance (non-negative floats order like their patterns). The
+    range of patterns is cut into pieces of equal width, so pieces are fine where distances are small, and each piece
+    gets as many buckets as the sample calls for. All of it is integer arithmetic: a map can fail to separate two rows,
+    but never swap them. A fine map has buckets with equally many rows; those of a coarse map begin at about rank n_near
+    and widen with the rank.
+    """
+    word: tl.constexpr = 31 if COARSE else 63
+    p = tl.program_id(0).to(tl.int64)
+    pattern = tl.load(sample + p * SIZE + tl.arange(0, SIZE)).to(tl.int64, bitcast=True)
+    if COARSE:
+        pattern = pattern >> 32
+    low = _kth(pattern, k_first, word)
+    median = _kth(pattern, SIZE // 2, word)
+    high = tl.max(pattern, 0)
+    if COARSE:
+        start = low + 1
+        reach = tl.maximum(high + (high - median) // 4 - start, 0)
+    else:
+        # Ranks fall like a power of the distance towards zero, so twice the way from the median down to a small
+        # quantile leads below the nearest row, whatever the dimension.
+        start = tl.maximum(low - 2 * (median - low), 0)
+        reach = high + (high - median) - start
+    shift = tl.full((), word, tl.int64)
+    rest = reach
+    while rest > 0:
+        rest = rest >> 1
+        shift -= 1
+    tl.store(first + p, start)
+    tl.store(span + p, reach)
+    tl.store(up + p, shift)
+    place = tl.minimum(tl.maximum(pattern - start, 0), reach) << shift
+    # Number 0 of the histogram is for what lies before the first piece.
+    piece = tl.where(pattern < start, 0, (place >> (word - PIECE_BITS)).to(tl.int32) + 1)
+    bins: tl.constexpr = 2 << PIECE_BITS
+    counts = tl.histogram(piece, bins)
+    rows_each = n_rows / SIZE
+    after = tl.cumsum(counts, 0).to(tl.float64) * rows_each
+    before = after - counts.to(tl.float64) * rows_each
+    edge = tl.arange(0, bins) - 1
+    used = ((reach << shift) >> (word - PIECE_BITS)).to(tl.float64) + 1
+    lo = tl.where(edge > 0, _first_bucket(before, edge, used, n_rows, n_near, n_buckets, COARSE), 0)
+    hi = _first_bucket(after, edge + 1, used, n_rows, n_near, n_buckets, COARSE)
+    inside = (edge >= 0) & (edge < (1 << PIECE_BITS))
+    tl.store(knots + (p << PIECE_BITS) + edge, lo | ((hi - lo) << 32), mask=inside)
+
+
+@triton.jit
+def fill_distances(
+    columns, points, distances, n, d, n_groups, METRIC: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """Distances of a tile, (points, n)."""
+    rows = (tl.program_id(0) // n_groups) * BN + tl.arange(0, BN)[None, :]
+    p = (tl.program_id(0) % n_groups) * BP + tl.arange(0, BP)[:, None]
+    inside = rows < n
+    total = _distances(columns, points, rows, inside, p, n, d, METRIC, BP, BN)
+    tl.store(distances + p.to(tl.int64) * n + rows, total, mask=inside & (p >= 0))

@@ -1,0 +1,343 @@
+"""Rows in a file, read in pieces and never all at once.
+
+The file is a plain row-major matrix, as NumPy writes it. Rows are read with ordinary reads rather than through a memory
+map, so that rows count as memory of this process only while they are in use.
+"""
+
+import errno
+import hashlib
+import io
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.exceptions import InputError
+from shapshift.io.files import new_file
+from shapshift.kernels.shards import lay_out
+
+Floats = npt.NDArray[np.float64]
+
+# Rows are read in chunks of about this many bytes.
+CHUNK_BYTES = 2**21
+# Memory of a worker for a chunk: rows as they are in the file, laid out, and their distances.
+READING_BYTES = 3 * CHUNK_BYTES
+# Rows that take no more than this as float64 are loaded.
+LOAD_BYTES = 2**28
+_HEADER = 128
+
+
+class Scratch:
+    """A file that is removed with the last reference to this object, at the latest when the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        weakref.finalize(self, _remove_own, path, os.getpid())
+
+
+def _remove_own(path: Path, maker: int) -> None:
+    if os.getpid() == maker:  # a forked process has the object too, and must leave the file to its parent
+        path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A matrix of features in a file.
+
+    Small and free of open handles: it can be handed to any thread, and to any process that sees the file.
+
+    Attributes
+    ----------
+    path : str
+    offset : int
+        Where the first row begins.
+    shape : (int, int)
+    dtype : {"<f4", "<f8"}
+    stamp : (int, int)
+        Size and time of change of the file; a file that was changed since is refused.
+    exponent : int
+        What :meth:`columns` returns is multiplied by ``2**-exponent``.
+    ends : pair of ndarray or None
+        Smallest and largest value of each feature, if they are known.
+    owner : Scratch or None
+        Keeps a scratch file in place.
+    """
+
+    path: str
+    offset: int
+    shape: tuple[int, int]
+    dtype: str
+    stamp: tuple[int, int]
+    exponent: int = 0
+    ends: tuple[Floats, Floats] | None = None
+    owner: Scratch | None = field(default=None, compare=False, repr=False)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a copy would lose the scratch file together with the original
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Whoever made a scratch file removes it; a copy in another process only reads.
+        return {**self.__dict__, "owner": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __getitem__(self, rows: slice) -> Floats:
+        """Return some rows, (n, d), unscaled."""
+        return self._read(rows.start, min(rows.stop, self.shape[0])).astype(np.float64)
+
+    def columns(self, lo: int, hi: int, out: Floats | None = None) -> Floats:
+        """Return the rows lo..hi-1 laid out for the distance kernels: (d, hi - lo), scaled.
+
+        Parameters
+        ----------
+        lo, hi : int
+        out : 1-D ndarray, optional
+            Space to use.
+        """
+        return self._laid_out(self._read(lo, hi), out)
+
+    def take(self, chosen: npt.NDArray[np.int64]) -> Floats:
+        """Return chosen rows as :meth:`columns` does."""
+        rows = np.empty((chosen.size, self.shape[1]), dtype=self.dtype)
+        for at in np.argsort(chosen, kind="stable"):
+            rows[at] = self._read(int(chosen[at]), int(chosen[at]) + 1)[0]
+        return self._laid_out(rows, None)
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """First and last row, exclusive, of each chunk of about ``CHUNK_BYTES``."""
+        step = max(1, CHUNK_BYTES // (8 * self.shape[1]))
+        return ((lo, min(lo + step, self.shape[0])) for lo in range(0, self.shape[0], step))
+
+    def scaled(self, exponent: int, ends: tuple[Floats, Floats] | None) -> Self:
+        """Return the same rows with another exponent and with the smallest and largest value of each feature."""
+        return replace(self, exponent=exponent, ends=ends)
+
+    def check_unchanged(self, name: str) -> None:
+        """Refuse a file that was changed after it was first read."""
+        try:
+            now = file_stamp(self.path)
+        except OSError as error:
+            raise InputError(f"The file of {name!r}, {self.path!r}, is gone ({error.strerror}). Begin again.") from None
+        if now != self.stamp:
+            raise InputError(f"The file of {name!r}, {self.path!r}, was changed after it was first read. Begin again.")
+
+    def _read(self, lo: int, hi: int) -> npt.NDArray[Any]:
+        rows = np.empty((max(hi - lo, 0), self.shape[1]), dtype=self.dtype)
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.offset + lo * self.shape[1] * rows.itemsize)
+            space, done = rows.data.cast("B"), 0
+            while done < rows.nbytes:
+                got = file.readinto(space[done:])
+                if not got:
+                    raise InputError(f"The file {self.path!r} ends too early: it was changed after it was first read.")
+                done += got
+        return rows
+
+    def _laid_out(self, rows: npt.NDArray[Any], out: Floats | None) -> Floats:
+        columns = (np.empty(rows.size) if out is None else out[: rows.size]).reshape(rows.shape[1], rows.shape[0])
+        plain = -1000 < self.exponent < 1000  # then the factor is a float, and a product is rounded like ldexp
+        lay_out(rows, 2.0**-self.exponent if plain else 1.0, columns)
+        if not plain:
+            np.ldexp(columns, -self.exponent, out=columns)
+        return columns
+
+
+class RowWriter:
+    """Writes rows one batch after another; the file has its name only when it is whole.
+
+    To be used in a ``with`` statement: what is not finished when it ends is removed.
+
+    Parameters
+    ----------
+    folder : path-like or None
+        Where; the system's folder for temporary files by default.
+    width : int
+    dtype : {"<f4", "<f8"}
+    keep : str or None
+        How the name of a file begins that stays in the folder, for :func:`kept_rows` to find; None makes one for this
+        user only, which goes away with the object that :meth:`finish` returns.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, width: int, dtype: str, keep: str | None = None) -> None:
+        self.width, self.dtype, self.n_rows, self._keep = width, dtype, 0, keep
+        mode = 0o600 if keep is None else 0o666
+        handle, self._part = new_file(folder or tempfile.gettempdir(), ".shapshift-", mode)
+        self._digest = hashlib.sha256()
+        self._file = os.fdopen(handle, "wb", buffering=0)
+        self._file.seek(_HEADER)  # written last
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+        self._part.unlink(missing_ok=True)
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Write a batch."""
+        content = np.ascontiguousarray(rows, dtype=self.dtype).data.cast("B")
+        if self._keep is not None:
+            self._digest.update(content)
+        self._write(content)
+        self.n_rows += rows.shape[0]
+
+    def finish(self) -> RowFile:
+        """Give the file its name."""
+        self._file.seek(0)
+        self._write(_npy_header(self.n_rows, self.width, self.dtype))
+        owner = None
+        if self._keep is None:
+            target = self._part.with_suffix(".npy")
+            owner = Scratch(target)
+        else:
+            target = self._part.with_name(_kept_name(self._keep, self._digest.hexdigest()))
+            if there := _whole_rows(target, self.n_rows, self.width, self.dtype):
+                return there  # another process was faster, and may be at work on it: it must not see the file change
+            os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self._part, target)
+        return RowFile(
+            str(target), _HEADER, (self.n_rows, self.width), self.dtype, file_stamp(str(target)), owner=owner
+        )
+
+    def _write(self, content: Any) -> None:
+        with scratch_room(str(self._part.parent)):
+            left = memoryview(content)
+            while left:
+                left = left[self._file.write(left) :]
+
+
+@contextmanager
+def scratch_room(folder: str) -> Iterator[None]:
+    """Add what to do to the error of a disk that has no room for a scratch file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        free = "unknown"
+        with suppress(OSError, AttributeError):
+            room = os.statvfs(folder)
+            free = f"{room.f_bavail * room.f_frsize / 1e6:,.0f} MB"
+        raise OSError(
+            error.errno,
+            f"A scratch file does not fit into {folder!r} ({error.strerror}; free: {free}). Make room there, or name "
+            "another folder in the 'scratch' parameter",
+        ) from None
+
+
+def rewritten(file: RowFile, change: Callable[[Floats], Floats], scratch: str | None) -> RowFile:
+    """Write a scratch file of the rows that ``change`` makes of the rows of a file, row by row."""
+    with RowWriter(scratch, file.shape[1], "<f8") as writer:
+        for lo, hi in file.chunks():
+            writer.append(change(file[lo:hi]))
+        return writer.finish()
+
+
+def load_bytes(max_memory: int | None) -> int:
+    """Rows that take no more than this as float64 are loaded."""
+    return LOAD_BYTES if max_memory is None else min(LOAD_BYTES, max_memory // 2)
+
+
+def is_streamed(X: Any, max_memory: int | None = None) -> bool:
+    """Whether ``X`` is read in pieces: a path, a dataset, a large memory map, or an iterator."""
+    if isinstance(X, np.memmap):
+        return X.ndim == 2 and X.dtype.kind in "fiub" and 8 * X.size > load_bytes(max_memory)
+    # By name, because pyarrow need not be loaded to know that it is not used.
+    datasets = {"Dataset", "RecordBatchReader"} & {kind.__name__ for kind in type(X).__mro__}
+    arrow = bool(datasets) and type(X).__module__.startswith("pyarrow")
+    return arrow or isinstance(X, str | os.PathLike | Iterator)
+
+
+def feature_std(rows: Any) -> Floats:
+    """Compute the standard deviation of each feature of rows in memory or in a file."""
+    if not isinstance(rows, RowFile):
+        return np.array([_std(column) for lo in range(0, rows.shape[1], 8) for column in rows[:, lo : lo + 8].T.copy()])
+    assert rows.ends is not None
+    # Powers of two keep squares of the largest floats finite.
+    exponents = np.frexp(np.maximum(np.abs(rows.ends[0]), np.abs(rows.ends[1])))[1]
+    raw = rows.scaled(0, None)
+    mean = sum(np.ldexp(raw[lo:hi], -exponents).sum(axis=0) for lo, hi in raw.chunks()) / raw.shape[0]
+    squares = sum(np.square(np.ldexp(raw[lo:hi], -exponents) - mean).sum(axis=0) for lo, hi in raw.chunks())
+    return np.asarray(np.ldexp(np.sqrt(squares / raw.shape[0]), exponents))
+
+
+def _std(column: Floats) -> float:
+    largest = max(column.max(), -column.min())
+    if 2.0**-400 < largest < 2.0**500:
+        return float(column.std())
+    exponent = np.frexp(largest)[1]  # squares of the largest and smallest floats are none
+    return float(np.ldexp(np.ldexp(column, -exponent).std(), exponent))
+
+
+def column_digests(rows: Any) -> list[bytes]:
+    """Hash each column of laid-out rows, (d, N) in memory or in a file: the same for both."""
+    # Processors have instructions for this one: a third of the time of BLAKE2.
+    digests = [hashlib.sha256() for _ in range(rows.shape[1] if isinstance(rows, RowFile) else len(rows))]
+    pieces = (rows.columns(lo, hi) for lo, hi in rows.chunks()) if isinstance(rows, RowFile) else (rows,)
+    for columns in pieces:
+        for digest, column in zip(digests, columns, strict=True):
+            digest.update(np.ascontiguousarray(column).data)
+    return [digest.digest() for digest in digests]
+
+
+def file_stamp(path: str) -> tuple[int, int]:
+    """Size and time of the last change."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _npy_header(n_rows: int, width: int, dtype: str) -> bytes:
+    """Header of a ``.npy`` file; NumPy leaves room for more rows, so its length is the same for any number of them."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": (n_rows, width)})
+    assert header.tell() == _HEADER
+    return header.getvalue()
+
+
+def kept_rows(folder: str | os.PathLike[str], keep: str, n_rows: int, width: int, dtype: str) -> RowFile | None:
+    """Return the rows that a finished writer left; None if there are none of that shape, or if they were damaged."""
+    found = (_whole_rows(path, n_rows, width, dtype) for path in sorted(Path(folder).glob(_kept_name(keep, "*"))))
+    return next((rows for rows in found if rows is not None), None)
+
+
+def _kept_name(keep: str, digest: str) -> str:
+    """Name that ends in the checksum of the rows, so that the file itself stays a plain NumPy file."""
+    return f"{keep}-{digest[:32]}.npy"
+
+
+def _whole_rows(path: Path, n_rows: int, width: int, dtype: str) -> RowFile | None:
+    """Return the rows of a kept file if header, size and checksum are right."""
+    digest, whole = hashlib.sha256(), _HEADER + n_rows * width * np.dtype(dtype).itemsize
+    try:
+        stamp = file_stamp(str(path))
+        with open(path, "rb", buffering=0) as file:
+            if stamp[0] != whole or file.read(_HEADER) != _npy_header(n_rows, width, dtype):
+                return None
+            while content := file.read(CHUNK_BYTES):
+                digest.update(content)
+    except OSError:
+        return None
+    if not path.stem.endswith(f"-{digest.hexdigest()[:32]}"):
+        return None
+    return RowFile(str(path), _HEADER, (n_rows, width), dtype, stamp)
+
+
+def spilled(folder: str | os.PathLike[str] | None, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Array in a file without a name, whose pages the system can take out of memory."""
+    with tempfile.TemporaryFile(dir=folder, prefix=".shapshift-") as file:
+        size = max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)
+        with scratch_room(str(folder or tempfile.gettempdir())):
+            # Room is asked for now: on a disk that is full later, a write would kill the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+        return np.asarray(np.memmap(file, dtype=dtype, mode="r+", shape=shape))

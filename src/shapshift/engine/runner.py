@@ -1,0 +1,611 @@
+"""The runner: values blocks of validation points on threads or on a cluster, and adds their sums up in a fixed order.
+
+A block is a run of consecutive validation points, a bundle a run of consecutive blocks; their sizes depend on the data
+alone. Sums of blocks are added to those of their bundle and bundles to the total, in the order of their numbers.
+Threads return blocks, workers of a cluster whole bundles where there are enough of them, and either way the same
+numbers are added in the same order. So neither the number of workers, nor where they run, nor the memory budget, nor a
+restart changes a bit of the result.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift._progress import progress_bar
+from shapshift.engine.boundary import count_levels
+from shapshift.engine.checkpoint import Checkpoint, Stage
+from shapshift.engine.clusters import Cluster, active_cluster, in_order
+from shapshift.engine.parallel import n_workers, stream, take_spare
+from shapshift.engine.tasks import Points, Sums, Task
+from shapshift.exceptions import InputError
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+# About this many (training row, validation point) pairs make a block: long enough to hide the cost of handing it out,
+# short enough to keep two workers equally busy and a progress bar moving.
+BLOCK_PAIRS = 2**20
+# A pass over the training rows serves all points of a block, so a block has no fewer points than this; a small
+# validation set is cut into several blocks, so that no worker is without one.
+LEAST_POINTS, BLOCK_POINTS = 32, 64
+# Tiles are no larger than this unless a method asks for it. Exact values gain by smaller ones, which stay in the cache
+# between two kernels; but a pass over the training rows should serve some points.
+TILE_BYTES, CACHED_BYTES, LEAST_BATCH = 128 * 2**20, 4 * 2**20, 32
+# Results of blocks that are being computed, or wait for their turn to be added, take no more than this.
+WAVE_BYTES = 128 * 2**20
+# Most blocks of a bundle, and the number of bundles below which none are made. The larger a bundle, the fewer bytes
+# travel in a cluster; the more bundles, the more workers can take part.
+BUNDLE_BLOCKS = 64
+LEAST_BUNDLES = 1024
+# What a thread costs beside its arrays: stack, allocator, counters of the sort.
+WORKER_BYTES = 2**21
+
+
+class MemoryBudgetError(InputError):
+    """A memory budget that is too small.
+
+    Parameters
+    ----------
+    least, given : int
+        Bytes.
+    what : str
+        What the bytes are needed for.
+    advice : str
+        What else can be done than raise the budget.
+    """
+
+    def __init__(self, least: int, given: int, what: str, advice: str = "value fewer groups at a time") -> None:
+        super().__init__(
+            f"The 'max_memory' parameter must be at least {np.ceil(least / 1e5) / 10:.1f}MB for {what}. Got "
+            f"{given / 1e6:.4g}MB instead. Raise it, or {advice}."
+        )
+        self.least = least
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a run needs.
+
+    Attributes
+    ----------
+    fixed : int
+        Sums and results of all points.
+    worker : int
+        Per worker.
+    point : int
+        Per point of a batch.
+    block, block_point : int
+        Per block that is finished and not yet added up, and per point of such a block.
+    """
+
+    fixed: int
+    worker: int
+    point: int
+    block: int = 0
+    block_point: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the points of a run are cut up and how many workers value them.
+
+    Attributes
+    ----------
+    block, batch : int
+        Points of a block, and points that a worker handles together.
+    workers : int
+    wave : int
+        Blocks that may be in work or wait to be added up at a time.
+    unit : int
+        Blocks of a cluster's task.
+    """
+
+    block: int
+    batch: int
+    workers: int
+    wave: int
+    unit: int = 1
+
+
+def fit_memory(
+    memory: Memory, task: Task, plan: Plan, max_memory: int | None, cluster: Cluster | None, *, cut_blocks: bool = False
+) -> Plan:
+    """Fit a plan into a memory budget; on a cluster the budget holds for every worker alike.
+
+    Parameters
+    ----------
+    memory : Memory
+    task : Task
+    plan : Plan
+        What would be best; its wave is not read.
+    max_memory : int or None
+    cluster : Cluster or None
+    cut_blocks : bool
+        Whether smaller batches make smaller blocks, of a power of two points: for sums that do not depend on blocks.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If even one worker with batches of one point needs more than ``max_memory``.
+    """
+    block, batch, workers, unit = plan.block, plan.batch, plan.workers, plan.unit
+    wave = WAVE_BYTES // (memory.block + memory.block_point * block)
+    if max_memory is not None:
+        one = memory.worker + memory.point + memory.block + memory.block_point
+        # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
+        least = -(-16 * (memory.fixed + one) // 15)
+        if max_memory < least:
+            what = f"{task.n_train} training rows, {task.n_val} validation points, {task.n_groups} groups"
+            raise MemoryBudgetError(least, max_memory, f"{what} and matrix={task.matrix}")
+        # Workers first, then larger batches, then longer waves.
+        free = max_memory * 15 // 16 - memory.fixed
+        here = min(workers if cluster is None else 1, free // one)  # workers that share the budget
+        batch = min(batch, (free // here - memory.worker - memory.block) // (memory.point + memory.block_point))
+        if cut_blocks and batch < block:
+            block = batch = 1 << (int(batch).bit_length() - 1)
+            unit = 1
+        left = free - here * (memory.worker + batch * memory.point)
+        wave = min(wave, left // (memory.block + memory.block_point * block))
+        workers = here if cluster is None else workers
+    # On a cluster, results wait where they were made.
+    wave = max(wave // workers, 1) * workers if cluster is None else max(wave, 2 * workers)
+    return Plan(int(block), int(batch), int(workers), int(wave), int(max(unit, 1)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sums of one block, or of a bundle of blocks.
+
+    Attributes
+    ----------
+    cells : ndarray
+        Cell of the total that each sum is added to; -1 for none.
+    counts : ndarray
+        Points per entropy level.
+    sums : ndarray
+        One sum per cell; rows beyond the cells mean nothing.
+    n_blocks : int
+    points : Points or None
+        Results of the points; None where they are in their place already.
+    """
+
+    cells: Indices
+    counts: Indices
+    sums: Floats
+    n_blocks: int = 1
+    points: Points | None = None
+
+
+class Totals:
+    """Sums over blocks, added up in a fixed order.
+
+    Parameters
+    ----------
+    shape : tuple
+        Numbers of cells and training rows.
+    n_levels : int
+    n_blocks : int
+        Number of blocks of the whole run.
+    bundle : int
+        Blocks of a bundle.
+    """
+
+    def __init__(self, shape: tuple[int, int], n_levels: int, n_blocks: int, bundle: int) -> None:
+        self.n_blocks, self.bundle, self.done = n_blocks, bundle, 0
+        self.counts = np.zeros(n_levels, dtype=np.int64)
+        self.sums, self.seen = np.zeros(shape), np.zeros(shape[0], dtype=np.bool_)
+        # Sums of the bundle that is not complete yet.
+        self.open, self.open_seen = np.zeros(shape if bundle > 1 else (0, shape[1])), np.zeros(shape[0], dtype=np.bool_)
+
+    def add(self, part: Part) -> None:
+        """Add the sums of the next blocks."""
+        self.counts += part.counts
+        self.done += part.n_blocks
+        if self.bundle == 1 or part.n_blocks > 1:
+            _add(part.cells, part.sums, self.sums, self.seen)
+            return
+        _add(part.cells, part.sums, self.open, self.open_seen)
+        if self.done % self.bundle == 0 or self.done == self.n_blocks:
+            cells = np.flatnonzero(self.open_seen)
+            _add(cells, (self.open[cell] for cell in cells), self.sums, self.seen)
+            self.open[cells], self.open_seen[:] = 0.0, False
+
+    def part(self, points: Points) -> Part:
+        """Return the total as a part of a larger one."""
+        cells = np.flatnonzero(self.seen)
+        return Part(cells, self.counts, self.sums[cells], self.n_blocks, points)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything needed to resume; cells that nothing was added to are left out."""
+        arrays = {"done": np.array(self.done), "counts": self.counts}
+        for name, sums, seen in (("", self.sums, self.seen), ("open_", self.open, self.open_seen)):
+            cells = np.flatnonzero(seen)
+            arrays |= {f"{name}cells": cells, f"{name}sums": sums if cells.size == seen.size else sums[cells]}
+        return arrays
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Resume from a state."""
+        self.done = int(arrays["done"])
+        if not 0 <= self.done <= self.n_blocks:
+            raise InputError(f"it counts {self.done} blocks, there are {self.n_blocks}")
+        self.counts[:] = arrays["counts"]
+        for name, sums, seen in (("", self.sums, self.seen), ("open_", self.open, self.open_seen)):
+            cells = arrays[f"{name}cells"]
+            sums[cells], seen[cells] = arrays[f"{name}sums"], True
+
+
+def _add(cells: Indices, parts: Any, sums: Floats, seen: npt.NDArray[np.bool_]) -> None:
+    for cell, part in zip(cells, parts, strict=False):
+        if cell >= 0:
+            sums[cell] += part
+            seen[cell] = True
+
+
+class Valued(Protocol):
+    """Results of one block or of several."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+
+    @property
+    def points(self) -> Points | None:
+        """Results of the points; None where they are in their place already."""
+
+
+class Adding(Protocol):
+    """Adds results up, in order."""
+
+    done: int
+
+    def add(self, part: Any) -> None:
+        """Add the results of the next blocks."""
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything needed to resume."""
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Resume from a state."""
+
+
+S = TypeVar("S", bound=Adding, covariant=True)
+
+
+class Job(Protocol[S]):
+    """A task, cut into blocks; travels to workers of a cluster."""
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+
+    @property
+    def block(self) -> int:
+        """Points of a block."""
+
+    @property
+    def save_every(self) -> int:
+        """Progress is saved at multiples of this many blocks, and at the end."""
+
+    def totals(self) -> S:
+        """Allocate the sums."""
+
+    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Valued:
+        """Value the points of a block, on a thread."""
+
+    def value_blocks(self, blocks: range) -> Valued:
+        """Value consecutive blocks on a worker of a cluster; returns the results of their points too."""
+
+    def reuse(self, part: Any) -> None:
+        """Use the arrays of a part that was added up for another one."""
+
+
+def n_blocks(job: Job[Any]) -> int:
+    """Count the blocks of a job."""
+    return -(-job.task.n_val // job.block)
+
+
+def span(job: Job[Any], blocks: range) -> slice:
+    """Return the validation points of consecutive blocks."""
+    last = job.task.n_val
+    return slice(min(blocks.start * job.block, last), min(blocks.stop * job.block, last))
+
+
+def each_block(job: Job[Any], blocks: range, points: Points) -> Iterator[Any]:
+    """Value consecutive blocks one after the other; ``points`` are those of all of them."""
+    first = span(job, blocks).start
+    for block in blocks:
+        here = span(job, range(block, block + 1))
+        yield job.value(block, points[slice(here.start - first, here.stop - first)], lambda steps: None)
+
+
+def value_blocks(job: Job[Any], blocks: range) -> Valued:
+    """Value consecutive blocks on a worker of a cluster."""
+    return job.value_blocks(blocks)
+
+
+@dataclass
+class Runner:
+    """Where and how runs are made; none of it changes a result.
+
+    Attributes
+    ----------
+    n_jobs : int or None
+    max_memory : int or None
+        Bytes.
+    progress : bool or None
+    checkpoint : Checkpoint or None
+    """
+
+    n_jobs: int | None = None
+    max_memory: int | None = None
+    progress: bool | None = None
+    checkpoint: Checkpoint | None = None
+
+    def cluster(self) -> Cluster | None:
+        """Return the cluster of the surrounding ``joblib.parallel_config``; None where threads do the work."""
+        return active_cluster(self.n_jobs)
+
+    def workers(self, n_tasks: int, cluster: Cluster | None = None) -> int:
+        """Return the number of workers, at most one for each task."""
+        return min(n_workers(self.n_jobs) if cluster is None else cluster.workers, n_tasks)
+
+    def sums(self, method: "Method") -> Sums:
+        """Compute the sums of a method's task, here or on the active cluster."""
+        cluster = self.cluster()
+        plan = plan_blocks(method, self, cluster)
+        totals, points = self.run(BlockJob(method, plan.block, plan.batch), plan, cluster)
+        return Sums.of(method.task, totals.sums, totals.counts, points)
+
+    def run(self, job: Job[S], plan: Plan, cluster: Cluster | None) -> tuple[S, Points]:
+        """Value all blocks of a job."""
+        totals, points = job.totals(), job.task.points(job.task.n_val)
+        stage = None if self.checkpoint is None else self.checkpoint.next_stage()
+        if stage is not None:
+            stage.restore(totals, points)
+        with progress_bar("Valuing", job.task.n_val, self.progress) as advance:
+            if totals.done:
+                advance(span(job, range(totals.done)).stop)
+            if cluster is None:
+                _on_threads(job, totals, points, plan, stage, advance)
+            else:
+                _on_cluster(job, totals, points, plan, cluster, stage, advance)
+        if stage is not None:
+            stage.save(totals, points, span(job, range(totals.done)).stop, last=True)
+        return totals, points
+
+
+def _on_threads(
+    job: Job[Any], totals: Adding, points: Points, plan: Plan, stage: Stage | None, advance: Callable[[int], None]
+) -> None:
+    def value(block: int) -> Any:
+        return job.value(block, points[span(job, range(block, block + 1))], advance)
+
+    # Added up while the next ones are computed. At most ``wave`` at a time: finished blocks must not pile up behind a
+    # slow one.
+    with closing(stream(value, range(totals.done, n_blocks(job)), plan.workers, plan.wave)) as parts:
+        for part in parts:
+            totals.add(part)
+            job.reuse(part)
+            if stage is not None and totals.done % job.save_every == 0:
+                stage.save(totals, points, span(job, range(totals.done)).stop)
+
+
+def _on_cluster(
+    job: Job[Any],
+    totals: Adding,
+    points: Points,
+    plan: Plan,
+    cluster: Cluster,
+    stage: Stage | None,
+    advance: Callable[[int], None],
+) -> None:
+    for part in in_order(cluster, value_blocks, job, _units(totals.done, n_blocks(job), plan.unit), plan.wave):
+        here = span(job, range(totals.done, totals.done + part.n_blocks))
+        points.put(here, part.points)
+        totals.add(part)
+        advance(here.stop - here.start)
+        if stage is not None and totals.done % job.save_every == 0:
+            stage.save(totals, points, here.stop)
+
+
+def _units(done: int, n_blocks: int, unit: int) -> Iterator[range]:
+    """Cut the blocks that are left into tasks; a bundle that was begun is finished block by block."""
+    while done < n_blocks:
+        size = 1 if done % unit else min(unit, n_blocks - done)
+        yield range(done, done + size)
+        done += size
+
+
+class Worker(Protocol):
+    """Values one batch of validation points after another; its arrays are used for all blocks of a thread."""
+
+    def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
+        """Add the values of a batch to ``partial``.
+
+        Parameters
+        ----------
+        batch : slice
+            Validation points.
+        groups : ndarray
+            Row of ``partial`` for each point's group; -1 for none. The entropy levels have the first rows.
+        points : Points
+            Results of the batch, to be filled in.
+        partial : ndarray
+            Sums of the block; rows beyond those of the levels and of the block's groups are the worker's own.
+        """
+
+    def finish(self, partial: Floats) -> None:
+        """Add what was held back until the end of the block, so that the size of batches changes no bit."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Memory that a method needs, and how many points it handles together.
+
+    Attributes
+    ----------
+    point, worker : int
+        Bytes per point of a batch, and per worker besides.
+    batch : int
+        Largest batch that is worth it.
+    large : int
+        Batches of this many points are made where memory allows, however large their tile is.
+    """
+
+    point: int
+    worker: int
+    batch: int
+    large: int = 1
+
+
+class Method(Protocol):
+    """How values are computed from distances: exactly, or with a bound."""
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+
+    @property
+    def own_cells(self) -> int:
+        """Number of sums that a worker keeps besides those of levels and groups."""
+
+    @property
+    def block_pairs(self) -> int | None:
+        """About how many (training row, validation point) pairs make a block; None for the default."""
+
+    def costs(self) -> Costs:
+        """Memory that a worker needs."""
+
+    def worker(self, batch: int, block: int) -> Worker:
+        """Make a worker; ``batch`` and ``block`` are the largest numbers of points."""
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """A method's task, cut into blocks.
+
+    Attributes
+    ----------
+    method : Method
+    block, batch : int
+        Points of a block, and of a batch within a block.
+    spare, used : list
+        Workers and arrays of partial sums, used for one block after another: large arrays that come and go fragment
+        the memory.
+    """
+
+    method: Method
+    block: int
+    batch: int
+    spare: list[Worker] = field(default_factory=list, init=False)
+    used: list[Floats] = field(default_factory=list, init=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BlockJob, (self.method, self.block, self.batch)
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.method.task
+
+    @property
+    def save_every(self) -> int:
+        """Progress can be saved after every block."""
+        return 1
+
+    def totals(self) -> Totals:
+        """Allocate the sums."""
+        return self._totals(n_blocks(self), bundle_blocks(n_blocks(self)))
+
+    def _totals(self, blocks: int, bundle: int) -> Totals:
+        n_levels = self.task.levels.size
+        shape = (n_levels + self.task.n_groups + self.method.own_cells, self.task.n_train)
+        return Totals(shape, n_levels, blocks, bundle)
+
+    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Part:
+        """Value the points of a block."""
+        task, own, here = self.task, self.method.own_cells, span(self, range(block, block + 1))
+        n_levels = task.levels.size
+        names = np.unique(task.groups[here]) if task.n_groups else np.empty(0, dtype=np.int64)
+        rows = np.full(here.stop - here.start, -1)
+        if task.n_groups:
+            rows = n_levels + np.searchsorted(names, task.groups[here])
+        partial = take_spare(self.used)
+        if partial is None:
+            partial = np.empty((block_cells(task, own, self.block), task.n_train))
+        n_cells = n_levels + names.size + own
+        partial[:n_cells] = 0.0
+        worker = take_spare(self.spare) or self.method.worker(self.batch, self.block)
+        for lo in range(0, rows.size, self.batch):
+            some = slice(lo, min(lo + self.batch, rows.size))
+            batch = slice(here.start + lo, here.start + some.stop)
+            worker.value(batch, rows[some], points[some], partial[:n_cells])
+            advance(some.stop - lo)
+        worker.finish(partial[:n_cells])
+        self.spare.append(worker)
+        counts = count_levels(points.entropy, task.levels)
+        level_cells = np.where(counts > 0, np.arange(n_levels), -1)
+        own_cells = n_levels + task.n_groups + np.arange(own)
+        return Part(np.concatenate([level_cells, n_levels + names, own_cells]), counts, partial)
+
+    def value_blocks(self, blocks: range) -> Part:
+        """Value consecutive blocks and add them up; more than one are a bundle."""
+        here = span(self, blocks)
+        points, totals = self.task.points(here.stop - here.start), self._totals(len(blocks), 1)
+        for part in each_block(self, blocks, points):
+            totals.add(part)
+            self.reuse(part)
+        return totals.part(points)
+
+    def reuse(self, part: Part) -> None:
+        """Use an array of partial sums for another block."""
+        self.used.append(part.sums)
+
+
+def block_points(task: Task, pairs: int | None = None) -> int:
+    """Points of a block: it depends on the data alone, and not on whether duplicates are collapsed."""
+    points = min(max(task.n_val // 8, LEAST_POINTS), BLOCK_POINTS)
+    return min(max((BLOCK_PAIRS if pairs is None else pairs) // task.n_rows, points), task.n_val)
+
+
+def bundle_blocks(blocks: int) -> int:
+    """Blocks of a bundle: it depends on the data alone. With few blocks there are no bundles."""
+    return min(max(blocks // LEAST_BUNDLES, 1), BUNDLE_BLOCKS)
+
+
+def block_cells(task: Task, own_cells: int, points: int) -> int:
+    """Return the largest number of sums of a block with ``points`` points."""
+    return task.levels.size + min(task.n_groups, points) + own_cells
+
+
+def cached_batch(point_bytes: int) -> int:
+    """Points of a tile that stays in the cache."""
+    return max(CACHED_BYTES // point_bytes, LEAST_BATCH)
+
+
+def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) -> Plan:
+    """Choose batch size and number of workers for a method and a memory budget."""
+    task, own, costs = method.task, method.own_cells, method.costs()
+    n, m, row = task.n_train, task.n_val, 8 * task.n_train
+    block = block_points(task, method.block_pairs)
+    blocks = -(-m // block)
+    bundle = bundle_blocks(blocks)
+    all_cells = task.levels.size + task.n_groups + own
+    # The levels twice: those that occur are picked out at the end. Until then the open bundle has its sums.
+    cells = all_cells + max(task.levels.size, all_cells if bundle > 1 else 0) + 1
+    per_point = 4 + task.n_nearest + task.n_extra + task.reference.shape[1] + (n if task.matrix else 0)
+    fixed = row * cells + 8 * m * per_point
+    per_worker, per_block = costs.worker + WORKER_BYTES, row * block_cells(task, own, block)
+    workers = runner.workers(blocks, cluster)
+    by_bundle = cluster is not None and blocks // bundle >= 2 * workers
+    if cluster is not None:
+        # A worker adds up what it returns, while what it returned before is on its way.
+        returned = row * block_cells(task, own, block * bundle if by_bundle else block)
+        per_worker, per_block = per_worker + 2 * returned, max(per_block, returned)
+    batch = min(max(TILE_BYTES // costs.point, costs.large, 1), block, costs.batch)
+    best = Plan(block, batch, workers, 0, bundle if by_bundle else 1)
+    return fit_memory(Memory(fixed, per_worker, costs.point, per_block), task, best, runner.max_memory, cluster)

@@ -1,0 +1,113 @@
+"""The nearest rows by looking at all of them."""
+
+import numpy as np
+
+from shapshift.engine.parallel import take_spare
+from shapshift.engine.rows.distances import Filler
+from shapshift.engine.search.lists import Floats, Indices, Lists, Search, join_lists
+from shapshift.kernels.images import count_nearer
+from shapshift.kernels.nearest import collect_nearest, join_collected, likely_limits, order_collected
+
+# Training rows looked at together: few enough for their distances to all points of a block to stay in the second-level
+# cache, and no power of two, whose multiples would share a place in it.
+STRIP_ROWS = 2120
+# Size of the sample for a first guess, number of slices it is taken from, and least size of the table in samples.
+SAMPLE_ROWS, SAMPLE_PIECES, WORTH_SAMPLING = 2048, 8, 16
+
+
+def list_room(n_rows: int, wanted: int) -> int:
+    """How many rows are collected before they are cut back to the wanted ones."""
+    return min(4 * wanted + 1024, n_rows)
+
+
+def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) -> Search:
+    """Select the nearest rows from tiles of distances.
+
+    Parameters
+    ----------
+    fill : callable
+        Computes distance tiles.
+    n_rows, wanted : int
+        How many training rows there are, and how many each list has at least.
+    whole_ties : bool
+        Let a list end with all rows that are tied with its last one, or at exactly ``wanted`` rows.
+    """
+    spare: list[_Scratch] = []  # handed on from call to call: large arrays are dear to make
+
+    def find(start: int, stop: int, reference: Indices) -> Lists:
+        size = stop - start
+        scratch = take_spare(spare) or _Scratch()
+        lists = scan(start, stop, reference, scratch, list_room(n_rows, wanted))
+        spare.append(scratch)
+        crowded = np.flatnonzero(np.diff(lists.ends) == 0)
+        if crowded.size == 0:
+            return lists
+        # Where so many rows are tied that they need room of their own, or the first guess was wrong.
+        parts = [lists[p] for p in range(size)]
+        for p in crowded.tolist():
+            parts[p] = scan(start + p, start + p + 1, reference[p : p + 1], _Scratch(), n_rows)
+        return join_lists(parts)
+
+    def scan(start: int, stop: int, reference: Indices, scratch: "_Scratch", room: int) -> Lists:
+        size = stop - start
+        rows, keys = scratch.take(size, room)
+        counts, limits = np.zeros(size, dtype=np.int64), np.full(size, np.inf)
+        ranks = np.full(reference.shape, -0.5)  # the row ties with itself, which adds 0.5
+        asked = _distances(fill, start, reference)
+        if room < n_rows and n_rows >= WORTH_SAMPLING * SAMPLE_ROWS:
+            likely_limits(_sample(fill, start, stop, n_rows), n_rows, wanted, limits)
+        for lo in range(0, n_rows, STRIP_ROWS):
+            strip = slice(lo, min(lo + STRIP_ROWS, n_rows))
+            tile = scratch.tile(size, strip.stop - lo)
+            fill(slice(start, stop), strip, tile)
+            collect_nearest(tile, lo, wanted, rows, keys, counts, limits)
+            if reference.size:
+                count_nearer(tile, asked, ranks)
+        ends = np.empty(size + 1, dtype=np.int64)
+        order_collected(wanted, whole_ties, rows, keys, counts, ends)
+        found, distances = np.empty(ends[-1], dtype=np.int64), np.empty(ends[-1])
+        join_collected(rows, keys, ends, found, distances)
+        return Lists(ends, found, distances, np.diff(ends), ranks)
+
+    return Search(find, dict)
+
+
+class _Scratch:
+    """Scratch space of one worker."""
+
+    def __init__(self) -> None:
+        self.strip: Floats = np.empty(0)
+        self.rows: Indices = np.empty(0, dtype=np.int64)
+        self.keys: Floats = np.empty(0)
+
+    def tile(self, points: int, rows: int) -> Floats:
+        if self.strip.size < points * rows:
+            self.strip = np.empty(points * rows)
+        return self.strip[: points * rows].reshape(points, rows)
+
+    def take(self, points: int, room: int) -> tuple[Indices, Floats]:
+        size = points * room
+        if self.rows.size < size:
+            self.rows, self.keys = np.empty(size, dtype=np.int64), np.empty(size)
+        return self.rows[:size].reshape(points, room), self.keys[:size].reshape(points, room)
+
+
+def _sample(fill: Filler, start: int, stop: int, n_rows: int) -> Floats:
+    """Distances to rows from all over the table."""
+    width = SAMPLE_ROWS // SAMPLE_PIECES
+    sample, piece = np.empty((stop - start, SAMPLE_ROWS)), np.empty((stop - start, width))
+    for number in range(SAMPLE_PIECES):
+        first = number * (n_rows - width) // (SAMPLE_PIECES - 1)
+        fill(slice(start, stop), slice(first, first + width), piece)
+        sample[:, number * width : (number + 1) * width] = piece
+    return sample
+
+
+def _distances(fill: Filler, start: int, reference: Indices) -> Floats:
+    """Distance of each point to the rows that are asked about."""
+    asked, one = np.empty(reference.shape), np.empty((1, 1))
+    for p, r in np.ndindex(reference.shape):
+        row = int(reference[p, r])
+        fill(slice(start + p, start + p + 1), slice(row, row + 1), one)
+        asked[p, r] = one[0, 0]
+    return asked

@@ -1,0 +1,287 @@
+r"""Nearest rows by locality-sensitive hashing (Jia et al. 2019; Wang and Jia 2023 for the soft utility).
+
+A hash of a row is :math:`\lfloor (a \cdot x + b) / w \rfloor` with random a (Gaussian entries for Euclidean distances,
+Cauchy entries for Manhattan ones: the projection of a difference is then spread like its length) and b uniform on
+[0, w). Rows at distance r share one hash with a probability f(r / w) that is known, so they share all of a table's M
+hashes with probability f^M, and miss each other in all L tables with probability (1 - f^M)^L.
+
+That makes a failure probability that can be checked afterwards. The i-th distance among the candidates is at least the
+i-th true one, and the farther a row, the more easily it is missed. So the sum of the miss probabilities at the found
+distances is at least the probability that any of the true nearest rows was missed. A point for which that sum is too
+large is searched exactly. With probability at least 1 - delta over the random tables no list lacks a row.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.special import ndtr
+
+from shapshift.engine.parallel import take_spare
+from shapshift.engine.rows.distances import Rows, TrainingIndex, as_vectors, laid_out_points, tile_filler
+from shapshift.engine.search.lists import Floats, Indices
+from shapshift.engine.search.quick import SEED, Proposals
+from shapshift.kernels.nearest import bucket_rows
+
+#: Probability that any list of a whole valuation lacks a row.
+DELTA = 0.01
+# Tables are chosen for validation sets of this size.
+TYPICAL_POINTS = 1000
+MOST_TABLES = 512
+TABLE_BYTES = 2**30
+MOST_HASHES = 24
+# Widths of a bucket that are tried, in units of the distance of the farthest wanted row.
+WIDTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
+# Training rows whose neighbourhoods and whose distances to others the choice rests on.
+STUDIED = 32
+# Nanoseconds, as measured; nothing but the choice of tables depends on them. A scan takes so much a row and a feature;
+# a candidate lies somewhere in memory; a member of a bucket has to be looked up in the list of those seen.
+SCAN, SCAN_FEATURE = 1.1, 0.06
+CANDIDATE, CANDIDATE_FEATURE = 165.0, 1.0
+MEMBER, TABLE, HASH_FEATURE, POINT = 13.0, 300.0, 0.25, 100_000.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What tables look like: width of a bucket, hashes per table, number of tables.
+
+    And why: the relative contrast (distance of typical rows in units of that of the wanted ones) and the work that is
+    expected for a point, in units of an exact search.
+    """
+
+    width: float
+    hashes: int
+    tables: int
+    contrast: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class LshIndex:
+    """Hash tables over one set of training rows.
+
+    Attributes
+    ----------
+    shape : Shape
+    directions : ndarray of shape (d, L * M)
+    offsets : ndarray of shape (L * M,)
+    mixers : ndarray of uint64, shape (M,)
+        Turn the M hashes of a table into one number.
+    keys, key_ends, starts, members
+        The buckets, see :func:`shapshift.kernels.nearest.bucket_rows`.
+    table : ndarray of shape (N, d) or None
+        Laid-out training rows, row by row; None for sparse ones.
+    """
+
+    shape: Shape
+    directions: Floats
+    offsets: Floats
+    mixers: npt.NDArray[np.uint64]
+    keys: npt.NDArray[np.uint64]
+    key_ends: Indices
+    starts: Indices
+    members: npt.NDArray[np.uint32]
+    table: Floats | None
+
+
+def collision(ratio: Floats, metric: str) -> Floats:
+    """Probability that two rows share a hash.
+
+    Parameters
+    ----------
+    ratio : ndarray
+        Their distance in units of the width of a bucket.
+    metric : str
+
+    Examples
+    --------
+    >>> collision(np.array([0.0, 0.25, 1.0]), "euclidean")
+    array([1.   , 0.801, 0.369])
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = 1 / ratio
+        if metric == "manhattan":
+            found = 2 * np.arctan(t) / np.pi - np.log1p(t * t) / (np.pi * t)
+        else:
+            found = 1 - 2 * ndtr(-t) - 2 / (np.sqrt(2 * np.pi) * t) * -np.expm1(-t * t / 2)
+    return np.where(ratio > 0, np.where(np.isinf(t), 1.0, found), 1.0)
+
+
+def plan_lsh(index: TrainingIndex, wanted: int) -> Shape:
+    """Choose tables from the training rows; a cost of 1 or more says that looking at all rows is less work."""
+    width = index.rows.shape[1] if sparse.issparse(index.rows) else index.rows.shape[0]
+    return choose_shape(*_study(index, wanted), index.metric, index.n_rows, width, wanted)
+
+
+def build_lsh(index: TrainingIndex, shape: Shape) -> LshIndex:
+    """Fill the tables."""
+    rows = index.rows if sparse.issparse(index.rows) else np.ascontiguousarray(index.rows.T)
+    vectors = as_vectors(index, rows)
+    rng = np.random.default_rng(SEED)
+    size = (rows.shape[1], shape.tables * shape.hashes)
+    directions = rng.standard_cauchy(size) if index.metric == "manhattan" else rng.standard_normal(size)
+    offsets = rng.uniform(0, shape.width, size[1])
+    mixers = rng.integers(0, 2**64, shape.hashes, dtype=np.uint64) | np.uint64(1)
+    keys: list[npt.NDArray[np.uint64]] = []
+    starts: list[Indices] = []
+    key_ends = [0]
+    members = np.empty(shape.tables * index.n_rows, dtype=np.uint32)
+    for number in range(shape.tables):
+        here = slice(number * shape.hashes, (number + 1) * shape.hashes)
+        hashes = _hashes(vectors, directions[:, here], offsets[here], shape.width, mixers)[:, 0]
+        order = np.argsort(hashes, kind="stable")
+        members[number * index.n_rows : (number + 1) * index.n_rows] = order
+        hashes = hashes[order]
+        firsts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+        keys.append(hashes[firsts])
+        key_ends.append(key_ends[-1] + firsts.size)
+        starts.append(number * index.n_rows + firsts)
+    starts.append(np.array([members.size]))
+    table = None if sparse.issparse(rows) else rows
+    return LshIndex(
+        shape, directions, offsets, mixers, np.concatenate(keys), np.array(key_ends), np.concatenate(starts), members,
+        table,
+    )  # fmt: skip
+
+
+def lsh_proposals(lsh: LshIndex, index: TrainingIndex, points: Rows, wanted: int) -> Proposals:
+    """Candidates from the buckets of each point.
+
+    Parameters
+    ----------
+    lsh : LshIndex
+    index : TrainingIndex
+    points : ndarray or csr_array of shape (n_val, d)
+    wanted : int
+        How many rows each list has at least.
+    """
+    n_val = points.shape[0]
+    failures: list[float] = []  # workers append, which needs no lock
+    spare: list[_Seen] = []
+
+    def propose(start: int, stop: int) -> list[tuple[Indices, float]]:
+        here = as_vectors(index, laid_out_points(index, points[start:stop]))
+        hashes = _hashes(here, lsh.directions, lsh.offsets, lsh.shape.width, lsh.mixers)
+        seen = take_spare(spare) or _Seen(index.n_rows)
+        found = [(seen.collect(lsh, point), 0.0) for point in hashes]
+        spare.append(seen)
+        return found
+
+    def accept(distances: Floats, sure: float) -> tuple[int, int]:
+        kept = int(np.searchsorted(distances, distances[-1]))
+        failure = float(_miss(_length(distances, index.metric), lsh.shape, index.metric).sum())
+        if kept < wanted or failure > DELTA / n_val:
+            return 0, 0
+        failures.append(failure)
+        return kept, kept
+
+    def report() -> dict[str, Any]:
+        return {
+            "failure_probability": math.fsum(failures),
+            "index": f"{lsh.shape.tables} tables of {lsh.shape.hashes} hashes, width {lsh.shape.width:.3g}",
+        }
+
+    return Proposals(propose, accept, report)
+
+
+def choose_shape(near: Floats, far: Floats, metric: str, n_rows: int, width: int, wanted: int) -> Shape:
+    """Choose the tables that promise the least work.
+
+    Nothing but the distances enters: the farther the typical row lies beyond the wanted ones (the relative contrast),
+    the fewer candidates come with them.
+
+    Parameters
+    ----------
+    near : ndarray of shape (n, k)
+        Distances of some points to the wanted rows, ascending, or to some of these.
+    far : ndarray of shape (n, f)
+        Distances of the same points to rows taken at random.
+    metric : str
+    n_rows, width : int
+        Size of the training table.
+    wanted : int
+        How many rows are wanted.
+    """
+    last, typical = float(np.median(near[:, -1])), float(far.mean())
+    unit = last if last > 0 else typical
+    contrast = typical / last if last > 0 else math.inf
+    best = Shape(unit, 1, 1, contrast, math.inf)
+    scan = n_rows * (SCAN + width * SCAN_FEATURE)
+    most = max(1, min(MOST_TABLES, TABLE_BYTES // (4 * n_rows)))
+    for bucket in (factor * unit for factor in WIDTHS):
+        one_near, one_far = collision(near / bucket, metric), collision(far / bucket, metric)
+        for hashes in range(1, MOST_HASHES + 1):
+            missed_near, missed_far = 1 - one_near**hashes, 1 - one_far**hashes
+            for tables in (1 << doubled for doubled in range(most.bit_length())):
+                failure = (missed_near**tables).mean(axis=1) * wanted
+                sent_back = float((failure > DELTA / TYPICAL_POINTS).mean())
+                members = tables * n_rows * (1 - float(missed_far.mean()))
+                candidates = n_rows * (1 - float((missed_far**tables).mean()))
+                cost = POINT + tables * (TABLE + hashes * width * HASH_FEATURE) + members * MEMBER
+                cost += candidates * (CANDIDATE + width * CANDIDATE_FEATURE) + sent_back * scan
+                if cost / scan < best.cost:
+                    best = Shape(bucket, hashes, tables, contrast, cost / scan)
+    return best
+
+
+def _study(index: TrainingIndex, wanted: int) -> tuple[Floats, Floats]:
+    """Distances of a few training rows to their nearest others (some ranks of them) and to typical rows."""
+    n_rows = index.n_rows
+    places = np.unique(np.linspace(0, n_rows - 1, STUDIED).astype(np.int64))
+    if sparse.issparse(index.rows):
+        points = index.rows[places]
+        points.data = np.ldexp(points.data, index.exponent)
+    else:
+        points = np.ldexp(index.rows[:, places].T, index.exponent)
+    fill = tile_filler(index, points)
+    ranks = np.unique(np.linspace(1, wanted, 64).astype(np.int64))  # rank 0 is the row itself
+    others = np.linspace(0, n_rows - 1, 128).astype(np.int64)
+    near, far = np.empty((places.size, ranks.size)), np.empty((places.size, others.size))
+    tile = np.empty((1, n_rows))
+    for i in range(places.size):
+        fill(slice(i, i + 1), slice(0, n_rows), tile)
+        far[i] = tile[0, others]
+        near[i] = np.sort(np.partition(tile[0], wanted)[: wanted + 1])[ranks]
+    return _length(near, index.metric), _length(far, index.metric)
+
+
+def _length(distances: Floats, metric: str) -> Floats:
+    """Length of the difference that was projected, or more, from what orders the rows."""
+    if metric == "manhattan":
+        return distances
+    length: Floats = np.sqrt(2 * distances if metric == "cosine" else distances)
+    return length
+
+
+def _miss(lengths: Floats, shape: Shape, metric: str) -> Floats:
+    """Probability that rows at these distances are in none of a point's buckets."""
+    missed: Floats = (1 - collision(lengths / shape.width, metric) ** shape.hashes) ** shape.tables
+    return missed
+
+
+def _hashes(
+    rows: Rows, directions: Floats, offsets: Floats, width: float, mixers: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    """Bucket of each row in each table."""
+    steps = np.floor((rows @ directions + offsets) / width)
+    # Far out all buckets are empty anyway.
+    whole = np.clip(steps, -(2.0**62), 2.0**62).astype(np.int64).view(np.uint64)
+    mixed: npt.NDArray[np.uint64] = (whole.reshape(rows.shape[0], -1, mixers.size) * mixers).sum(axis=2)
+    return mixed
+
+
+class _Seen:
+    """Scratch space of one worker: which rows are among the candidates already."""
+
+    def __init__(self, n_rows: int) -> None:
+        self.seen = np.zeros(n_rows, dtype=np.uint32)
+        self.rows = np.empty(n_rows, dtype=np.int64)
+        self.stamp = 0
+
+    def collect(self, lsh: LshIndex, hashes: npt.NDArray[np.uint64]) -> Indices:
+        self.stamp += 1
+        count = bucket_rows(hashes, lsh.keys, lsh.key_ends, lsh.starts, lsh.members, self.seen, self.stamp, self.rows)
+        return self.rows[:count].copy()

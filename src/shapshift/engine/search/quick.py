@@ -1,0 +1,146 @@
+"""What searches over an index share: exact distances for their candidates, exact lists where candidates do not do.
+
+An index proposes candidates; their distances are then computed as everywhere else, so a list can lack rows but never
+has two of them in the wrong order. Where the candidates cannot be trusted (too few, or tied with what may be missing)
+the point is searched exactly. So are a few points drawn at random, on which the recall is measured.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shapshift.engine.rows.distances import Measure
+from shapshift.engine.search.lists import Floats, Indices, Lists, Search, join_lists, wilson_interval
+from shapshift.kernels.nearest import order_nearest
+
+SEARCHES = ("exact", "ann", "lsh")
+# The recall is measured on this many points.
+CHECKED_POINTS = 32
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """An index's part of a search.
+
+    Attributes
+    ----------
+    propose : callable
+        Candidate rows of points start..stop-1: for each point their numbers, each once, and a distance
+        below which certainly none is missing (0 when there is no such knowledge).
+    accept : callable
+        From the ordered candidates' distances and that certain distance: how many of them make the list, and how many
+        of the list are certain; a list of 0 asks for an exact search.
+    report : callable
+        What to tell about the search.
+    """
+
+    propose: Callable[[int, int], list[tuple[Indices, float]]]
+    accept: Callable[[Floats, float], tuple[int, int]]
+    report: Callable[[], dict[str, Any]]
+
+
+@dataclass
+class _Tally:
+    """What happened; workers append, which needs no lock."""
+
+    recalls: list[float] = field(default_factory=list)
+    sent_back: list[int] = field(default_factory=list)
+    candidates: list[int] = field(default_factory=list)
+
+
+def quick_search(
+    proposals: Proposals,
+    measure: Measure,
+    exact_lists: Callable[[Indices, Indices], Lists],
+    n_rows: int,
+    n_val: int,
+    wanted: int,
+) -> Search:
+    """Make lists from proposed candidates.
+
+    Parameters
+    ----------
+    proposals : Proposals
+    measure : callable
+        Exact distances of one point to some rows.
+    exact_lists : callable
+        Exact lists of some points, with the ranks of some rows for each: for the points that need it.
+    n_rows, n_val, wanted : int
+        Numbers of training rows and validation points; how many rows an exact list has at least.
+    """
+    tally = _Tally()
+    drawn = np.random.default_rng(SEED).choice(n_val, size=min(CHECKED_POINTS, n_val), replace=False)
+    checked = frozenset(drawn.tolist())
+
+    def find(start: int, stop: int, reference: Indices) -> Lists:
+        parts = [
+            _from_candidates(p, rows, sure, reference[p - start], measure, proposals, n_rows, wanted, tally)
+            for p, (rows, sure) in enumerate(proposals.propose(start, stop), start)
+        ]
+        needed = [p for p, part in enumerate(parts) if part is None or start + p in checked]
+        if needed:
+            # All at once: a pass over the training rows serves several points as fast as one.
+            exact = exact_lists(start + np.array(needed), reference[needed])
+            for number, p in enumerate(needed):
+                quick, parts[p] = parts[p], exact[number]
+                if start + p in checked:
+                    missing = quick is not None and ~np.isin(exact[number].rows, quick.rows, assume_unique=True)
+                    tally.recalls.append(1 - float(np.mean(missing)))
+        return join_lists([part for part in parts if part is not None])
+
+    def report() -> dict[str, Any]:
+        recall = float(np.mean(sorted(tally.recalls)))  # sorted: workers finish in any order
+        return {
+            "recall": recall,
+            "recall_interval": list(wilson_interval(recall, len(tally.recalls))),
+            "complete_share": float(np.mean(np.array(tally.recalls) == 1)),
+            "checked_points": len(tally.recalls),
+            "exact_points": len(tally.sent_back),
+            "candidate_share": sum(tally.candidates) / (n_rows * n_val),
+            **proposals.report(),
+        }
+
+    return Search(find, report)
+
+
+def _from_candidates(
+    p: int,
+    rows: Indices,
+    sure: float,
+    asked: Indices,
+    measure: Measure,
+    proposals: Proposals,
+    n_rows: int,
+    wanted: int,
+    tally: _Tally,
+) -> Lists | None:
+    """Return the list of one point; None when the candidates do not make one."""
+    tally.candidates.append(rows.size)
+    if rows.size <= wanted:
+        tally.sent_back.append(p)
+        return None
+    rows, distances = rows.copy(), np.empty(rows.size)
+    measure(p, rows, distances)
+    # One more than wanted: a row nearer than that one cannot tie with a row that is not on the list.
+    count = order_nearest(rows, distances, wanted + 1)
+    kept, certain = proposals.accept(distances[:count], sure)
+    if kept == 0:
+        tally.sent_back.append(p)
+        return None
+    rows, distances = rows[:kept], distances[:kept]
+    ranks = _ranks(rows, distances, asked, n_rows)
+    return Lists(np.array([0, kept]), rows, distances, np.array([certain]), ranks[None, :])
+
+
+def _ranks(rows: Indices, distances: Floats, asked: Indices, n_rows: int) -> Floats:
+    """Rank of each asked row by a list; those that are not on it share the middle rank behind it."""
+    ranks = np.full(asked.size, (rows.size + n_rows - 1) / 2)
+    for j, row in enumerate(asked):
+        at = np.flatnonzero(rows == row)
+        if at.size:
+            tied = np.flatnonzero(distances == distances[at[0]])
+            ranks[j] = (tied[0] + tied[-1]) / 2
+    return ranks

@@ -1,0 +1,227 @@
+"""Values from the nearest rows alone, with a bound on what that costs.
+
+The order of far rows hardly matters: c falls towards the far end of its table, and whatever the order there, no value
+can change by more than c falls. So the K* nearest rows are found and everything farther is one tie group (the formulas
+and the bound are in :mod:`shapshift.kernels.truncated`). K* is the smallest rank from which c falls by no more than
+``tol``; for the Shapley value that is the published max(K, 1/tol), or a little less.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from shapshift.checks.warnings import warn
+from shapshift.engine.clusters import Cluster
+from shapshift.engine.coefficients import RankTable
+from shapshift.engine.exact import Exact
+from shapshift.engine.lists import SAVED_POINTS, ListJob
+from shapshift.engine.rows.distances import Rows, TrainingIndex, row_measure, tile_filler, without_row, without_rows
+from shapshift.engine.rows.file import READING_BYTES, RowFile
+from shapshift.engine.runner import WORKER_BYTES, Memory, Plan, Runner, fit_memory
+from shapshift.engine.search import (
+    STRIP_ROWS,
+    FitCache,
+    Lists,
+    Proposals,
+    Search,
+    exact_search,
+    list_room,
+    quick_search,
+)
+from shapshift.engine.tasks import ClassTask, Sums
+from shapshift.exceptions import InputError
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+# A worker takes this many points at a time: a pass over the training rows serves all of them.
+BLOCK_POINTS = SAVED_POINTS
+# Points whose lists tell how long lists are, where there is a budget.
+PROBED_POINTS = 8
+# Pairs of a cluster's task, or handing it out would take longer than doing it.
+UNIT_PAIRS = 2**24
+# Where this share of the rows is needed, sorting all of them is no more work, and exact.
+SORT_SHARE = 1 / 16
+
+
+def ranks_needed(table: RankTable, tol: float) -> int:
+    """K*: the fewest nearest rows that keep every error within ``tol``.
+
+    Examples
+    --------
+    >>> from shapshift.engine.coefficients import rank_table
+    >>> [ranks_needed(rank_table(1_000_000, 5, name, "soft"), 0.01) for name in ("shapley", "banzhaf", "loo")]
+    [100, 17, 6]
+    """
+    # Rounding can leave a table that does not fall everywhere; the running maximum from the far end does.
+    falls = np.maximum.accumulate(table.c[::-1])[::-1] - table.c[-1]
+    return int(np.argmax(falls <= tol)) + 1
+
+
+def truncated_sums(
+    exact: Exact,
+    index: TrainingIndex,
+    points: Rows,
+    cache: FitCache,
+    *,
+    tol: float,
+    search: str,
+    excluded: Indices | None,
+    runner: Runner,
+) -> Sums:
+    """Value a task from the nearest rows alone.
+
+    Parameters
+    ----------
+    exact : Exact
+        The task, and how to value it where nearly all rows are needed.
+    index, points
+        Training rows and validation points that the task's distances are between.
+    cache : FitCache
+        Indexes that were built for these training rows.
+    tol : float
+        Largest error of a value on any validation point, in units of the utility.
+    search : {"exact", "ann", "lsh"}
+    excluded : ndarray of shape (n_val,) or None
+        The training row that each point does not see, -1 for none; the task's distances know of them already.
+    runner : Runner
+
+    Returns
+    -------
+    Sums
+        With the error bound of each mean value.
+    """
+    task = exact.task
+    wanted = max(ranks_needed(task.table, tol), task.depth, task.n_nearest)
+    notes = {"tol": tol, "exact_ranks": wanted, "search": search}
+    if wanted >= SORT_SHARE * task.n_train:
+        notes["exact_ranks"] = task.n_train
+        return replace(runner.sums(exact), error_bound=np.zeros(task.n_train), notes=notes)
+    proposals, table, about_index = _ask_index(index, points, cache, search, wanted)
+    if proposals is None:
+        finder = exact_search(task.fill, task.n_train, wanted, whole_ties=task.average_ties)
+        cluster, longest = runner.cluster(), _longest(task, finder, wanted, runner)
+    else:
+        finder = _index_search(task, index, points, excluded, wanted, proposals, table)
+        cluster, longest = None, wanted  # an index stays where it was built
+    plan = _plan_lists(task, wanted, longest, proposals is None, isinstance(index.rows, RowFile), runner, cluster)
+    totals, kept = runner.run(ListJob(task, wanted, plan.block, finder), plan, cluster)
+    sums = totals.spread(kept)
+    if report := {**about_index, **finder.report()}:
+        notes["search_report"] = report
+    return replace(sums, error_bound=sums.bounds[0] / task.n_val, notes=notes)
+
+
+def _index_search(
+    task: ClassTask,
+    index: TrainingIndex,
+    points: Rows,
+    excluded: Indices | None,
+    wanted: int,
+    proposals: Proposals,
+    table: Floats | None,
+) -> Search:
+    """Return the search that checks an index's proposals, and looks at all rows where they do not suffice."""
+    measure = row_measure(index, points, table)
+    if excluded is not None:
+        measure = without_row(measure, excluded)
+
+    def exact_lists(which: Indices, reference: Indices) -> Lists:
+        fill = tile_filler(index, points[which])
+        if excluded is not None:
+            fill = without_rows(fill, excluded[which])
+        search_all = exact_search(fill, task.n_train, wanted, whole_ties=task.average_ties)
+        return search_all.find(0, which.size, reference)
+
+    return quick_search(proposals, measure, exact_lists, task.n_train, task.n_val, wanted)
+
+
+def _longest(task: ClassTask, finder: Search, wanted: int, runner: Runner) -> int:
+    """Length of the longest list of a few points, where a memory budget has to know it.
+
+    Where features have few distinct values, a list can end with a large share of all rows.
+    """
+    if runner.max_memory is None or not task.average_ties:
+        return wanted
+    few = min(PROBED_POINTS, task.n_val)
+    return int(np.diff(finder.find(0, few, np.empty((few, 0), dtype=np.int64)).ends).max())
+
+
+def _ask_index(
+    index: TrainingIndex, points: Rows, cache: FitCache, search: str, wanted: int
+) -> tuple[Proposals | None, Floats | None, dict[str, Any]]:
+    """Return an index's proposals, None where all rows have to be looked at; its row-wise table; what there is to note.
+
+    The index is made if it is not there yet.
+    """
+    # Where all rows are equal every distance is too, and an index is of no use.
+    if search == "exact" or index.constant:
+        return None, None, {}
+    if isinstance(index.rows, RowFile):
+        raise InputError(
+            f"The 'search' parameter must be 'exact' for training rows that stay in a file. Got {search!r} instead. "
+            "Load the rows to build an index."
+        )
+    if search == "ann":
+        if sparse.issparse(index.rows):
+            raise InputError(
+                "The 'search' parameter must be 'exact' or 'lsh' for sparse training rows. Got 'ann' instead. Fit "
+                "dense rows (X.toarray()), or use another search."
+            )
+        from shapshift.engine.search.ann import ann_proposals, build_ann
+
+        ann = cache.get("ann", lambda: build_ann(index))
+        return ann_proposals(ann, cache, index, points, wanted), ann.table, {}
+    from shapshift.engine.search.lsh import build_lsh, lsh_proposals, plan_lsh
+
+    shape = cache.get(("lsh shape", wanted), lambda: plan_lsh(index, wanted))
+    notes = {"relative_contrast": shape.contrast}
+    if shape.cost >= 1:
+        warn(
+            f"search='lsh' looks at all rows here, as search='exact' does: hashing would take {shape.cost:.2g} times "
+            f"that work, because typical rows are only {shape.contrast:.2g} times as far as the {wanted} nearest ones "
+            f"among {index.n_rows}."
+        )
+        return None, None, {**notes, "index": "none"}
+    lsh = cache.get(("lsh", wanted), lambda: build_lsh(index, shape))
+    return lsh_proposals(lsh, index, points, wanted), lsh.table, notes
+
+
+def check_search(owner: str, search: str, method: str, metric: str) -> None:
+    """Refuse an index where there is no use for one."""
+    reason = ""
+    if method != "truncated":
+        reason = f"with method={method!r}, which looks at all rows. Choose method='truncated' for an index"
+    elif metric == "precomputed":
+        reason = "with metric='precomputed', where there are no features to index"
+    if reason:
+        raise InputError(f"The 'search' parameter of {owner} must be 'exact' {reason}. Got {search!r} instead.")
+
+
+def _plan_lists(
+    task: ClassTask, wanted: int, longest: int, scan: bool, in_file: bool, runner: Runner, cluster: Cluster | None
+) -> Plan:
+    """Choose block size and number of workers for a memory budget; lists beyond the longest are not foreseen."""
+    n, m, row = task.n_train, task.n_val, 8 * task.n_train
+    block = min(BLOCK_POINTS, m)
+    blocks = -(-m // block)
+    workers = runner.workers(blocks, cluster)
+    unit = 1 if cluster is None else min(UNIT_PAIRS // (n * block), blocks // (4 * workers))
+    listed = 8 * 5 * longest  # a list: rows, distances, changes, and copies of two of them while it is made
+    worker = WORKER_BYTES + (READING_BYTES if in_file else 0)
+    worker += 0 if scan else 5 * row  # from an index, candidates can be all rows
+    worker += 2 * row if longest > list_room(n, wanted) else 0
+    memory = Memory(
+        fixed=row * (2 * task.levels.size + task.n_groups + 4 + (m if task.matrix else 0))
+        + 8 * m * (5 + task.n_nearest)
+        + 16 * task.reference.size,
+        worker=worker,
+        point=listed + 8 * STRIP_ROWS + 16 * list_room(n, wanted),
+        block_point=listed,
+    )
+    best = Plan(block, block, workers, 0, unit)
+    # The sums do not depend on the size of blocks: see ListTotals.
+    return fit_memory(memory, task, best, runner.max_memory, cluster, cut_blocks=True)

@@ -1,0 +1,532 @@
+"""What all nearest-neighbour models share: training rows, the checks of validation points, and the way to a result."""
+
+import hashlib
+import os
+from collections import deque
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.checks.warnings import warn
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
+from shapshift.engine.checkpoint import Checkpoint, digest_arrays
+from shapshift.engine.exact import Tiled
+from shapshift.engine.parallel import stream
+from shapshift.engine.rows.distances import (
+    METRICS,
+    SPARSE_METRICS,
+    TrainingIndex,
+    index_rows,
+    tile_filler,
+    without_rows,
+)
+from shapshift.engine.rows.file import RowFile, column_digests, feature_std, is_streamed
+from shapshift.engine.runner import BLOCK_POINTS, Runner
+from shapshift.engine.search.exact import exact_search
+from shapshift.engine.tasks import Neighborhood, Sums, Task
+from shapshift.exceptions import InputError
+from shapshift.kernels.near import entropy_of, label_shares
+from shapshift.valuation import Valuation
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+
+class Prepared(NamedTuple):
+    """A checked validation set, and the task of valuing on it.
+
+    Attributes
+    ----------
+    task : Task
+    targets : ndarray of shape (n_val,)
+        Class numbers of the points, or numbers for regression.
+    points : ndarray, csr_array, RowFile or tensor
+        Their features, or distances.
+    excluded : ndarray of shape (n_val,) or None
+        The training row that each point does not see, -1 for none.
+    """
+
+    task: Any
+    targets: npt.NDArray[Any]
+    points: Any
+    excluded: Indices | None
+
+
+#: Parameters that never change a result.
+NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
+
+
+class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """A model that values training rows from their distances to validation points.
+
+    A subclass reads labels (``_read_labels``, ``_read_targets``), computes sums (``_run``), and names the parameters of
+    its results (``_about``).
+    """
+
+    metric: str
+    n_jobs: int | None
+    progress: bool | None
+    max_memory: int | str | None
+    ids_: npt.NDArray[Any]
+    #: Its kernels run without the interpreter's lock, so several calls at a time use several processors.
+    works_in_threads = True
+    #: Folder for scratch files; None for the system's.
+    scratch: Any = None
+
+    def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
+        """Index the training rows.
+
+        Parameters
+        ----------
+        X : table of shape (n_train, n_features)
+            NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list, or (for the Euclidean and
+            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``. Data larger than memory: the
+            path of a Parquet file, a folder of them or a pattern, a pyarrow dataset, a NumPy memory map, or an iterator
+            of batches ``(X, y)``.
+        y : array-like of shape (n_train,) or str
+            Labels of any hashable kind, or numbers for regression; for Parquet, the name of their column will do; for
+            an iterator, None.
+        ids : array-like of shape (n_train,) or str, optional
+            Row ids; by default the table's index, or 0..n_train-1. For Parquet, the name of their column will do.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X, y, ids = self._opened(X, y, ids, ("X", "y", "ids"), None)
+        self._check_device(X.rows if isinstance(X, check.Table) else X)
+        table, n_rows, row_index, id_names = self._read_rows(X, y)
+        learned, parts = self._read_labels(_labels.check_labels(y, "y", n_rows, "X"))
+        id_names = id_names if ids is None else ("id",)
+        ids = _labels.check_ids(ids, row_index, n_rows)
+        index = self._make_index(table, n_rows)
+        digest = fingerprint(index, *parts)
+        if table is not None and isinstance(table.rows, RowFile):
+            table.rows.check_unchanged("X")
+        # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
+        self.ids_, self._id_names, self._index = ids, id_names, index
+        for name, entry in learned.items():
+            setattr(self, name, entry)
+        self._keep_features(table)
+        self._fitted(X)
+        self.fingerprint_ = digest
+        return self
+
+    def value(
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        matrix: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Valuation:
+        """Value every training row on a validation set.
+
+        Parameters
+        ----------
+        X_val : table of shape (n_val, n_features)
+            Validation points, in any container that ``fit`` takes; columns are matched by name. With
+            ``metric="precomputed"``, distances of shape (n_val, n_train).
+        y_val : array-like of shape (n_val,) or str
+            Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
+        groups : array-like of shape (n_val,) or str, optional
+            One name per validation point, or for Parquet the column that has them; the result then has the mean per
+            group too.
+        matrix : bool, default=False
+            Also return each row's value on each single point: n_train x n_val numbers.
+        checkpoint : path-like, optional
+            Folder for progress. A run that was killed and is called again with the same arguments resumes from there,
+            to the same bytes. A folder of another run is refused. Delete it when the result is safe.
+
+        Returns
+        -------
+        Valuation
+        """
+        return self._value(X_val, y_val, groups=groups, matrix=matrix, checkpoint=checkpoint)[0]
+
+    def value_and_neighbors(
+        self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False, reference: Any = None
+    ) -> tuple[Valuation, Neighborhood]:
+        """Value every training row, and find the nearest training rows of each point at little extra cost.
+
+        Parameters
+        ----------
+        X_val, y_val, groups, matrix
+            As in :meth:`value`.
+        reference : int array of shape (n_val, r), optional
+            Positions of training rows whose rank to report for each validation point.
+
+        Returns
+        -------
+        Valuation
+        Neighborhood
+            ``nearest``, the K nearest rows of each point, and ``reference_ranks``.
+        """
+        check_is_fitted(self)
+        n_nearest = min(self._n_shown(), self._index.n_rows)
+        return self._value(X_val, y_val, groups=groups, matrix=matrix, n_nearest=n_nearest, reference=reference)
+
+    def neighbor_ranks(self, X_val: Any, y_val: Any, reference: Any) -> Floats:
+        """Rank some training rows by their distance from each validation point, without valuing.
+
+        Parameters
+        ----------
+        X_val, y_val
+            As in :meth:`value`.
+        reference : int array of shape (n_val, r)
+            Positions of training rows, as in :meth:`value_and_neighbors`.
+
+        Returns
+        -------
+        ndarray of shape (n_val, r)
+            The ``reference_ranks`` of :meth:`value_and_neighbors`.
+        """
+        given = self._prepare(X_val, y_val, reference=reference)
+        task, runner = given.task, self._runner()
+        if self._needs_engine(given.points) or runner.cluster() is not None:
+            ranks = self._run(given, runner).points.reference_ranks
+            self._check_unchanged(given.points)
+            return ranks
+        search = exact_search(task.fill, task.n_train, 1, whole_ties=False)
+        starts = range(0, task.n_val, BLOCK_POINTS)
+        found = np.empty(task.reference.shape)
+
+        def rank(start: int) -> None:
+            here = slice(start, min(start + BLOCK_POINTS, task.n_val))
+            found[here] = search.find(here.start, here.stop, task.reference[here]).ranks
+
+        deque(stream(rank, starts, runner.workers(len(starts)) if runner.max_memory is None else 1), maxlen=0)
+        self._check_unchanged(given.points)
+        return found
+
+    def _needs_engine(self, points: Any) -> bool:
+        """Whether distances are best computed by a run of the engine: of rows in a file, or on a GPU."""
+        return isinstance(self._index.rows, RowFile) or isinstance(points, RowFile)
+
+    def _value(
+        self, X_val: Any, y_val: Any, *, checkpoint: str | os.PathLike[str] | None = None, **asked: Any
+    ) -> tuple[Valuation, Neighborhood]:
+        given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, **asked)
+        runner = self._runner()
+        with ExitStack() as stack:
+            if checkpoint is not None:
+                runner.checkpoint = stack.enter_context(self._checkpoint(checkpoint, given))
+            sums = self._run(given, runner)
+        valuation = self._valuation(given.task, sums, self._about(given.task, sums) | sums.notes)
+        self._check_unchanged(given.points)
+        return valuation, sums.neighborhood(given.task)
+
+    def _prepare(
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        matrix: bool = False,
+        n_nearest: int = 0,
+        reference: Any = None,
+        exclude: Any = None,
+        has_checkpoint: bool = False,
+    ) -> "Prepared":
+        """Check a validation set and everything that is asked about it."""
+        check_is_fitted(self)
+        self._check_parameters()
+        check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
+        n_train = self._index.n_rows
+        X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
+        points = self._place_points(X_val, has_checkpoint)
+        n_val = points.shape[0]
+        targets = self._read_targets(_labels.check_labels(y_val, "y_val", n_val, "X_val"))
+        names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
+        excluded = None if exclude is None else check.check_excluded(exclude, n_val, n_train)
+        task = self._task(
+            targets,
+            fill=self._filler(points, excluded),
+            groups=codes,
+            group_names=tuple(names),
+            n_nearest=n_nearest,
+            reference=check.check_positions(reference, n_val, n_train),
+            matrix=bool(matrix),
+        )
+        return Prepared(task, targets, points, excluded)
+
+    def _valuation(self, task: Task, sums: Sums, about: dict[str, Any], fingerprint: str | None = None) -> Valuation:
+        return sums.to_valuation(
+            task,
+            ids=self.ids_,
+            parameters={"method": type(self).__name__, **about},
+            fingerprint=self.fingerprint_ if fingerprint is None else fingerprint,
+            kind=self._kind,
+            id_names=self._id_names,
+        )
+
+    def _runner(self) -> Runner:
+        return Runner(self.n_jobs, check.parse_memory(self.max_memory, type(self).__name__), self.progress)
+
+    def _checkpoint(self, folder: Any, given: "Prepared") -> Checkpoint:
+        """Return the checkpoint of a run; it names everything that the result depends on."""
+        task = given.task
+        if not isinstance(folder, str | os.PathLike):
+            raise InputError(
+                f"The 'checkpoint' parameter must be None or the path of a folder. Got {folder!r} instead."
+            )
+        for name, entry in self.get_params().items():
+            if callable(entry):
+                raise InputError(
+                    f"The 'checkpoint' parameter needs a {name!r} that can be named: nothing tells whether another "
+                    "process has the same function. Leave the checkpoint out, or name a built-in one."
+                )
+        run = {
+            "training_rows": self.fingerprint_,
+            "validation_points": digest_arrays(given.points),
+            "validation_labels": digest_arrays(given.targets),
+            "excluded_rows": "none" if given.excluded is None else digest_arrays(given.excluded),
+            "groups": digest_arrays(task.groups) if task.n_groups else "none",
+            "nearest_rows": str(task.n_nearest),
+            "reference_rows": digest_arrays(task.reference) if task.reference.size else "none",
+            "matrix": str(task.matrix),
+        }
+        chosen = {name: str(entry) for name, entry in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
+        return Checkpoint(folder, run | chosen)
+
+    def _filler(self, points: Any, excluded: Indices | None) -> Any:
+        """Return what computes distance tiles."""
+        fill = tile_filler(self._distance_index(), points)
+        return fill if excluded is None else without_rows(fill, excluded)
+
+    def _distance_index(self) -> TrainingIndex:
+        """Return the rows that tiles are computed with; by default only the order of distances counts."""
+        return self._index
+
+    def _task(self, targets: npt.NDArray[Any], **common: Any) -> Task:
+        """Return the task; ``common`` are the parts that all models have in common."""
+        n_train = self._index.n_rows
+        return Task(
+            n_train=n_train,
+            n_val=targets.size,
+            depth=min(BOUNDARY_NEIGHBORS, n_train),
+            levels=self._levels(),
+            n_extra=self._n_extra,
+            **common,
+        )
+
+    #: Number of results per point beside its entropy and neighbours.
+    _n_extra = 0
+
+    def _run(self, given: "Prepared", runner: Runner) -> Sums:
+        """Compute the sums of a task."""
+        return runner.sums(self._method(given.task, given.targets))
+
+    def _method(self, task: Task, targets: Any) -> Tiled:
+        """Return how tiles of distances become values."""
+        raise NotImplementedError
+
+    def _about(self, task: Task, sums: Sums) -> dict[str, Any]:
+        """Return the parameters of a result."""
+        raise NotImplementedError
+
+    def _sizes(self, task: Task) -> dict[str, Any]:
+        """Return the parameters that all results have."""
+        return {
+            "metric": self.metric,
+            "n_train": task.n_train,
+            "n_val": task.n_val,
+            "boundary_neighbors": BOUNDARY_NEIGHBORS,
+        }
+
+    def _levels(self) -> Floats:
+        """Return the entropies that sums are kept for."""
+        raise NotImplementedError
+
+    def _n_shown(self) -> int:
+        """Return the number of nearest rows that :meth:`value_and_neighbors` reports."""
+        raise NotImplementedError
+
+    def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
+        """Return the attributes to keep of the training labels, and what the fingerprint is made of."""
+        raise NotImplementedError
+
+    def _read_targets(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the labels of validation points as numbers."""
+        raise NotImplementedError
+
+    def _place_points(self, X_val: Any, has_checkpoint: bool) -> Any:
+        """Return checked validation points where they are valued."""
+        return self._check_points(X_val)
+
+    def _check_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
+        """Return the GPU that values such rows, None for the CPU."""
+        return None
+
+    def _fitted(self, X: Any) -> None:
+        """Prepare what is derived from the fitted rows."""
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        check.check_choice(owner, "metric", self.metric, METRICS)
+        check.check_jobs(owner, self.n_jobs)
+        check.parse_memory(self.max_memory, owner)
+        check.check_progress(owner, self.progress)
+
+    @property
+    def _index(self) -> TrainingIndex:
+        """Fitted training rows; raises InputError if ``metric`` was changed since ``fit``."""
+        index: TrainingIndex = self._fitted_index
+        if self.metric != index.metric:
+            raise InputError(
+                f"The 'metric' parameter was {index.metric!r} when the model was fitted and is {self.metric!r} now. "
+                "Fit again."
+            )
+        return index
+
+    @_index.setter
+    def _index(self, index: TrainingIndex) -> None:
+        self._fitted_index = index
+
+    def _read_rows(self, X: Any, y: Any) -> tuple[check.Table | None, int, npt.NDArray[Any] | None, tuple[Any, ...]]:
+        """Check the features; return them (None when distances come precomputed), their number, index and its names."""
+        if self.metric == "precomputed":
+            return None, *_labels.count_and_index(X, y)
+        table = self._table(X, "X")
+        _labels.check_same_order(X, y)
+        return table, table.rows.shape[0], table.index, table.index_names
+
+    def _table(self, X: Any, name: str) -> check.Table:
+        """Check features, unless they were when they were read from a file."""
+        if isinstance(X, check.Table):
+            return X
+        return check.check_features(X, name, sparse_ok=self._why_not_sparse())
+
+    def _make_index(self, table: check.Table | None, n_rows: int) -> TrainingIndex:
+        if table is None:
+            return TrainingIndex("precomputed", n_rows, None, 0)
+        return index_rows(table.rows, self.metric, self.scratch)
+
+    def _opened(
+        self, X: Any, y: Any, extra: Any, names: tuple[str, str, str], columns: list[Any] | None
+    ) -> tuple[Any, Any, Any]:
+        """Open data larger than memory: return its rows as a table, its labels, and its ids or groups.
+
+        Whatever is in memory comes back as it is. Messages call the three by ``names``.
+        """
+        memory = check.parse_memory(self.max_memory)
+        if self.metric == "precomputed" or not is_streamed(X, memory):
+            return X, y, extra
+        from shapshift.engine.rows.read import Options, read_source  # pyarrow takes a while to load
+
+        width = None if columns is None and names[0] == "X" else self.n_features_in_
+        options = Options(names, columns, width, self.scratch, memory, self.progress)
+        return read_source(X, y, extra, options)
+
+    def _keep_features(self, table: check.Table | None) -> None:
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        self.feature_std_, self._columns, self._kind = None, None, "numpy"
+        if table is None:
+            return
+        self.n_features_in_ = table.rows.shape[1]
+        self._columns, self._kind = table.columns, table.kind
+        # scikit-learn's rule: names count as feature names only when all of them are strings.
+        if table.columns is not None and all(isinstance(column, str) for column in table.columns):
+            self.feature_names_in_ = np.array(table.columns, dtype=object)
+        if not sparse.issparse(table.rows):
+            self.feature_std_ = feature_std(table.rows)
+
+    def _check_points(self, X_val: Any) -> Any:
+        """Check validation points, and return them as the training rows are: dense, sparse, or distances."""
+        rows = self._index.rows
+        if rows is None:
+            return check.check_distances(X_val, self.ids_)
+        self._check_unchanged()
+        table = self._table(X_val, "X_val")
+        table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
+        if sparse.issparse(rows) and isinstance(table.rows, RowFile):
+            raise InputError(
+                "'X_val' is too large to load, and the training rows are sparse: that is not supported. Pass the "
+                "points in several calls, or dense training rows."
+            )
+        if sparse.issparse(rows) and not sparse.issparse(table.rows):
+            return sparse.csr_array(table.rows)
+        if sparse.issparse(table.rows) and not sparse.issparse(rows):
+            return table.rows.toarray()
+        return table.rows
+
+    def _check_unchanged(self, points: Any = None) -> None:
+        """Refuse a result of rows in a file that was changed in the meantime."""
+        for name, rows in (("X", self._index.rows), ("X_val", points)):
+            if isinstance(rows, RowFile):
+                rows.check_unchanged(name)
+
+    def _why_not_sparse(self) -> str | None:
+        if self.metric in SPARSE_METRICS:
+            return None
+        return f"which metric={self.metric!r} does not support (sparse input works with {', '.join(SPARSE_METRICS)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fingerprint_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = self.metric in SPARSE_METRICS
+        return tags
+
+
+class KNNClassModel(KNNModel):
+    """A model for class labels: the boundary is where the labels of the five nearest rows differ."""
+
+    classes_: npt.NDArray[Any]
+    codes_: Codes
+    # Whether labels never seen in training are not warned about: they were warned about before.
+    _quiet_labels = False
+
+    def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
+        warn_if_continuous(labels)
+        classes, codes = _labels.encode_labels(labels)
+        return {"classes_": classes, "codes_": codes}, (classes, codes)
+
+    def _read_targets(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return _labels.look_up_labels(labels, self.classes_, quiet=self._quiet_labels)
+
+    def _levels(self) -> Floats:
+        return entropy_levels(min(BOUNDARY_NEIGHBORS, self._index.n_rows), len(self.classes_))
+
+    def _entropy(self, tile: Floats, here: slice, cuts: Floats) -> Floats:
+        shares = np.empty((tile.shape[0], len(self.classes_)))
+        label_shares(tile, self.codes_, min(BOUNDARY_NEIGHBORS, self._index.n_rows), cuts, shares)
+        entropy: Floats = entropy_of(shares)
+        return entropy
+
+
+def warn_if_continuous(labels: npt.NDArray[Any]) -> None:
+    """Warn when labels that should name classes look like measurements."""
+    if labels.dtype.kind == "f" and labels.size >= 20 and np.unique(labels).size > labels.size / 2:
+        warn(
+            "'y' looks like a regression target: most of its values are distinct numbers. Each distinct value is "
+            "treated as a class of its own."
+        )
+
+
+def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[Any]) -> str:
+    """Hash of what was fitted: features, labels and their order. For regression the targets are the codes."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
+    digest.update(codes.tobytes())
+    rows: Any = index.rows
+    if sparse.issparse(rows):
+        for array in (rows.data, rows.indices, rows.indptr):
+            digest.update(np.ascontiguousarray(array).data)
+    elif rows is not None:
+        digest.update(b"".join(column_digests(rows)))
+    return digest.hexdigest()

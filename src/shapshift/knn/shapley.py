@@ -1,0 +1,358 @@
+"""KNNShapley: exact values of training rows for a K-nearest-neighbour classifier."""
+
+import os
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+from scipy import sparse
+
+from shapshift.checks import inputs as check
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
+from shapshift.engine.certified import Sample, certified_sums, draw_sample
+from shapshift.engine.checkpoint import Checkpoint
+from shapshift.engine.coefficients import Beta, RankTable, rank_table
+from shapshift.engine.duplicates import collapsed_sums, find_places
+from shapshift.engine.exact import Exact, exact_from_file
+from shapshift.engine.gpu import is_on_gpu, torch_device
+from shapshift.engine.rows.file import RowFile
+from shapshift.engine.runner import Runner
+from shapshift.engine.search import SEARCHES, FitCache
+from shapshift.engine.sharded import sharded_sums
+from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
+from shapshift.engine.truncated import check_search, truncated_sums
+from shapshift.exceptions import InputError
+from shapshift.knn.base import KNNClassModel, Prepared
+from shapshift.valuation import Valuation
+
+#: Default of ``tol``.
+CERTIFIED_TOL = 1e-3
+TRUNCATED_TOL = 1e-3
+SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
+METHODS = ("exact", "certified", "truncated")
+
+
+def no_tiles(here: slice, rows: slice, tile: Any) -> None:
+    """Stand for the distances of points whose features are on a GPU."""
+    raise NotImplementedError
+
+
+class KNNShapley(KNNClassModel):
+    r"""Exact value of every training row for a K-nearest-neighbour classifier.
+
+    ``fit`` indexes the training rows, ``value`` takes a validation set and returns what each training row contributes
+    to classifying it. Values are exact (no sampling), for any K, any number of classes, and in the presence of ties; a
+    faster ``method`` says how far each value can be off.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        K. May exceed the number of training rows.
+    utility : {"soft", "hard"}, default="soft"
+        What a subset of training rows is worth on a validation point: the share of its K nearest members (or of all,
+        if there are fewer) that carry the point's label, with 1/C for the empty subset ("soft"); or their number
+        divided by K, with 0 for the empty subset ("hard").
+    semivalue : {"shapley", "banzhaf", "loo", "calibrated"} or Beta, default="shapley"
+        How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K.
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
+        With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
+        ``fit`` ignores the features. Columns that are named by the row ids are matched by name.
+    method : {"exact", "certified", "truncated"}, default="exact"
+        "certified" takes linear time instead of a sort: it treats distances that are nearly equal as equal and returns,
+        in ``Valuation.error_bound``, how far each value can be off at most. "truncated" finds only the nearest rows of
+        each validation point, as many as ``tol`` needs, and gives all farther rows of a class one value.
+    tol : float, default=None
+        For "certified": the largest bound allowed, in standard deviations of the values; None means 1e-3. It refines
+        until that is reached. For "truncated": the largest error of any value on any validation point, in units of the
+        utility, where 1 is the difference between all votes right and none; None means 1e-3.
+    search : {"exact", "ann", "lsh"}, default="exact"
+        For "truncated": how the nearest rows are found. "exact" looks at all rows and keeps the error within ``tol``.
+        "ann" asks an approximate index (faiss, the extra ``ann``), much faster for a million rows; the error bound
+        counts on nothing but what the index certifies, so it can be far above ``tol``, and the recall is measured.
+        "lsh" hashes: with probability 0.99 nothing was missed and the error is within ``tol``. An index is built at
+        first use and kept until the next fit.
+    ties : {"average", "index"}, default="average"
+        Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
+        the table means nothing; or order by row number, as published code does.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where to compute: "cuda" is a GPU (it needs the ``torch`` extra), "auto" is a GPU if there is one that can
+        do the task. Values on a GPU are those of the CPU but for rounding; "certified" has other buckets
+        and bounds there. Tensors on the GPU are valued where they are. Sparse rows and ``method="truncated"`` are for
+        the CPU.
+    n_jobs : int, default=None
+        How many workers are at work at a time: threads, or processes of the Dask or Ray cluster that a surrounding
+        ``joblib.parallel_config`` names. None means 1 unless in such a context, -1 all processors. It never changes a
+        result.
+    max_memory : int or str, default=None
+        Bound on what ``value`` allocates, in bytes or such as "2GB"; on a cluster, of what each worker does too. What
+        the model holds already, and a float64 copy of validation features that come in another type, are not part of
+        it. It never changes a result on the CPU. On a GPU it bounds the tiles of distances (None is half of the free
+        memory there), and their size can change the last bit of a value.
+    progress : bool, default=None
+        Show a progress bar; None shows it in a terminal only.
+    scratch : path-like, default=None
+        Folder for scratch files of data larger than memory. Rows read from Parquet stay there and are found again; by
+        default they go to the system's folder for temporary files and are removed with the model.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels seen in training.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of str
+        Names of the features, when the training table has them.
+    codes_ : ndarray of int32
+        Class number of each training row.
+    feature_std_ : ndarray of shape (n_features_in_,) or None
+        Standard deviation of each feature; None for sparse rows and precomputed distances.
+    ids_ : ndarray
+        Row ids: the caller's index or ids.
+    fingerprint_ : str
+        Hash of the training rows and labels.
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley
+    >>> model = KNNShapley(n_neighbors=1).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    >>> model.value([[0.9]], ["b"]).values.round(3)
+    array([-0.333,  0.667,  0.167])
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        utility: str = "soft",
+        semivalue: str | Beta = "shapley",
+        metric: str = "euclidean",
+        method: str = "exact",
+        tol: float | None = None,
+        search: str = "exact",
+        ties: str = "average",
+        device: str = "cpu",
+        n_jobs: int | None = None,
+        max_memory: int | str | None = None,
+        progress: bool | None = None,
+        scratch: Any = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.utility = utility
+        self.semivalue = semivalue
+        self.metric = metric
+        self.method = method
+        self.tol = tol
+        self.search = search
+        self.ties = ties
+        self.device = device
+        self.n_jobs = n_jobs
+        self.max_memory = max_memory
+        self.progress = progress
+        self.scratch = scratch
+
+    def value(
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        matrix: bool = False,
+        exclude: Any = None,
+        correction: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Valuation:
+        """Value every training row on a validation set.
+
+        Parameters
+        ----------
+        X_val : table of shape (n_val, n_features)
+            Validation points, in any container that ``fit`` takes; columns are matched by name. With
+            ``metric="precomputed"``, distances of shape (n_val, n_train).
+        y_val : array-like of shape (n_val,) or str
+            Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
+        groups : array-like of shape (n_val,) or str, optional
+            One name per validation point, or for Parquet the column that has them; the result then has the mean per
+            group too.
+        matrix : bool, default=False
+            Also return each row's value on each single point: n_train x n_val numbers.
+        exclude : int array of shape (n_val,), optional
+            For points that are training rows themselves: the position of a row that the point does not see, -1 for
+            none. The row is ranked last, whatever its distance, so that the others share the point without it.
+        correction : corrector, optional
+            Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
+            `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
+        checkpoint : path-like, optional
+            Folder for progress. A run that was killed and is called again with the same arguments resumes from there,
+            to the same bytes. A folder of another run is refused. Delete it when the result is safe.
+
+        Returns
+        -------
+        Valuation
+        """
+        if correction is None:
+            return self._value(X_val, y_val, groups=groups, matrix=matrix, exclude=exclude, checkpoint=checkpoint)[0]
+        if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
+            got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
+            raise InputError(
+                f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
+                f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
+            )
+        if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
+            raise InputError(
+                "The 'correction' parameter does not go with 'groups', 'matrix', 'exclude' or 'checkpoint': a "
+                "correction is made for the validation set as a whole. Value without a correction to get these."
+            )
+        corrected: Valuation = correction.correct(self, X_val, y_val)
+        return corrected
+
+    def _n_shown(self) -> int:
+        return int(self.n_neighbors)
+
+    def _task(self, targets: npt.NDArray[Any], **common: Any) -> ClassTask:
+        average = self.ties == "average"
+        return class_task(self.codes_, targets, len(self.classes_), self._rank_table(), average_ties=average, **common)
+
+    def _rank_table(self) -> RankTable:
+        utility: Any = self.utility
+        return rank_table(self._index.n_rows, int(self.n_neighbors), self.semivalue, utility)
+
+    def _run(self, given: Prepared, runner: Runner) -> Sums:
+        gpu = self._gpu_rows(given.points, runner.checkpoint is not None)
+        if gpu is not None:
+            tol = self._tol() if self.method == "certified" else None
+            return gpu.sums(given.task, self._index, given.points, given.excluded, tol, runner)  # type: ignore[no-any-return]
+        in_file = isinstance(self._index.rows, RowFile)
+        exact = exact_from_file(given.task, self.scratch, runner) if in_file else Exact(given.task)
+        run = {"exact": self._exact, "certified": self._certified, "truncated": self._truncated}[self.method]
+        return run(exact, given.points, given.excluded, runner)
+
+    def _needs_engine(self, points: Any) -> bool:
+        return super()._needs_engine(points) or self._gpu_rows(points) is not None
+
+    def _exact(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
+        # A memory budget does not count the values of all duplicates, and a run may resume with another budget.
+        collapses = runner.max_memory is None and runner.checkpoint is None and excluded is None
+        if self._places is not None and exact.task.average_ties and collapses:
+            return collapsed_sums(exact.task, self._places, points, runner)
+        return runner.sums(exact)
+
+    def _certified(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
+        by_buckets = None
+        if exact.in_file:
+            by_buckets = partial(
+                sharded_sums, exact.task, self._index, points, excluded=excluded, scratch=self.scratch, runner=runner
+            )
+        return certified_sums(
+            exact, self._index, points, self._sample, tol=self._tol(), runner=runner, by_buckets=by_buckets
+        )
+
+    def _truncated(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
+        return truncated_sums(
+            exact,
+            self._index,
+            points,
+            self._derived,
+            tol=self._tol(),
+            search=self.search,
+            excluded=excluded,
+            runner=runner,
+        )
+
+    def _tol(self) -> float:
+        default = {"certified": CERTIFIED_TOL, "truncated": TRUNCATED_TOL}.get(self.method, 0.0)
+        return default if self.tol is None else float(self.tol)
+
+    def _about(self, task: Task, sums: Sums) -> dict[str, Any]:
+        return {
+            "n_neighbors": int(self.n_neighbors),
+            "utility": self.utility,
+            "semivalue": str(self.semivalue),
+            "metric": self.metric,
+            "algorithm": self.method,
+            "ties": self.ties,
+            "n_train": task.n_train,
+            "n_val": task.n_val,
+            "n_classes": len(self.classes_),
+            "boundary_neighbors": BOUNDARY_NEIGHBORS,
+        }
+
+    def _fitted(self, X: Any) -> None:
+        self._places = find_places(self._index, self.codes_)
+        self._derived = FitCache()  # indexes, the sample of certified values, training rows on a GPU
+        if is_on_gpu(X):
+            self._gpu_rows(X, features=X)
+
+    @property
+    def _sample(self) -> Sample:
+        """Training rows whose distances tell how the others are spread."""
+        sample: Sample = self._derived.get("sample", lambda: draw_sample(self._index))
+        return sample
+
+    def _place_points(self, X_val: Any, has_checkpoint: bool) -> Any:
+        rows = X_val.rows if isinstance(X_val, check.Table) else X_val
+        gpu = self._gpu_rows(rows, has_checkpoint)
+        if gpu is not None and is_on_gpu(X_val):
+            return gpu.check_points(X_val)
+        return self._check_points(X_val)
+
+    def _filler(self, points: Any, excluded: Any) -> Any:
+        return no_tiles if is_on_gpu(points) else super()._filler(points, excluded)
+
+    def _checkpoint(self, folder: Any, given: Prepared) -> Checkpoint:
+        if self.search != "exact":
+            raise InputError(
+                f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
+                f"search={self.search!r} instead. Leave the checkpoint out, or search exactly."
+            )
+        return super()._checkpoint(folder, given)
+
+    def _check_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
+        owner = type(self).__name__
+        obstacles = {
+            "a checkpoint, which is for the CPU: a run on a GPU is short. Leave it out": has_checkpoint,
+            "rows that stay in a file. Load the rows": isinstance(rows, RowFile),
+            "sparse training rows. Pass X.toarray()": sparse.issparse(rows),
+            "method='truncated'. Use method='certified'": self.method == "truncated",
+        }
+        found = [name for name, holds in obstacles.items() if holds]
+        if self.device == "auto" and found:
+            return None
+        device = torch_device(owner, self.device)
+        if device is not None and found:
+            raise InputError(
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for {found[0]}, or use the CPU. Got "
+                f"{self.device!r} instead."
+            )
+        return device
+
+    def _gpu_rows(self, points: Any, has_checkpoint: bool = False, features: Any = None) -> Any:
+        """Return the training rows on a GPU, None for the CPU; ``features`` are these rows if already there."""
+        rows = self._index.rows
+        device = self._check_device(points if isinstance(points, RowFile) else rows, has_checkpoint)
+        if device is None:
+            return None
+        from shapshift.engine.gpu.device import place_rows
+
+        return self._derived.get(device, lambda: place_rows(self._index, self.codes_, self._sample, device, features))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        owner = type(self).__name__
+        check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
+        check.check_choice(owner, "utility", self.utility, ("soft", "hard"))
+        if not isinstance(self.semivalue, Beta):
+            check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
+        check.check_choice(owner, "method", self.method, METHODS)
+        if self.tol is not None:
+            check.check_number(owner, "tol", self.tol)
+        check.check_choice(owner, "search", self.search, SEARCHES)
+        if self.search != "exact":
+            check_search(owner, self.search, self.method, self.metric)
+        check.check_choice(owner, "ties", self.ties, ("average", "index"))
+        check.check_choice(owner, "device", self.device, ("cpu", "cuda", "auto"))
+        if self.device == "cuda" and self.method == "truncated":
+            raise InputError(
+                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for method='truncated', which searches on "
+                "the CPU. Got 'cuda' instead. On a GPU, method='certified' is the fast one."
+            )
+        check.check_folder(owner, "scratch", self.scratch)
