@@ -3,37 +3,23 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from shapshift._archive import Arrays, Saved, from_json, to_json
+from shapshift.checks.inputs import quoted
+from shapshift.exceptions import InputError
+from shapshift.io.results import Result, to_table
 
 Floats = npt.NDArray[np.float64]
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
-_ARRAYS = (
-    "values",
-    "ids",
-    "entropy",
-    "boundary",
-    "level_entropy",
-    "level_values",
-    "level_counts",
-    "group_means",
-    "matrix",
-    "error_bound",
-    "standard_error",
-)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Valuation(Saved):
+class Valuation(Result):
     """What each training row is worth on one validation set.
 
     Attributes
@@ -67,11 +53,22 @@ class Valuation(Saved):
     id_names : tuple
         Names of the levels of the caller's index.
     standard_error : ndarray of shape (n_train,) or None
-        Standard error of each value where values are estimates; None where they are exact.
+        Standard error of each value where values are estimates; None where they are exact. What it covers is in the
+        notes of :class:`shapshift.SampledShapley` and :class:`shapshift.PosteriorCorrector`.
+    degrees_of_freedom : ndarray of shape (n_train,) or None
+        Degrees of freedom of each standard error, for :meth:`interval`.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
-    archive_version: ClassVar[int] = 1
+    archive_shapes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("values", "ids", "error_bound", "standard_error", "degrees_of_freedom"), "n_train"),
+        **dict.fromkeys(("entropy", "boundary"), "n_val"),
+        **dict.fromkeys(("level_entropy", "level_counts"), "n_levels"),
+        **dict.fromkeys(("group_names", "group_sizes"), "n_groups"),
+        "level_values": "n_levels n_train",
+        "group_means": "n_groups n_train",
+        "matrix": "n_train n_val",
+    }
 
     values: Floats
     ids: npt.NDArray[Any]
@@ -90,21 +87,7 @@ class Valuation(Saved):
     id_names: tuple[Any, ...] = ("id",)
     error_bound: Floats | None = None
     standard_error: Floats | None = None
-
-    def __post_init__(self) -> None:
-        for name in _ARRAYS:
-            array = getattr(self, name)
-            if array is not None:
-                object.__setattr__(self, name, _locked(array))
-        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # For copies and worker processes; files are written by save.
-        return {**self.__dict__, "parameters": dict(self.parameters)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.__post_init__()
+    degrees_of_freedom: Floats | None = None
 
     @property
     def n_train(self) -> int:
@@ -145,7 +128,8 @@ class Valuation(Saved):
         counts = self.level_counts[levels]
         if counts.sum() == 0:
             return None
-        mean: Floats = counts @ self.level_values[levels] / counts.sum()
+        # einsum adds in one order; BLAS kernels of different processors do not.
+        mean: Floats = np.einsum("l,ln->n", counts, self.level_values[levels]) / counts.sum()
         return mean
 
     def stats(self) -> dict[str, Any]:
@@ -172,9 +156,9 @@ class Valuation(Saved):
         Returns
         -------
         low, high : ndarray of shape (n_train,)
-            Student's t times ``standard_error`` to both sides, with the degrees of freedom of the mean of fewest
-            observations. The interval covers what a sampler is right about on average, see
-            :class:`shapshift.SampledShapley`.
+            Student's t times ``standard_error`` to both sides, with ``degrees_of_freedom``. The interval covers what a
+            sampler is right about on average, see :class:`shapshift.SampledShapley`; that of corrected values covers
+            less, see :class:`shapshift.PosteriorCorrector`. NaN where nothing is known about the error of a value.
 
         Examples
         --------
@@ -187,16 +171,19 @@ class Valuation(Saved):
         True
         """
         if not 0 < confidence < 1:
-            raise ValueError(
-                f"The 'confidence' parameter of Valuation.interval must be above 0 and below 1. Got {confidence!r}."
+            raise InputError(
+                f"The 'confidence' parameter of Valuation.interval must be above 0 and below 1. Got "
+                f"{quoted(confidence)}."
             )
         if self.standard_error is None:
-            raise ValueError(
+            raise InputError(
                 "There is no interval: these values have no standard error. They are exact but for their "
                 "'error_bound', or were corrected, which leaves none."
             )
-        observed = self.parameters.get("n_observations")
-        freedom = np.inf if observed is None else max(int(observed) - 1, 1)
+        freedom: Any = self.degrees_of_freedom
+        if freedom is None:  # as in files of release 0.1.0
+            observed = self.parameters.get("n_observations")
+            freedom = np.inf if observed is None else max(int(observed) - 1, 1)
         half = stdtrit(freedom, (1 + confidence) / 2) * self.standard_error
         return self.values - half, self.values + half
 
@@ -241,51 +228,6 @@ class Valuation(Saved):
 
         return plot_values(self, ax=ax)
 
-    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
-        header = {
-            "parameters": dict(self.parameters),
-            "fingerprint": self.fingerprint,
-            "kind": self.kind,
-            "id_names": [to_json(name, "an index name") for name in self.id_names],
-            "group_names": [to_json(name, "a group name") for name in self.group_names],
-            "group_sizes": list(self.group_sizes),
-        }
-        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
-        return header, arrays
-
-    @classmethod
-    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        optional: dict[str, Any] = {"matrix": None, "standard_error": None}
-        loaded = cls(
-            **{**optional, **arrays},
-            group_names=tuple(from_json(name) for name in header["group_names"]),
-            group_sizes=tuple(header["group_sizes"]),
-            parameters=header["parameters"],
-            fingerprint=header["fingerprint"],
-            kind=header["kind"],
-            id_names=tuple(from_json(name) for name in header["id_names"]),
-        )
-        loaded._check_shapes()
-        return loaded
-
-    def _check_shapes(self) -> None:
-        n, m, levels = self.values.size, self.entropy.size, self.level_entropy.size
-        expected: dict[str, tuple[int, ...]] = dict.fromkeys(("values", "ids"), (n,))
-        expected |= dict.fromkeys(("entropy", "boundary"), (m,))
-        expected |= dict.fromkeys(("level_entropy", "level_counts"), (levels,))
-        expected |= {"level_values": (levels, n), "group_means": (len(self.group_names), n)}
-        if self.matrix is not None:
-            expected["matrix"] = (n, m)
-        if self.error_bound is not None:
-            expected["error_bound"] = (n,)
-        if self.standard_error is not None:
-            expected["standard_error"] = (n,)
-        for name, shape in expected.items():
-            if getattr(self, name).shape != shape:
-                raise ValueError(f"{name!r} has shape {getattr(self, name).shape}, not {shape}")
-        if len(self.group_sizes) != len(self.group_names):
-            raise ValueError("group names and sizes do not match")
-
     def _repr_html_(self) -> str:
         from shapshift._notebook import valuation_html
 
@@ -317,67 +259,20 @@ def summarize(values: Floats) -> dict[str, Any]:
     }
 
 
+def check_valuation(owner: str, name: str, valuation: object) -> None:
+    """Refuse anything but a Valuation as the parameter ``name``."""
+    if not isinstance(valuation, Valuation):
+        raise InputError(
+            f"The {name!r} parameter of {owner} must be a Valuation, as the value method of a model returns. Got "
+            f"{type(valuation).__name__} instead."
+        )
+
+
 def check_returned(owner: str, model: object, returned: object) -> Valuation:
     """Refuse what a model's value method should not return: anything but a Valuation."""
     if not isinstance(returned, Valuation):
-        raise TypeError(
+        raise InputError(
             f"The 'model' parameter of {owner} must have a value method that returns a Valuation. That of "
             f"{type(model).__name__} returns {type(returned).__name__}; wrap its values in shapshift.Valuation."
         )
     return returned
-
-
-def to_table(
-    columns: dict[str, npt.NDArray[Any]], ids: npt.NDArray[Any] | None, kind: str, id_names: tuple[Any, ...] = ("id",)
-) -> Any:
-    """Make a table of the asked kind; ids become the index in pandas and the first column elsewhere.
-
-    Parameters
-    ----------
-    columns : dict of ndarray
-    ids : ndarray or None
-    kind : {"pandas", "polars", "pyarrow", "numpy"}
-        "numpy" means: pandas if it is installed, else pyarrow.
-    id_names : tuple
-        Names of the levels of the index; more than one makes a pandas MultiIndex.
-    """
-    if kind == "numpy":
-        kind = "pandas" if find_spec("pandas") is not None else "pyarrow"
-    if kind == "pandas":
-        import pandas as pd
-
-        if ids is None:
-            return pd.DataFrame(columns)
-        if len(id_names) > 1:
-            return pd.DataFrame(columns, index=pd.MultiIndex.from_tuples(ids.tolist(), names=list(id_names)))
-        return pd.DataFrame(columns, index=pd.Index(ids, name=id_names[0], tupleize_cols=False))
-    if ids is not None:
-        columns = {"id" if id_names[0] is None or len(id_names) > 1 else str(id_names[0]): ids} | columns
-    plain = {name: _column_entries(column) for name, column in columns.items()}
-    if kind == "polars":
-        import polars as pl
-
-        return pl.DataFrame(plain)
-    if kind == "pyarrow":
-        import pyarrow as pa
-
-        return pa.table({name: pa.array(column) for name, column in plain.items()})
-    raise ValueError(f"The 'kind' parameter must be one of 'pandas', 'polars', 'pyarrow'. Got {kind!r} instead.")
-
-
-def _column_entries(column: npt.NDArray[Any]) -> Any:
-    """Hand over what polars and Arrow can type: objects as a list, and as text where their kinds differ."""
-    if column.dtype.kind not in "OU":
-        return column
-    entries = column.tolist()
-    simple = len({type(entry) for entry in entries if entry is not None}) <= 1
-    return entries if simple and not isinstance(entries[0], tuple) else [str(entry) for entry in entries]
-
-
-def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a view that cannot be written to nor unlocked: its base is locked too."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base.flags.writeable = False
-        base = base.base
-    return array.view()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shapshift import _validation as check
+from shapshift.checks import inputs as check
 from shapshift.data.sources import (
     SOURCES,
     Floats,
@@ -23,6 +23,7 @@ from shapshift.data.sources import (
     real_rows,
     whereabouts,
 )
+from shapshift.exceptions import InputError
 
 PROTOCOLS = ("natural", "balanced")
 
@@ -163,7 +164,7 @@ def load_dataset(
     source = look_up(name)
     check.check_choice("load_dataset", "protocol", protocol, PROTOCOLS)
     if not (isinstance(standardize, bool) or standardize == "auto"):
-        raise ValueError(
+        raise InputError(
             f"The 'standardize' parameter of load_dataset must be 'auto', True or False. Got {standardize!r} instead."
         )
     seed = check.check_count("load_dataset", "random_state", random_state, at_least=0)
@@ -262,7 +263,7 @@ def _sizes(name: str, n_rows: int, n_train: int | None, n_val: int | None) -> tu
     train = n_train if n_train is not None else min(_N_TRAIN, n_rows - cast(int, n_val))
     val = n_val if n_val is not None else min(_N_VAL, n_rows - train)
     if min(train, val) < 1 or train + val > n_rows:
-        raise ValueError(
+        raise InputError(
             f"The 'n_train' and 'n_val' parameters of load_dataset must leave room for both: {name!r} has {n_rows} "
             f"rows under this protocol. Got n_train={n_train}, n_val={n_val}; ask for fewer."
         )

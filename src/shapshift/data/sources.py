@@ -17,10 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shapshift import _labels
-from shapshift import _validation as check
-from shapshift._files import write_atomically, write_text
-from shapshift.data.news20 import TEXT_FILE, TEXT_SHA256, embed_texts, fetch_newsgroups
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.data.news20 import TEXT_FILE, TEXT_SHA256, fetch_newsgroups
+from shapshift.exceptions import InputError
+from shapshift.io.files import write_atomically, write_text
+from shapshift.tables.embedding import embed_texts
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -81,7 +83,7 @@ def look_up(name: object) -> Source:
     if isinstance(name, str) and name in SOURCES:
         return SOURCES[name]
     close = difflib.get_close_matches(str(name).lower(), list(SOURCES), n=1)
-    raise ValueError(
+    raise InputError(
         f"The 'name' parameter of load_dataset must be one of {', '.join(map(repr, SOURCES))}. Got {name!r} instead."
         + (f" Did you mean {close[0]!r}?" if close else "")
     )
@@ -170,12 +172,12 @@ def _check_file(path: Path, sha256: str) -> bool:
 
 def _read_parquet(path: Path, required: Sequence[str]) -> Any:
     try:
-        table = pq.ParquetFile(path).read()
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path.name} cannot be read as Parquet ({error}). Replace the file.") from None
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path.name} cannot be read as Parquet ({error}). Replace the file.") from None
     missing = [column for column in required if column not in table.column_names]
     if missing:
-        raise ValueError(
+        raise InputError(
             f"{path.name} must have the column {missing[0]!r}. It has: {', '.join(table.column_names[:8])}"
             + (" ..." if len(table.column_names) > 8 else ".")
         )
@@ -186,11 +188,11 @@ def _read_rows(path: Path) -> Rows:
     table = _read_parquet(path, ("label",))
     names = [column for column in table.column_names if column not in _NOT_FEATURES]
     if not names:
-        raise ValueError(f"{path.name} must have feature columns beside 'label'. It has none.")
+        raise InputError(f"{path.name} must have feature columns beside 'label'. It has none.")
     X = cast(Floats, check.check_features(table.select(names), path.name).rows)
     labels = _labels.check_labels(table["label"], "label", X.shape[0], path.name)
     if labels.dtype.kind not in "iub":
-        raise ValueError(f"Column 'label' of {path.name} must hold integers. Got {labels.dtype}; number the classes.")
+        raise InputError(f"Column 'label' of {path.name} must hold integers. Got {labels.dtype}; number the classes.")
     groups = np.array(table["group"].to_pylist()) if "group" in table.column_names else None
     return Rows(X, labels.astype(np.int64), tuple(names), groups)
 
@@ -204,7 +206,7 @@ def _cached(cache: Path, key: str, make: Callable[[], Rows]) -> Rows:
     digest = digest_of(rows)
     if stored is not None and digest != stored["sha256"]:
         what = "What was fetched now" if fresh else f"The cached file {data.name}"
-        raise ValueError(
+        raise InputError(
             f"{what} is not what was fetched first: sha256 {digest}, expected {stored['sha256']} (from {note.name}). "
             f"Delete {key}.parquet and {key}.json in {str(cache)!r} to fetch it anew and accept what comes."
         )
@@ -217,7 +219,8 @@ def _cached(cache: Path, key: str, make: Callable[[], Rows]) -> Rows:
         columns |= {"group": rows.groups.tolist()} if rows.groups is not None else {}
         # The checksum first: a crash in between leaves nothing that would be read unchecked.
         write_text(note, json.dumps(about, indent=2))
-        write_atomically(data, lambda file: pq.write_table(pa.table(columns), file, compression="zstd"))
+        packed = {"compression": "zstd", "write_page_checksum": True}
+        write_atomically(data, lambda file: pq.write_table(pa.table(columns), file, **packed))
     return replace(rows, source=about["source"], verified=stored is not None or None)
 
 
@@ -227,9 +230,9 @@ def _read_note(cache: Path, key: str) -> dict[str, Any]:
     try:
         stored: Any = json.loads(note.read_text(encoding="utf-8"))
         if not isinstance(stored, dict) or not all(isinstance(stored.get(part), str) for part in ("sha256", "source")):
-            raise ValueError("it must hold 'sha256' and 'source'")
+            raise InputError("it must hold 'sha256' and 'source'")
     except (OSError, ValueError) as error:
-        raise ValueError(
+        raise InputError(
             f"The note {note.name}, which tells the checksum of the cached rows, is damaged ({error}). Restore it, or "
             f"delete {key}.json and {key}.parquet in {str(cache)!r} to fetch the rows anew and accept what comes."
         ) from error
@@ -261,7 +264,7 @@ def _fetched(name: str, source: Source, cache: Path) -> Rows:
     y = np.array([labels.get(str(label), -1) for label in bunch.target], dtype=np.int64)
     counts = tuple(int((y == code).sum()) for code in range(len(source.counts)))
     if unknown or X.shape != (sum(source.counts), source.n_features) or counts != source.counts:
-        raise ValueError(
+        raise InputError(
             f"OpenML {source.openml_id} is not the {name!r} that was expected: {sum(source.counts)} rows, "
             f"{source.n_features} features, class sizes {source.counts}. Got shape {X.shape}, class sizes {counts}"
             + (f", unknown labels {unknown}" if unknown else "")

@@ -1,22 +1,103 @@
-"""Which files a path names, how messages call them, and their digest."""
+"""Which files a path names, what is known of a table beside its columns, and names in messages."""
 
 import difflib
 import errno
 import glob
 import hashlib
+import json
 import os
 import stat
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as pads
+
+from shapshift.checks.inputs import some
+from shapshift.exceptions import InputError
 
 PathLike = str | os.PathLike[str]
 
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
-_CHUNK = 1 << 20
 _SHOWN = 160
+_KEY = b"shapshift"
+
+
+@dataclass(frozen=True)
+class About:
+    """Where a table came from.
+
+    Attributes
+    ----------
+    source : str
+        How messages call the file, empty for a table that was not read from one.
+    notes : list of str
+        How it was read, for people.
+    roles : dict
+        Columns with a fixed meaning in the format: "label", "id", "owner".
+    text : list of str
+        Columns that were kept as they are written, of a format that has no types.
+    inferred : list of str
+        Columns of a type in which two names can be one: inferred from text, where "007" and "7" are one number, or the
+        float to which parts of different types were converted.
+    rounded : dict
+        Number of whole numbers that reading a column rounded to float64.
+    """
+
+    source: str = ""
+    notes: list[str] = field(default_factory=list)
+    roles: Mapping[str, str] = field(default_factory=dict)
+    text: list[str] = field(default_factory=list)
+    inferred: list[str] = field(default_factory=list)
+    rounded: Mapping[str, int] = field(default_factory=dict)
+
+
+def marked(table: Any, about: About) -> Any:
+    """Return the table with this in its metadata, in place of any other metadata."""
+    return table.replace_schema_metadata({_KEY: json.dumps(asdict(about)).encode()})
+
+
+def about(table: Any) -> About:
+    """Return what :func:`marked` attached to a table."""
+    stored = (table.schema.metadata or {}).get(_KEY)
+    return About(**json.loads(stored)) if stored else About()
+
+
+def no_column(what: str, name: object, columns: Sequence[str], where: str, hint: str = "") -> InputError:
+    """Return the error for a column that is not there."""
+    lowered = {column.lower(): column for column in reversed(columns)}
+    close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1)
+    return InputError(
+        f"{what} {name!r} is not a column of {where}. It has {len(columns)}: {some(columns)}."
+        + (f" Did you mean {lowered[close[0]]!r}?" if close else "")
+        + hint
+    )
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """Names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def cut(text: str, length: int) -> str:
+    """Return the text, cut at a number of characters."""
+    return f"{text[:length]}..." if len(text) > length else text
+
+
+def check_columns(whole: str, part: str, given: Sequence[str], first: str, expected: Sequence[str]) -> None:
+    """Refuse a part of a table whose columns are not those of the first part."""
+    known, there = set(expected), set(given)
+    missing = [name for name in expected if name not in there]
+    extra = [name for name in given if name not in known]
+    if missing or extra:
+        differences = [f"lacks {some(missing)}"] * bool(missing) + [f"also has {some(extra)}"] * bool(extra)
+        raise InputError(
+            f"The parts of {whole} must have the same columns, but {part} {' and '.join(differences)}, unlike {first}. "
+            "Correct the part, or name only parts that belong together."
+        )
 
 
 @dataclass(frozen=True)
@@ -38,12 +119,28 @@ class Parts:
     root: Path | None
 
 
+class TableSizeError(InputError):
+    """A table takes more memory than is allowed."""
+
+
 @dataclass(frozen=True)
 class Source:
-    """One file to read, or what was unpacked from it."""
+    """One file to read, or what was unpacked from it.
+
+    Attributes
+    ----------
+    path : Path
+    unpacked : pyarrow.Buffer or None
+    limit : int or None
+        How many bytes of memory the table may take.
+    used : int
+        How many of them other parts of the table take.
+    """
 
     path: Path
     unpacked: Any = None
+    limit: int | None = None
+    used: int = 0
 
     @property
     def name(self) -> str:
@@ -54,6 +151,16 @@ class Source:
     def size(self) -> int:
         """Number of bytes."""
         return int(self.unpacked.size) if self.unpacked is not None else self.path.stat().st_size
+
+    def check_size(self, size: int) -> None:
+        """Refuse content that takes more memory than is allowed, together with what is held already."""
+        size += self.used + (0 if self.unpacked is None else self.size)
+        if self.limit is not None and size > self.limit:
+            raise TableSizeError(
+                f"The 'max_memory' parameter of read_table must be at least {size / 1e6:,.0f}MB to read {self.name}. "
+                f"Got {self.limit / 1e6:,.0f}MB; without one, it is the memory that is available. Check where the file "
+                "comes from before you allow more."
+            )
 
     def open(self) -> Any:
         """Open the bytes as an Arrow file."""
@@ -90,12 +197,12 @@ def find_parts(path: PathLike) -> Parts:
     FileNotFoundError, PermissionError, ValueError
     """
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"The 'path' parameter must be a path. Got {path!r} instead.")
+        raise InputError(f"The 'path' parameter must be a path. Got {path!r} instead.")
     text = os.fspath(path)
     if not text:
-        raise ValueError("The 'path' parameter must name a file, a folder or a pattern. Got an empty path.")
+        raise InputError("The 'path' parameter must name a file, a folder or a pattern. Got an empty path.")
     if "://" in text:
-        raise ValueError(f"{shown(text)} is an address. Only files on this machine are read: download it first.")
+        raise InputError(f"{shown(text)} is an address. Only files on this machine are read: download it first.")
     target = Path(text).expanduser()
     mode = _mode(target)
     if mode is None:
@@ -111,8 +218,33 @@ def find_parts(path: PathLike) -> Parts:
             )
         return Parts(shown(text), files, target)
     if not stat.S_ISREG(mode):
-        raise ValueError(f"{shown(target)} is not a regular file. Write its content to a file and name that.")
+        raise InputError(f"{shown(target)} is not a regular file. Write its content to a file and name that.")
     return Parts(shown(text), [target], None)
+
+
+def folder_keys(parts: Parts, columns: Collection[str]) -> dict[str, list[str | None]]:
+    """Texts of the ``key=value`` folders between the root and each part, by their keys.
+
+    Parameters
+    ----------
+    parts : Parts
+    columns : collection of str
+        Columns of the parts, of which no key may have the name.
+    """
+    files = [file.relative_to(parts.root or file.parent) for file in parts.files]
+    keys = dict.fromkeys(folder.partition("=")[0] for file in files for folder in file.parts[:-1] if "=" in folder)
+    hive = pads.partitioning(pa.schema([(key, pa.string()) for key in keys]), flavor="hive")
+    try:
+        named = [pads.get_partition_keys(hive.parse(file.as_posix())) for file in files]
+    except (pa.ArrowException, UnicodeError) as error:
+        raise InputError(f"The folders of {parts.name} cannot be read as key=value ({error}). Rename them.") from None
+    for key in keys:
+        if key in columns or any(key not in values for values in named):
+            raise InputError(
+                f"The folders of {parts.name} must name {key!r} for every part, and no part may have that column. "
+                "Correct the folder names or the parts."
+            )
+    return {key: [values[key] for values in named] for key in keys}
 
 
 def file_digest(path: PathLike) -> str:
@@ -175,7 +307,7 @@ def _mode(target: Path) -> int | None:
             ) from None
         raise refused(target, error) from None
     except ValueError as error:  # a NUL character
-        raise ValueError(f"{shown(target)} cannot be a path ({error}). Check what was passed as the path.") from None
+        raise InputError(f"{shown(target)} cannot be a path ({error}). Check what was passed as the path.") from None
 
 
 def _matches(pattern: Path) -> Parts:
@@ -198,6 +330,11 @@ def _parquet_files(folder: Path) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         here = (name for name in names if name.lower().endswith(PARQUET_ENDINGS) and not name.startswith((".", "_")))
         found.extend(Path(place) / name for name in here)
+    for file in found:
+        if not stat.S_ISREG(
+            _mode(file) or stat.S_IFREG
+        ):  # opening a pipe would never end; reading says what is missing
+            raise InputError(f"{shown(file)} is not a regular file. Take it out of the folder.")
     return sorted(found)
 
 
@@ -229,11 +366,8 @@ def _listing(folder: Path) -> str:
 
 
 def _digest(file: Path) -> str:
-    digest = hashlib.sha256()
     try:
         with open(file, "rb") as content:
-            while chunk := content.read(_CHUNK):
-                digest.update(chunk)
+            return hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
         raise refused(file, error) from None
-    return digest.hexdigest()

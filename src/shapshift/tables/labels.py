@@ -1,5 +1,11 @@
 """Label, id and owner columns as arrays, with the labels of both tables brought to one type."""
 
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any, cast
 
 import numpy as np
@@ -8,43 +14,139 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from shapshift._validation import some
+from shapshift.checks.inputs import fits_float, rounded_entries, some
+from shapshift.exceptions import InputError
+from shapshift.tables.files import about, cut
 
 Array = npt.NDArray[Any]
 
 _TRUTH = {"true": True, "false": False}
 _MANY = 20  # rows from which on "nearly all labels differ" means something
+# As programs write numbers; "007" and "+7" are codes. Texts that are alike may be any number.
+_NUMBER = re.compile(r"\s*-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\s*")
+_ANY_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_SHOWN = 40  # characters of an entry
+_REGRESSION = "--method regression (TableSpec(target='number'))"
 
 
-def names(column: Any, what: str, where: str) -> Array:
-    """Entries of a column that names things: integers, truth values or strings, none missing."""
-    column = plain(column)
+def read_names(column: Any, what: str, where: str, *, written: bool = False) -> Array:
+    """Entries of a column that names things: integers, truth values or strings, none missing and none merged.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+    what, where : str
+        How messages call the column and its table.
+    written : bool
+        Whether the column is text because its format has no types; see :func:`as_written`.
+    """
+    column = as_written(plain(column)) if written else plain(column)
     kind = column.type
     if pt.is_nested(kind) or pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
-        raise ValueError(
+        raise InputError(
             f"The {what} column of {where} must hold text or numbers. It holds {kind}. Choose another column."
         )
-    missing = column.null_count
-    if pt.is_floating(kind):
-        missing += int(pc.sum(pc.is_nan(column)).as_py() or 0)
-    if missing:
-        first = int(np.argmax(pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)))
-        raise ValueError(
-            f"The {what} column of {where} has {missing} missing values of {len(column)}, the first in row {first}. "
-            f"Drop those rows or give them a value."
+    missing = pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
+    if missing.any():
+        raise InputError(
+            f"The {what} column of {where} has {missing.sum()} missing values of {len(column)}, the first in row "
+            f"{missing.argmax()} (counted from 0). "
+            + ("Empty cells and such as NA, NULL, nan and None count as missing. " if written else "")
+            + "Drop those rows or give them a value."
         )
+    if pt.is_decimal(kind):
+        column = exact_numbers(column.to_pylist())
+        kind = column.type
     if pt.is_boolean(kind):
         return cast(Array, column.to_numpy(zero_copy_only=False).astype(bool))
     if pt.is_integer(kind):
         whole = column.to_numpy()
         return cast(Array, whole if whole.dtype == np.uint64 and whole.max() > 2**63 - 1 else whole.astype(np.int64))
-    if pt.is_floating(kind) or pt.is_decimal(kind):
+    if pt.is_floating(kind):
         numbers = column.cast(pa.float64(), safe=False).to_numpy()
         if not np.isfinite(numbers).all():
-            raise ValueError(f"The {what} column of {where} holds infinity. Correct those rows.")
+            raise InputError(f"The {what} column of {where} holds infinity. Correct those rows.")
         integral = (numbers == np.floor(numbers)).all() and np.abs(numbers).max() < 2**53
         return cast(Array, numbers.astype(np.int64) if integral else numbers)
-    return np.array([str(entry) for entry in column.to_pylist()])
+    try:
+        texts = _times(column) if pt.is_temporal(kind) and getattr(kind, "unit", "") == "ns" else column.to_pylist()
+    except (OverflowError, ValueError):
+        raise InputError(
+            f"The {what} column of {where} holds {kind} beyond the years 1 to 9999. Write it as text."
+        ) from None
+    texts = list(map(str, texts))
+    if any(text.endswith("\0") for text in texts):  # an array of strings would drop it, and merge names
+        raise InputError(f"The {what} column of {where} has text that ends in a NUL character. Correct those rows.")
+    return np.array(texts)
+
+
+def _times(column: Any) -> list[str]:
+    """Texts of nanoseconds: Python's own times end at microseconds, so two names could become one."""
+    whole, rest = np.divmod(column.cast(pa.int64()).to_numpy(), 1000)
+    kind = column.type
+    zoned = {"tz": kind.tz} if pt.is_timestamp(kind) else {}
+    coarse = (pa.timestamp if zoned else pa.duration if pt.is_duration(kind) else pa.time64)("us", **zoned)
+    texts = list(map(str, pa.array(whole).cast(coarse).to_pylist()))
+    for i in np.flatnonzero(rest).tolist():
+        before, seconds, after = re.split(r"(:\d\d:\d\d(?:\.\d{6})?)", texts[i], maxsplit=1)
+        texts[i] = f"{before}{seconds if '.' in seconds else f'{seconds}.000000'}{rest[i]:03d}{after}"
+    return texts
+
+
+def as_written(column: Any) -> Any:
+    """Text of a format without types as whole numbers, where that loses nothing: none is written in another way.
+
+    "12" is such a number; "012", "+12", "12.0", "1e1" and what does not fit 64 bits are not, and a column with one of
+    them stays text.
+    """
+    if pt.is_string(column.type) and pc.all(pc.match_substring_regex(column, r"\A(0|-?[1-9][0-9]*)\z")).as_py():
+        with suppress(pa.ArrowException):
+            return column.cast(pa.int64())
+    return column
+
+
+def with_whole_numbers(table: Any) -> Any:
+    """Table in which text of a format without types is whole numbers, where that loses nothing."""
+    for name in about(table).text:
+        table = table.set_column(table.column_names.index(name), name, as_written(plain(table[name])))
+    return table
+
+
+def exact_numbers(entries: Sequence[Any]) -> Any:
+    """Arrow array of numbers of which no two different ones become one: integers, else floats, else text.
+
+    This holds across arrays too: no two different numbers of two arrays of floats become one float.
+
+    Parameters
+    ----------
+    entries : sequence of int, float, Decimal or None
+    """
+    present = [entry for entry in entries if entry is not None]
+    finite = all(isinstance(entry, int) or math.isfinite(entry) for entry in present)
+    if finite and all(entry == int(entry) for entry in present):
+        whole = [None if entry is None else int(entry) for entry in entries]
+        for kind in (pa.int64(), pa.uint64()):
+            with suppress(OverflowError, pa.ArrowException):
+                return pa.array(whole, kind)
+        return pa.array([None if entry is None else str(entry) for entry in whole], pa.string())
+    if not finite or all(map(fits_float, present)):
+        return pa.array([None if entry is None else float(entry) for entry in entries], pa.float64())
+    texts: dict[Any, str | None] = {None: None}  # 1.5 and 1.50 are one number
+    return pa.array([texts.setdefault(entry, str(entry)) for entry in entries], pa.string())
+
+
+def has_large_floats(column: Any) -> bool:
+    """Whether floats, or floats in lists, are so large that whole numbers may have been rounded."""
+    kind = column.type
+    if pt.is_list(kind):
+        return has_large_floats(pc.list_flatten(column))
+    return pt.is_floating(kind) and bool(pc.any(pc.greater_equal(pc.abs(column), 2.0**53)).as_py())
+
+
+def count_rounded(column: Any, floats: Any, decimal: str = ".") -> int:
+    """Count the whole numbers of a column of text or exact numbers that are another number in ``floats``."""
+    large = column.filter(pc.greater_equal(pc.abs(floats), 2.0**53)).to_pylist()
+    return rounded_entries(Decimal(str(entry).replace(decimal, ".")) for entry in large)
 
 
 def plain(column: Any) -> Any:
@@ -62,8 +164,19 @@ def plain(column: Any) -> Any:
     return array
 
 
-def same_labels(train: Array, val: Array, label: str) -> tuple[Array, Array, list[str]]:
+def same_labels(
+    train: Array, val: Array, label: str, written: tuple[bool, bool] = (False, False)
+) -> tuple[Array, Array, list[str]]:
     """Bring the labels of both tables to one type, and refuse labels that are no classes.
+
+    Parameters
+    ----------
+    train, val : ndarray
+        From :func:`read_names`.
+    label : str
+        Name of the column.
+    written : tuple of bool
+        Whether the column of each table is text because its format has no types.
 
     Returns
     -------
@@ -71,27 +184,27 @@ def same_labels(train: Array, val: Array, label: str) -> tuple[Array, Array, lis
     notes : list of str
     """
     notes = []
-    kinds = train.dtype.kind, val.dtype.kind
-    if kinds[0] != kinds[1]:
-        before = train.dtype, val.dtype
-        train, val = _common(train, val, label)
+    before = train.dtype, val.dtype
+    train, val = _matched(train, val, label, written)
+    if len({_kind(before[0]), _kind(before[1]), _kind(train.dtype)}) > 1:
         notes.append(
             f"label {label!r} is {_kind(before[0])} in the training table and {_kind(before[1])} in the validation "
             f"table; both read as {_kind(train.dtype)}"
         )
     classes, sizes = np.unique(train, return_counts=True)
+    numeric = _reads_as_numbers(classes)
     if train.size >= _MANY and classes.size > train.size / 2:
-        raise ValueError(
+        raise InputError(
             f"Label {label!r} has {classes.size} distinct values in {train.size} training rows "
-            f"({some(classes.tolist())}), so it does not name classes. Choose the column of the class, or cut a "
-            "numeric target into classes first."
+            f"({some(classes.tolist())}), so it does not name classes. Choose the column of the class"
+            + (f"; if the label is a number to predict, use {_REGRESSION}." if numeric else ".")
         )
     unseen = ~np.isin(val, classes)
     if unseen.all():
-        raise ValueError(
+        raise InputError(
             f"No validation row has a label that occurs in training. Label {label!r} has {some(classes.tolist())} in "
             f"the training table and {some(np.unique(val).tolist())} in the validation table. Write the classes the "
-            "same way in both."
+            "same way in both" + (f"; if the label is a number to predict, use {_REGRESSION}." if numeric else ".")
         )
     if unseen.any():
         notes.append(
@@ -100,17 +213,21 @@ def same_labels(train: Array, val: Array, label: str) -> tuple[Array, Array, lis
         )
     if classes.size == 1:
         notes.append(
-            f"all training rows have the same label, {classes[0].item()!r}: no row can be worth more than another"
+            f"all training rows have the same label, {classes[0].item()!r}: there is nothing to tell apart, so values "
+            "say little about the rows"
         )
     else:
-        counts = ", ".join(
-            f"{name!r}: {size}" for name, size in list(zip(classes.tolist(), sizes.tolist(), strict=True))[:6]
-        )
+        counts = ", ".join(f"{name!r}: {size}" for name, size in zip(classes[:6].tolist(), sizes[:6], strict=True))
         notes.append(f"label {label!r} has {classes.size} classes in training ({counts}{', ...' * (classes.size > 6)})")
+        if numeric and (classes.size > _MANY or (classes.astype(np.float64) % 1 != 0).any()):
+            notes.append(f"the classes of label {label!r} are numbers: to predict a number, use {_REGRESSION}")
+    alike = names_alike([*classes.tolist(), *np.unique(val).tolist()])
+    if alike:
+        notes.append(f"labels that differ only in spaces, capitals or writing are different classes: {alike}")
     return train, val, notes
 
 
-def same_numbers(train: Array, val: Array, label: str) -> tuple[Array, Array, list[str]]:
+def same_numbers(train: Array, val: Array, label: str, where: tuple[str, str]) -> tuple[Array, Array, list[str]]:
     """Read the labels of both tables as numbers to predict.
 
     Returns
@@ -119,13 +236,18 @@ def same_numbers(train: Array, val: Array, label: str) -> tuple[Array, Array, li
     notes : list of str
     """
     numbers = []
-    for labels, where in ((train, "training"), (val, "validation")):
-        if labels.dtype.kind not in "fiu":
-            raise ValueError(
-                f"Label {label!r} is {_kind(labels.dtype)} in the {where} table ({some(np.unique(labels).tolist())}), "
-                "but must be a number for this method. Choose another column, or a method for classes."
+    for labels, place in zip((train, val), where, strict=True):
+        odd = odd_entry(labels.tolist()) if labels.dtype.kind == "U" else None
+        if labels.dtype.kind not in "fiuU" or odd is not None:
+            what = f"It is {_kind(labels.dtype)} in {place} ({some(np.unique(labels).tolist())})"
+            if odd is not None:
+                what = f"In {place} {odd}"
+            raise InputError(
+                f"Label {label!r} must be a number for this method. {what}. Correct the file, or choose another "
+                "column or a method for classes."
             )
-        numbers.append(labels.astype(np.float64))
+        plain_texts = np.char.replace(labels, ",", ".") if labels.dtype.kind == "U" else labels
+        numbers.append(plain_texts.astype(np.float64))
     low, high = numbers[0].min(), numbers[0].max()
     notes = [f"label {label!r} is a number to predict, from {low:g} to {high:g} in training"]
     if low == high:
@@ -133,37 +255,104 @@ def same_numbers(train: Array, val: Array, label: str) -> tuple[Array, Array, li
     return numbers[0], numbers[1], notes
 
 
-def _common(train: Array, val: Array, label: str) -> tuple[Array, Array]:
-    kinds = {train.dtype.kind, val.dtype.kind}
-    if "U" not in kinds:  # numbers and truth values
-        target = np.float64 if "f" in kinds else np.int64
-        return train.astype(target), val.astype(target)
-    other = val if train.dtype.kind == "U" else train
-    try:
-        if other.dtype.kind == "b":
-            return _truth(train), _truth(val)
-        if other.dtype.kind == "f":
-            return train.astype(np.float64), val.astype(np.float64)
-        return _whole(train), _whole(val)
-    except (ValueError, KeyError):
-        raise ValueError(
-            f"Label {label!r} is {_kind(train.dtype)} in the training table ({some(np.unique(train).tolist())}) but "
-            f"{_kind(val.dtype)} in the validation table ({some(np.unique(val).tolist())}), and the text does not "
-            "read as the other. Write the classes the same way in both."
-        ) from None
+def odd_places(entries: Sequence[Any]) -> list[int]:
+    """Places of texts that do not read as numbers, with the decimal sign that makes more of them numbers."""
+    texts = [(i, text.strip()) for i, text in enumerate(entries) if isinstance(text, str)]
+    odd = [i for i, text in texts if not _ANY_NUMBER.fullmatch(text)]
+    if 2 * len(odd) > len(texts):
+        odd = [i for i, text in texts if not _ANY_NUMBER.fullmatch(text.replace(",", "."))]
+    return odd
 
 
-def _truth(labels: Array) -> Array:
-    return labels if labels.dtype.kind == "b" else np.array([_TRUTH[text.strip().lower()] for text in labels.tolist()])
+def odd_entry(entries: Sequence[Any]) -> str | None:
+    """Say how many texts do not read as numbers, and where the first one is; None if all do."""
+    odd = odd_places(entries)
+    if not odd:
+        return None
+    return (
+        f"{len(odd)} of {len(entries)} entries do not read as numbers, the first {cut(entries[odd[0]], _SHOWN)!r} in "
+        f"row {odd[0]} (counted from 0)"
+    )
 
 
-def _whole(labels: Array) -> Array:
-    if labels.dtype.kind != "U":
-        return labels
-    numbers = labels.astype(np.float64)
-    if not (numbers == np.floor(numbers)).all():
-        raise ValueError("not whole numbers")
-    return numbers.astype(np.int64)
+def names_alike(entries: Sequence[Any]) -> str:
+    """List texts that differ only in spaces, capitals or the way a number is written; empty if there are none."""
+    groups: dict[Any, list[str]] = {}
+    for entry in dict.fromkeys(entries):
+        if isinstance(entry, str):
+            plain_text = " ".join(unicodedata.normalize("NFKC", entry).split()).casefold()
+            key = Decimal(plain_text) if _ANY_NUMBER.fullmatch(plain_text) else plain_text
+            groups.setdefault(key, []).append(entry)
+    alike = [some(group) for group in groups.values() if len(group) > 1]
+    return "; ".join(alike[:3]) + (f"; and {len(alike) - 3} more groups" if len(alike) > 3 else "")
+
+
+def _matched(train: Array, val: Array, label: str, written: tuple[bool, bool]) -> tuple[Array, Array]:
+    """Labels of both tables in one type in which equal ones are equal and no two different ones of a table merge."""
+    kinds = train.dtype.kind, val.dtype.kind
+    if kinds[0] == kinds[1] and (kinds[0] != "U" or not any(written)):
+        return train, val
+    # What is written without a type is its text first: only where that matches nothing is it a number.
+    texts = None
+    if "U" in kinds and all(kind == "U" or exact for kind, exact in zip(kinds, written, strict=True)):
+        texts = train.astype(str), val.astype(str)
+        if np.isin(texts[1], texts[0]).all():
+            return texts
+    found = _common(train, val)
+    if found is not None:
+        return found
+    if texts is not None:
+        return texts
+    raise InputError(
+        f"Label {label!r} is {_kind(train.dtype)} in the training table ({some(np.unique(train).tolist())}) but "
+        f"{_kind(val.dtype)} in the validation table ({some(np.unique(val).tolist())}), and these cannot be matched "
+        "without doubt. Write the classes the same way in both."
+    )
+
+
+def _common(train: Array, val: Array) -> tuple[Array, Array] | None:
+    """Both as numbers, or both as truth values; None if that is impossible or would merge labels of one table."""
+    sides = train, val
+    distinct = [np.unique(side).tolist() for side in sides]
+    if {side.dtype.kind for side in sides} == {"b", "U"}:
+        truths = [{entry: _TRUTH.get(str(entry).strip().lower()) for entry in side} for side in distinct]
+        return _looked_up(sides, truths, bool)
+    if not all(_NUMBER.fullmatch(entry) for side in distinct for entry in side if isinstance(entry, str)):
+        return None
+    meanings: list[dict[Any, Any]] = [
+        {entry: Decimal(entry.strip()) if isinstance(entry, str) else entry for entry in side} for side in distinct
+    ]
+    numbers = [number for meaning in meanings for number in meaning.values()]
+    if all(number == int(number) for number in numbers):
+        kind: Any = np.int64 if max(map(abs, numbers)) < 2**63 else np.uint64
+        if min(numbers) < np.iinfo(kind).min or max(numbers) > np.iinfo(kind).max:
+            return None
+        meanings = [{entry: int(number) for entry, number in meaning.items()} for meaning in meanings]
+    else:
+        kind = np.float64
+        if not all(map(fits_float, numbers)):
+            return None  # would be rounded
+        meanings = [{entry: float(number) for entry, number in meaning.items()} for meaning in meanings]
+    return _looked_up(sides, meanings, kind)
+
+
+def _looked_up(
+    sides: tuple[Array, Array], meanings: Sequence[Mapping[Any, Any]], dtype: Any
+) -> tuple[Array, Array] | None:
+    """Replace each label by its meaning; None if one has none, or two of a side have the same."""
+    found = []
+    for labels, meaning in zip(sides, meanings, strict=True):
+        if None in meaning.values() or len(set(meaning.values())) < len(meaning):
+            return None
+        distinct, places = np.unique(labels, return_inverse=True)
+        found.append(np.array([meaning[entry] for entry in distinct.tolist()], dtype=dtype)[places])
+    return found[0], found[1]
+
+
+def _reads_as_numbers(classes: Array) -> bool:
+    if classes.dtype.kind == "U":
+        return all(map(_NUMBER.fullmatch, classes.tolist()))
+    return classes.dtype.kind in "iuf"
 
 
 def _kind(dtype: np.dtype[Any]) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._validation import check_choice, some
-from shapshift.tables import encoding
-from shapshift.tables.about import about, no_column, repeated
-from shapshift.tables.columns import Column, UnusableError, make_column, problem
-from shapshift.tables.labels import names, same_labels, same_numbers
+from shapshift.checks.inputs import check_choice, some, warn_rounded
+from shapshift.checks.warnings import warn
+from shapshift.exceptions import InputError
+from shapshift.tables.features import Column, UnusableError, check_values, encode, make_column, problem
+from shapshift.tables.files import about, no_column, repeated
+from shapshift.tables.labels import names_alike, read_names, same_labels, same_numbers
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -19,6 +20,7 @@ Array = npt.NDArray[Any]
 SCALES = ("standard", "robust", "none")
 CATEGORICAL = ("onehot", "ordinal")
 IMPUTE = ("median", "mean", "most_frequent")
+_ROLES = ("label", "id", "owner")
 _INDEX_NAMES = ("", "__index_level_0__", "Unnamed: 0")
 
 
@@ -136,48 +138,49 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
            [ 1.,  1.,  0.]])
     """
     spec = _checked(spec, train)
-    where = {"train": _called(train, "training"), "val": _called(val, "validation")}
+    tables, where = (train, val), (_called(train, "training"), _called(val, "validation"))
     notes = [*about(train).notes, *about(val).notes]
-    for table, name in ((train, where["train"]), (val, where["val"])):
+    for table, name in zip(tables, where, strict=True):
         if table.num_rows == 0:
-            raise ValueError(f"{name} has no rows. At least one is needed.")
+            raise InputError(f"{name} has no rows. At least one is needed.")
         if spec.label not in table.column_names:
-            raise no_column(
-                "The label", spec.label, table.column_names, name, " Name the column of the class with --label."
-            )
+            hint = " Name the column of the class with --label."
+            raise no_column("The label", spec.label, table.column_names, name, hint)
     for option, column in (("id", spec.id), ("owner", spec.owner)):
         if column is not None and column not in train.column_names:
-            raise no_column(f"The {option}", column, train.column_names, where["train"])
+            raise no_column(f"The {option}", column, train.column_names, where[0])
     features = _feature_names(train, val, spec, where, notes)
-    columns = _columns(train, val, spec, features, notes)
-    read_labels = same_labels if spec.target == "class" else same_numbers
-    y_train, y_val, label_notes = read_labels(
-        names(train[spec.label], f"label {spec.label!r}", where["train"]),
-        names(val[spec.label], f"label {spec.label!r}", where["val"]),
-        str(spec.label),
+    columns = _columns(train, val, spec, features, where, notes)
+    labels, (ids, ids_val), (owners, owners_val) = (
+        [_names(what, column, table, name, exact) for table, name in zip(tables, where, strict=True)]
+        for what, column, exact in (
+            ("label", spec.label, spec.target == "class"),
+            ("id", spec.id, True),
+            ("owner", spec.owner, True),
+        )
     )
+    label = str(spec.label)
+    if spec.target == "class":
+        written = label in about(train).text, label in about(val).text
+        y_train, y_val, label_notes = same_labels(labels[0], labels[1], label, written)
+    else:
+        y_train, y_val, label_notes = same_numbers(labels[0], labels[1], label, where)
     notes += label_notes
-    ids, ids_val = _names_of("id", spec.id, train, val, where)
-    owners, owners_val = _names_of("owner", spec.owner, train, val, where)
     if ids is not None:
-        _check_unique(ids, str(spec.id), where["train"])
+        _check_unique(ids, str(spec.id), where[0])
         notes.append(f"rows are named by {spec.id!r}")
     if owners is not None:
-        notes.append(f"{np.unique(owners).size} owners of training rows, by {spec.owner!r}")
-    X_train, X_val, feature_names = encoding.encode(columns, spec.scale, spec.categorical, spec.impute, notes)
-    return Prepared(
-        X_train=X_train,
-        y_train=y_train,
-        X_val=X_val,
-        y_val=y_val,
-        feature_names=feature_names,
-        ids=ids,
-        owners=owners,
-        ids_val=ids_val,
-        owners_val=owners_val,
-        notes=notes,
-        spec=asdict(spec),
-    )
+        known = np.unique(owners).tolist()
+        notes.append(f"{len(known)} owners of training rows, by {spec.owner!r}")
+        alike = names_alike(known)
+        if alike:
+            # A warning and no note: notes are shown to every owner.
+            warn(
+                f"Owners in column {spec.owner!r} that differ only in spaces, capitals or writing are counted as "
+                f"different owners: {alike}. Write them the same way if they are the same."
+            )
+    X_train, X_val, names = encode(columns, spec.scale, spec.categorical, spec.impute, notes)
+    return Prepared(X_train, y_train, X_val, y_val, names, ids, owners, ids_val, owners_val, notes, asdict(spec))
 
 
 def _checked(spec: TableSpec, train: Any) -> TableSpec:
@@ -186,29 +189,27 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
     if spec.impute is not False:
         check_choice("TableSpec", "impute", spec.impute, IMPUTE, or_else="False")
     check_choice("TableSpec", "target", spec.target, ("class", "number"))
-    roles = about(train).roles
-    label = spec.label if spec.label is not None else roles.get("label")
-    if label is None:
-        raise ValueError(
+    roles: dict[str, Any] = {role: getattr(spec, role) for role in _ROLES}
+    roles |= {role: name for role, name in about(train).roles.items() if roles[role] is None}
+    if roles["label"] is None:
+        raise InputError(
             f"The 'label' parameter of TableSpec must name the column of the class. The columns are: "
             f"{some(train.column_names)}. Name it with --label."
         )
     spec = replace(
         spec,
-        label=label,
-        id=spec.id if spec.id is not None else roles.get("id"),
-        owner=spec.owner if spec.owner is not None else roles.get("owner"),
+        **roles,
         drop=_listed(spec.drop),
         features=None if spec.features is None else _listed(spec.features),
         embed=_listed(spec.embed),
     )
     for option in ("drop", "features", "embed"):
         if spec.label in (getattr(spec, option) or []):
-            raise ValueError(
+            raise InputError(
                 f"Label {spec.label!r} is also in --{option}. The label is never a feature: take it out there."
             )
     if spec.label in (spec.id, spec.owner):
-        raise ValueError(f"{spec.label!r} is the label and cannot be the id or the owner too. Name another column.")
+        raise InputError(f"{spec.label!r} is the label and cannot be the id or the owner too. Name another column.")
     return spec
 
 
@@ -221,65 +222,69 @@ def _called(table: Any, which: str) -> str:
     return f"the {which} table" + (f" {source}" if source else "")
 
 
-def _feature_names(train: Any, val: Any, spec: TableSpec, where: dict[str, str], notes: list[str]) -> list[str]:
-    both = [*train.column_names, *(name for name in val.column_names if name not in train.column_names)]
+def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str], notes: list[str]) -> list[str]:
+    of_train, of_val = dict.fromkeys(train.column_names), dict.fromkeys(val.column_names)
+    both, dropped = of_train | of_val, set(spec.drop)
     for name in spec.drop:
         if name not in both:
-            raise no_column("The --drop entry", name, both, "either table")
+            raise no_column("The --drop entry", name, list(both), "either table")
     for name in spec.embed or []:
-        if name not in train.column_names:
-            raise no_column("The --embed entry", name, train.column_names, where["train"])
-    kept_apart = {spec.label, spec.id, spec.owner, *spec.drop, *about(train).roles.values(), *about(val).roles.values()}
+        if name not in of_train:
+            raise no_column("The --embed entry", name, train.column_names, where[0])
+    kept_apart = {spec.label, spec.id, spec.owner, *dropped, *about(train).roles.values(), *about(val).roles.values()}
     if spec.features is not None:
         chosen = list(dict.fromkeys([*spec.features, *(spec.embed or [])]))
         for name in chosen:
-            if name not in train.column_names:
-                raise no_column("The --features entry", name, train.column_names, where["train"])
-            if name in (spec.id, spec.owner) or name in spec.drop:
-                raise ValueError(
+            if name not in of_train:
+                raise no_column("The --features entry", name, train.column_names, where[0])
+            if name in (spec.id, spec.owner) or name in dropped:
+                raise InputError(
                     f"Column {name!r} cannot be a feature and also the id, the owner or dropped. Choose one."
                 )
-        absent = [name for name in chosen if name not in val.column_names]
+        absent = [name for name in chosen if name not in of_val]
         extra: list[str] = []
         if repeated(list(spec.features)):
-            raise ValueError(
+            raise InputError(
                 f"--features names {some(repeated(list(spec.features)))} more than once. Name each column once."
             )
     else:
         kept_apart |= {name for name in _INDEX_NAMES if name in both}
-        chosen = [name for name in train.column_names if name not in kept_apart]
-        absent = [name for name in chosen if name not in val.column_names]
-        extra = [name for name in val.column_names if name not in kept_apart and name not in chosen]
-        index = [name for name in _INDEX_NAMES if name in train.column_names]
+        chosen = [name for name in of_train if name not in kept_apart]
+        absent = [name for name in chosen if name not in of_val]
+        extra = [name for name in of_val if name not in kept_apart and name not in of_train]
+        index = [name for name in _INDEX_NAMES if name in of_train]
         if index:
             notes.append(f"left out {some(index)}, an unnamed column such as a row index leaves behind")
     if absent or extra:
-        parts = [f"{some(absent)} only in {where['train']}"] * bool(absent)
-        parts += [f"{some(extra)} only in {where['val']}"] * bool(extra)
-        raise ValueError(
+        parts = [f"{some(absent)} only in {where[0]}"] * bool(absent)
+        parts += [f"{some(extra)} only in {where[1]}"] * bool(extra)
+        raise InputError(
             f"Both tables must have the same feature columns, but they have {' and '.join(parts)}. Leave columns out "
             "with --drop, or list the ones to use with --features."
         )
     if not chosen:
-        raise ValueError(
-            f"No feature column is left in {where['train']}: it has {some(train.column_names)}. Drop fewer."
-        )
+        raise InputError(f"No feature column is left in {where[0]}: it has {some(train.column_names)}. Drop fewer.")
     if spec.drop:
         notes.append(f"left out {some(list(spec.drop))}, as asked")
     return chosen
 
 
-def _columns(train: Any, val: Any, spec: TableSpec, features: list[str], notes: list[str]) -> list[Column]:
+def _columns(
+    train: Any, val: Any, spec: TableSpec, features: list[str], where: tuple[str, str], notes: list[str]
+) -> list[Column]:
     made, problems = [], []
+    rounded = about(train).rounded, about(val).rounded
     for name in features:
         try:
             column, remarks = make_column(
                 name,
                 train[name],
                 val[name],
+                where=where,
                 asked=spec.features is not None,
                 ordinal=spec.categorical == "ordinal",
-                embed=name in (spec.embed or []),
+                embed=name in (spec.embed or ()),
+                rounded=(rounded[0].get(name, 0), rounded[1].get(name, 0)),
             )
             made.append(column)
             notes += remarks
@@ -287,24 +292,30 @@ def _columns(train: Any, val: Any, spec: TableSpec, features: list[str], notes: 
             problems.append(str(error))
     if problems:
         raise problem(problems)
-    encoding.check_values(made, spec.impute)
+    check_values(made, spec.impute)
+    warn_rounded("the table", {column.name: column.rounded for column in made})
     return made
 
 
-def _names_of(
-    what: str, column: str | None, train: Any, val: Any, where: dict[str, str]
-) -> tuple[Array | None, Array | None]:
-    if column is None:
-        return None, None
-    of_val = names(val[column], f"{what} {column!r}", where["val"]) if column in val.column_names else None
-    return names(train[column], f"{what} {column!r}", where["train"]), of_val
+def _names(what: str, column: str | None, table: Any, where: str, exact: bool = True) -> Any:
+    """Entries of a label, id or owner column; None if the table has no such column."""
+    if column is None or column not in table.column_names:
+        return None
+    known = about(table)
+    if exact and column in known.inferred:
+        raise InputError(
+            f"The {what} {column!r} of {where} was read as {table.schema.field(column).type}, a type inferred from "
+            "text or from parts of different types, in which two names such as '007' and '7' can be one. Read the "
+            f"file with read_table(path, text=[{column!r}])."
+        )
+    return read_names(table[column], f"{what} {column!r}", where, written=column in known.text)
 
 
 def _check_unique(ids: Array, column: str, where: str) -> None:
     distinct, counts = np.unique(ids, return_counts=True)
     if distinct.size < ids.size:
         twice = distinct[counts > 1]
-        raise ValueError(
+        raise InputError(
             f"The id column {column!r} of {where} must name each row differently, or values could not be matched to "
             f"rows. {twice.size} ids occur more than once: {some(twice.tolist())}. Choose another column, or say "
             f"--owner {column} if it says whose the rows are."

@@ -1,19 +1,39 @@
 """Tables from files: the format by content where the content says it, else by the ending."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.types as pt
 
-from shapshift._validation import some
-from shapshift.tables.about import About, about, marked, no_column, repeated
-from shapshift.tables.delimited import read_csv
-from shapshift.tables.files import PARQUET_ENDINGS, Parts, PathLike, Source, find_parts, refused
-from shapshift.tables.jsonlines import read_json
+from shapshift.checks.inputs import parse_memory, some
+from shapshift.checks.memory import available_memory
+from shapshift.exceptions import InputError
+from shapshift.tables.arrow import read_arrow, read_parquet, table_size
+from shapshift.tables.files import (
+    PARQUET_ENDINGS,
+    About,
+    Parts,
+    PathLike,
+    Source,
+    about,
+    check_columns,
+    find_parts,
+    folder_keys,
+    marked,
+    no_column,
+    refused,
+    repeated,
+    shown,
+)
+from shapshift.tables.labels import count_rounded, exact_numbers
 from shapshift.tables.npz import read_npz
+from shapshift.tables.text import read_csv, read_json
 
 _TEXT = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data"), "csv"),
@@ -25,6 +45,7 @@ _BINARY = {
     ".npz": "npz",
 }
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+_PIECE = 1 << 22
 _PACKED_ENDINGS = (".gz", ".bz2", ".zst")
 _READABLE = (
     "Parquet (.parquet), CSV (.csv, .tsv, .txt), Feather or Arrow (.feather, .arrow), JSON lines (.jsonl) "
@@ -40,13 +61,20 @@ _REFUSED = {
     b"PARE": "an encrypted Parquet file; decrypt it first",
     b"FEA1": "a Feather file of version 1; write it anew with pyarrow.feather.write_feather",
     b"%PDF": "a PDF document; export the table as CSV",
-    b"\x80\x03": "a pickle, and loading a pickle runs code; write the table as Parquet",
-    b"\x80\x04": "a pickle, and loading a pickle runs code; write the table as Parquet",
-    b"\x80\x05": "a pickle, and loading a pickle runs code; write the table as Parquet",
+    **dict.fromkeys(
+        (b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        "a pickle, and loading a pickle runs code; write the table as Parquet",
+    ),
 }
 
 
-def read_table(path: PathLike, *, columns: Sequence[str] | None = None) -> Any:
+def read_table(
+    path: PathLike,
+    *,
+    columns: Sequence[str] | None = None,
+    text: Collection[str] = (),
+    max_memory: int | str | None = None,
+) -> Any:
     r"""Read a table from a file, a folder of Parquet parts or a pattern of files.
 
     Parameters
@@ -58,6 +86,14 @@ def read_table(path: PathLike, *, columns: Sequence[str] | None = None) -> Any:
         such as ``"parts/*.csv"`` joins the files it matches, in sorted order.
     columns : sequence of str, optional
         Only these, in this order.
+    text : collection of str, default=()
+        Columns of names, such as owners, ids and classes, that stay as they are written where the format has no types
+        (CSV, ``key=value`` folders): as numbers, "007" and "7" would be one name, and so would "1E2" and "100". In JSON
+        lines, and where parts have different types of numbers, no two different numbers become one. Names that are no
+        column are ignored.
+    max_memory : int or str, optional
+        Refuse a table that takes more memory, for instance "2GB"; by default, more than is available. A small file can
+        unpack to a very large table.
 
     Returns
     -------
@@ -76,6 +112,9 @@ def read_table(path: PathLike, *, columns: Sequence[str] | None = None) -> Any:
     Of a CSV file, the encoding (UTF-8, UTF-16, else Windows-1252 or Latin-1), the separator (comma, semicolon, tab or
     pipe), the quotation mark and the decimal sign are found out; `prepare` says in its notes what was found.
 
+    Flipped bits are found where the file has checksums: in Parquet files written with ``write_page_checksum=True``,
+    which is not pyarrow's default, and in ``.npz``. Feather and Arrow files have none.
+
     Examples
     --------
     >>> import tempfile
@@ -88,47 +127,52 @@ def read_table(path: PathLike, *, columns: Sequence[str] | None = None) -> Any:
     {'size': [1.5, 2.5], 'class': ['a', 'b']}
     """
     wanted = [columns] if isinstance(columns, str) else list(columns) if columns is not None else None
+    written = {text} if isinstance(text, str) else set(text)
     parts = find_parts(path)
-    tables = [_read_one(file, wanted) for file in parts.files]
-    table = tables[0] if parts.root is None else _with_folder_columns(_joined(tables, parts), parts, tables)
+    limit = available_memory() if max_memory is None else parse_memory(max_memory, "read_table")
+    tables, used = [], 0
+    for file in parts.files:
+        tables.append(_read_one(Source(file, limit=limit, used=used), wanted, written))
+        used += table_size(tables[-1])
+    table = tables[0] if parts.root is None else _joined(tables, parts, written)
     if wanted is not None:
         for name in wanted:
             if name not in table.column_names:
                 raise no_column("The 'columns' entry", name, table.column_names, parts.name)
         table = table.select(wanted)
     if table.num_rows == 0:
-        raise ValueError(f"{parts.name} has columns but no rows. Expected at least one row; check how it was written.")
+        raise InputError(f"{parts.name} has columns but no rows. Expected at least one row; check how it was written.")
     return table
 
 
-def _read_one(path: Path, columns: list[str] | None) -> Any:
+def _read_one(source: Source, columns: list[str] | None, text: Collection[str]) -> Any:
     try:
-        with open(path, "rb") as file:
+        with open(source.path, "rb") as file:
             head = file.read(16)
     except OSError as error:
-        raise refused(path, error) from None
-    source = Source(path)
+        raise refused(source.path, error) from None
     if not head:
-        raise ValueError(
+        raise InputError(
             f"{source.name} is empty (0 bytes). Expected {_READABLE}; check whether writing it was interrupted."
         )
     for magic, packing in _PACKED.items():
         if head.startswith(magic) and not _is_text(source, head):
-            source = Source(path, _unpacked(source, packing))
+            source = replace(source, unpacked=_unpacked(source, packing))
             head = source.head(16)
             if not head:
-                raise ValueError(f"{source.name} unpacks to nothing. Check whether writing it was interrupted.")
-    table = _reader(source, head, columns)(source)
+                raise InputError(f"{source.name} unpacks to nothing. Check whether writing it was interrupted.")
+    table = _reader(source, head, columns, text)(source)
+    source.check_size(table_size(table))
     twice = repeated(table.column_names)
     if twice:
-        raise ValueError(f"{source.name} has a column name more than once: {some(twice)}. Rename the columns.")
+        raise InputError(f"{source.name} has a column name more than once: {some(twice)}. Rename the columns.")
     if not table.column_names:
-        raise ValueError(f"{source.name} has no columns. Expected a label and at least one feature.")
+        raise InputError(f"{source.name} has no columns. Expected a label and at least one feature.")
     known = about(table)
     return table if known.source else marked(table, About(source.name))
 
 
-def _reader(source: Source, head: bytes, columns: list[str] | None) -> Callable[[Source], Any]:
+def _reader(source: Source, head: bytes, columns: list[str] | None, text: Collection[str]) -> Callable[[Source], Any]:
     endings = [ending.lower() for ending in source.path.suffixes]
     if endings and endings[-1] in _PACKED_ENDINGS:
         endings.pop()
@@ -136,32 +180,29 @@ def _reader(source: Source, head: bytes, columns: list[str] | None) -> Callable[
     if _is_text(source, head):
         # Nobody's CSV header begins with a brace and a quotation mark.
         looks_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b'{"', b'[{"'))
-        return read_json if _TEXT[ending] == "json" or looks_json else read_csv
+        return partial(read_json if _TEXT[ending] == "json" or looks_json else read_csv, text=text)
     if head.startswith(b"PAR1"):
-        return lambda parquet: _read_parquet(parquet, columns)
-    if head.startswith(b"ARROW1"):
-        return lambda arrow: _read_arrow(arrow, pa.ipc.open_file)
-    if head.startswith(b"\xff\xff\xff\xff"):
-        return lambda arrow: _read_arrow(arrow, pa.ipc.open_stream)
+        return partial(read_parquet, columns=columns)
+    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return partial(read_arrow, stream=head.startswith(b"\xff"))
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if ending in (".xlsx", ".xlsm", ".ods"):
-            raise ValueError(f"{source.name} is a spreadsheet. Save the sheet as CSV and name that file.")
+            raise InputError(f"{source.name} is a spreadsheet. Save the sheet as CSV and name that file.")
         return read_npz
     for magic, what in _REFUSED.items():
         if head.startswith(magic):
-            raise ValueError(f"{source.name} is {what}. Expected {_READABLE}.")
+            raise InputError(f"{source.name} is {what}. Expected {_READABLE}.")
     if ending in _BINARY:
-        text = not any(byte < 9 or byte > 126 for byte in head)
-        raise ValueError(
-            f"{source.name} is not a whole {_BINARY[ending]} file: it does not begin like one. "
-            + ("It looks like text: rename it to .csv or .jsonl if it is that." if text else "Copy or write it anew.")
-        )
+        looks_text = not any(byte < 9 or byte > 126 for byte in head)
+        rename = "It looks like text: rename it to .csv or .jsonl if it is that."
+        hint = rename if looks_text else "Copy or write it anew."
+        raise InputError(f"{source.name} is not a whole {_BINARY[ending]} file: it does not begin like one. {hint}")
     if ending not in _TEXT:
-        raise ValueError(
+        raise InputError(
             f"{source.name} has {f'the unknown ending {ending!r}' if ending else 'no ending'}, and its content is none "
             f"of the binary formats. Expected {_READABLE}. If it is text with separators, rename it to .csv."
         )
-    return read_json if _TEXT[ending] == "json" else read_csv
+    return partial(read_json if _TEXT[ending] == "json" else read_csv, text=text)
 
 
 def _is_text(source: Source, head: bytes) -> bool:
@@ -172,89 +213,81 @@ def _is_text(source: Source, head: bytes) -> bool:
 def _unpacked(source: Source, packing: str) -> Any:
     try:
         with pa.CompressedInputStream(source.open(), packing) as stream:
-            return stream.read_buffer()
+            unpacked = bytearray()
+            while piece := stream.read(_PIECE):
+                unpacked += piece
+                source.check_size(len(unpacked))
+            return pa.py_buffer(unpacked)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{source.name} cannot be unpacked as {packing} ({error}). Copy or pack it anew.") from None
+        raise InputError(f"{source.name} cannot be unpacked as {packing} ({error}). Copy or pack it anew.") from None
 
 
-def _read_parquet(source: Source, columns: list[str] | None) -> Any:
-    try:
-        with source.open() as opened:
-            file = pq.ParquetFile(opened)
-            names = file.schema_arrow.names
-            # A name that is missing here may still come from a folder name, or else is reported with all the others.
-            present = [name for name in columns if name in names] if columns is not None else None
-            table = file.read(columns=present or None)
-            return table.select(present) if present else table
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise ValueError(
-            f"{source.name} is not a whole Parquet file: it is truncated or damaged ({error}). Copy or write it anew."
-        ) from None
-
-
-def _read_arrow(source: Source, opener: Callable[[Any], Any]) -> Any:
-    try:
-        with source.open() as file, opener(file) as reader:
-            return reader.read_all()
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise ValueError(
-            f"{source.name} is not a whole Arrow file: it is truncated or damaged ({error}). Copy or write it anew."
-        ) from None
-
-
-def _joined(tables: list[Any], parts: Parts) -> Any:
-    """All parts under one schema; a part that differs is named."""
-    first, schema = tables[0], tables[0].schema.remove_metadata()
-    aligned = [first]
-    for file, table in zip(parts.files[1:], tables[1:], strict=True):
-        here = Source(file).name
-        missing = [name for name in first.column_names if name not in table.column_names]
-        extra = [name for name in table.column_names if name not in first.column_names]
-        if missing or extra:
-            differences = [f"lacks {some(missing)}"] * bool(missing) + [f"also has {some(extra)}"] * bool(extra)
-            raise ValueError(
-                f"The parts of {parts.name} must have the same columns, but {here} {' and '.join(differences)}, unlike "
-                f"{Source(parts.files[0]).name}. Correct the part, or name only parts that belong together."
-            )
-        table = table.select(first.column_names)
-        for old, new in zip(schema, table.schema, strict=True):
+def _joined(tables: list[Any], parts: Parts, text: Collection[str] = ()) -> Any:
+    """All parts under one schema, with a column for each ``key=value`` folder; a part that differs is named."""
+    first, names = shown(parts.files[0]), tables[0].column_names
+    fields, aligned = list(tables[0].schema), []
+    for file, table in zip(parts.files, tables, strict=True):
+        check_columns(parts.name, shown(file), table.column_names, first, names)
+        aligned.append(table.select(names).replace_schema_metadata())
+        for j, (old, new) in enumerate(zip(fields, aligned[-1].schema, strict=True)):
             try:
-                merged = pa.unify_schemas([pa.schema([old]), pa.schema([new])], promote_options="permissive").field(0)
+                schemas = [pa.schema([old]), pa.schema([new])]
+                fields[j] = pa.unify_schemas(schemas, promote_options="permissive").field(0)
             except pa.ArrowException:
-                raise ValueError(
+                raise InputError(
                     f"The parts of {parts.name} must have the same types, but column {old.name!r} is {new.type} in "
-                    f"{here} and {old.type} before it. Write the parts with one type."
+                    f"{shown(file)} and {old.type} before it. Write the parts with one type."
                 ) from None
-            schema = schema.set(schema.get_field_index(old.name), merged)
-        aligned.append(table)
+    aligned, join = _without_loss(aligned, fields, text)
     try:
-        joined = pa.concat_tables([part.replace_schema_metadata() for part in aligned], promote_options="permissive")
+        joined = pa.concat_tables(aligned, promote_options="permissive")
     except pa.ArrowException as error:
-        raise ValueError(f"The parts of {parts.name} cannot be joined ({error}). Write them with one type.") from None
-    return joined
-
-
-def _with_folder_columns(joined: Any, parts: Parts, tables: list[Any]) -> Any:
-    """Add a column for each ``key=value`` folder between the root and the parts, and say what was joined."""
-    notes = [note for table in tables for note in about(table).notes]
+        raise InputError(f"The parts of {parts.name} cannot be joined ({error}). Write them with one type.") from None
+    folders, keys = _folder_columns(joined, parts, [table.num_rows for table in tables], text)
+    known = [*map(about, tables), join, keys]
+    notes = [note for part in known[:-1] for note in part.notes]
     notes = [*notes[:3], *([f"... and {len(notes) - 3} more parts likewise"] if len(notes) > 3 else [])]
     notes.append(f"joined {len(tables)} part{'s' * (len(tables) > 1)} of {parts.name}")
-    keyed = [_folder_values(file.relative_to(parts.root or file).parts[:-1]) for file in parts.files]
-    for key in keyed[0]:
-        if any(key not in values for values in keyed) or key in joined.column_names:
-            raise ValueError(
-                f"The folders of {parts.name} must name {key!r} for every part, and no part may have that column. "
-                "Correct the folder names or the parts."
-            )
-        entries = [values[key] for values in keyed]
-        numbers = all(entry is None or (entry.isascii() and entry.isdigit()) for entry in entries)
-        typed = [int(entry) if numbers and entry is not None else entry for entry in entries]
-        column = [entry for entry, table in zip(typed, tables, strict=True) for _ in range(table.num_rows)]
-        joined = joined.append_column(key, pa.array(column, pa.int64() if numbers else pa.string()))
-        notes.append(f"took column {key!r} from the folder names")
-    return marked(joined, About(parts.name, notes, about(tables[0]).roles))
+    written, inferred = (
+        list(dict.fromkeys(n for part in known for n in getattr(part, kind))) for kind in ("text", "inferred")
+    )
+    rounded = dict(sum((Counter(part.rounded) for part in known), Counter()))
+    return marked(folders, About(parts.name, [*notes, *keys.notes], known[0].roles, written, inferred, rounded))
 
 
-def _folder_values(folders: Sequence[str]) -> dict[str, str | None]:
-    pairs = (folder.partition("=")[::2] for folder in folders if "=" in folder)
-    return {key: None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for key, value in pairs}
+def _without_loss(tables: list[Any], fields: list[Any], text: Collection[str]) -> tuple[list[Any], About]:
+    """Parts in which numbers of different types are floats, with what that rounded; names stay exact.
+
+    Arrow would round decimals without a word, and refuse to round integers.
+    """
+    inferred, rounded = [], {}
+    for j, field in enumerate(fields):
+        columns = [table.column(j) for table in tables] if pt.is_floating(field.type) else []
+        others = [column for column in columns if not pt.is_floating(column.type) and not pt.is_null(column.type)]
+        if not others:
+            continue
+        if field.name in text:
+            entries = exact_numbers([entry for column in columns for entry in column.to_pylist()])
+            ends = np.cumsum([len(column) for column in columns])
+            columns = [entries[end - len(column) : end] for column, end in zip(columns, ends, strict=True)]
+        else:
+            floats = [column.cast(pa.float64(), safe=False) for column in columns]
+            rounded[field.name] = sum(map(count_rounded, columns, floats))
+            columns = floats
+            if rounded[field.name] or any(pt.is_decimal(column.type) for column in others):
+                inferred.append(field.name)
+        tables = [table.set_column(j, field.name, column) for table, column in zip(tables, columns, strict=True)]
+    return tables, About(inferred=inferred, rounded=rounded)
+
+
+def _folder_columns(table: Any, parts: Parts, sizes: list[int], text: Collection[str]) -> tuple[Any, About]:
+    """Table with a column for each ``key=value`` folder between the root and the parts, and what is known of them."""
+    known = About()
+    for key, entries in folder_keys(parts, table.column_names).items():
+        # 18 digits fit int64.
+        numbers = key not in text and all(entry is None or re.fullmatch("[0-9]{1,18}", entry) for entry in entries)
+        (known.inferred if numbers else known.text).append(key)
+        column = pa.array(entries, pa.string()).take(pa.array(np.repeat(np.arange(len(sizes)), sizes)))
+        table = table.append_column(key, column.cast(pa.int64()) if numbers else column)
+        known.notes.append(f"took column {key!r} from the folder names")
+    return table, known

@@ -3,8 +3,9 @@
 import copy
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, cast
 
 import narwhals as nw
@@ -12,9 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift._warn import warn
+from shapshift.checks.names import quoted as quoted
+from shapshift.checks.names import some as some
+from shapshift.checks.warnings import warn
+from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
+
+#: Largest K, and most draws of a perturbation, which are dimensions of arrays.
+MOST = 2**31 - 1
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -46,18 +53,33 @@ def check_choice(owner: str, name: str, value: object, choices: Sequence[str], o
     """Refuse a value that is not one of ``choices``; ``or_else`` names what else the message should offer."""
     if not (isinstance(value, str) and value in choices):
         listed = ", ".join([repr(choice) for choice in choices] + ([or_else] if or_else else []))
-        raise ValueError(f"The {name!r} parameter of {owner} must be one of {listed}. Got {value!r} instead.")
+        raise InputError(f"The {name!r} parameter of {owner} must be one of {listed}. Got {quoted(value)} instead.")
 
 
-def check_count(owner: str, name: str, value: object, at_least: int = 1) -> int:
-    """Refuse anything but an integer of at least ``at_least``."""
+def check_count(owner: str, name: str, value: object, at_least: int = 1, at_most: int | None = None) -> int:
+    """Refuse anything but an integer from ``at_least`` to ``at_most``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(
-            f"The {name!r} parameter of {owner} must be an integer of at least {at_least}. Got {value!r} instead."
+        raise InputError(
+            f"The {name!r} parameter of {owner} must be an integer of at least {at_least}. Got {quoted(value)} instead."
         )
     if value < at_least:
-        raise ValueError(f"The {name!r} parameter of {owner} must be at least {at_least}. Got {value!r} instead.")
+        raise InputError(f"The {name!r} parameter of {owner} must be at least {at_least}. Got {quoted(value)} instead.")
+    if at_most is not None and value > at_most:
+        raise InputError(f"The {name!r} parameter of {owner} must be at most {at_most}. Got {quoted(value)} instead.")
     return int(value)
+
+
+def check_type(owner: str, name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
+    """Refuse anything but an instance of ``kind``; ``expected`` is how the message calls it."""
+    if not isinstance(value, kind):
+        raise InputError(f"The {name!r} parameter of {owner} must be {expected}. Got {type(value).__name__} instead.")
+
+
+def check_seed(owner: str, random_state: Any) -> int:
+    """Return a seed: the one given, or a fresh one that the result can name."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+    return check_count(owner, "random_state", random_state, at_least=0)
 
 
 def check_number(
@@ -66,17 +88,21 @@ def check_number(
     """Refuse anything but a finite number from ``least`` (or above it) to ``most``."""
     low = f" {'above' if above else 'of at least'} {least:g}" if np.isfinite(least) else ""
     high = f" and at most {most:g}" if np.isfinite(most) else ""
-    message = f"The {name!r} parameter of {owner} must be a finite number{low}{high}. Got {value!r} instead."
+    message = f"The {name!r} parameter of {owner} must be a finite number{low}{high}. Got {quoted(value)} instead."
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(message)
-    if not np.isfinite(value) or not least <= value <= most or (above and value == least):
-        raise ValueError(message)
+        raise InputError(message)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer that is larger than every float
+        raise InputError(message) from None
+    if not np.isfinite(number) or not least <= value <= most or (above and value == least):
+        raise InputError(message)
 
 
 def check_flag(owner: str, name: str, value: object) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"The {name!r} parameter of {owner} must be True or False. Got {value!r} instead.")
+        raise InputError(f"The {name!r} parameter of {owner} must be True or False. Got {quoted(value)} instead.")
 
 
 def check_folder(owner: str, name: str, value: object) -> str | None:
@@ -84,17 +110,19 @@ def check_folder(owner: str, name: str, value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"The {name!r} parameter of {owner} must be None or the path of a folder. Got {value!r}.")
+        raise InputError(
+            f"The {name!r} parameter of {owner} must be None or the path of a folder. Got {quoted(value)}."
+        )
     folder = os.fspath(value)
     if not os.path.isdir(folder):
-        raise ValueError(f"The {name!r} parameter of {owner} must name a folder. There is none at {folder!r}: make it.")
+        raise InputError(f"The {name!r} parameter of {owner} must name a folder. There is none at {folder!r}: make it.")
     return str(folder)
 
 
 def check_model(owner: str, model: Any) -> Any:
     """Refuse what cannot value; return the model, as a copy that shares the fit and shows no progress of its own."""
     if not callable(getattr(model, "value", None)):
-        raise TypeError(
+        raise InputError(
             f"The 'model' parameter of {owner} must be a fitted estimator with a value method, "
             f"value(X_val, y_val) -> Valuation, such as KNNShapley().fit(X, y). Got {type(model).__name__} instead."
         )
@@ -109,16 +137,16 @@ def check_jobs(owner: str, n_jobs: object) -> None:
     """Refuse a number of workers that is neither None nor a whole number other than 0."""
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (n_jobs == 0 or not whole):
-        raise ValueError(
+        raise InputError(
             f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
-            f"processors. Got {n_jobs!r} instead."
+            f"processors. Got {quoted(n_jobs)} instead."
         )
 
 
 def check_progress(owner: str, progress: object) -> None:
     """Refuse anything but True, False and None."""
     if not (progress is None or isinstance(progress, bool | np.bool_)):
-        raise TypeError(f"The 'progress' parameter of {owner} must be True, False or None. Got {progress!r}.")
+        raise InputError(f"The 'progress' parameter of {owner} must be True, False or None. Got {quoted(progress)}.")
 
 
 def parse_memory(value: object, owner: str = "KNNShapley", name: str = "max_memory") -> int | None:
@@ -129,12 +157,13 @@ def parse_memory(value: object, owner: str = "KNNShapley", name: str = "max_memo
     if number and 0 < cast(float, value) < np.inf:
         return int(cast(float, value))
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", value.lower()) if isinstance(value, str) else None
-    if match is None or match[2] not in _UNITS or float(match[1]) == 0:
-        raise ValueError(
+    size = 0.0 if match is None else float(match[1]) * _UNITS.get(match[2], 0)
+    if not 0 < size < np.inf:
+        raise InputError(
             f"The {name!r} parameter of {owner} must be a positive number of bytes or a string such as '2GB' or "
-            f"'500MiB'. Got {value!r} instead."
+            f"'500MiB'. Got {quoted(value)} instead."
         )
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(size)
 
 
 def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
@@ -150,28 +179,33 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     """
     if sparse.issparse(X):
         if sparse_ok is not None:
-            raise TypeError(f"{name!r} is sparse, {sparse_ok}. Pass {name}.toarray(), or use another metric.")
+            raise InputError(f"{name!r} is sparse, {sparse_ok}. Pass {name}.toarray(), or use another metric.")
         if X.ndim != 2:
-            raise ValueError(f"{name!r}: Expected 2D array, got {X.ndim}D array instead (shape={X.shape}).")
+            raise InputError(f"{name!r}: Expected 2D array, got {X.ndim}D array instead (shape={X.shape}).")
         check_shape(X.shape, name)
         rows = _float64(X, name)
+        if X.dtype.kind in "iu":
+            whole = sparse.coo_array(X)
+            rounded = np.flatnonzero(rounded_counts(whole.data[None, :]))
+            columns, counts = np.unique(whole.coords[1][rounded], return_counts=True)
+            warn_rounded(repr(name), dict(zip(columns.tolist(), counts.tolist(), strict=True)))
         rows.sum_duplicates()
         rows.sort_indices()
         rows.eliminate_zeros()
         _check_finite_sparse(rows, name)
         return Table(rows, None, None, "numpy")
     if isinstance(X, np.ma.MaskedArray):
-        raise TypeError(f"{name!r} is a masked array. Fill it, for instance with sklearn.impute.SimpleImputer.")
+        raise InputError(f"{name!r} is a masked array. Fill it, for instance with sklearn.impute.SimpleImputer.")
     if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
         X = X.to_pandas()  # its column names would be lost on the way to an array
     try:
         frame = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError as error:
-        raise ValueError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
+        raise InputError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
     if isinstance(frame, nw.DataFrame):
         return _check_frame(frame, name)
     if isinstance(frame, nw.LazyFrame):
-        raise TypeError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
+        raise InputError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
     rows = _plain_array(X, name)
     if rows.ndim != 2:
         hint = (
@@ -180,8 +214,12 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
             if rows.ndim == 1
             else f"Flatten each row to one list of features, for instance {name}.reshape(len({name}), -1)."
         )
-        raise ValueError(f"{name!r}: Expected 2D array, got {rows.ndim}D array instead (shape={rows.shape}). {hint}")
+        raise InputError(f"{name!r}: Expected 2D array, got {rows.ndim}D array instead (shape={rows.shape}). {hint}")
     check_shape(rows.shape, name)
+    # NumPy has made floats of a list with integers and floats.
+    mixed = isinstance(X, list | tuple) and rows.dtype.kind == "f" and has_large(rows)
+    counts = rounded_counts(np.array(X, dtype=object) if mixed else rows)
+    warn_rounded(repr(name), dict(enumerate(counts.tolist())))
     rows = _float64(rows, name)
     check_finite(rows, name)
     return Table(rows, None, None, "numpy")
@@ -194,12 +232,17 @@ def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     n_train = ids.size
     if sparse.issparse(D):
-        raise TypeError("'X_val' is sparse, but precomputed distances must be a dense array. Pass X_val.toarray().")
+        raise InputError(
+            "'X_val' is sparse, but metric='precomputed' needs the distance of every validation point to every "
+            "training row. What a sparse matrix does not store is an unknown distance; filled up it would be 0, the "
+            "nearest there is. Pass a dense array of all distances, for instance that of "
+            "sklearn.metrics.pairwise_distances(X_val, X_train), or pass features and another metric."
+        )
     plain = isinstance(D, np.ndarray) and D.ndim == 2 and D.dtype.kind in "fiu" and D.size > 0
     table = None if plain and not isinstance(D, np.ma.MaskedArray) else check_features(D, "X_val")
     distances = D if table is None else table.rows
     if distances.shape[1] != n_train:
-        raise ValueError(
+        raise InputError(
             "'X_val' must hold precomputed distances with one row per validation point and one column per training "
             f"row, {n_train} columns. Got shape {distances.shape}."
             + (" Did you mean its transpose?" if distances.shape[0] == n_train else "")
@@ -207,7 +250,7 @@ def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
     for i, row in enumerate(distances):
         check_finite(row[None, :], "X_val", first_row=i)
         if row.min() < 0:
-            raise ValueError(
+            raise InputError(
                 f"'X_val' must hold distances of at least 0. Got {row.min()} at row {i}, column {row.argmin()}. "
                 "Similarities must be turned into distances first."
             )
@@ -226,7 +269,7 @@ def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: 
         extra = [column for column in table.columns if column not in known]
         if missing or extra:
             parts = [f"missing {some(missing)}"] * bool(missing) + [f"not seen in training {some(extra)}"] * bool(extra)
-            raise ValueError(
+            raise InputError(
                 f"The columns of {name!r} must be those of the training rows, but it has {len(table.columns)} and they "
                 f"have {width}: {'; '.join(parts)}. Select the same columns in both."
             )
@@ -236,7 +279,7 @@ def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: 
             return replace(table, rows=dense, columns=list(fitted))
         return table
     if table.rows.shape[1] != width:
-        raise ValueError(
+        raise InputError(
             f"{name!r} has {table.rows.shape[1]} features, but the training rows have {width} features. "
             "Both must be made from the same columns."
         )
@@ -251,12 +294,12 @@ def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.
         return np.empty((n_val, 0), dtype=np.int64)
     rows = np.asarray(reference)
     if rows.ndim != 2 or rows.shape[0] != n_val or rows.dtype.kind not in "iu":
-        raise ValueError(
+        raise InputError(
             f"The 'reference' parameter must hold integers in {n_val} rows, one per validation point. Got shape "
             f"{rows.shape} of type {rows.dtype}."
         )
     if rows.size and not (rows.min() >= 0 and rows.max() < n_train):
-        raise ValueError(f"The 'reference' parameter must hold positions of training rows, 0 to {n_train - 1}.")
+        raise InputError(f"The 'reference' parameter must hold positions of training rows, 0 to {n_train - 1}.")
     return rows.astype(np.int64)
 
 
@@ -264,12 +307,12 @@ def check_excluded(exclude: Any, n_val: int, n_train: int) -> npt.NDArray[np.int
     """Check one training row position per validation point, -1 meaning none."""
     rows = np.asarray(exclude)
     if rows.shape != (n_val,) or rows.dtype.kind not in "iu":
-        raise ValueError(
+        raise InputError(
             f"The 'exclude' parameter must hold {n_val} integers, one per validation point. Got shape {rows.shape} of "
             f"type {rows.dtype}."
         )
     if not (rows.min() >= -1 and rows.max() < n_train):
-        raise ValueError(
+        raise InputError(
             f"The 'exclude' parameter must hold positions of training rows, 0 to {n_train - 1}, or -1 for none. Got "
             f"numbers from {rows.min()} to {rows.max()}."
         )
@@ -287,14 +330,23 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
         dtype = schema[column]
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             if "Sparse" in str(getattr(native[column], "dtype", "")):
-                raise ValueError(f"Column {column!r} of {name!r} is sparse. Pass {name}.sparse.to_dense() instead.")
-            raise ValueError(
+                raise InputError(f"Column {column!r} of {name!r} is sparse. Pass {name}.sparse.to_dense() instead.")
+            raise InputError(
                 f"Column {column!r} of {name!r} has type {dtype}; features must be numbers (could not convert to "
                 "float). Encode the column (for instance with sklearn.preprocessing.OneHotEncoder) or drop it."
             )
     rows = np.empty(frame.shape)
+    rounded: dict[Any, int] = {}
     for j, series in enumerate(frame.iter_columns()):
-        rows[:, j] = series.cast(nw.Float64).to_numpy()
+        if series.dtype.is_integer() and not series.null_count():
+            whole = np.asarray(series.to_numpy())
+            rows[:, j] = whole  # pyarrow's own cast refuses what would be rounded
+            rounded[columns[j]] = int(rounded_counts(whole[:, None])[0])
+        else:
+            rows[:, j] = series.cast(nw.Float64).to_numpy()
+            if series.dtype == nw.Decimal and has_large(rows[:, j]):
+                rounded[columns[j]] = rounded_entries(series.to_list())
+    warn_rounded(repr(name), rounded)
     index = np.asarray(native.index) if kind == "pandas" and hasattr(native, "index") else None
     check_finite(rows, name, columns, index)
     names = tuple(native.index.names) if index is not None else ("id",)
@@ -314,16 +366,16 @@ def _plain_array(X: Any, name: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(tensor_to_numpy(X))
     except ValueError as error:
-        raise ValueError(
+        raise InputError(
             f"{name!r} must be a table of numbers in which all rows have the same length ({error})."
         ) from None
 
 
 def _float64(rows: Any, name: str) -> Any:
     if rows.dtype.kind == "c":
-        raise ValueError(f"{name!r}: Complex data not supported. Split it into real and imaginary columns.")
+        raise InputError(f"{name!r}: Complex data not supported. Split it into real and imaginary columns.")
     if rows.dtype.kind in "SUMm":
-        raise ValueError(
+        raise InputError(
             f"{name!r} holds values of type {rows.dtype}; features must be numbers (could not convert to float). "
             "Encode such columns, for instance with sklearn.preprocessing.OneHotEncoder."
         )
@@ -334,18 +386,78 @@ def _float64(rows: Any, name: str) -> Any:
             else rows.astype(np.float64, copy=False)
         )
     except (TypeError, ValueError) as error:
-        kind = type(error)  # scikit-learn tells objects that are no numbers from strings by the kind of error
-        raise kind(
+        raise InputError(
             f"{name!r} must hold numbers only: argument must be a string or a number that reads as one ({error}). "
             "Encode or drop the other columns."
         ) from None
+
+
+def rounded_counts(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Count, for each column, the whole numbers beyond 2**53 that become another number as float64."""
+    if rows.dtype.kind == "O":
+        plain = [[entry.item() if isinstance(entry, np.generic) else entry for entry in column] for column in rows.T]
+        return np.array(list(map(rounded_entries, plain)), dtype=np.int64)
+    if rows.dtype.kind not in "iu" or not rows.size or (rows.min() >= -(2**53) and rows.max() <= 2**53):
+        return np.zeros(rows.shape[1], dtype=np.int64)
+    # The largest float below the end of the range: a float at the end itself could not be turned back.
+    top = np.nextafter(2.0 ** (63 if rows.dtype.kind == "i" else 64), 0)
+    back = np.minimum(rows.astype(np.float64), top).astype(rows.dtype)
+    return cast(npt.NDArray[np.int64], np.count_nonzero(back != rows, axis=0))
+
+
+def fits_float(number: int | float | Decimal) -> bool:
+    """Whether a float has this value, or is written like this: no two such numbers become the same float.
+
+    Examples
+    --------
+    >>> fits_float(2**53), fits_float(2**53 + 1), fits_float(Decimal("0.1")), fits_float(Decimal("0.10000000000000001"))
+    (True, False, True, False)
+    """
+    if isinstance(number, float):
+        return True
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return False
+    return nearest == number or Decimal(repr(nearest)) == number
+
+
+def rounded_entries(numbers: Iterable[int | float | Decimal | list[Any] | None]) -> int:
+    """Count the whole numbers that become another number as float64, those of lists included."""
+    return sum(
+        rounded_entries(number)
+        if isinstance(number, list)
+        else isinstance(number, int | Decimal) and not fits_float(number) and _is_whole(number)
+        for number in numbers
+    )
+
+
+def has_large(floats: npt.NDArray[Any]) -> bool:
+    """Whether some are so large that a whole number may have been rounded."""
+    return bool((np.abs(floats) >= 2.0**53).any())
+
+
+def _is_whole(number: int | Decimal) -> bool:
+    # int(number) would spell out the zeros of 1e999999999.
+    return isinstance(number, int) or number == number.to_integral_value()
+
+
+def warn_rounded(where: str, counts: Mapping[Any, int]) -> None:
+    """Warn of columns in which whole numbers were rounded to float64; ``counts`` has the number for each."""
+    columns = [f"{quoted(name)} ({count:,} entries)" for name, count in counts.items() if count]
+    if columns:
+        warn(
+            f"Whole numbers beyond 2**53 are rounded, because distances are computed in float64: {where} has such "
+            f"numbers in column {', '.join(columns[:5])}{f' and {len(columns) - 5} more' * (len(columns) > 5)}. If a "
+            "column is an identifier, leave it out; if it names categories, encode its text."
+        )
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     """Refuse a table without rows or without columns."""
     for count, unit, what in ((shape[0], "sample", "row"), (shape[1], "feature", "column")):
         if count == 0:
-            raise ValueError(
+            raise InputError(
                 f"{name!r} is empty: found array with {count} {unit}(s) (shape={shape}) while a minimum of 1 is "
                 f"required. Pass at least one {what}."
             )
@@ -368,15 +480,15 @@ def check_finite(
         return
     i, j = np.argwhere(bad)[0]
     column = repr(columns[j]) if columns is not None else str(j)
-    row = f"{first_row + i}" if index is None else f"{i} (id {index[i]!r})"
-    raise ValueError(_not_finite(name, rows[i, j], row, column, int(bad.sum())))
+    row = f"{first_row + i}" if index is None else f"{i} (id {quoted(index[i])})"
+    raise InputError(_not_finite(name, rows[i, j], row, column, int(bad.sum())))
 
 
 def _check_finite_sparse(rows: Any, name: str) -> None:
     bad = np.flatnonzero(~np.isfinite(rows.data))
     if bad.size:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
-        raise ValueError(_not_finite(name, rows.data[bad[0]], str(row), str(rows.indices[bad[0]]), bad.size))
+        raise InputError(_not_finite(name, rows.data[bad[0]], str(row), str(rows.indices[bad[0]]), bad.size))
 
 
 def _not_finite(name: str, value: float, row: str, column: str, count: int) -> str:
@@ -385,9 +497,3 @@ def _not_finite(name: str, value: float, row: str, column: str, count: int) -> s
         f"Input {name} contains {what} at row {row}, column {column} ({count} such entries in all). Distances need "
         "finite numbers: drop the rows or fill them in, for instance with sklearn.impute.SimpleImputer."
     )
-
-
-def some(names: Sequence[Any]) -> str:
-    """Quote the first few names."""
-    shown = ", ".join(repr(name) for name in names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

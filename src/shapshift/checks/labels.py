@@ -9,9 +9,10 @@ import numpy.typing as npt
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
-from shapshift._archive import object_array
-from shapshift._validation import some, tensor_to_numpy
-from shapshift._warn import warn
+from shapshift._arrays import object_array
+from shapshift.checks.inputs import quoted, some, tensor_to_numpy
+from shapshift.checks.warnings import warn
+from shapshift.exceptions import InputError
 
 Codes = npt.NDArray[np.int32]
 
@@ -30,25 +31,26 @@ def check_labels(y: Any, name: str, n_rows: int, of: str, noun: str = "label") -
         What messages call one entry.
     """
     if y is None:
-        raise ValueError(
+        raise InputError(
             f"The estimator requires y to be passed, but the target y is None: {name!r} needs one {noun} for each of "
             f"the {n_rows} rows of {of!r}."
         )
     labels = _column(y, name, noun)
     if labels.shape != (n_rows,):
-        raise ValueError(
+        raise InputError(
             f"{name!r} must have one {noun} for each of the {n_rows} rows of {of!r}. Got {labels.shape[0]}: "
             "inconsistent numbers of samples."
         )
     if labels.dtype.kind == "c" or any(isinstance(label, complex) for label in labels[:1].tolist()):
-        raise ValueError(f"{name!r}: Complex data not supported. Use real numbers, strings or other names.")
+        raise InputError(f"{name!r}: Complex data not supported. Use real numbers, strings or other names.")
     missing = _missing(labels)
     if missing.any():
         bad = labels[missing][0]
         infinite = isinstance(bad, float | np.floating) and np.isinf(bad)
-        raise ValueError(
+        raise InputError(
             f"Input {name} contains {'infinity' if infinite else 'NaN'} or missing entries: {int(missing.sum())} of "
-            f"{labels.size}, the first ({bad!r}) at row {int(missing.argmax())}. Drop those rows or give them a {noun}."
+            f"{labels.size}, the first ({quoted(bad)}) at row {int(missing.argmax())}. Drop those rows or give "
+            f"them a {noun}."
         )
     return labels
 
@@ -93,9 +95,9 @@ def check_groups(groups: Any, n_val: int) -> tuple[list[Any], npt.NDArray[np.int
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
     """How many training rows there are when there are no features, and their index, from the rows or the labels."""
     if y is None or not hasattr(y, "__len__") or len(y) == 0:
-        raise ValueError(f"'y' must hold at least one training label. Got {y!r}.")
+        raise InputError(f"'y' must hold at least one training label. Got {y!r}.")
     if X is not None and (X.shape[0] if hasattr(X, "shape") else len(X)) != len(y):
-        raise ValueError(f"'X' and 'y' have different lengths; 'y' has {len(y)} labels. Pass X=None to leave it out.")
+        raise InputError(f"'X' and 'y' have different lengths; 'y' has {len(y)} labels. Pass X=None to leave it out.")
     for data in (X, y):
         native: Any = getattr(data, "index", None)
         if hasattr(native, "names") and hasattr(native, "equals"):  # a pandas index
@@ -110,38 +112,41 @@ def check_same_order(X: Any, y: Any) -> None:
     if not (hasattr(ours, "equals") and hasattr(theirs, "equals")) or ours.equals(theirs):
         return
     if len(ours) == len(theirs) and set(ours) == set(theirs) and len(set(ours)) == len(ours):
-        raise ValueError(
+        raise InputError(
             "'X' and 'y' have the same index in different orders, so rows and labels do not belong together. Align "
             "them, for instance with y.loc[X.index]."
         )
 
 
 def check_ids(ids: Any, table_index: npt.NDArray[Any] | None, n_rows: int) -> npt.NDArray[Any]:
-    """Row ids: given ones, else the caller's index, else 0..N-1. A copy, so that later changes do not reach results."""
-    if ids is None:
-        return np.arange(n_rows) if table_index is None else table_index.copy()
-    return check_labels(ids, "ids", n_rows, "X", "id").copy()
+    """Row ids: given ones, else the caller's index, else 0..N-1. A locked copy: no later change reaches results."""
+    if ids is not None:
+        found = check_labels(ids, "ids", n_rows, "X", "id").copy()
+    else:
+        found = np.arange(n_rows) if table_index is None else table_index.copy()
+    found.flags.writeable = False
+    return found
 
 
 def _column(y: Any, name: str, noun: str) -> npt.NDArray[Any]:
     series = nw.from_native(y, allow_series=True, pass_through=True)
     if isinstance(series, nw.LazyFrame):
-        raise TypeError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
+        raise InputError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
     if isinstance(series, nw.DataFrame):
         if series.shape[1] != 1:
-            raise ValueError(f"{name!r} must be one column. Got a table with {series.shape[1]} columns; select one.")
+            raise InputError(f"{name!r} must be one column. Got a table with {series.shape[1]} columns; select one.")
         series = series[:, 0]
     if isinstance(series, nw.Series):
         return object_array(series.to_list()) if series.null_count() else _plain(np.asarray(series.to_numpy()))
     if sparse.issparse(y):
-        raise TypeError(f"{name!r} is sparse: sparse labels are not supported. Pass a dense array.")
+        raise InputError(f"{name!r} is sparse: sparse labels are not supported. Pass a dense array.")
     if isinstance(y, np.ma.MaskedArray):
-        raise TypeError(f"{name!r} is a masked array. Drop the masked rows and pass {name}.data.")
+        raise InputError(f"{name!r} is a masked array. Drop the masked rows and pass {name}.data.")
     y = tensor_to_numpy(y)
     if isinstance(y, np.ndarray):
         return _plain(_one_column(y, name, noun))
     if isinstance(y, str | bytes | set | frozenset | dict) or not hasattr(y, "__iter__"):
-        raise TypeError(f"{name!r} must be a list, array or column with one {noun} per row. Got {type(y).__name__}.")
+        raise InputError(f"{name!r} must be a list, array or column with one {noun} per row. Got {type(y).__name__}.")
     # A pyarrow array yields scalars of its own when iterated.
     return _from_entries(y.to_pylist() if hasattr(y, "to_pylist") else list(y))
 
@@ -155,7 +160,7 @@ def _one_column(y: npt.NDArray[Any], name: str, noun: str) -> npt.NDArray[Any]:
         )
         return y.ravel()
     if y.ndim != 1:
-        raise ValueError(f"{name!r} must be one column with one {noun} per row. Got an array of shape {y.shape}.")
+        raise InputError(f"{name!r} must be one column with one {noun} per row. Got an array of shape {y.shape}.")
     return y
 
 
@@ -220,7 +225,7 @@ def _numbered(labels: npt.NDArray[Any], name: str, *, ordered: bool) -> dict[Any
     try:
         distinct = list(dict.fromkeys(labels.tolist()))
     except TypeError as error:
-        raise TypeError(f"{name!r} must hold hashable labels, such as strings, numbers or tuples ({error}).") from None
+        raise InputError(f"{name!r} must hold hashable labels, such as strings, numbers or tuples ({error}).") from None
     if ordered:
         with suppress(TypeError):
             distinct = sorted(distinct)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_HOME = str(Path(__file__).parent)
+_HOME = str(Path(__file__).parents[1])
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -13,7 +13,9 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._files import write_atomically
+from shapshift._arrays import object_array
+from shapshift.exceptions import InputError
+from shapshift.io.files import write_atomically
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -90,18 +92,19 @@ def write_archive(
     arrays : dict of ndarray
         Object arrays become JSON lists, see :func:`to_json`.
     """
-    plain = {name: array for name, array in arrays.items() if array.dtype != object}
+    # No array that np.savez would pickle: NumPy 2.0 and 2.1 take its allow_pickle=False for one more array.
+    plain: dict[str, Any] = {name: array for name, array in arrays.items() if not array.dtype.hasobject}
     objects = {
         name: [to_json(entry, f"an entry of {name!r}") for entry in array.tolist()]
         for name, array in arrays.items()
-        if array.dtype == object
+        if array.dtype.hasobject
     }
     whole = {"format": kind, "version": version, "objects": objects, **header}
     # Raw bytes rather than a string array: NumPy strips trailing NUL characters from strings.
     plain["header"] = np.frombuffer(json.dumps(whole, allow_nan=False).encode(), dtype=np.uint8)
 
     def write(file: BinaryIO) -> None:
-        np.savez(file, allow_pickle=False, **plain)
+        np.savez(file, **plain)
 
     write_atomically(path, write)
 
@@ -115,17 +118,67 @@ def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple
         If the file is missing, damaged, of another kind or of another version.
     """
     with reading(path, kind):
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"its part {damaged!r} is damaged")
-        with np.load(path, allow_pickle=False) as file:
-            arrays: Arrays = {name: file[name] for name in file.files}
+        with open(path, "rb") as file:
+            arrays = read_npz(file)
         header = json.loads(arrays.pop("header").tobytes())
         check_header(header, kind, version)
+        if not arrays.keys().isdisjoint(header["objects"]):
+            raise InputError("it has an array twice")
         for name, entries in header["objects"].items():
             arrays[name] = object_array([from_json(entry) for entry in entries])
     return header, arrays
+
+
+def read_npz(file: Any, check_size: Callable[[int], None] | None = None) -> Arrays:
+    """Read the arrays of an ``.npz`` file, of which none takes more memory than its header and the archive both say.
+
+    Parameters
+    ----------
+    file : binary file
+    check_size : callable, optional
+        Receives the size of all arrays in bytes before any is read. Without it, compressed arrays are refused: those
+        that are not compressed cannot take more memory than the file takes on the disk.
+
+    Raises
+    ------
+    Exception
+        Of various kinds, where the file is damaged or says different things about its size.
+    """
+    size = file.seek(0, os.SEEK_END)
+    arrays: Arrays = {}
+    with zipfile.ZipFile(file) as archive:
+        members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+        if len({member.filename for member in members}) < len(members):
+            raise InputError("it has an array twice")
+        if sum(member.compress_size for member in members) > size:
+            raise InputError("its parts overlap")
+        for member in members:
+            if check_size is None and member.compress_type != zipfile.ZIP_STORED:
+                raise InputError(f"its part {member.filename!r} is compressed")
+            with archive.open(member) as content:
+                _check_array_size(content, member)
+        if check_size is not None:
+            check_size(sum(member.file_size for member in members))
+        for member in members:
+            with archive.open(member) as content:
+                arrays[member.filename.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
+    return arrays
+
+
+def _check_array_size(content: Any, member: zipfile.ZipInfo) -> None:
+    """Refuse an array whose header says another size than the archive."""
+    version = np.lib.format.read_magic(content)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise InputError(f"its part {member.filename!r} has NumPy's format version {version}")
+    shape, _, dtype = readers[version](content)
+    if dtype.hasobject:
+        raise InputError("Object arrays cannot be loaded when allow_pickle=False")
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or content.tell() + count * dtype.itemsize != member.file_size:
+        raise InputError(f"the header of its part {member.filename!r} says another size than the archive")
+    if count and not dtype.itemsize:
+        raise InputError(f"its part {member.filename!r} has {count} entries of no bytes")
 
 
 @contextmanager
@@ -134,7 +187,7 @@ def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise ValueError(f"There is no file {str(path)!r} to load a {kind} from.") from None
+        raise InputError(f"There is no file {str(path)!r} to load a {kind} from.") from None
     except Exception as error:
         raise damaged_file(path, kind, error) from error
 
@@ -142,14 +195,14 @@ def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
 def check_header(header: dict[str, Any], kind: str, version: int) -> None:
     """Refuse the header of a file of another kind or version."""
     if header["format"] != kind:
-        raise ValueError(f"it holds a {header['format']}")
+        raise InputError(f"it holds a {header['format']}")
     if header["version"] != version:
-        raise ValueError(f"it has format version {header['version']}, this release reads version {version}")
+        raise InputError(f"it has format version {header['version']}, this release reads version {version}")
 
 
-def damaged_file(path: str | os.PathLike[str], kind: str, why: object) -> ValueError:
+def damaged_file(path: str | os.PathLike[str], kind: str, why: object) -> InputError:
     """Return the error for a file that cannot be what it should be."""
-    return ValueError(
+    return InputError(
         f"{str(path)!r} is not a whole {kind} file ({why}). Expected a file that its save method wrote; restore it "
         "from a copy or compute it again."
     )
@@ -181,7 +234,7 @@ def to_json(entry: Any, what: str) -> Any:
     for tag, (kind, write, _) in _TAGS.items():
         if isinstance(entry, kind):
             return {tag: write(entry)}
-    raise TypeError(
+    raise InputError(
         f"Cannot save {what} of type {type(entry).__name__} ({entry!r}). Use strings, numbers, dates or tuples of them "
         "as ids and group names."
     )
@@ -198,11 +251,3 @@ def from_json(entry: Any) -> Any:
         return entry
     ((tag, content),) = entry.items()
     return tuple(from_json(part) for part in content) if tag == "tuple" else _TAGS[tag][2](content)
-
-
-def object_array(entries: list[Any]) -> npt.NDArray[Any]:
-    """Make a 1-D object array, one entry at a time: a slice assignment would unpack tuples."""
-    array = np.empty(len(entries), dtype=object)
-    for i, entry in enumerate(entries):
-        array[i] = entry
-    return array

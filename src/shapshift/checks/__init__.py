@@ -1,0 +1,1 @@
+"""Checks of input, where it enters, and their messages."""

@@ -1,0 +1,139 @@
+"""Parquet and Arrow files: checksums and buffers are verified, and no more is unpacked than memory allows."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shapshift.exceptions import InputError
+from shapshift.tables.files import Source, repeated
+
+# Rows read at a time: only what was read tells how long texts are.
+_BATCH_ROWS = 1 << 15
+# Offset at which the stream of an Arrow file begins.
+_FILE_START = 8
+
+
+def read_parquet(source: Source, columns: list[str] | None) -> Any:
+    """Read a Parquet file, or some of its columns; pages that have a checksum are verified.
+
+    Text is measured before it is written out: a long entry can be stored once for all rows.
+    """
+    with _damage_named(source, "Parquet"), source.open() as opened:
+        file = pq.ParquetFile(opened, page_checksum_verification=True)
+        schema = file.schema_arrow
+        if repeated(schema.names):
+            return schema.empty_table()  # the caller refuses it
+        # A name that is missing here may still come from a folder name, or else is reported with all the others.
+        names = [name for name in columns or () if name in schema.names] or schema.names
+        chunks = list(_column_chunks(file.metadata, names))
+        # An entry takes at least 8 bytes: numbers become float64, whatever they were packed as.
+        source.check_size(sum(chunk.num_values * 8 for chunk in chunks))
+        source.check_size(sum(chunk.total_uncompressed_size for chunk in chunks))
+        coded = {chunk.path_in_schema for chunk in chunks if any("DICTIONARY" in word for word in chunk.encodings)}
+        text = {field.name for field in schema if _is_text(field.type) and field.name in coded}
+        opened.seek(0)
+        file = pq.ParquetFile(opened, page_checksum_verification=True, read_dictionary=sorted(text))
+        kept = pa.schema([schema.field(name) for name in names], schema.metadata)
+        batches, size = [], 0
+        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+            size += table_size(batch)
+            source.check_size(size)
+            written_out = [
+                batch.column(name).dictionary_decode().cast(field.type) if name in text else batch.column(name)
+                for name, field in zip(names, kept, strict=True)
+            ]
+            batches.append(pa.RecordBatch.from_arrays(written_out, schema=kept))
+        return pa.Table.from_batches(batches, kept)
+
+
+def _column_chunks(metadata: Any, names: list[str]) -> Iterator[Any]:
+    """Metadata of the stored pieces of some columns; those of a nested column have longer paths."""
+    wanted, nested = set(names), tuple(f"{name}." for name in names)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for j in range(group.num_columns):
+            chunk = group.column(j)
+            if chunk.path_in_schema in wanted or chunk.path_in_schema.startswith(nested):
+                yield chunk
+
+
+def read_arrow(source: Source, *, stream: bool) -> Any:
+    """Read an Arrow file or stream; nothing in its buffers is used before all of it was validated."""
+    with _damage_named(source, "Arrow"):
+        with source.open() as file:
+            file.seek(0 if stream else _FILE_START)
+            source.check_size(sum(map(_unpacked_size, pa.ipc.MessageReader.open_stream(file))))
+        with source.open() as file, (pa.ipc.open_stream if stream else pa.ipc.open_file)(file) as reader:
+            table = reader.read_all()
+            table.validate(full=True)
+            return table
+
+
+def _unpacked_size(message: Any) -> int:
+    """Bytes of the buffers of a message of an Arrow stream; compressed ones begin with the size that they unpack to."""
+    if message.type not in ("record batch", "dictionary"):
+        return 0
+    # The message is described by a flatbuffer: a Message, whose header is a RecordBatch or has one.
+    content = message.metadata.to_pybytes()
+    batch = _target(content, _field(content, _target(content, 0), 2))
+    if message.type == "dictionary":
+        batch = _target(content, _field(content, batch, 1))
+    at = _target(content, _field(content, batch, 2))
+    buffers = list(struct.iter_unpack("<qq", content[at + 4 : at + 4 + 16 * _number("I", content, at)]))
+    if not _field(content, batch, 3):  # no compression
+        return sum(length for _, length in buffers)
+    heads = (message.body.slice(offset, 8).to_pybytes() for offset, length in buffers if length > 8)
+    return sum(max(int.from_bytes(head, "little", signed=True), 0) for head in heads)
+
+
+def _field(content: bytes, table: int, number: int) -> int:
+    """Position of a numbered field of a table in a flatbuffer; 0 if the table lacks it."""
+    fields, place = table - _number("i", content, table), 4 + 2 * number
+    offset = _number("H", content, fields + place) if place < _number("H", content, fields) else 0
+    return table + offset if offset else 0
+
+
+def _target(content: bytes, at: int) -> int:
+    """Position that a reference in a flatbuffer points to."""
+    return at + _number("I", content, at)
+
+
+def _number(kind: str, content: bytes, at: int) -> int:
+    return int(struct.unpack_from(f"<{kind}", content, at)[0])
+
+
+def table_size(table: Any) -> int:
+    """Bytes of the entries of a table or batch, each written out and none in fewer than 8 bytes."""
+    return sum(_size(column) for column in table.columns)
+
+
+def _size(column: Any) -> int:
+    if isinstance(column, pa.ChunkedArray):
+        return sum(_size(chunk) for chunk in column.chunks)
+    least = 8 * len(column)
+    if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+        lengths = pc.binary_length(column.dictionary)
+        return least + int(pc.sum(lengths.take(column.indices)).as_py() or 0)
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        return least + _size(column.flatten())
+    return max(least, int(column.nbytes))
+
+
+def _is_text(kind: Any) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+@contextmanager
+def _damage_named(source: Source, kind: str) -> Iterator[None]:
+    """Name the file where Arrow says only what is wrong."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
+        raise InputError(
+            f"{source.name} is not a whole {kind} file: it is truncated or damaged ({error}). Copy or write it anew."
+        ) from None
