@@ -2,7 +2,9 @@
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from llvmlite import ir
@@ -18,10 +20,28 @@ def kernel(function: F) -> F:
     ``fastmath`` stays off on purpose. A sum of squared differences must come out with the same bits for two
     identical rows wherever they stand in the table, and reassociation would break that.
     """
-    compiled: Any = njit(nogil=True, cache=True, error_model="numpy")(function)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        compiled: Any = njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+        _warn_without_cache()
+        compiled = njit(**options)(function)
     if hasattr(compiled, "_compile_for_args"):  # not where NUMBA_DISABLE_JIT is set
         compiled._compile_for_args = undisturbed(compiled._compile_for_args)
     return cast(F, compiled)
+
+
+@cache
+def _warn_without_cache() -> None:
+    """Warn once that kernels are compiled again in every process. A folder for all users would be unsafe."""
+    warnings.warn(
+        "Compiled kernels cannot be kept, because neither the folder of shapshift nor the user's cache folder can be "
+        "written to: every process compiles them again, which takes up to a minute. Set the environment variable "
+        "NUMBA_CACHE_DIR to a folder that only you can write to.",
+        stacklevel=3,
+    )
 
 
 def undisturbed(work: Callable[..., Any]) -> Callable[..., Any]:

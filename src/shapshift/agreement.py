@@ -1,13 +1,13 @@
-"""How far two valuations of the same training rows agree, row by row and as distributions: arrays in, numbers out."""
+"""Agreement of two valuations of the same training rows, row by row and as distributions: arrays in, numbers out."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+from scipy import special, stats
 
-from shapshift.kernels.ordering import count_pairs, rank_sorted
+from shapshift.checks.inputs import quoted
+from shapshift.exceptions import InputError
 from shapshift.valuation import summarize
 
 Floats = npt.NDArray[np.float64]
@@ -46,7 +46,7 @@ def agreement(values: Any, reference: Any, *, top: float = 0.1) -> dict[str, flo
         in the values only (0 counts as not positive, so the difference of the positive counts is the difference of
         the flips); ``top_overlap`` and ``bottom_overlap``, the share of the highest (lowest) rows of the reference
         that are also among the highest (lowest) of the values. Rows tied at the cut share the remaining seats
-        equally, so that the order of the rows means nothing.
+        equally, so that the order of the rows does not matter.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def agreement(values: Any, reference: Any, *, top: float = 0.1) -> dict[str, flo
 
 
 class Baseline:
-    """Reference values, ranked once, so that comparing others with them costs one sort; threads may share it.
+    """Reference values, ranked once, so that comparing others with them costs one sort less; threads may share it.
 
     Parameters
     ----------
@@ -73,11 +73,9 @@ class Baseline:
         self.values = values
         self.positive = values > 0
         self.top = top_size(top, values.size)
-        self._ranking = _rank(values)
-        counts = np.bincount(self._ranking.dense)
-        self._starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        self._seats = _seats(values, self._ranking, self.top)
-        self._constant = counts.size == 1
+        self._ascending: Floats = stats.rankdata(values)
+        self._seats = shared_seats(values, self.top)
+        self._constant = bool(values.min() == values.max())
         # Values can be so small that their squares underflow, so they are squared in units of the largest.
         self._unit = 1.0 if self._constant else float(np.abs(values - values.mean()).max())
         self._std = float(np.std(values / self._unit))
@@ -85,20 +83,15 @@ class Baseline:
     @property
     def ranks(self) -> Floats:
         """Rank of each row: 1 is the highest value, ties averaged."""
-        return self.values.size + 1 - self._ranking.ascending
+        return self.values.size + 1 - self._ascending
 
     def compare(self, values: Floats) -> tuple[dict[str, float], Floats]:
         """Return how far ``values`` agree, as :func:`agreement` defines it, and their ranks."""
-        n, old, new = values.size, self._ranking, _rank(values)
+        ascending = stats.rankdata(values)
         found = dict.fromkeys(AGREEMENT, np.nan)
-        pairs = n * (n - 1) // 2
-        if not self._constant and new.tied_pairs < pairs:
-            discordant, joint = count_pairs(new.order, new.dense, old.dense, self._starts)
-            # A pair that is tied in neither order is concordant or discordant.
-            untied = pairs - new.tied_pairs - old.tied_pairs + joint
-            scale = np.sqrt(float(pairs - new.tied_pairs)) * np.sqrt(float(pairs - old.tied_pairs))
-            found["spearman"] = _pearson(new.ascending, old.ascending)
-            found["kendall"] = float(np.clip((untied - 2 * discordant) / scale, -1.0, 1.0))
+        if not self._constant and values.min() < values.max():
+            found["spearman"] = _pearson(ascending, self._ascending)
+            found["kendall"] = float(stats.kendalltau(values, self.values).statistic)
             found["pearson"] = _pearson(values, self.values)
         if not self._constant:
             found["rmse"] = float(np.sqrt(np.mean(((values - self.values) / self._unit) ** 2)) / self._std)
@@ -107,10 +100,10 @@ class Baseline:
         found["flips_to_negative"] = float(np.count_nonzero(self.positive) - both)
         found["flips_to_positive"] = float(np.count_nonzero(positive) - both)
         for name, mine, theirs in zip(
-            ("top_overlap", "bottom_overlap"), _seats(values, new, self.top), self._seats, strict=True
+            ("top_overlap", "bottom_overlap"), shared_seats(values, self.top), self._seats, strict=True
         ):
             found[name] = float(np.minimum(mine, theirs).sum() / self.top)
-        return found, n + 1 - new.ascending
+        return found, values.size + 1 - ascending
 
 
 def distribution(values: Any, reference: Any) -> dict[str, float]:
@@ -143,6 +136,7 @@ def distribution(values: Any, reference: Any) -> dict[str, float]:
         "mean_shift": (mine["mean"] - theirs["mean"]) / spread,
         "std_ratio": mine["std"] / spread,
         "positive_difference": float(mine["positive_count"] - theirs["positive_count"]),
+        # Equal sizes: the mean distance between equal quantiles, five times as fast as scipy's general function.
         "wasserstein": float(np.abs(np.sort(new) - np.sort(old)).mean() / spread),
     }
 
@@ -173,7 +167,7 @@ def spearman(new: Floats, old: Floats) -> float:
     """Rank correlation alone; NaN where either side is constant."""
     if np.ptp(new) == 0 or np.ptp(old) == 0:
         return float("nan")
-    return _pearson(_rank(new).ascending, _rank(old).ascending)
+    return _pearson(stats.rankdata(new), stats.rankdata(old))
 
 
 def t_interval(mean: Floats, std: Floats, count: Any, confidence: float = 0.95) -> tuple[Floats, Floats]:
@@ -210,49 +204,38 @@ def top_size(top: Any, n_rows: int) -> int:
         return int(min(top, n_rows))
     if isinstance(top, float | np.floating) and 0 < top <= 1:
         return max(1, round(top * n_rows))
-    raise ValueError(
+    raise InputError(
         "The 'top' parameter must be a share of the rows above 0 and at most 1, or an integer number of rows of at "
-        f"least 1. Got {top!r} instead."
+        f"least 1. Got {quoted(top)} instead."
     )
 
 
 def _checked(values: Any, reference: Any) -> tuple[Floats, Floats]:
     new, old = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     if new.ndim != 1 or new.shape != old.shape or new.size == 0:
-        raise ValueError(
+        raise InputError(
             "'values' and 'reference' must be two columns of the same length, one value per training row. Got shapes "
             f"{new.shape} and {old.shape}."
         )
     for array, name in ((new, "values"), (old, "reference")):
         if not np.isfinite(array).all():
-            raise ValueError(f"{name!r} must hold finite numbers. Drop the rows that have none, in both.")
+            raise InputError(f"{name!r} must hold finite numbers. Drop the rows that have none, in both.")
     return new, old
 
 
 def _pearson(x: Floats, y: Floats) -> float:
+    """Correlation, without the warning that scipy's function gives for nearly constant input."""
     x, y = x - x.mean(), y - y.mean()
     # Values can be so small that their squares underflow; a correlation does not depend on the scale.
     x, y = x / np.abs(x).max(), y / np.abs(y).max()
-    return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1.0, 1.0))
+    # Not x @ y: BLAS kernels of different processors add in different orders.
+    return float(np.clip((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()), -1.0, 1.0))
 
 
-@dataclass(frozen=True)
-class _Ranking:
-    order: Integers
-    ascending: Floats
-    dense: Integers
-    tied_pairs: int
-
-
-def _rank(values: Floats) -> _Ranking:
-    order = np.argsort(values)
-    ascending, dense = np.empty(values.size), np.empty(values.size, dtype=np.int64)
-    return _Ranking(order, ascending, dense, rank_sorted(values, order, ascending, dense))
-
-
-def _seats(values: Floats, ranking: _Ranking, k: int) -> tuple[Floats, Floats]:
-    """How far each row belongs to the k highest and to the k lowest; rows tied at the cut share the seats left."""
-    high, low = values[ranking.order[values.size - k]], values[ranking.order[k - 1]]
+def shared_seats(values: Floats, k: int) -> tuple[Floats, Floats]:
+    """Share of each row in the k highest and in the k lowest; rows tied at the cut share the seats left."""
+    n = values.size
+    low, high = np.partition(values, [k - 1, n - k])[[k - 1, n - k]]
     found = []
     for inside, tied in ((values > high, values == high), (values < low, values == low)):
         share = (k - np.count_nonzero(inside)) / np.count_nonzero(tied)

@@ -1,22 +1,25 @@
-"""evaluate_valuation: whether values serve what they are used for, the same way for every method."""
+"""evaluate_valuation: measures of values in use, the same for every method."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse, stats
+from scipy import sparse
 from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
 
-from shapshift import _labels
-from shapshift import _validation as check
 from shapshift._progress import progress_bar
-from shapshift.price._owner_options import check_seed
-from shapshift.price._owners import check_owners
-from shapshift.sampled._game import Game
-from shapshift.sampled._model import check_estimator, predicts_numbers, with_seeds
-from shapshift.valuation import Valuation, to_table
+from shapshift.agreement import shared_seats
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.checks.owners import check_owners
+from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
+from shapshift.sampled.game import Game, check_estimator, predicts_numbers, with_seeds
+from shapshift.valuation import Valuation, check_valuation
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -29,7 +32,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ValuationEvaluation:
-    """How well values serve their uses.
+    """Measures of values in use.
 
     Attributes
     ----------
@@ -189,11 +192,7 @@ def evaluate_valuation(
     True
     """
     owner = "evaluate_valuation"
-    if not isinstance(valuation, Valuation):
-        raise TypeError(
-            f"The 'valuation' parameter of {owner} must be a Valuation, as the value method of a model returns. Got "
-            f"{type(valuation).__name__} instead."
-        )
+    check_valuation(owner, "valuation", valuation)
     table = check.check_features(X, "X")
     n_rows = table.rows.shape[0]
     labels = _labels.check_labels(y, "y", n_rows, "X")
@@ -202,16 +201,16 @@ def evaluate_valuation(
         player_of = check_owners(players, _labels.check_ids(None, table.index, n_rows), "players").codes
     n_players = int(player_of.max()) + 1
     if valuation.n_train != n_players:
-        raise ValueError(
+        raise InputError(
             f"The 'valuation' parameter of {owner} has {valuation.n_train} values for {n_players} "
             f"{'rows of X' if players is None else 'players'}. Pass the training set that was valued, and 'players' if "
             "owners were."
         )
     if mislabelled is not None and players is not None:
-        raise ValueError(f"The 'mislabelled' parameter of {owner} marks rows, and owners were valued. Leave it out.")
+        raise InputError(f"The 'mislabelled' parameter of {owner} marks rows, and owners were valued. Leave it out.")
     wrong = _check_flags(owner, "mislabelled", mislabelled, n_players)
     planted = _check_flags(owner, "copies", copies, n_players)
-    rng = np.random.default_rng(check_seed(owner, random_state))
+    rng = np.random.default_rng(check.check_seed(owner, random_state))
     grid = _check_fractions(owner, fractions)
     check.check_count(owner, "random_orders", random_orders)
     curves: dict[str, Floats] = {}
@@ -237,11 +236,7 @@ def detection_auc(values: Floats, wanted: Flags) -> float:
     >>> detection_auc(np.array([-1.0, 0.0, 2.0, 2.0]), np.array([True, False, True, False]))
     0.625
     """
-    n_wanted = int(wanted.sum())
-    if n_wanted in (0, wanted.size):
-        return float("nan")
-    ranks = stats.rankdata(-values)
-    return float((ranks[wanted].sum() - n_wanted * (n_wanted + 1) / 2) / (n_wanted * (wanted.size - n_wanted)))
+    return float("nan") if wanted.all() or not wanted.any() else float(roc_auc_score(wanted, -values))
 
 
 def _detection(owner: str, values: Floats, wanted: Flags | None, fraction: float | None) -> dict[str, float] | None:
@@ -250,11 +245,7 @@ def _detection(owner: str, values: Floats, wanted: Flags | None, fraction: float
     share = float(wanted.mean()) if fraction is None else fraction
     check.check_number(owner, "fraction", share, most=1.0)
     looked_at = max(1, round(share * values.size))
-    cut = np.sort(values)[looked_at - 1]
-    inside, tied = values < cut, values == cut
-    # Rows tied at the cut share the seats left, so that their order means nothing.
-    seats = inside + tied * (looked_at - inside.sum()) / tied.sum()
-    found = float(seats @ wanted)
+    found = float((shared_seats(values, looked_at)[1] * wanted).sum())
     return {
         "auc": detection_auc(values, wanted),
         "precision": found / looked_at,
@@ -268,7 +259,7 @@ def _game(
 ) -> Game:
     check_estimator(owner, estimator)
     if X_test is None or y_test is None:
-        raise ValueError(
+        raise InputError(
             f"The 'X_test' and 'y_test' parameters of {owner} are needed with 'estimator': models are scored on them. "
             "Use rows that were neither trained on nor used for the values."
         )
@@ -277,11 +268,7 @@ def _game(
     regression = predicts_numbers(estimator, "auto")
     if regression:
         classes, codes = None, np.zeros(labels.size, dtype=np.int32)
-        labels, targets, target_codes = (
-            labels.astype(float),
-            targets.astype(float),
-            np.zeros(targets.size, dtype=np.int32),
-        )
+        labels, targets, target_codes = labels.astype(float), targets.astype(float), np.zeros(targets.size, np.int32)
     else:
         classes, codes = _labels.encode_labels(labels)
         target_codes = _labels.look_up_labels(targets, classes)
@@ -290,7 +277,6 @@ def _game(
         rows=table.rows,
         labels=labels,
         player_of=player_of,
-        n_players=int(player_of.max()) + 1,
         points=test.rows,
         targets=targets,
         classes=classes,
@@ -348,10 +334,16 @@ def _duplicates(
 ) -> dict[str, float]:
     """Compare players whose rows and labels are the same."""
     _, codes = _labels.encode_labels(labels)
-    dense = [rows[[row]].toarray() if sparse.issparse(rows) else rows[row] for row in range(codes.size)]
     keys: list[list[bytes]] = [[] for _ in range(values.size)]
     for row, player in enumerate(player_of.tolist()):
-        keys[player].append((dense[row] + 0.0).tobytes() + codes[row].tobytes())  # + 0.0: there are two zeros
+        digest = hashlib.sha256(codes[row].tobytes())
+        if sparse.issparse(rows):
+            stored = slice(rows.indptr[row], rows.indptr[row + 1])  # sorted by column, without zeros
+            digest.update(rows.indices[stored].tobytes())
+            digest.update(rows.data[stored].tobytes())
+        else:
+            digest.update((rows[row] + 0.0).tobytes())  # + 0.0: there are two zeros
+        keys[player].append(digest.digest())
     groups: dict[bytes, list[int]] = {}
     for player, key in enumerate(keys):
         groups.setdefault(b"".join(sorted(key)), []).append(player)
@@ -375,7 +367,7 @@ def _check_flags(owner: str, name: str, flags: Any, n_players: int) -> Flags | N
         return None
     found = np.asarray(flags)
     if found.shape != (n_players,) or found.dtype != np.bool_:
-        raise ValueError(
+        raise InputError(
             f"The {name!r} parameter of {owner} must hold True or False for each of the {n_players} values. Got shape "
             f"{found.shape} of type {found.dtype}."
         )
@@ -385,7 +377,8 @@ def _check_flags(owner: str, name: str, flags: Any, n_players: int) -> Flags | N
 def _check_fractions(owner: str, fractions: Sequence[float]) -> Floats:
     grid = np.asarray(fractions, dtype=np.float64)
     if grid.ndim != 1 or grid.size < 2 or grid[0] != 0 or grid[-1] != 1 or not (np.diff(grid) > 0).all():
-        raise ValueError(
-            f"The 'fractions' parameter of {owner} must be shares that ascend from 0 to 1. Got {fractions!r} instead."
+        raise InputError(
+            f"The 'fractions' parameter of {owner} must be shares that ascend from 0 to 1. Got "
+            f"{check.quoted(fractions)} instead."
         )
     return grid

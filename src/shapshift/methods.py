@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from shapshift.exceptions import InputError
+
 
 @dataclass(frozen=True)
 class MethodEntry:
@@ -51,12 +53,14 @@ class MethodEntry:
         return {
             name: parameter
             for name, parameter in inspect.signature(self.make()).parameters.items()
-            if name not in self.hidden + RUNNING
+            if name not in self.hidden + RUNNING + PLACES
         }
 
 
 #: Parameters that say how to compute and have options of their own.
 RUNNING = ("n_jobs", "max_memory", "progress", "random_state")
+#: Parameters that name a place to write: the text of a method is in manifests, which can come from anywhere.
+PLACES = ("scratch", "checkpoint")
 
 
 def _task_of_model(given: Mapping[str, Any]) -> str:
@@ -68,24 +72,24 @@ REGRESSORS = ("linear", "tree_regression", "forest_regression")
 
 METHODS: dict[str, MethodEntry] = {
     "knn": MethodEntry(
-        "shapshift.estimators:KNNShapley",
+        "shapshift.knn:KNNShapley",
         "K nearest neighbours, every semivalue",
         "knn",
         hidden=("semivalue", "device"),
     ),
     "regression": MethodEntry(
-        "shapshift.relatives:KNNRegressionShapley",
+        "shapshift.knn:KNNRegressionShapley",
         "K nearest neighbours for a number instead of a class",
         "regression:utility=hard,baseline=zero",
         task="regression",
     ),
     "threshold": MethodEntry(
-        "shapshift.relatives:ThresholdKNNShapley",
+        "shapshift.knn:ThresholdKNNShapley",
         "all rows within a radius vote",
         "threshold:radius=1.5",
     ),
     "weighted": MethodEntry(
-        "shapshift.relatives:WeightedKNNShapley",
+        "shapshift.knn:WeightedKNNShapley",
         "K nearest neighbours, nearer ones with more weight",
         "weighted:weights=gaussian,bits=4",
     ),
@@ -94,7 +98,7 @@ METHODS: dict[str, MethodEntry] = {
         "any model, fitted on sampled coalitions of rows",
         "sampled:estimator=logistic,max_fits=2000",
         task=_task_of_model,
-        hidden=("semivalue", "checkpoint"),
+        hidden=("semivalue",),
         own=("utility",),
     ),
     "proxy": MethodEntry(
@@ -148,9 +152,9 @@ class MethodSpec:
         known = inspect.signature(self.entry.make()).parameters
         for name in chosen:
             if name not in known:
-                raise ValueError(f"The method {self.name!r} does not take {name!r}. {self._usage()}")
+                raise InputError(f"The method {self.name!r} does not take {name!r}. {self._usage()}")
             if name in self.given:
-                raise ValueError(
+                raise InputError(
                     f"The parameter {name!r} of method {self.name!r} was given twice. Leave one of them out."
                 )
         defaults = {name: value for name, value in quiet.items() if name in known and name not in self.entry.own}
@@ -161,7 +165,7 @@ class MethodSpec:
             if parameter.default is inspect.Parameter.empty and name not in arguments
         ]
         if missing:
-            raise ValueError(f"The method {self.name!r} needs {', '.join(missing)}. {self._usage()}")
+            raise InputError(f"The method {self.name!r} needs {', '.join(missing)}. {self._usage()}")
         return self.entry.make()(**arguments)
 
     def _usage(self) -> str:
@@ -194,16 +198,16 @@ def parse_method(text: str) -> MethodSpec:
     name, _, rest = text.partition(":")
     if name not in METHODS:
         listed = "; ".join(f"{known} ({entry.text})" for known, entry in METHODS.items())
-        raise ValueError(f"There is no method {name!r}. The methods are: {listed}.")
+        raise InputError(f"There is no method {name!r}. The methods are: {listed}.")
     spec = MethodSpec(name, {})
     given: dict[str, Any] = {}
     parameters = spec.entry.parameters()
     for part in filter(None, (piece.strip() for piece in rest.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or key not in parameters:
-            raise ValueError(f"The method {name!r} does not take {part!r}. {spec._usage()}")
+            raise InputError(f"The method {name!r} does not take {part!r}. {spec._usage()}")
         if key in given:
-            raise ValueError(f"The parameter {key!r} of method {name!r} was given twice. Leave one of them out.")
+            raise InputError(f"The parameter {key!r} of method {name!r} was given twice. Leave one of them out.")
         given[key] = read_value(value)
     return MethodSpec(name, given)
 

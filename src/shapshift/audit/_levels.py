@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _validation as check
+from shapshift.checks import inputs as check
+from shapshift.exceptions import InputError
 from shapshift.perturb import GaussianNoise, Perturbation, as_perturbation
-from shapshift.perturb.base import FunctionPerturbation, without_seeds
-from shapshift.perturb.identity import digest, plain
+from shapshift.perturb.base import FunctionPerturbation, digest, plain, without_seeds
 
 #: Axis of levels of Gaussian noise, on which more is stronger.
 NOISE = "noise"
@@ -57,21 +57,21 @@ def read_levels(noise: Any, perturbations: Any, relative: bool, *, owner: str = 
     list of Level
     """
     if (noise is None) == (perturbations is None):
-        raise ValueError(
+        raise InputError(
             f"{owner} takes either 'noise', a list of levels, or 'perturbations', a list of perturbations. Got "
             + ("neither." if noise is None else "both.")
         )
     name, given = ("noise", noise) if perturbations is None else ("perturbations", perturbations)
     if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise TypeError(f"The {name!r} parameter of {owner} must be a list of levels. Got {given!r} instead.")
+        raise InputError(f"The {name!r} parameter of {owner} must be a list of levels. Got {given!r} instead.")
     entries = list(given)
     if not entries:
-        raise ValueError(f"The {name!r} parameter of {owner} is empty: at least one level is needed.")
+        raise InputError(f"The {name!r} parameter of {owner} is empty: at least one level is needed.")
     check.check_flag(owner, "relative", relative)
     if noise is not None:
         return _numbered([_noise_level(owner, entry, bool(relative)) for entry in entries])
     if relative:
-        raise ValueError(
+        raise InputError(
             f"The 'relative' parameter of {owner} goes with 'noise'. With 'perturbations', pass "
             "GaussianNoise(..., relative=True)."
         )
@@ -95,6 +95,24 @@ def level_seeds(seed: int, parameters: dict[str, Any], repeats: int) -> Iterator
     for repeat in range(repeats):
         sequence = np.random.SeedSequence(seed, spawn_key=(*words, repeat))
         yield int(sequence.generate_state(1, np.uint64)[0])
+
+
+def perturbed_sets(
+    model: Any, X_val: Any, y_val: Any, levels: list[Level], seed: int, repeats: int
+) -> Iterator[tuple[Any, Any]]:
+    """Perturb a validation set level by level, repeat by repeat.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        What perturbations are bound to.
+    X_val, y_val, levels, seed, repeats
+        See :func:`shapshift.audit_shift`.
+    """
+    for level in levels:
+        bound = level.perturbation.bind(model)
+        for run_seed in level_seeds(seed, level.parameters, repeats):
+            yield bound.with_seed(run_seed)(X_val, y_val)
 
 
 def level_axis(levels: list[Level], noise: bool) -> tuple[str, npt.NDArray[np.float64]]:

@@ -1,29 +1,28 @@
 """ShiftAudit: what an audit found, level by level and row by row, and whether the values can be relied on."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._archive import Arrays, Saved
-from shapshift.audit._finding import describe
-from shapshift.audit._levels import UNORDERED
-from shapshift.audit._saved import check_arrays, check_loaded_header
+from shapshift.audit._levels import NOISE, UNORDERED
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS
 from shapshift.audit._thresholds import VERDICTS, Interval, Thresholds, check_thresholds
-from shapshift.valuation import to_table
+from shapshift.checks.inputs import quoted
+from shapshift.exceptions import InputError
+from shapshift.io.archive import Arrays
+from shapshift.io.results import Result, to_table
 
 Floats = npt.NDArray[np.float64]
 
-
-_ARRAYS = ("positions", "means", "lows", "highs", "clean_values", "clean_ranks", "ids")
+_CLEAN = ("mean", "std", "positive_count", "positive_ratio", "boundary_fraction")
+_PARAMETERS: dict[str, type] = {"repeats": int, "random_state": int, "top": int, "confidence": float, "model": dict}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ShiftAudit(Saved):
+class ShiftAudit(Result):
     """How the values of the training rows move when the validation set does.
 
     Attributes
@@ -58,10 +57,17 @@ class ShiftAudit(Saved):
         Hash of the training rows and labels.
     kind : str
         The caller's kind of table.
+    id_names : tuple
+        Names of the levels of the caller's index.
     """
 
     archive_kind: ClassVar[str] = "shapshift.ShiftAudit"
-    archive_version: ClassVar[int] = 1
+    archive_shapes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("levels", "positions", "perturbations"), "n_levels"),
+        **dict.fromkeys(("means", "lows", "highs"), f"n_levels {len(STATISTICS)}"),
+        **dict.fromkeys(("clean_values", "clean_ranks", "ids", "rows"), "n_train"),
+        "level_rows": "n_levels n_train",
+    }
 
     levels: tuple[Any, ...]
     axis: str
@@ -80,17 +86,7 @@ class ShiftAudit(Saved):
     thresholds: Thresholds
     fingerprint: str
     kind: str = "numpy"
-
-    def __post_init__(self) -> None:
-        for name in _ARRAYS:
-            object.__setattr__(self, name, _frozen(getattr(self, name)))
-        for name in ("rows", "level_rows"):
-            columns = getattr(self, name)
-            if columns is not None:
-                frozen = {key: _frozen(column) for key, column in columns.items()}
-                object.__setattr__(self, name, MappingProxyType(frozen))
-        for name in ("clean", "parameters"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+    id_names: tuple[Any, ...] = ("id",)
 
     @property
     def n_train(self) -> int:
@@ -128,7 +124,7 @@ class ShiftAudit(Saved):
             Mean, lower and upper bound, one entry per level.
         """
         if name not in STATISTICS:
-            raise ValueError(f"The 'name' parameter must be one of {', '.join(STATISTICS)}. Got {name!r} instead.")
+            raise InputError(f"The 'name' parameter must be one of {', '.join(STATISTICS)}. Got {name!r} instead.")
         column = STATISTICS.index(name)
         return self.means[:, column], self.lows[:, column], self.highs[:, column]
 
@@ -235,13 +231,13 @@ class ShiftAudit(Saved):
         rows = self.rows
         if level is not None:
             if self.level_rows is None:
-                raise ValueError("The audit has no rows per level. Run audit_shift again with keep_rows=True.")
+                raise InputError("The audit has no rows per level. Run audit_shift again with keep_rows=True.")
             if level not in self.levels:
-                raise ValueError(f"The 'level' parameter must be one of {self.levels}. Got {level!r} instead.")
+                raise InputError(f"The 'level' parameter must be one of {self.levels}. Got {quoted(level)} instead.")
             at = self.levels.index(level)
             rows = {name: column[at] for name, column in self.level_rows.items()}
         columns = {"clean": self.clean_values, "clean_rank": self.clean_ranks, **rows}
-        return to_table(columns, self.ids, kind or self.kind)
+        return to_table(columns, self.ids, kind or self.kind, self.id_names)
 
     def plot(self, statistic: str | None = None, *, ax: Any = None) -> Any:
         """Draw the shift curves.
@@ -264,41 +260,34 @@ class ShiftAudit(Saved):
         return plot_statistic(self, statistic or "spearman", ax=ax)
 
     def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
-        header = {
-            "levels": list(self.levels),
-            "axis": self.axis,
-            "perturbations": list(self.perturbations),
-            "statistics": list(STATISTICS),
-            "clean": dict(self.clean),
-            "parameters": dict(self.parameters),
-            "thresholds": asdict(self.thresholds),
-            "fingerprint": self.fingerprint,
-            "kind": self.kind,
-        }
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
-        for prefix, columns in (("rows", self.rows), ("level_rows", self.level_rows or {})):
-            arrays.update({f"{prefix}.{name}": column for name, column in columns.items()})
-        return header, arrays
+        header, arrays = super()._to_archive()
+        return {**header, "statistics": list(STATISTICS)}, arrays
 
     @classmethod
     def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        check_loaded_header(header)
-        kept = any(name.startswith("level_rows.") for name in arrays)
-        loaded = cls(
-            **{name: arrays[name] for name in _ARRAYS},
-            levels=tuple(header["levels"]),
-            axis=header["axis"],
-            perturbations=tuple(header["perturbations"]),
-            clean=header["clean"],
-            rows={name: arrays[f"rows.{name}"] for name in ROW_STATISTICS},
-            level_rows={name: arrays[f"level_rows.{name}"] for name in ROW_STATISTICS} if kept else None,
-            parameters=header["parameters"],
-            thresholds=Thresholds(**header["thresholds"]),
-            fingerprint=header["fingerprint"],
-            kind=header["kind"],
-        )
-        check_arrays(loaded)
-        return loaded
+        if header["statistics"] != list(STATISTICS):
+            raise InputError("it has other statistics than this release")
+        return super()._from_archive(header, arrays)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        for rows in (self.rows, self.level_rows):
+            if rows is not None and set(rows) != set(ROW_STATISTICS):
+                raise InputError("it has other columns of rows than this release")
+        must = {
+            "levels": bool(self.levels) and all(isinstance(level, str) or _number(level) for level in self.levels),
+            "perturbations": all(map(_has_name, self.perturbations)),
+            "id_names": bool(self.id_names),
+            "clean": all(_number(self.clean.get(name)) for name in _CLEAN),
+            "parameters": all(
+                isinstance(value := self.parameters.get(name), kind) and not isinstance(value, bool)
+                for name, kind in _PARAMETERS.items()
+            )
+            and self.repeats >= 1,
+        }
+        for part, holds in must.items():
+            if not holds:
+                raise InputError(f"its {part!r} has the wrong type")
 
     def _repr_html_(self) -> str:
         from shapshift._notebook import audit_html
@@ -312,7 +301,45 @@ class ShiftAudit(Saved):
         )
 
 
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def describe(audit: ShiftAudit) -> str:
+    """Say where the verdict changes, which levels are borderline, and what one run per level cannot tell."""
+    along = np.argsort(audit.positions, kind="stable")
+    verdicts, borderline = audit.verdicts, audit.borderline
+    names = [f"{audit.positions[place]:g}" if audit.ordered else str(audit.levels[place]) for place in along]
+    ordered = [verdicts[place] for place in along]
+    where = f"at {audit.axis}" if audit.ordered else "under"
+    found = _along_noise(names, ordered) if audit.axis == NOISE else _one_by_one(names, ordered, where)
+    close = [name for name, place in zip(names, along, strict=True) if borderline[place]]
+    if close:
+        found += f"; borderline {where} {', '.join(close)}"
+    if audit.repeats == 1:
+        found += "; one run per level, so no confidence interval"
+    return found
+
+
+def _along_noise(names: list[str], verdicts: list[str]) -> str:
+    """More noise is stronger, so it is enough to say from where on a verdict holds."""
+    end = len(names)
+    first = {verdict: verdicts.index(verdict) if verdict in verdicts else end for verdict in VERDICTS}
+    shifts, unstable = first["shifts"], first["unstable"]
+    stable = min(shifts, unstable, first["undefined"])  # number of stable levels before the first other one
+    parts = [f"stable up to noise {names[stable - 1]}"] if stable else []
+    undefined = [name for name, verdict in zip(names, verdicts, strict=True) if verdict == "undefined"]
+    parts += [f"undefined at noise {', '.join(undefined)}"] if undefined else []
+    parts += [f"shifts from noise {names[shifts]}"] if shifts < unstable else []
+    parts += [f"unstable from noise {names[unstable]}"] if unstable < end else []
+    return ", ".join(parts)
+
+
+def _one_by_one(names: list[str], verdicts: list[str], where: str) -> str:
+    """More of another number need not mean a stronger perturbation."""
+    found = {verdict: [n for n, v in zip(names, verdicts, strict=True) if v == verdict] for verdict in VERDICTS}
+    return "; ".join(f"{verdict} {where} {', '.join(chosen)}" for verdict, chosen in found.items() if chosen)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _has_name(perturbation: Any) -> bool:
+    return isinstance(perturbation, dict) and isinstance(perturbation.get("name"), str)

@@ -1,16 +1,14 @@
 """audit_shift: one fit, one clean run, then level by level and repeat by repeat."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _labels
-from shapshift import _validation as check
-from shapshift._parallel import is_cluster_active, n_workers, stream
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
 from shapshift.audit._levels import level_axis, level_seeds, read_levels
@@ -27,11 +25,21 @@ from shapshift.audit._statistics import (
     group_stds,
 )
 from shapshift.audit._thresholds import Thresholds, check_thresholds
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.engine.parallel import is_cluster_active, n_workers, stream
+from shapshift.engine.runner import MemoryBudgetError
 from shapshift.perturb.base import keeps_points
 from shapshift.valuation import Valuation, check_returned
 
-# Runs of up to so many pairs of training rows and validation points go side by side.
+# Runs of at most this many (training row, validation point) pairs are made side by side.
 SHORT_RUN = 2**28
+# Numbers per training row: in a valuation (values, and means of up to seven levels); in the sums over runs; held during
+# a run (both, the ranking of the clean values, values and ranks of the run before); used to compare a run with the
+# clean one (its valuation, its ranking, work space of the correlations).
+VALUED_COLUMNS, SUMMED_COLUMNS = 8, 11
+HELD_COLUMNS = VALUED_COLUMNS + SUMMED_COLUMNS + 8
+COMPARED_COLUMNS = VALUED_COLUMNS + 13
 
 
 def audit_shift(
@@ -108,85 +116,175 @@ def audit_shift(
     >>> bool(mean[0] > 0.9 > 0.5 > mean[1])
     True
     """
-    levels = read_levels(noise, perturbations, relative, owner="audit_shift")
-    check.check_count("audit_shift", "repeats", repeats)
-    seed = _check_seed(random_state)
-    judge = check_thresholds(thresholds)
-    quiet = check.check_model("audit_shift", model)
-    clean_run = _CleanRun(quiet, X_val, y_val, top)
-    bound = [level.perturbation.bind(quiet) for level in levels]
+    return ShiftStream(
+        model,
+        X_val,
+        y_val,
+        noise=noise,
+        perturbations=perturbations,
+        repeats=repeats,
+        random_state=random_state,
+        top=top,
+        thresholds=thresholds,
+        relative=relative,
+        keep_rows=keep_rows,
+        progress=progress,
+    ).audit()
 
-    rows = RunningRows(clean_run.baseline)
-    shape = (len(levels), clean_run.baseline.values.size)
-    level_rows = {name: np.empty(shape) for name in ROW_STATISTICS} if keep_rows else None
-    tables = np.empty((3, len(levels), len(STATISTICS)))
-    # All runs in one stream, so that no thread waits between two of them; they are perturbed, and summed up, in order.
-    sets = (
-        clean_run.perturb(perturbation.with_seed(run_seed))
-        for level, perturbation in zip(levels, bound, strict=True)
-        for run_seed in level_seeds(seed, level.parameters, repeats)
-    )
-    runs = stream(clean_run.measure, sets, clean_run.workers)
-    with progress_bar("Auditing", len(levels) * repeats, progress) as advance:
-        for number in range(len(levels)):
-            running = Running(len(STATISTICS))
-            own_rows = RunningRows(clean_run.baseline) if keep_rows else None
-            for found, values, ranks in islice(runs, repeats):
-                running.add(np.array([found.get(name, np.nan) for name in STATISTICS]))
-                for summary in (rows, own_rows):
-                    if summary is not None:
-                        summary.add(values, ranks)
-                advance(1)
-            tables[0, number], (tables[1, number], tables[2, number]) = running.mean, running.interval()
-            if own_rows is not None and level_rows is not None:
-                for name, column in own_rows.summary().items():
-                    level_rows[name][number] = column
-    clean = clean_run.valuation
-    axis, positions = level_axis(levels, noise is not None)
-    return ShiftAudit(
-        levels=tuple(level.name for level in levels),
-        axis=axis,
-        positions=positions,
-        perturbations=tuple(level.parameters for level in levels),
-        means=tables[0],
-        lows=tables[1],
-        highs=tables[2],
-        clean=distribution(clean),
-        rows=rows.summary(),
-        level_rows=level_rows,
-        clean_values=clean.values,
-        clean_ranks=clean_run.baseline.ranks,
-        ids=clean.ids,
-        parameters={
-            "repeats": int(repeats),
-            "random_state": seed,
-            "top": clean_run.baseline.top,
-            "confidence": CONFIDENCE,
-            "model": dict(clean.parameters),
-        },
-        thresholds=judge,
-        fingerprint=clean.fingerprint,
-        kind=clean.kind,
-    )
+
+class ShiftStream(Iterator[Valuation]):
+    """The valuations of an audit, each made once: on the clean validation set, then level by level, repeat by repeat.
+
+    Whatever else depends on the same draws, such as intervals of payouts, takes them from here instead of valuing the
+    perturbed sets again. Nothing runs before the first valuation is asked for.
+
+    Parameters
+    ----------
+    model, X_val, y_val
+        As in :func:`audit_shift`.
+    **options
+        The other parameters of :func:`audit_shift`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import KNNShapley
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = KNNShapley().fit(X[::2], y[::2])
+    >>> stream = ShiftStream(model, X[1::2], y[1::2], noise=[0.1, 0.5], repeats=3)
+    >>> clean, *perturbed = stream
+    >>> len(perturbed), stream.audit().verdicts[0]
+    (6, 'stable')
+    """
+
+    def __init__(self, model: Any, X_val: Any, y_val: Any, **options: Any) -> None:
+        self._audit: ShiftAudit | None = None
+        self._runs = self._run(model, X_val, y_val, **options)
+
+    def __next__(self) -> Valuation:
+        return next(self._runs)
+
+    def audit(self) -> ShiftAudit:
+        """Return the audit, after the runs that nobody has asked for yet."""
+        deque(self._runs, maxlen=0)
+        if self._audit is None:
+            raise RuntimeError("A run of this audit failed, so that it has no result.")
+        return self._audit
+
+    def _run(
+        self,
+        model: Any,
+        X_val: Any,
+        y_val: Any,
+        *,
+        noise: Any = None,
+        perturbations: Any = None,
+        repeats: int = 20,
+        random_state: int | None = 0,
+        top: float = 0.1,
+        thresholds: Thresholds | None = None,
+        relative: bool = False,
+        keep_rows: bool = False,
+        progress: bool | None = None,
+    ) -> Iterator[Valuation]:
+        levels = read_levels(noise, perturbations, relative, owner="audit_shift")
+        check.check_count("audit_shift", "repeats", repeats, at_most=check.MOST)
+        seed = check.check_seed("audit_shift", random_state)
+        judge = check_thresholds(thresholds)
+        quiet = check.check_model("audit_shift", model)
+        clean_run = _CleanRun(quiet, X_val, y_val, top, len(levels) if keep_rows else 0)
+        yield clean_run.valuation
+        bound = [level.perturbation.bind(quiet) for level in levels]
+
+        rows = RunningRows(clean_run.baseline)
+        shape = (len(levels), clean_run.baseline.values.size)
+        level_rows = {name: np.empty(shape) for name in ROW_STATISTICS} if keep_rows else None
+        tables = np.empty((3, len(levels), len(STATISTICS)))
+        # All runs in one stream, so that no thread waits between two of them; perturbed and summed up in order.
+        sets = (
+            clean_run.perturb(perturbation.with_seed(run_seed))
+            for level, perturbation in zip(levels, bound, strict=True)
+            for run_seed in level_seeds(seed, level.parameters, repeats)
+        )
+        runs = stream(clean_run.measure, sets, clean_run.workers)
+        with progress_bar("Auditing", len(levels) * repeats, progress) as advance:
+            for number in range(len(levels)):
+                running = Running(len(STATISTICS))
+                own_rows = None  # those of the level before make room
+                own_rows = RunningRows(clean_run.baseline) if keep_rows else None
+                for found, valuation, ranks in islice(runs, repeats):
+                    running.add(np.array([found.get(name, np.nan) for name in STATISTICS]))
+                    rows.add(valuation.values, ranks)
+                    if own_rows is not None:
+                        own_rows.add(valuation.values, ranks)
+                    advance(1)
+                    yield valuation
+                    del valuation  # it makes room for the next run
+                tables[0, number], (tables[1, number], tables[2, number]) = running.mean, running.interval()
+                if own_rows is not None and level_rows is not None:
+                    for name, column in own_rows.summary().items():
+                        level_rows[name][number] = column
+        clean = clean_run.valuation
+        axis, positions = level_axis(levels, noise is not None)
+        self._audit = ShiftAudit(
+            levels=tuple(level.name for level in levels),
+            axis=axis,
+            positions=positions,
+            perturbations=tuple(level.parameters for level in levels),
+            means=tables[0],
+            lows=tables[1],
+            highs=tables[2],
+            clean=distribution(clean),
+            rows=rows.summary(),
+            level_rows=level_rows,
+            clean_values=clean.values,
+            clean_ranks=clean_run.baseline.ranks,
+            ids=clean.ids,
+            parameters={
+                "repeats": int(repeats),
+                "random_state": seed,
+                "top": clean_run.baseline.top,
+                "confidence": CONFIDENCE,
+                "model": dict(clean.parameters),
+            },
+            thresholds=judge,
+            fingerprint=clean.fingerprint,
+            kind=clean.kind,
+            id_names=clean.id_names,
+        )
 
 
 class _CleanRun:
-    """The clean validation set, valued once, and what is compared with it."""
+    """The clean validation set, valued once, and what is compared with it.
 
-    def __init__(self, model: Any, X_val: Any, y_val: Any, top: float) -> None:
-        self._model, self._X_val, self._y_val = model, X_val, y_val
+    Parameters
+    ----------
+    model, X_val, y_val, top
+        As in :func:`audit_shift`.
+    kept_levels : int
+        Number of levels for which each row is summed up separately.
+    """
+
+    def __init__(self, model: Any, X_val: Any, y_val: Any, top: float, kept_levels: int) -> None:
+        self._X_val, self._y_val = X_val, y_val
         self._neighbors: Neighbors | None = None
         self.valuation: Valuation
+        # A provisional estimate: the numbers of points and neighbours are known after the first valuation.
+        guess = _Room(model, len(getattr(model, "ids_", ())), kept_levels)
         if callable(getattr(model, "value_and_neighbors", None)):
-            self.valuation, hood = model.value_and_neighbors(X_val, y_val)
+            with guess:
+                self.valuation, hood = guess.model.value_and_neighbors(X_val, y_val)
             check_returned("audit_shift", model, self.valuation)
             # Only a second look gives the clean neighbours' ranks with ties averaged, as the perturbed ones are.
-            _, own = model.value_and_neighbors(X_val, y_val, reference=hood.nearest)
-            self._neighbors = Neighbors(
-                hood.nearest, own.reference_ranks, self.valuation.boundary, getattr(model, "codes_", None)
-            )
+            with _Room(model, self.valuation.n_train, kept_levels, self.valuation.n_val, hood.nearest.size) as room:
+                model = room.model
+                ranks = _ranks(model, X_val, y_val, hood.nearest)
+            self._neighbors = Neighbors(hood.nearest, ranks, self.valuation.boundary, getattr(model, "codes_", None))
         else:
-            self.valuation = check_returned("audit_shift", model, model.value(X_val, y_val))
+            with guess:
+                self.valuation = check_returned("audit_shift", model, guess.model.value(X_val, y_val))
+            with _Room(model, self.valuation.n_train, kept_levels, self.valuation.n_val) as room:
+                model = room.model
         self._labels = _labels.check_labels(y_val, "y_val", self.valuation.n_val, "X_val")
         self._stds = group_stds(self.valuation)
         self.baseline = Baseline(self.valuation.values, top)
@@ -198,8 +296,8 @@ class _CleanRun:
         X, y = perturbation(self._X_val, self._y_val)
         return X, y, self._neighbors is not None and keeps_points(perturbation, self._labels, y)
 
-    def measure(self, perturbed: tuple[Any, Any, bool]) -> tuple[dict[str, float], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Statistics, values and ranks of one perturbed run."""
+    def measure(self, perturbed: tuple[Any, Any, bool]) -> tuple[dict[str, float], Valuation, npt.NDArray[Any]]:
+        """Statistics, valuation and ranks of one perturbed run."""
         X, y, same_points = perturbed
         reshuffling: dict[str, float] = {}
         if same_points and self._neighbors is not None:
@@ -209,7 +307,58 @@ class _CleanRun:
             valuation = self._model.value(X, y)
         found, ranks = self.baseline.compare(valuation.values)
         found |= distribution(valuation) | alphas(self._stds, group_stds(valuation)) | reshuffling
-        return found, valuation.values, ranks
+        return found, valuation, ranks
+
+
+def _ranks(model: Any, X_val: Any, y_val: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Ranks of training rows by their distance from each point: without valuing again, where the model offers that."""
+    if callable(getattr(model, "neighbor_ranks", None)):
+        return np.asarray(model.neighbor_ranks(X_val, y_val, rows))
+    _, hood = model.value_and_neighbors(X_val, y_val, reference=rows)
+    return np.asarray(hood.reference_ranks)
+
+
+class _Room:
+    """Room in the memory budget of a model for what an audit holds while the model runs.
+
+    As a context it says how large the budget must be for the whole audit where it is too small for a run inside.
+
+    Parameters
+    ----------
+    model : estimator
+    n_train, kept_levels : int
+        Training rows; see :class:`_CleanRun`.
+    n_val, listed : int
+        Validation points, and nearest rows that are kept of all points together; 0 as long as they are not known.
+
+    Attributes
+    ----------
+    model : estimator
+        With what is left of its budget.
+    """
+
+    def __init__(self, model: Any, n_train: int, kept_levels: int, n_val: int = 0, listed: int = 0) -> None:
+        self.model, self._n_train = model, n_train
+        self._budget = check.parse_memory(getattr(model, "max_memory", None))
+        columns = HELD_COLUMNS + (SUMMED_COLUMNS + len(ROW_STATISTICS) * kept_levels if kept_levels else 0)
+        perturbed = 2 * 8 * n_val * int(getattr(model, "n_features_in_", 0))
+        self._held = 8 * n_train * columns + 64 * n_val + 16 * listed + perturbed
+        self._compared = 8 * n_train * COMPARED_COLUMNS + 32 * listed
+        if self._budget is not None:
+            self.model = copy.copy(model)
+            self.model.max_memory = max(self._budget - self._held, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self._budget is None or not (error is None or isinstance(error, MemoryBudgetError)):
+            return
+        least = self._held + max(self._compared, 0 if error is None else error.least)
+        if least > self._budget:
+            what = f"an audit of {self._n_train} training rows"
+            advice = "audit fewer levels with keep_rows, or fewer points"
+            raise MemoryBudgetError(least, self._budget, what, advice) from None
 
 
 def _one_thread_each(model: Any, pairs: int) -> tuple[Any, int]:
@@ -221,9 +370,3 @@ def _one_thread_each(model: Any, pairs: int) -> tuple[Any, int]:
     single = copy.copy(model)
     single.n_jobs = 1
     return single, workers
-
-
-def _check_seed(random_state: Any) -> int:
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-    return check.check_count("audit_shift", "random_state", random_state, at_least=0)

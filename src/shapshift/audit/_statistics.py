@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.agreement import AGREEMENT, Baseline, neighbor_jaccard, t_interval
-from shapshift.boundary import majority
+from shapshift.engine.boundary import majority
 from shapshift.valuation import Valuation, summarize
 
 Floats = npt.NDArray[np.float64]
@@ -26,6 +26,8 @@ ROW_STATISTICS = ("mean", "std", "flip_probability", "rank_low", "rank_high", "s
 CONFIDENCE = 0.95
 # Half the width of the central 90% of a normal distribution, in standard deviations.
 RANK_INTERVAL = 1.6448536269514722
+# Validation points whose neighbours are compared at a time.
+COMPARED_POINTS = 2**14
 
 
 def distribution(valuation: Valuation) -> dict[str, float]:
@@ -67,18 +69,22 @@ class Neighbors:
 
     def compare(self, nearest: Integers, ranks: Floats) -> dict[str, float]:
         """How far the perturbed neighbours, and the clean ones' perturbed ranks, are from the clean ones."""
-        jaccard = neighbor_jaccard(self.nearest, nearest)
-        displacement = np.abs(ranks - self.ranks)
-        changed: Any = None
-        if self.codes is not None:
-            changed = majority(self.codes[nearest]) != majority(self.codes[self.nearest])
+        n_val = len(nearest)
+        jaccard, changed = np.empty(n_val), None if self.codes is None else np.empty(n_val, dtype=np.bool_)
+        for start in range(0, n_val, COMPARED_POINTS):  # so that the work space does not grow with the points
+            here = slice(start, start + COMPARED_POINTS)
+            jaccard[here] = neighbor_jaccard(self.nearest[here], nearest[here])
+            if self.codes is not None and changed is not None:
+                changed[here] = majority(self.codes[nearest[here]]) != majority(self.codes[self.nearest[here]])
+        displacement = ranks - self.ranks
+        np.abs(displacement, out=displacement)
         found = {}
         everywhere = np.ones_like(self.boundary)
         for part, chosen in zip(PARTS, (everywhere, self.boundary, ~self.boundary), strict=True):
             if not chosen.any():
                 continue
             found["neighbor_jaccard" + part] = float(jaccard[chosen].mean())
-            found["neighbor_displacement" + part] = float(np.median(displacement[chosen]))
+            found["neighbor_displacement" + part] = float(np.median(displacement[chosen], overwrite_input=True))
             if changed is not None:
                 found["changed_predictions" + part] = float(changed[chosen].mean())
         return found

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shapshift.exceptions import InputError
+
 #: Mean, lower and upper bound.
 Interval = tuple[float, float, float]
 
@@ -60,7 +62,7 @@ class Thresholds:
             value = getattr(self, name)
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
             if not number or not lowest <= value <= highest:
-                raise ValueError(
+                raise InputError(
                     f"The {name!r} parameter of Thresholds must be a number from {lowest:g} to {highest:g}. Got "
                     f"{value!r} instead."
                 )
@@ -130,7 +132,7 @@ def check_thresholds(thresholds: object) -> Thresholds:
     if thresholds is None:
         return Thresholds()
     if not isinstance(thresholds, Thresholds):
-        raise TypeError(
+        raise InputError(
             "The 'thresholds' parameter must be a Thresholds object, such as Thresholds(stable_spearman=0.8). Got "
             f"{thresholds!r} instead."
         )

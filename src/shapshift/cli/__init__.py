@@ -1,11 +1,20 @@
 """The command line: ``shapshift COMMAND``; see ``shapshift --help``."""
 
+import io
 import os
 import signal
 import sys
 from typing import Any
 
 __all__ = ["main"]
+
+
+class Interrupt(KeyboardInterrupt):
+    """Ctrl-C.
+
+    Python ends ``python -m`` by the signal, whatever the exit code, once a ``KeyboardInterrupt`` itself has left the
+    ``exec`` of a text, which SciPy and dataclasses use. It does not for a subclass.
+    """
 
 
 def main() -> None:
@@ -15,12 +24,27 @@ def main() -> None:
     if heard:
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-    from shapshift.cli._app import app
+    try:
+        from shapshift.cli._app import app
+    except Exception as error:  # as libraries fail to load that are missing or too old
+        from shapshift.cli._requirements import unmet
 
+        if not (said := unmet()):
+            raise
+        sys.exit(f"Error: {type(error).__name__}: {error}\n{said}")
+
+    # A letter that the terminal's encoding lacks is spelled out: a table with a sigma must not end the command.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if heard:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     app(prog_name="shapshift")
+
+
+def _interrupt(*_: Any) -> None:
+    raise Interrupt
 
 
 def _terminate(*_: Any) -> None:

@@ -5,17 +5,17 @@ from typing import Annotated
 
 import typer
 
-from shapshift.cli import about, audit, cases, correct, design, methods, price, report, reproduce, rerun, value
+from shapshift.cli import about, audit, cases, correct, design, price, report, rerun, value
 from shapshift.cli._commands import app, exit_codes
 
 __all__ = ["app"]
 
 # Importing a module registers its commands.
-MODULES = (about, audit, cases, correct, design, methods, price, report, reproduce, rerun, value)
+MODULES = (about, audit, cases, correct, design, price, report, rerun, value)
 # Their order in the help: as one would use them.
 ORDER = (
     *("value", "audit", "correct", "price", "report", "cases", "design"),
-    *("demo", "datasets", "methods", "doctor", "rerun", "reproduce"),
+    *("demo", "datasets", "methods", "doctor", "rerun"),
 )
 app.registered_commands.sort(key=lambda registered: ORDER.index(registered.name or ""))
 

@@ -1,20 +1,21 @@
 """How a function becomes a command: option groups are spread out for typer and put together again for the function."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import typer
 from rich.markup import escape
 
-from shapshift._clusters import connected
-from shapshift._validation import some
-from shapshift.cli._errors import MEANINGS, CommandError, clear_errors
-from shapshift.cli._options import Method, Output
+from shapshift.checks.names import some
+from shapshift.cli._errors import MEANINGS, clear_errors
+from shapshift.cli._options import Method, for_typer, read_record, recorded
 from shapshift.cli._run import Run
 from shapshift.cli._terminal import Terminal
+from shapshift.exceptions import InputError
 
 app = typer.Typer(
     name="shapshift",
@@ -48,29 +49,57 @@ class Command:
     writes: bool
     replaces_own: bool = False
 
-    def execute(self, groups: Mapping[str, Any], terminal: Terminal) -> Run | None:
-        """Run the command; ``groups`` are by parameter."""
+    def execute(
+        self, groups: Mapping[str, Any], terminal: Terminal, called: Mapping[str, str] | None = None
+    ) -> Run | None:
+        """Run the command; ``groups`` are by parameter, ``called`` are names of inputs to show instead of their own."""
         if not self.writes:
             self.function(terminal, **groups)
             return None
         named = {type(group).__name__: group for group in groups.values()}
         method = named.get("Method", Method())
-        with Run(self.name, named, terminal, replaces_own=self.replaces_own) as run, connected(method.cluster):
+        run = Run(self.name, named, terminal, replaces_own=self.replaces_own, called=called)
+        with run, _connected(method.cluster):
             self.function(run, **groups)
             run.finish()
             return run
 
-    def rebuild(self, options: Mapping[str, Mapping[str, Any]], inputs: Mapping[str, Path]) -> dict[str, Any]:
-        """Option groups from a manifest, by parameter."""
-        known = {group.__name__: {field.name for field in fields(group)} for group in self.groups.values()}
-        for name, given in options.items():
-            strange = [key for key in given if key not in known.get(name, ())]
-            if strange:
-                raise CommandError(f"The manifest has options that this release does not know: {some(strange)}.")
+    @property
+    def repeatable(self) -> bool:
+        """Whether its runs leave a manifest: it has options that are recorded."""
+        return any(recorded(group) for group in self.groups.values())
+
+    def inputs(self) -> list[str]:
+        """Names of the recorded options that are paths."""
+        known = {name: kind for group in self.groups.values() for name, kind in recorded(group).items()}
+        return [name for name, kind in known.items() if Path in (kind, *get_args(kind))]
+
+    def rebuild(self, options: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str, Any]:
+        """Option groups from a manifest, by parameter.
+
+        Raises
+        ------
+        ValueError
+            If the options are not such as a run of this command records.
+        """
+        strange = [name for name in options if name not in {group.__name__ for group in self.groups.values()}]
+        if strange:
+            raise InputError(f"it sets {some(strange)}, which 'shapshift {self.name}' does not have")
         return {
-            parameter: group(**{**options.get(group.__name__, {}), **_own(group, inputs)})
+            parameter: group(**read_record(group, options.get(group.__name__, {}), inputs))
             for parameter, group in self.groups.items()
         }
+
+
+@contextmanager
+def _connected(cluster: str) -> Iterator[None]:
+    if cluster == Method().cluster:
+        yield
+        return
+    from shapshift.engine.clusters import connected
+
+    with connected(cluster):
+        yield
 
 
 COMMANDS: dict[str, Command] = {}
@@ -103,10 +132,8 @@ def command(
 
         def invoke(**given: Any) -> None:
             groups = {parameter: group(**_own(group, given)) for parameter, group in registered.groups.items()}
-            output = next((group for group in groups.values() if isinstance(group, Output)), None)
-            shown = output if output is not None else next(iter(groups.values()))
-            terminal = Terminal(json=getattr(shown, "json", False), quiet=getattr(shown, "quiet", False))
-            with clear_errors(terminal, debug=getattr(shown, "debug", False)):
+            terminal = Terminal(json=given["json"], quiet=given.get("quiet", False))
+            with clear_errors(terminal, debug=given["debug"]):
                 registered.execute(groups, terminal)
 
         spread = _spread(registered.groups.values())
@@ -123,13 +150,13 @@ def _spread(groups: Iterable[type]) -> list[inspect.Parameter]:
     """One parameter for each option of all groups."""
     return [
         inspect.Parameter(
-            field.name,
+            name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=get_type_hints(group, include_extras=True)[field.name],
+            default=inspect.Parameter.empty if default is MISSING else default,
+            annotation=annotation,
         )
         for group in groups
-        for field in fields(group)
+        for name, (annotation, default) in for_typer(group).items()
     ]
 
 

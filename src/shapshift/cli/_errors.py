@@ -1,6 +1,5 @@
 """What a command exits with, and how an error becomes one clear message."""
 
-import dis
 import errno
 import os
 import re
@@ -9,12 +8,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from types import TracebackType
 from typing import Any
 
 import typer
 
+from shapshift.cli._requirements import unmet
 from shapshift.cli._terminal import Terminal
+from shapshift.exceptions import InputError
 from shapshift.methods import METHODS
 
 
@@ -37,34 +37,14 @@ MEANINGS = {
     Code.USAGE: "an option or an input file is not as it must be",
     Code.EXISTS: "results are there already; --force replaces those of the same command",
     Code.CANNOT_WRITE: "results cannot be written: no permission, disk full",
-    Code.OTHER_BYTES: "rerun gave other bytes than the manifest says",
-    Code.INTERRUPTED: "interrupted by Ctrl-C; nothing was written",
-    Code.TERMINATED: "terminated; nothing was written",
+    Code.OTHER_BYTES: "the files of rerun differ from those that the manifest names",
+    Code.INTERRUPTED: "interrupted by Ctrl-C; the results are whole or not there",
+    Code.TERMINATED: "terminated; the results are whole or not there",
 }
 
 
-# What the library calls a parameter, and the option that sets it.
+# What the library calls a parameter, and the option that sets it where that has another name.
 _OPTIONS = {
-    **{
-        ("", name): f"--{name.replace('_', '-')}"
-        for name in (
-            *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed"),
-            *(
-                "utility",
-                "semivalue",
-                "metric",
-                "ties",
-                "device",
-                "cluster",
-                "max_memory",
-                "noise",
-                "relative",
-                "repeats",
-            ),
-            *("budget", "floor", "cap", "reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum"),
-            *("fidelity", "n_train", "n_val", "data_dir"),
-        )
-    },
     ("", "n_neighbors"): "--neighbors",
     ("", "n_jobs"): "--jobs",
     ("", "random_state"): "--seed",
@@ -75,17 +55,26 @@ _OPTIONS = {
     ("case_one", "n_points"): "--points",
     ("case_two", "n_pairs"): "--points",
 }
-_PERTURBATIONS = {
-    "GaussianNoise": "gaussian",
-    "LaplaceNoise": "laplace",
-    "Round": "round",
-    "Quantize": "quantize",
-    "MaskFeatures": "mask",
-    "FlipLabels": "flip",
-    "Subsample": "subsample",
-    "BoundaryCoverage": "coverage",
-    "ShiftPriors": "priors",
+# Parameters whose options have the same name.
+_SAME_NAME = (
+    *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed", "utility", "semivalue"),
+    *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
+    *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),
+    "data_dir",
+)
+#: Classes of shapshift.perturb by their names in --perturb.
+PERTURBATIONS = {
+    "gaussian": "GaussianNoise",
+    "laplace": "LaplaceNoise",
+    "round": "Round",
+    "quantize": "Quantize",
+    "mask": "MaskFeatures",
+    "flip": "FlipLabels",
+    "subsample": "Subsample",
+    "coverage": "BoundaryCoverage",
+    "priors": "ShiftPriors",
 }
+_OWNERS = {kind: name for name, kind in PERTURBATIONS.items()}
 # Models by the name of their method.
 _METHODS = {entry.factory.partition(":")[2]: name for name, entry in METHODS.items()}
 
@@ -122,40 +111,37 @@ def clear_errors(terminal: Terminal, *, debug: bool) -> Iterator[None]:
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
-            terminal.error("Nothing was written.", title="Interrupted")
+            terminal.error(_left(terminal) or "Nothing was written.", title="Interrupted")
             raise typer.Exit(Code.INTERRUPTED) from None
         except Exception as error:
             message, code = explain(error)
             if debug:
                 terminal.trace("".join(traceback.format_exception(error)))
-            terminal.error(message)
+            terminal.error("\n".join(filter(None, [message, "" if code == Code.OTHER_BYTES else _left(terminal)])))
             raise typer.Exit(code) from None
+
+
+def _left(terminal: Terminal) -> str:
+    """Say what is there although the command did not come to its end."""
+    return "".join(f"The results are in {folder!r}, all of them." for folder in terminal.written)
 
 
 def explain(error: Exception) -> tuple[str, Code]:
     """Message and exit code of an error.
 
-    Errors that the package raises on purpose carry a message for the user. Anything else, a ``ValueError`` from the
-    depths of NumPy for instance, is a bug, and pretending otherwise would send the user on a wild goose chase.
+    An :class:`InputError` carries a message for the user. Any other ``ValueError``, such as one from inside NumPy, is a
+    bug and reported as one.
     """
     if isinstance(error, CommandError):
         return str(error), error.code
     if isinstance(error, MemoryError):
         return f"Out of memory ({error}). Bound it with --max-memory 2GB, or value fewer rows.", Code.UNEXPECTED
-    if isinstance(error, FileExistsError) and raised_on_purpose(error.__traceback__):
-        return str(error), Code.EXISTS
-    if isinstance(error, OSError):
-        if raised_on_purpose(error.__traceback__) and error.errno is not None:
-            return str(error.strerror), Code.CANNOT_WRITE
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return "The disk is full; nothing was written. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
-        if raised_on_purpose(error.__traceback__):
-            return in_options(str(error)), Code.USAGE
-        where = f" {os.fspath(error.filename)!r}" if isinstance(error.filename, str) else ""
-        code = Code.USAGE if isinstance(error, FileNotFoundError) else Code.CANNOT_WRITE
-        return f"The system refused{where}: {error.strerror or error}.", code
-    if isinstance(error, ValueError | TypeError | ImportError) and raised_on_purpose(error.__traceback__):
+    if isinstance(error, InputError):
         return in_options(str(error)), Code.USAGE
+    if isinstance(error, OSError):
+        return _explain_system(error)
+    if said := unmet():
+        return f"{type(error).__name__}: {error}\n{said}", Code.UNEXPECTED
     return (
         f"Unexpected {type(error).__name__}: {error}\nThis should not happen. Run again with --debug (or set "
         "SHAPSHIFT_DEBUG=1) for the traceback, and report it with that and the output of: shapshift doctor",
@@ -163,25 +149,29 @@ def explain(error: Exception) -> tuple[str, Code]:
     )
 
 
+def _explain_system(error: OSError) -> tuple[str, Code]:
+    """Message and exit code of an error of the system: with its own words, or with ours, which say what to do."""
+    if error.errno is None:
+        return in_options(str(error)), Code.EXISTS if isinstance(error, FileExistsError) else Code.USAGE
+    if error.strerror != os.strerror(error.errno):
+        return str(error.strerror), Code.CANNOT_WRITE
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "The disk is full. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
+    where = f" {os.fspath(error.filename)!r}" if isinstance(error.filename, str) else ""
+    code = Code.USAGE if isinstance(error, FileNotFoundError) else Code.CANNOT_WRITE
+    return f"The system refused{where}: {error.strerror}.", code
+
+
 def in_options(message: str) -> str:
     """Rewrite a message of the library in terms of the command line."""
 
     def option(found: re.Match[str]) -> str:
         parameter, owner = found["parameter"], found["owner"]
-        if owner in _PERTURBATIONS:
-            return f"The {parameter} of --perturb {_PERTURBATIONS[owner]}"
+        if owner in _OWNERS:
+            return f"The {parameter} of --perturb {_OWNERS[owner]}"
+        if parameter in _SAME_NAME:
+            return f"--{parameter.replace('_', '-')}"
         own = f"The {parameter} of --method {_METHODS[owner]}" if owner in _METHODS else found[0]
         return _OPTIONS.get((owner, parameter)) or _OPTIONS.get(("", parameter)) or own
 
     return re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<owner>\w+)", option, message)
-
-
-def raised_on_purpose(trace: TracebackType | None) -> bool:
-    """Whether an error comes from a ``raise`` statement of this package, and not from the inside of a library."""
-    if trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    statement = code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    return statement and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("shapshift.")

@@ -2,21 +2,28 @@
 
 import glob
 import hashlib
+import importlib
+import itertools
 import json
 import os
 import platform
+import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from shapshift._validation import some
+from shapshift.checks.names import some
 from shapshift.cli._errors import Code, CommandError
+from shapshift.cli._requirements import installed
 from shapshift.cli._terminal import plain
+from shapshift.exceptions import InputError
 
 FORMAT, VERSION = "shapshift.manifest", 1
 MANIFEST = "manifest.json"
+#: Bytes of the largest manifest that is read; a page for each of a million owners fits.
+LARGEST = 256_000_000
 PAGE_ENDINGS = (".html", ".htm")
 #: What the bytes of a result can depend on.
 PACKAGES = ("shapshift", "numpy", "numba", "scipy", "scikit-learn", "pyarrow")
@@ -59,25 +66,53 @@ class Manifest:
         return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+#: Entry of the versions for the linear algebra libraries.
+BLAS = "blas"
+
+
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; a folder stands for the manifest in it."""
+    """Read a manifest; a folder stands for the manifest in it.
+
+    A manifest can come from anywhere, and files are read, replaced and removed by what it says: it is checked whole.
+    """
     target = path / MANIFEST if path.is_dir() else path
     try:
-        body = json.loads(target.read_text(encoding="utf-8"))
-        if body.pop("format") != FORMAT:
-            raise ValueError("it is something else")
-        version = body.pop("version")
+        about = os.stat(target)
+        if not stat.S_ISREG(about.st_mode):  # reading a pipe or a device would never end
+            raise InputError("it is not a regular file")
+        if about.st_size > LARGEST:
+            raise InputError(f"it has {about.st_size:,} bytes, more than {LARGEST:,}")
+        body = json.loads(target.read_text(encoding="utf-8"), object_pairs_hook=_no_repeats, parse_constant=_no_number)
+        if not isinstance(body, dict) or body.pop("format", None) != FORMAT:
+            raise InputError("it is something else")
+        version = body.pop("version", None)
         if version != VERSION:
-            raise ValueError(f"it has version {version}, this release reads version {VERSION}")
+            raise InputError(f"it has version {str(version)[:20]}, this release reads version {VERSION}")
         found = Manifest(**body)
         _check(found, target.absolute().parent)
         return found
     except FileNotFoundError:
-        raise CommandError(f"There is no manifest {str(target)!r}. Name the manifest.json of a run.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        killed = any(target.parent.glob(".shapshift-*.part/journal.json"))
+        advice = "A command was killed while it replaced the results there: repeat it." if killed else ""
         raise CommandError(
-            f"{str(target)!r} is not a manifest of a run ({error}). Name the manifest.json that a command wrote."
+            f"There is no manifest {str(target)!r}. {advice or 'Name the manifest.json of a run.'}"
         ) from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CommandError(
+            f"{str(target)!r} is not a manifest of a run ({str(error)[:400]}). Name the manifest.json that a command "
+            "wrote."
+        ) from None
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InputError("it names an entry twice")
+    return found
+
+
+def _no_number(name: str) -> None:
+    raise InputError(f"{name} is not a number of JSON")
 
 
 def earlier(out: Path, command: str) -> Manifest | None:
@@ -101,44 +136,79 @@ def earlier(out: Path, command: str) -> Manifest | None:
     return found
 
 
-def _check(manifest: Manifest, folder: Path) -> None:
-    """Refuse a manifest whose entries have the wrong form, or that names files outside its own folder.
-
-    A manifest can come from anywhere, and files are replaced and removed by what it says.
-    """
-    for entries in (manifest.options, manifest.inputs, manifest.outputs, manifest.versions):
-        if not isinstance(entries, dict):
-            raise ValueError("its entries do not have the form they must have")
-    for entry in (*manifest.inputs.values(), *([] if manifest.report is None else [manifest.report])):
-        if not (isinstance(entry, dict) and all(isinstance(text, str) for text in entry.values())):
-            raise ValueError("its entries do not have the form they must have")
-    strange = [name for name in manifest.outputs if not _is_inside(name, folder)]
+def _check(manifest: Any, folder: Path) -> None:
+    """Refuse a manifest whose entries have the wrong form, or that names files outside its own folder."""
+    entries = [manifest.options, manifest.inputs, manifest.parameters, manifest.versions, manifest.outputs]
+    files = [*manifest.inputs.values()] if isinstance(manifest.inputs, dict) else [None]
+    files += [manifest.report] if manifest.report is not None else []
+    if not (
+        isinstance(manifest.command, str)
+        and type(manifest.seed) is int
+        and all(isinstance(entry, dict) for entry in (*entries, *files))
+        and all(_is_line(text) for pair in manifest.versions.items() for text in pair)
+        and all(_is_digest(text) for text in manifest.outputs.values())
+        and all(set(entry) == {"path", "sha256"} and _is_digest(entry["sha256"]) for entry in manifest.inputs.values())
+    ):
+        raise InputError("its entries do not have the form they must have")
+    far = [entry["path"] for entry in manifest.inputs.values() if not _is_relative(entry["path"])]
+    if far:
+        raise InputError(f"its inputs must be named by paths relative to it, and it names {some(far)}")
+    strange = [name for name in manifest.outputs if not is_inside(name, folder)]
     if strange:
-        raise ValueError(f"its outputs must be files in its folder, and it names {some(strange)}")
+        raise InputError(f"its outputs must be files in its folder, and it names {some(strange)}")
     if manifest.report is not None:
-        name = manifest.report["name"]
-        if Path(name).name != name or not _is_inside(name, folder) or not name.lower().endswith(PAGE_ENDINGS):
-            raise ValueError(f"its report must be a bare file name that ends in .html, and it names {name!r}")
+        name, known = manifest.report.get("name"), manifest.report.get("sha256")
+        if not (isinstance(name, str) and _is_digest(known)):
+            raise InputError("its entries do not have the form they must have")
+        if Path(name).name != name or not is_inside(name, folder) or not name.lower().endswith(PAGE_ENDINGS):
+            raise InputError(f"its report must be a bare file name that ends in .html, and it names {name!r}")
 
 
-def _is_inside(name: str, folder: Path) -> bool:
+def _is_digest(text: Any) -> bool:
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
+def _is_line(text: Any) -> bool:
+    return isinstance(text, str) and len(text) <= 200 and text.isprintable()
+
+
+def _is_relative(path: Any) -> bool:
+    """Whether a path is such as :func:`recorded_path` makes: folders above come first, if any, then folders below."""
+    if not isinstance(path, str) or not path or "\0" in path:
+        return False
+    there = Path(path)
+    below = list(itertools.dropwhile(lambda part: part == "..", there.parts))
+    return not (there.anchor or there.drive) and bool(below) and ".." not in below
+
+
+def is_inside(name: str, folder: Path, *, follow: bool = True) -> bool:
+    """Whether a name, from a manifest for instance, is that of a file in the folder, and not of the manifest itself.
+
+    A link that the file itself is counts as the place it points to, unless ``follow`` is false.
+    """
     path = PureWindowsPath(name)  # knows the separators and drives of every system
     if not name or path.anchor or path.drive or ".." in path.parts or "\0" in name or name in (".", MANIFEST):
         return False
-    return Path(os.path.realpath(folder / name)).is_relative_to(os.path.realpath(folder))
+    place = folder / name if follow else (folder / name).parent
+    return Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
 
 
 def versions() -> dict[str, str]:
     """Versions of everything that bytes can depend on."""
-    return {"python": platform.python_version(), **{name: installed(name) or "absent" for name in PACKAGES}}
+    return {
+        "python": platform.python_version(),
+        **{name: installed(name) or "absent" for name in PACKAGES},
+        BLAS: blas(),
+    }
 
 
-def installed(name: str) -> str | None:
-    """Version of a package, None where it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def blas() -> str:
+    """Linear algebra libraries with the kernels that they have chosen for this processor."""
+    pools = importlib.import_module("threadpoolctl").threadpool_info()
+    found = (pool for pool in pools if pool.get("user_api") == "blas")
+    return ", ".join(
+        sorted({f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}".strip() for pool in found})
+    )
 
 
 def digest(path: Path) -> str:
@@ -161,11 +231,17 @@ def recorded_path(path: Path, out: Path) -> str:
 
 
 def candidates(recorded: str, manifest: Path) -> Iterator[Path]:
-    """Where an input of a run can lie, seen from the manifest and from here."""
-    folder, name = manifest.parent, Path(recorded).name
-    for place in (folder / recorded, folder / name, folder.parent / recorded, folder.parent / name):
-        yield Path(os.path.normpath(place))
-    yield from (Path(os.path.normpath(recorded)), Path(name))
+    """Where an input of a run can lie: below the folder in which the results lie, or here, and nowhere else."""
+    folder, name, here = manifest.parent, Path(recorded).name, Path.cwd()
+    for place in (
+        *(folder / recorded, folder / name, folder.parent / recorded, folder.parent / name),
+        *(here / recorded, here / name),
+    ):
+        found = Path(os.path.normpath(place))
+        if found.is_relative_to(here):
+            yield found.relative_to(here)
+        elif found.is_relative_to(folder.parent):
+            yield found
 
 
 def search(recorded: str, data: Path) -> Iterator[Path]:

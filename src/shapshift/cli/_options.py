@@ -1,244 +1,294 @@
 """The options that several commands share, in groups. A command takes whole groups; see ``_commands.command``."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-COLUMNS = "Columns"
-METHOD = "Method"
-NOISE = "Perturbations"
-OUTPUT = "Output"
+from shapshift.exceptions import InputError
 
 Format = Literal["parquet", "csv"]
 
 
-def option(*names: str, panel: str, text: str, **more: Any) -> Any:
-    """Describe an option that stands in a panel of the help."""
-    return typer.Option(*names, rich_help_panel=panel, help=text, **more)
+def option(default: Any, text: str, *names: str, recorded: bool = True, **more: Any) -> Any:
+    """Describe an option of a group.
+
+    Parameters
+    ----------
+    default : object
+    text : str
+        For the help.
+    *names : str
+        Such as ``-y``. The long name is made from that of the field, unless one is among these.
+    recorded : bool
+        Whether a manifest holds it. It does not hold where results go, what is shown, and who computes.
+    **more
+        Passed on to ``typer.Option``: ``metavar``, ``min``, ...
+    """
+    return field(default=default, metadata={"names": names, "recorded": recorded, "about": {"help": text, **more}})
+
+
+def argument(text: str, *, default: Any = MISSING, recorded: bool = True, **more: Any) -> Any:
+    """Describe an argument of a group, as :func:`option` does."""
+    about = {"help": text, "show_default": False, **more}
+    return field(default=default, metadata={"recorded": recorded, "about": about})
+
+
+def for_typer(group: type) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of each option of a group, as typer reads them; MISSING where there is no default."""
+    hints, made = get_type_hints(group), {}
+    for each in fields(group):
+        about = each.metadata["about"]
+        if "names" in each.metadata:
+            names = each.metadata["names"]
+            # Without a name of its own typer would give a flag an opposite, such as --no-force.
+            long = () if any(name.startswith("--") for name in names) else (f"--{each.name.replace('_', '-')}",)
+            panel = {"rich_help_panel": getattr(group, "panel", None)}
+            info = typer.Option(*long, *names, **(panel | about))
+        else:
+            info = typer.Argument(**about)
+        made[each.name] = Annotated[hints[each.name], info], each.default
+    return made
+
+
+def recorded(group: type) -> dict[str, Any]:
+    """Options of a group that a manifest holds, with their types."""
+    hints = get_type_hints(group)
+    return {each.name: hints[each.name] for each in fields(group) if each.metadata["recorded"]}
+
+
+def to_record(groups: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Options as a manifest holds them.
+
+    Parameters
+    ----------
+    groups : mapping of str to dataclass
+        By the name of the group.
+    inputs : mapping of str to str
+        Recorded path of each option that names an input.
+    """
+    kept = {}
+    for name, group in groups.items():
+        given = {key: value for key, value in asdict(group).items() if key in recorded(type(group))}
+        if given:
+            kept[name] = {key: inputs.get(key, value) for key, value in given.items()}
+            read_record(type(group), kept[name], inputs)
+    return kept
+
+
+def read_record(group: type, given: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a group from what a manifest holds, checked as the command line checks them.
+
+    Parameters
+    ----------
+    group : type
+    given : object
+        Options by name. A manifest can come from anywhere: nothing is taken for granted.
+    inputs : mapping
+        Recorded path of each input, or where it was found. An option that is a path must be among them.
+
+    Raises
+    ------
+    ValueError
+        If an option is not one that manifests record, or does not have the form it must have.
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f"its {group.__name__!r} must map options to values")
+    known = recorded(group)
+    strange = [key for key in given if key not in known]
+    if strange:
+        raise InputError(f"it sets {', '.join(map(repr, strange[:5]))}, which no run records")
+    least_of = {}
+    for each in fields(group):
+        least_of[each.name] = each.metadata["about"].get("min")
+        if each.name in known and each.name not in given and each.default is MISSING:
+            raise InputError(f"it lacks {each.name!r}")
+    made = {}
+    for key, value in given.items():
+        kind, least = known[key], least_of[key]
+        if not _fits(value, kind) or (least is not None and value is not None and value < least):
+            raise InputError(f"its {key!r} must be {_called(kind)}{'' if least is None else f' of at least {least}'}")
+        made[key] = value
+        if Path in (kind, *get_args(kind)) and value is not None:
+            if key not in inputs:
+                raise InputError(f"its {key!r} is a path that is not among its inputs")
+            made[key] = Path(inputs[key])
+    return made
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of a JSON document is of an option's type."""
+    if get_origin(kind) in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(kind))
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is (str if kind is Path else kind)
+
+
+def _called(kind: Any) -> str:
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(map(_called, get_args(kind)))
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    names = {str: "text", Path: "a path", int: "a whole number", float: "a number", bool: "true or false"}
+    return names.get(kind, "a list of texts" if get_origin(kind) is list else "null")
 
 
 @dataclass(frozen=True)
 class Files:
     """The training and the validation table."""
 
-    train: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TRAIN",
-            help="Training rows: Parquet, CSV, Feather/Arrow, JSON lines, .npz; a folder or a quoted pattern of parts.",
-            show_default=False,
-        ),
-    ]
-    val: Annotated[
-        Path, typer.Argument(metavar="VAL", help="Validation rows, with the same columns.", show_default=False)
-    ]
+    train: Path = argument(
+        "Training rows: Parquet, CSV, Feather/Arrow, JSON lines, .npz; a folder or a quoted pattern of parts.",
+        metavar="TRAIN",
+    )
+    val: Path = argument("Validation rows, with the same columns.", metavar="VAL")
 
 
 @dataclass(frozen=True)
 class Columns:
     """Which columns mean what, and how features are made of them."""
 
-    label: Annotated[
-        str | None,
-        option("--label", "-y", metavar="COLUMN", panel=COLUMNS, text="Column of the class. Not needed for .npz."),
-    ] = None
-    id: Annotated[str | None, option("--id", metavar="COLUMN", panel=COLUMNS, text="Column that names the rows.")] = (
-        None
+    panel: ClassVar[str] = "Columns"
+    label: str | None = option(None, "Column of the class. Not needed for .npz.", "-y", metavar="COLUMN")
+    id: str | None = option(None, "Column that names the rows.", metavar="COLUMN")
+    owner: str | None = option(None, "Owner column.", metavar="COLUMN")
+    drop: list[str] | None = option(
+        None, "Columns to leave out: repeat the option, or separate by commas.", metavar="COLUMN"
     )
-    owner: Annotated[
-        str | None, option("--owner", metavar="COLUMN", panel=COLUMNS, text="Column that says whose a row is.")
-    ] = None
-    drop: Annotated[
-        list[str] | None,
-        option(
-            "--drop",
-            metavar="COLUMN",
-            panel=COLUMNS,
-            text="Columns to leave out: repeat the option, or separate by commas.",
-        ),
-    ] = None
-    features: Annotated[
-        list[str] | None,
-        option("--features", metavar="COLUMN", panel=COLUMNS, text="The feature columns; by default all that remain."),
-    ] = None
-    scale: Annotated[
-        Literal["standard", "robust", "none"],
-        option("--scale", panel=COLUMNS, text="Scale numbers, fitted on the training rows."),
-    ] = "standard"
-    categorical: Annotated[
-        Literal["onehot", "ordinal"], option("--categorical", panel=COLUMNS, text="How categories become numbers.")
-    ] = "onehot"
-    impute: Annotated[
-        Literal["median", "mean", "most_frequent"] | None,
-        option("--impute", panel=COLUMNS, text="Fill in missing values; they are refused without this."),
-    ] = None
-    embed: Annotated[
-        list[str] | None,
-        option("--embed", metavar="COLUMN", panel=COLUMNS, text="Text columns to embed with sentence-transformers."),
-    ] = None
+    features: list[str] | None = option(None, "The feature columns; by default all that remain.", metavar="COLUMN")
+    scale: Literal["standard", "robust", "none"] = option("standard", "Scale numbers, fitted on the training rows.")
+    categorical: Literal["onehot", "ordinal"] = option("onehot", "How categories become numbers.")
+    impute: Literal["median", "mean", "most_frequent"] | None = option(
+        None, "Fill in missing values; they are refused without this."
+    )
+    embed: list[str] | None = option(None, "Text columns to embed with sentence-transformers.", metavar="COLUMN")
 
 
 @dataclass(frozen=True)
 class Method:
     """How rows are valued."""
 
-    method: Annotated[
-        str,
-        option(
-            "--method",
-            metavar="NAME",
-            panel=METHOD,
-            text="knn, regression (the label is a number), threshold:radius=R, weighted, or another of "
-            "'shapshift methods'; parameters follow as in weighted:weights=gaussian,bits=4.",
-        ),
-    ] = "knn"
-    neighbors: Annotated[
-        int, option("--neighbors", "-k", metavar="K", min=1, panel=METHOD, text="K of the KNN classifier.")
-    ] = 5
-    utility: Annotated[
-        Literal["soft", "hard"], option("--utility", panel=METHOD, text="Votes divided by the voters, or by K.")
-    ] = "soft"
-    semivalue: Annotated[
-        str,
-        option(
-            "--semivalue",
-            metavar="NAME",
-            panel=METHOD,
-            text="shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1; with --method sampled also "
-            "distributional:N such as distributional:50.",
-        ),
-    ] = "shapley"
-    metric: Annotated[
-        Literal["euclidean", "sqeuclidean", "manhattan", "cosine"],
-        option("--metric", panel=METHOD, text="Distance between rows."),
-    ] = "euclidean"
-    ties: Annotated[
-        Literal["average", "index"],
-        option("--ties", panel=METHOD, text="Rows at equal distance: average over orders, or by row number."),
-    ] = "average"
-    device: Annotated[
-        Literal["cpu", "cuda", "auto"],
-        option(
-            "--device",
-            panel=METHOD,
-            text="Where values are computed: cuda is a graphics card, auto is one where there is one.",
-        ),
-    ] = "cpu"
-    jobs: Annotated[
-        int,
-        option(
-            "--jobs", "-j", metavar="N", panel=METHOD, text="Threads; -1 is all processors. Never changes a result."
-        ),
-    ] = -1
-    cluster: Annotated[
-        str,
-        option(
-            "--cluster",
-            metavar="ADDRESS",
-            panel=METHOD,
-            text="Who does the work: local, dask://host:port or ray://host:port. Never changes a result.",
-        ),
-    ] = "local"
-    max_memory: Annotated[
-        str | None,
-        option(
-            "--max-memory",
-            metavar="SIZE",
-            panel=METHOD,
-            text="Bound on working memory, such as 2GB. Never changes a result.",
-        ),
-    ] = None
+    panel: ClassVar[str] = "Method"
+    method: str = option(
+        "knn",
+        "knn, regression (the label is a number), threshold:radius=R, weighted, or another of 'shapshift methods'; "
+        "parameters follow as in weighted:weights=gaussian,bits=4.",
+        metavar="NAME",
+    )
+    neighbors: int = option(5, "K of the KNN classifier.", "-k", metavar="K", min=1)
+    utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.")
+    semivalue: str = option(
+        "shapley",
+        "shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1; with --method sampled also "
+        "distributional:N such as distributional:50.",
+        metavar="NAME",
+    )
+    metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option("euclidean", "Distance between rows.")
+    ties: Literal["average", "index"] = option(
+        "average", "Rows at equal distance: average over orders, or by row number."
+    )
+    device: Literal["cpu", "cuda", "auto"] = option(
+        "cpu", "Where values are computed. cuda: a GPU; auto: a GPU if available."
+    )
+    jobs: int = option(-1, "Threads; -1 is all processors. Never changes a result.", "-j", metavar="N")
+    cluster: str = option(
+        "local",
+        "Who does the work: local, dask://host:port or ray://host:port. Never changes a result.",
+        metavar="ADDRESS",
+        recorded=False,
+    )
+    max_memory: str | None = option(
+        None,
+        "Bound on each table, and on what valuing allocates beside the rows (such as 2GB). Changes no result.",
+        metavar="SIZE",
+    )
 
 
 @dataclass(frozen=True)
 class Restart:
-    """What a run that was killed goes on from."""
+    """Where a run that was killed resumes from."""
 
-    checkpoint: Annotated[
-        Path | None,
-        option(
-            "--checkpoint",
-            metavar="PATH",
-            panel=METHOD,
-            text="Keep progress here; the same command goes on from it after a crash. Never changes a result. With "
-            "--method sampled it is a file.",
-        ),
-    ] = None
+    panel: ClassVar[str] = Method.panel
+    checkpoint: Path | None = option(
+        None,
+        "Keep progress here; after a crash the same command resumes from it. Never changes a result. With --method "
+        "sampled it is a file.",
+        metavar="PATH",
+        recorded=False,
+    )
 
 
 @dataclass(frozen=True)
 class Noise:
     """What is done to the validation set."""
 
-    noise: Annotated[
-        str | None,
-        option(
-            "--noise",
-            metavar="LEVELS",
-            panel=NOISE,
-            text="Levels of Gaussian feature noise, such as 0.1,0.2,0.5 (after scaling, so in standard deviations).",
-        ),
-    ] = None
-    relative: Annotated[
-        bool,
-        option("--relative", panel=NOISE, text="Read --noise in standard deviations of each feature, however scaled."),
-    ] = False
-    perturb: Annotated[
-        list[str] | None,
-        option(
-            "--perturb",
-            metavar="SPEC",
-            panel=NOISE,
-            text="Instead of --noise, one per level: laplace:epsilon=1, round:1, quantize:step=0.5, mask:0.1, "
-            "flip:0.05, subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; 'round:1 | flip:0.1' does both.",
-        ),
-    ] = None
-    repeats: Annotated[int, option("--repeats", metavar="N", min=1, panel=NOISE, text="Runs per level.")] = 20
+    panel: ClassVar[str] = "Perturbations"
+    noise: str | None = option(
+        None,
+        "Levels of Gaussian feature noise, such as 0.1,0.2,0.5 (after scaling, so in standard deviations).",
+        metavar="LEVELS",
+    )
+    relative: bool = option(False, "Read --noise in standard deviations of each feature, however scaled.")
+    perturb: list[str] | None = option(
+        None,
+        "Instead of --noise, one per level: laplace:epsilon=1, round:1, quantize:step=0.5, mask:0.1, flip:0.05, "
+        "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; 'round:1 | flip:0.1' does both.",
+        metavar="SPEC",
+    )
+    repeats: int = option(20, "Runs per level.", metavar="N", min=1)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is said by a command that leaves no results."""
+
+    panel: ClassVar[str] = "Output"
+    json: bool = option(False, "Print one JSON document on stdout instead of text.", recorded=False)
+    debug: bool = option(False, "Show the traceback of an error.", envvar="SHAPSHIFT_DEBUG", recorded=False)
 
 
 @dataclass(frozen=True)
 class Output:
     """Where results go and what is said."""
 
-    out: Annotated[
-        Path | None,
-        option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            panel=OUTPUT,
-            text="Folder for the results.",
-            show_default="shapshift-COMMAND",
-        ),
-    ] = None
-    force: Annotated[bool, option("--force", "-f", panel=OUTPUT, text="Replace results that are there.")] = False
-    seed: Annotated[int, option("--seed", metavar="N", min=0, panel=OUTPUT, text="Same seed, same bytes.")] = 0
-    json: Annotated[bool, option("--json", panel=OUTPUT, text="Print one JSON document on stdout instead of text.")] = (
-        False
+    panel: ClassVar[str] = Said.panel
+    out: Path | None = option(
+        None, "Folder for the results.", "-o", metavar="FOLDER", show_default="shapshift-COMMAND", recorded=False
     )
-    quiet: Annotated[bool, option("--quiet", "-q", panel=OUTPUT, text="Say nothing but warnings and errors.")] = False
-    debug: Annotated[
-        bool,
-        option("--debug", envvar="SHAPSHIFT_DEBUG", panel=OUTPUT, text="Show the traceback of an error."),
-    ] = False
+    force: bool = option(False, "Replace results that are there.", "-f", recorded=False)
+    seed: int = option(0, "Same seed, same bytes.", metavar="N", min=0)
+    json: bool = option(False, "Print one JSON document on stdout instead of text.", recorded=False)
+    quiet: bool = option(False, "Say nothing but warnings and errors.", "-q", recorded=False)
+    debug: bool = option(False, "Show the traceback of an error.", envvar="SHAPSHIFT_DEBUG", recorded=False)
 
 
 @dataclass(frozen=True)
 class Page:
     """The report of a run."""
 
-    report: Annotated[
-        Path | None,
-        option(
-            "--report", metavar="FILE", panel=OUTPUT, text="Also write a page to open in a browser, such as out.html."
-        ),
-    ] = None
+    panel: ClassVar[str] = Output.panel
+    report: Path | None = option(
+        None, "Also write a page to open in a browser, such as out.html.", metavar="FILE", recorded=False
+    )
+    raw_features: bool | None = option(
+        None,
+        "Show feature values of single rows, and a map of all rows, on the page.",
+        "--raw-features/--no-raw-features",
+        show_default="only if rows have no owners",
+    )
 
 
 @dataclass(frozen=True)
 class Tables:
     """How tables of results are written."""
 
-    format: Annotated[Format, option("--format", panel=OUTPUT, text="Format of the tables of rows.")] = "parquet"
+    panel: ClassVar[str] = Output.panel
+    format: Format = option("parquet", "Format of the tables of rows.")

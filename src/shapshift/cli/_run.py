@@ -5,32 +5,17 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from shapshift._files import write_atomically, write_text
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._errors import Code, CommandError
-from shapshift.cli._folder import Folder, beside, existing_parent, writing
+from shapshift.cli._folder import Folder, existing_parent, move_new, undisturbed, writing
 from shapshift.cli._manifest import MANIFEST, PAGE_ENDINGS, Manifest
-from shapshift.cli._options import Output, Page, Tables
+from shapshift.cli._options import Output, Page, Tables, recorded, to_record
 from shapshift.cli._terminal import Terminal
-from shapshift.price import safe_cell
-from shapshift.tables import file_digest
-from shapshift.tables.files import find_parts
-
-# These say where results go and what is shown; they are no part of a run.
-_NOT_KEPT = {
-    "Output": ("out", "force", "json", "quiet", "debug"),
-    "Page": ("report",),
-    "Dataset": ("data_dir",),
-    "Method": ("cluster",),
-    "Restart": ("checkpoint",),
-}
+from shapshift.io.files import destination, write_atomically, write_text
 
 
 class Run:
@@ -44,6 +29,8 @@ class Run:
     terminal : Terminal
     replaces_own : bool
         Whether results of an earlier run of the same command are replaced without being asked.
+    called : mapping of str to str, optional
+        What results call an input, by the name of its option, where its file has another name by now.
 
     Attributes
     ----------
@@ -54,8 +41,15 @@ class Run:
     """
 
     def __init__(
-        self, command: str, groups: Mapping[str, Any], terminal: Terminal, *, replaces_own: bool = False
+        self,
+        command: str,
+        groups: Mapping[str, Any],
+        terminal: Terminal,
+        *,
+        replaces_own: bool = False,
+        called: Mapping[str, str] | None = None,
     ) -> None:
+        self._called = called or {}
         self.command, self.groups, self.terminal, self.replaces_own = command, groups, terminal, replaces_own
         self.output: Output = groups.get("Output", Output())
         self.out = self.output.out or Path(f"shapshift-{command}")
@@ -74,6 +68,7 @@ class Run:
         return self.output.seed
 
     def __enter__(self) -> Self:
+        self._folder.recover()
         self._earlier = manifests.earlier(self.out, self.command)
         if self._earlier is not None and self.replaces_own:
             self._folder.own = {**self._earlier_files(), MANIFEST: manifests.digest(self.out / MANIFEST)}
@@ -84,7 +79,7 @@ class Run:
             if self.page is not None:
                 self.use_page(self.page)
         except BaseException as error:
-            self._folder.__exit__(error)
+            self._folder.__exit__(type(error), error, None)
             raise
         self.terminal.hold()
         return self
@@ -94,6 +89,8 @@ class Run:
 
     def input(self, name: str, path: Path) -> Path:
         """Note an input under the name of its option; returns the path."""
+        from shapshift.tables import file_digest
+
         with self.terminal.busy(f"Reading {path}"):
             digest = file_digest(path)
         self._inputs[name] = {"path": manifests.recorded_path(path, self.out), "sha256": digest}
@@ -113,15 +110,26 @@ class Run:
         """Name of a table of rows in the format that was asked for."""
         return f"{stem}.{self.groups.get('Tables', Tables()).format}"
 
-    def write_table(self, name: str, table: Any) -> None:
-        """Write a pyarrow table as Parquet or CSV, by the ending."""
+    def write_table(self, name: str, table: Any, *, as_input: bool = False) -> None:
+        """Write a pyarrow table as Parquet or CSV, by the ending.
+
+        Parameters
+        ----------
+        name : str
+        table : pyarrow.Table
+        as_input : bool
+            Whether the table is read again by a command, so that its text stays as it is.
+        """
         path = self.path(name)
         if name.endswith(".csv"):
-            write_text(path, csv_text(table.column_names, zip(*(column.to_pylist() for column in table), strict=True)))
+            rows = zip(*(column.to_pylist() for column in table), strict=True)
+            write_text(path, csv_text(table.column_names, rows, as_input=as_input))
             return
 
+        import pyarrow.parquet as pq
+
         def write(file: BinaryIO) -> None:
-            pq.write_table(table.replace_schema_metadata(), file, compression="zstd")
+            pq.write_table(table.replace_schema_metadata(), file, compression="zstd", write_page_checksum=True)
 
         write_atomically(path, write)
 
@@ -131,15 +139,14 @@ class Run:
         inside = self._inside(page)
         if inside is not None:
             self._folder.check_free([inside])
-        elif page.exists() and not self.output.force:
-            raise CommandError(
-                f"{str(page)!r} is there already. Name another file with --report, or use --force.", Code.EXISTS
-            )
+        elif os.path.lexists(page) and not self.output.force:
+            raise _page_exists(page)
         self.page = page
         self._check_page()
 
     def finish(self) -> None:
         """Write the manifest and move everything into place, a page that goes elsewhere last."""
+        self._folder.check_whole()
         page = None
         if self.page is not None:
             page = {"name": self.page.name, "sha256": manifests.digest(self.path(_PAGE))}
@@ -148,7 +155,7 @@ class Run:
         self._check_page()
         self.manifest = Manifest(
             command=self.command,
-            options=self._kept_options(),
+            options=to_record(self.groups, {name: entry["path"] for name, entry in self._inputs.items()}),
             inputs=self._inputs,
             parameters=self.parameters,
             seed=self.seed,
@@ -158,7 +165,9 @@ class Run:
         )
         with writing(self.out):
             write_text(self.path(MANIFEST), self.manifest.to_json())
-        self._commit()
+        with undisturbed():
+            self._commit()
+            self.terminal.written.append(str(self.out))
         self.terminal.release()
         self.terminal.document(
             {
@@ -173,12 +182,20 @@ class Run:
         if self.page is not None:
             self.terminal.line(f"Open in a browser: {self.page.absolute()}", style="bold")
 
+    def called(self, name: str) -> str:
+        """Return what results call an input: its bare name, that of the first run when a run is repeated."""
+        return Path(self._called.get(name, self._inputs[name]["path"])).name
+
     def files(self) -> dict[str, str]:
         """Names and digests of the inputs, for people."""
         return {
-            name.replace("_", " "): f"{Path(entry['path']).name} (sha256 {entry['sha256'][:12]})"
+            name.replace("_", " "): f"{self.called(name)} (sha256 {entry['sha256'][:12]})"
             for name, entry in self._inputs.items()
         }
+
+    def digests(self) -> dict[str, str]:
+        """Digests of the inputs, for people who need not know their names."""
+        return {name.replace("_", " "): f"sha256 {entry['sha256'][:12]}" for name, entry in self._inputs.items()}
 
     def page_path(self) -> Path:
         """Where to write the page; it moves to its place with the results."""
@@ -190,21 +207,27 @@ class Run:
         if self.page is None:
             self._folder.commit(stale)
             return
-        staged, inside = self.path(_PAGE), self._inside(self.page)
+        inside = self._inside(self.page)
         if inside is not None:
-            os.replace(staged, self.path(inside))
+            self._folder.rename(_PAGE, inside)
             self._folder.commit(stale)
             return
-        target = Path(os.path.realpath(self.page))  # a link stays one
-        with beside(staged, target) as hidden:
-            staged.unlink()
-            self._folder.commit(stale)
-            with writing(target):
-                os.replace(hidden, target)
+        # What stands there is replaced only if that was asked for.
+        page, force, target = self.page, self.output.force, destination(self.page)
+        with self._folder.beside(_PAGE, target) as hidden:
+
+            def place() -> None:
+                with writing(target):
+                    try:
+                        (os.replace if force else move_new)(hidden, target)
+                    except FileExistsError:
+                        raise _page_exists(page) from None
+
+            self._folder.commit(stale, place)
 
     def _inside(self, page: Path) -> str | None:
         """Name of the page within the folder of results, None for one elsewhere."""
-        target, folder = Path(os.path.realpath(page)), Path(os.path.realpath(self.out))
+        target, folder = destination(page), Path(os.path.realpath(self.out))
         return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else None
 
     def _check_place(self, page: Path) -> None:
@@ -238,23 +261,14 @@ class Run:
 
     def _input_paths(self) -> Iterator[Path]:
         """Every file that the options name as an input."""
-        for name, group in self.groups.items():
+        from shapshift.tables.files import find_parts
+
+        for group in self.groups.values():
             for field in fields(group):
                 given = getattr(group, field.name)
-                if isinstance(given, Path) and field.name not in _NOT_KEPT.get(name, ()):
+                if isinstance(given, Path) and field.name in recorded(type(group)):
                     with suppress(OSError, ValueError):  # reading it will say what is wrong with it
                         yield from find_parts(given).files
-
-    def _kept_options(self) -> dict[str, dict[str, Any]]:
-        kept = {}
-        for name, group in self.groups.items():
-            given = {key: value for key, value in asdict(group).items() if key not in _NOT_KEPT.get(name, ())}
-            for key in given:
-                if key in self._inputs:
-                    given[key] = self._inputs[key]["path"]
-            if given:
-                kept[name] = given
-        return kept
 
     def _earlier_files(self) -> dict[str, str]:
         """Files of the run that is replaced, its page among them if that is in the folder."""
@@ -267,17 +281,30 @@ class Run:
 _PAGE = ".page.html"
 
 
-def csv_text(header: Sequence[str], rows: Any) -> str:
-    """CSV for spreadsheets: no text is run as a formula, all of it is quoted, and accents are read as such."""
+def _page_exists(page: Path) -> CommandError:
+    return CommandError(
+        f"{str(page)!r} is there already. Name another file with --report, or use --force.", Code.EXISTS
+    )
+
+
+def csv_text(header: Sequence[str], rows: Any, *, as_input: bool = False) -> str:
+    """CSV for spreadsheets: no text is run as a formula, all of it is quoted, and accents are read as such.
+
+    A table that is to be read again keeps its text: a label "+" with an apostrophe before it would be another label.
+    """
+    from shapshift.price import safe_cell
+
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow([safe_cell(name) for name in header])
-    writer.writerows([["" if entry is None else safe_cell(entry) for entry in row] for row in rows])
+    for row in [header, *rows]:
+        writer.writerow(["" if entry is None else entry if as_input else safe_cell(entry) for entry in row])
     return "\ufeff" + out.getvalue()
 
 
 def frame(columns: Mapping[str, Any]) -> Any:
     """Make a pyarrow table of arrays."""
+    import pyarrow as pa
+
     return pa.table(
         {name: pa.array(list(column) if _is_objects(column) else column) for name, column in columns.items()}
     )

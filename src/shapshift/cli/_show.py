@@ -1,25 +1,28 @@
-"""Results as lines and tables in the terminal."""
+"""Results as people see them: lines and tables in the terminal, and the page."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import rankdata
 
-from shapshift.audit import ShiftAudit
+from shapshift._facts import audit_facts, evaluation_facts, payout_facts, value_facts
 from shapshift.cli._data import Data
-from shapshift.cli._run import frame
+from shapshift.cli._run import Run, frame
 from shapshift.cli._terminal import Terminal
-from shapshift.correct import CorrectionEvaluation
-from shapshift.price import Allocation, show_money
-from shapshift.valuation import Valuation
+
+if TYPE_CHECKING:
+    from shapshift.audit import ShiftAudit
+    from shapshift.correct import CorrectionEvaluation
+    from shapshift.price import Allocation
+    from shapshift.valuation import Valuation
 
 SHOWN = 5
 VERDICT_STYLES = {"stable": "green", "shifts": "yellow", "unstable": "red", "undefined": "yellow"}
 
 
-def value_table(valuation: Valuation, data: Data, **more: Any) -> Any:
+def value_table(valuation: "Valuation", data: Data, **more: Any) -> Any:
     """One line per training row: id, value and its parts, rank, label, owner."""
+    from scipy.stats import rankdata
+
     values = valuation.to_frame("pyarrow")
     columns = {name: values[name] for name in values.column_names} | more
     columns["rank"] = rankdata(-valuation.values, method="min").astype(np.int64)
@@ -31,23 +34,7 @@ def value_table(valuation: Valuation, data: Data, **more: Any) -> Any:
     )
 
 
-def describe_values(valuation: Valuation) -> dict[str, Any]:
-    """Summarise a valuation for JSON."""
-    stats = valuation.stats()
-    return {
-        "n_train": valuation.n_train,
-        "n_val": valuation.n_val,
-        "helpful": stats["positive_count"],
-        "harmful": int((valuation.values < 0).sum()),
-        "mean": stats["mean"],
-        "std": stats["std"],
-        "sum": float(valuation.values.sum()),
-        "boundary_fraction": valuation.boundary_fraction,
-        "fingerprint": valuation.fingerprint,
-    }
-
-
-def extremes(valuation: Valuation, data: Data) -> dict[str, list[dict[str, Any]]]:
+def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any]]]:
     """List the least and the most valuable rows, for JSON."""
     order = np.argsort(valuation.values, kind="stable")
     n = min(SHOWN, valuation.n_train)
@@ -61,20 +48,23 @@ def extremes(valuation: Valuation, data: Data) -> dict[str, list[dict[str, Any]]
     }
 
 
-def show_values(terminal: Terminal, valuation: Valuation, data: Data) -> None:
-    """Say how many rows help, and which most and least."""
-    said = describe_values(valuation)
-    n = valuation.n_train
+def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[str, Any]:
+    """Say how many rows help, and which most and least; return these facts."""
+    ends = extremes(valuation, data)
+    facts = value_facts(valuation) | ends
+    n, helpful, harmful = facts["n_train"], facts["helpful"], facts["harmful"]
     numbers = valuation.parameters.get("task") == "regression"
     where = "where the targets of nearby rows differ" if numbers else "near a class boundary"
     terminal.line(
-        f"Valued {n:,} training rows on {valuation.n_val:,} validation points, {valuation.boundary_fraction:.0%} of "
+        f"Valued {n:,} training rows on {facts['n_val']:,} validation points, {facts['boundary_fraction']:.0%} of "
         f"them {where}."
     )
-    terminal.line(
-        f"{said['helpful']:,} rows help ({said['helpful'] / n:.0%}), {said['harmful']:,} do harm "
-        f"({said['harmful'] / n:.0%})."
-    )
+    if n > 1 and np.allclose(valuation.values, valuation.values[0], rtol=1e-9, atol=0):
+        terminal.line(
+            f"All rows have the same value, {valuation.values[0]:+.3e}: these validation points do not tell them apart."
+        )
+        return facts
+    terminal.line(f"{helpful:,} rows help ({helpful / n:.0%}), {harmful:,} do harm ({harmful / n:.0%}).")
     error = valuation.standard_error
     if error is not None and (error > 0).any():
         low, high = valuation.interval()
@@ -83,7 +73,6 @@ def show_values(terminal: Terminal, valuation: Valuation, data: Data) -> None:
             f"These are estimates with standard errors of up to {np.nanmax(error):.2g}: the sign of {sure:,} values "
             f"({sure / n:.0%}) is settled at 95% each."
         )
-    ends = extremes(valuation, data)
     owned = data.arrays.owners is not None
     rows, styles = [], []
     for style, part in (("green", ends["most"]), ("red", ends["least"][::-1])):
@@ -94,43 +83,25 @@ def show_values(terminal: Terminal, valuation: Valuation, data: Data) -> None:
     terminal.table(
         "Most and least valuable rows", ["row", ">value", "label", *(["owner"] if owned else [])], rows, styles
     )
+    return facts
 
 
-def describe_audit(audit: ShiftAudit) -> dict[str, Any]:
-    """Summarise an audit for JSON."""
-    names = ("spearman", "std", "positive_count", "flips_to_negative", "flips_to_positive", "neighbor_jaccard")
-    return {
-        "verdict": audit.verdict,
-        "finding": audit.finding,
-        "levels": [
-            {"level": level, "verdict": verdict, **{name: float(audit.statistic(name)[0][i]) for name in names}}
-            for i, (level, verdict) in enumerate(zip(audit.levels, audit.verdicts, strict=True))
-        ],
-        "mean_stability": float(np.mean(audit.rows["stability"])),
-        "repeats": audit.repeats,
-    }
-
-
-def show_audit(terminal: Terminal, audit: ShiftAudit) -> None:
-    """Table of the levels, and the verdict in one line."""
-    mean = {
-        name: audit.statistic(name)
-        for name in ("spearman", "std", "positive_count", "flips_to_negative", "flips_to_positive", "neighbor_jaccard")
-    }
+def show_audit(terminal: Terminal, audit: "ShiftAudit") -> dict[str, Any]:
+    """Tabulate the levels and say the verdict in one line; return the facts."""
+    facts = audit_facts(audit)
     rows = []
-    for i, (level, verdict) in enumerate(zip(audit.levels, audit.verdicts, strict=True)):
-        rho, low, high = (part[i] for part in mean["spearman"])
-        flips = mean["flips_to_negative"][0][i] + mean["flips_to_positive"][0][i]
-        change = mean["std"][0][i] / audit.clean["std"] - 1 if audit.clean["std"] > 0 else np.nan
+    for level in facts["levels"]:
+        low, high = level["spearman_low"], level["spearman_high"]
+        name = level["level"]
         rows.append(
             [
-                f"{level:g}" if isinstance(level, float) else level,
-                number(rho, ".3f") + (f" [{low:.3f}, {high:.3f}]" if np.isfinite(low) else ""),
-                number(change, "+.0%"),
-                f"{mean['positive_count'][0][i]:,.0f}",
-                f"{flips / audit.n_train:.1%}",
-                number(mean["neighbor_jaccard"][0][i], ".2f"),
-                verdict,
+                f"{name:g}" if isinstance(name, float) else name,
+                number(level["spearman"], ".3f") + (f" [{low:.3f}, {high:.3f}]" if np.isfinite(low) else ""),
+                number(level["spread_change"], "+.0%"),
+                f"{level['positive_count']:,.0f}",
+                f"{level['sign_changes']:.1%}",
+                number(level["neighbor_jaccard"], ".2f"),
+                level["verdict"],
             ]
         )
     columns = [
@@ -146,15 +117,18 @@ def show_audit(terminal: Terminal, audit: ShiftAudit) -> None:
         f"Under {'noise' if audit.axis == 'noise' else 'perturbation'}, {audit.repeats} runs per level",
         columns,
         rows,
-        [VERDICT_STYLES[verdict] if verdict != "stable" else "" for verdict in audit.verdicts],
+        [VERDICT_STYLES[row[-1]] if row[-1] != "stable" else "" for row in rows],
     )
     terminal.line(
-        f"Verdict: {audit.verdict}. {audit.finding[:1].upper()}{audit.finding[1:]}.", VERDICT_STYLES[audit.verdict]
+        f"Verdict: {facts['verdict']}. {facts['finding'][:1].upper()}{facts['finding'][1:]}.",
+        VERDICT_STYLES[facts["verdict"]],
     )
+    return facts
 
 
-def show_evaluation(terminal: Terminal, evaluation: CorrectionEvaluation) -> None:
-    """Noisy and corrected values against the clean ones."""
+def show_evaluation(terminal: Terminal, evaluation: "CorrectionEvaluation") -> dict[str, Any]:
+    """Compare noisy and corrected values with the clean ones; return the facts."""
+    facts = evaluation_facts(evaluation)
     entries = [
         ("rank agreement", "rows", "spearman", ".3f"),
         ("signs as when clean", "rows", "sign_agreement", ".1%"),
@@ -163,62 +137,32 @@ def show_evaluation(terminal: Terminal, evaluation: CorrectionEvaluation) -> Non
         ("distance of distributions", "distribution", "wasserstein", ".3g"),
     ]
     rows = [
-        [title, *(number(getattr(evaluation, aspect)[which][name], form) for which in ("noisy", "corrected"))]
+        [title, *(number(facts[aspect][which][name], form) for which in ("noisy", "corrected"))]
         for title, aspect, name, form in entries
     ]
     terminal.table("Against the clean values", ["", ">noisy", ">corrected"], rows)
+    return facts
 
 
-def describe_payouts(allocation: Allocation) -> dict[str, Any]:
-    """Summarise payouts for JSON; amounts are text, so that no cent is lost."""
-    owners = []
-    for i, owner in enumerate(allocation.owners):
-        entry: dict[str, Any] = {"owner": owner, "rows": int(allocation.row_counts[i])}
-        entry |= {"value": float(allocation.values[i]), "payout": amount(allocation.cents[i])}
-        if allocation.low is not None and allocation.high is not None:
-            entry |= {"low": amount(allocation.low[i]), "high": amount(allocation.high[i])}
-        if allocation.corrected is not None:
-            entry["corrected"] = amount(allocation.corrected[i])
-        owners.append(entry)
-    return {
-        "budget": amount(allocation.budget_cents),
-        "reserve": amount(allocation.reserve_cents),
-        "unallocated": amount(allocation.unallocated_cents),
-        "currency": allocation.currency,
-        "basis": allocation.basis,
-        "interval": allocation.interval or None,
-        "owners": owners,
-    }
-
-
-def show_payouts(terminal: Terminal, allocation: Allocation, shown: int = 20) -> None:
-    """Table of who is paid what, best paid first."""
+def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) -> dict[str, Any]:
+    """Tabulate who is paid what, best paid first; return the facts."""
+    facts = payout_facts(allocation)
     columns = ["owner", ">rows", ">value", ">payout"]
-    audited = allocation.low is not None and allocation.high is not None
-    columns += [f">between, under {allocation.interval}"] * audited + [">corrected"] * (
-        allocation.corrected is not None
-    )
-    order = np.argsort(-allocation.cents, kind="stable")
+    audited, corrected = (allocation.low is not None), (allocation.corrected is not None)
+    columns += [f">between, under {facts['interval']}"] * audited + [">corrected"] * corrected
+    best = sorted(facts["owners"], key=lambda one: -one["payout"])
     rows = []
-    for i in order[:shown]:
-        row = [allocation.owners[i], f"{allocation.row_counts[i]:,}", f"{allocation.values[i]:+.4f}"]
-        row.append(show_money(allocation.cents[i]))
-        if allocation.low is not None and allocation.high is not None:
-            row.append(f"{show_money(allocation.low[i])} to {show_money(allocation.high[i])}")
-        if allocation.corrected is not None:
-            row.append(show_money(allocation.corrected[i]))
-        rows.append(row)
-    terminal.table(f"Payouts of {show_money(allocation.budget_cents, allocation.currency)}", columns, rows)
-    if len(order) > shown:
-        terminal.line(f"... and {len(order) - shown:,} more owners, see statements/payouts.csv")
-    for name, cents in (("Kept back", allocation.reserve_cents), ("Not allocated", allocation.unallocated_cents)):
-        if cents:
-            terminal.line(f"{name}: {show_money(cents, allocation.currency)}")
-
-
-def amount(cents: int) -> str:
-    """Cents as a plain amount."""
-    return show_money(cents).replace(",", "")
+    for one in best[:shown]:
+        row = [one["owner"], f"{one['rows']:,}", f"{one['value']:+.4f}", f"{one['payout']:,}"]
+        row += [f"{one['low']:,} to {one['high']:,}"] if audited else []
+        rows.append([*row, f"{one['corrected']:,}"] if corrected else row)
+    terminal.table(f"Payouts of {facts['budget']:,} {facts['currency']}".rstrip(), columns, rows)
+    if len(best) > shown:
+        terminal.line(f"... and {len(best) - shown:,} more owners, see statements/payouts.csv")
+    for name, amount in (("Kept back", facts["reserve"]), ("Not allocated", facts["unallocated"])):
+        if amount:
+            terminal.line(f"{name}: {amount:,} {facts['currency']}".rstrip())
+    return facts
 
 
 def number(value: float, form: str) -> str:
@@ -226,6 +170,49 @@ def number(value: float, form: str) -> str:
     return format(value, form) if np.isfinite(value) else "-"
 
 
-def evaluation_result(evaluation: CorrectionEvaluation) -> Mapping[str, Any]:
-    """Summarise an evaluation for JSON."""
-    return {"distribution": evaluation.distribution, "rows": evaluation.rows}
+def shows_features(run: Run, data: Data) -> bool:
+    """Whether there is a page, and feature values of single rows go on it: by default not where rows have owners."""
+    asked = run.groups["Page"].raw_features
+    return run.page is not None and (asked if asked is not None else data.arrays.owners is None)
+
+
+def write_page(run: Run, data: Data, **results: Any) -> None:
+    """Write the page, when one was asked for.
+
+    Parameters
+    ----------
+    run : Run
+    data : Data
+    **results
+        What :func:`shapshift.report.build_report` takes: ``valuation``, ``audit``, ``noisy``, ...
+    """
+    if run.page is None:
+        return
+    from shapshift.report import build_report
+
+    if shows_features(run, data):
+        X_train, X_val = data.shown_features()
+        notes = data.arrays.notes
+        run.terminal.note("The page shows feature values of single rows; --no-raw-features leaves them out.")
+    else:
+        X_train = X_val = None
+        notes = [
+            *data.preparation(),
+            "feature values of single rows, and the map made from them, are left out of this page"
+            + (", since the rows have owners" if run.groups["Page"].raw_features is None else "")
+            + "; ids, labels and owners of rows are on it",
+        ]
+        run.terminal.note(
+            "The page leaves out feature values of single rows; --raw-features shows them. It names rows and owners."
+        )
+    with run.terminal.busy("Writing the page"):
+        build_report(
+            run.page_path(),
+            X_train=X_train,
+            X_val=X_val,
+            y_train=data.arrays.y_train,
+            owners=data.arrays.owners,
+            notes=[f"{note[0].upper()}{note[1:]}." for note in notes],
+            parameters={"command": run.command, "seed": run.seed, **run.files()},
+            **results,
+        )

@@ -1,34 +1,23 @@
 """Options with a small language of their own: noise levels, perturbations, semivalues."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-import numpy as np
-
-from shapshift import perturb
-from shapshift.cli._errors import CommandError
+from shapshift.cli._errors import PERTURBATIONS, CommandError
 from shapshift.cli._options import Noise
-from shapshift.coefficients import Beta
-from shapshift.knn_parameters import SEMIVALUES
+from shapshift.exceptions import InputError
 
-PERTURBATIONS: Mapping[str, Any] = {
-    "gaussian": perturb.GaussianNoise,
-    "laplace": perturb.LaplaceNoise,
-    "round": perturb.Round,
-    "quantize": perturb.Quantize,
-    "mask": perturb.MaskFeatures,
-    "flip": perturb.FlipLabels,
-    "subsample": perturb.Subsample,
-    "coverage": perturb.BoundaryCoverage,
-    "priors": perturb.ShiftPriors,
-}
 # Parameters that are mappings, or set by the audit, cannot be written here.
 _NOT_HERE = ("random_state", "rates", "targets", "shares")
 
 
 def parse_semivalue(text: str) -> Any:
     """Read ``shapley``, ``banzhaf``, ``loo``, ``calibrated``, ``beta:4,1`` or ``distributional:50``."""
+    from shapshift.engine.coefficients import Beta
+    from shapshift.knn.shapley import SEMIVALUES
+
     if text in SEMIVALUES:
         return text
     name, _, shape = text.partition(":")
@@ -38,7 +27,7 @@ def parse_semivalue(text: str) -> Any:
         return Distributional(int(shape))
     try:
         if name != "beta":
-            raise ValueError
+            raise InputError
         alpha, beta = (float(part) for part in shape.split(","))
     except ValueError:
         raise CommandError(
@@ -52,8 +41,8 @@ def parse_levels(text: str, option: str = "--noise") -> list[float]:
     """Read noise levels such as ``0.1,0.2,0.5``."""
     try:
         levels = [float(part) for part in text.split(",")]
-        if not all(np.isfinite(level) and level >= 0 for level in levels):
-            raise ValueError
+        if not all(math.isfinite(level) and level >= 0 for level in levels):
+            raise InputError
     except ValueError:
         raise CommandError(
             f"{option} must be numbers of at least 0, separated by commas, such as 0.1,0.2,0.5. Got {text!r}."
@@ -102,6 +91,8 @@ def parse_perturbation(text: str, classes: Sequence[Any]) -> Any:
     classes : sequence
         Labels, for perturbations that name some.
     """
+    from shapshift import perturb
+
     steps = [_one_perturbation(part.strip(), classes) for part in text.split("|")]
     return steps[0] if len(steps) == 1 else perturb.Compose(*steps)
 
@@ -113,7 +104,9 @@ def _one_perturbation(text: str, classes: Sequence[Any]) -> Any:
             f"--perturb must begin with one of {', '.join(PERTURBATIONS)}; for instance laplace:epsilon=1. "
             f"Got {text!r}."
         )
-    kind = PERTURBATIONS[name]
+    from shapshift import perturb
+
+    kind = getattr(perturb, PERTURBATIONS[name])
     given: dict[str, Any] = {}
     parameters = [field for field in fields(kind) if field.name not in _NOT_HERE]
     for part in filter(None, rest.split(",")):

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
+from shapshift.checks.names import visible
 
 # Without a terminal there is no width to fit into; tables must not be cut.
 PIPE_WIDTH = 200
@@ -31,10 +32,15 @@ class Terminal:
         Only warnings and errors are shown.
     results : bool
         Whether anything at all goes to stdout.
+    written : list of str, optional
+        Folders that hold results of the command by now; an error later on does not deny them.
     """
 
-    def __init__(self, *, json: bool = False, quiet: bool = False, results: bool = True) -> None:
+    def __init__(
+        self, *, json: bool = False, quiet: bool = False, results: bool = True, written: list[str] | None = None
+    ) -> None:
         self.json, self.quiet = json, quiet
+        self.written: list[str] = [] if written is None else written
         self._text = results and not (json or quiet)
         self._held: list[tuple[Any, bool]] | None = None
         self._out = _console(sys.stdout, stderr=False)
@@ -99,7 +105,9 @@ class Terminal:
     def document(self, content: Mapping[str, Any]) -> None:
         """Print the JSON document, when that was asked for."""
         if self.json:
-            sys.stdout.write(json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+            # Elsewhere a letter that the encoding lacks would not come out as JSON writes it.
+            escape = not (sys.stdout.encoding or "").lower().startswith("utf")
+            sys.stdout.write(json.dumps(plain(content), indent=2, ensure_ascii=escape, allow_nan=False) + "\n")
             sys.stdout.flush()
 
     def note(self, text: str) -> None:
@@ -135,7 +143,7 @@ class Terminal:
 
 def safe(text: str) -> str:
     """Text with control characters spelled out: a name must not move the cursor or change colours."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return visible(text, keep="\n")
 
 
 def cell_text(cell: Any, style: str) -> Text:
@@ -155,10 +163,8 @@ def plain(content: Any) -> Any:
         return {str(key): plain(entry) for key, entry in content.items()}
     if isinstance(content, list | tuple | set | frozenset):
         return [plain(entry) for entry in content]
-    if isinstance(content, np.ndarray):
+    if hasattr(content, "tolist"):  # an array or a number of NumPy
         return plain(content.tolist())
-    if isinstance(content, np.generic):
-        return plain(content.item())
     if isinstance(content, float):
         return content if math.isfinite(content) else None
     if content is None or isinstance(content, str | int | bool):

@@ -1,37 +1,42 @@
-"""``shapshift datasets``, ``demo`` and ``doctor``."""
+"""``shapshift datasets``, ``demo``, ``methods`` and ``doctor``."""
 
 import importlib
+import inspect
 import os
 import platform
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import metadata, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
-import numba
 import numpy as np
-import typer
 from rich.text import Text
 
+from shapshift._facts import audit_facts, payout_facts, value_facts
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import command
 from shapshift.cli._errors import Code, CommandError
-from shapshift.cli._options import OUTPUT, Output, Tables, option
+from shapshift.cli._options import Output, Said, Tables, argument, option
+from shapshift.cli._requirements import Requirement, advice, installed, requirements, unmet
 from shapshift.cli._run import Run, frame
-from shapshift.cli._show import describe_audit, describe_payouts, describe_values
 from shapshift.cli._terminal import Terminal
-from shapshift.data import list_datasets, load_dataset
-from shapshift.data.sources import cache_folder
-from shapshift.estimators import KNNShapley
+from shapshift.methods import METHODS
 
 PANEL = "Look around"
+#: What each extra is for.
 EXTRAS = {
-    "matplotlib": "figures; pip install 'shapshift[plot]'",
-    "sentence-transformers": "--embed; pip install 'shapshift[embed]'",
-    "torch": "GPU; pip install 'shapshift[torch]'",
+    "plot": "figures",
     "pandas": "results as pandas frames",
     "polars": "results as polars frames",
+    "torch": "GPU",
+    "dask": "--cluster dask://ADDRESS",
+    "ray": "--cluster ray://ADDRESS",
+    "embed": "--embed",
+    "ann": 'search="ann"',
 }
 
 
@@ -39,17 +44,13 @@ EXTRAS = {
 class Dataset:
     """Which dataset to write."""
 
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A dataset to write as files.", show_default=False)
-    ] = None
-    data_dir: Annotated[
-        Path | None,
-        option(
-            "--data-dir", envvar="SHAPSHIFT_DATA", panel=PANEL, metavar="FOLDER", text="Folder of the real datasets."
-        ),
-    ] = None
-    n_train: Annotated[int | None, option("--n-train", min=1, panel=PANEL, metavar="N", text="Training rows.")] = None
-    n_val: Annotated[int | None, option("--n-val", min=1, panel=PANEL, metavar="N", text="Validation rows.")] = None
+    panel: ClassVar[str] = PANEL
+    name: str | None = argument("A dataset to write as files.", default=None, metavar="NAME")
+    data_dir: Path | None = option(
+        None, "Folder of the real datasets.", envvar="SHAPSHIFT_DATA", metavar="FOLDER", recorded=False
+    )
+    n_train: int | None = option(None, "Training rows.", metavar="N", min=1)
+    n_val: int | None = option(None, "Validation rows.", metavar="N", min=1)
 
 
 @command(
@@ -66,26 +67,20 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
 
     Scaling is left to the command that reads the files.
     """
+    import narwhals as nw
+
+    from shapshift.data import list_datasets, load_dataset
+
     if dataset.name is None:
-        found = list_datasets(data_dir=dataset.data_dir)
-        names = list(
-            found.columns if hasattr(found, "columns") and not hasattr(found, "column_names") else found.column_names
-        )
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*(list(found[name]) for name in names), strict=True)]
+        rows = nw.from_native(list_datasets(data_dir=dataset.data_dir), eager_only=True).rows(named=True)
         terminal.document({"command": "datasets", "datasets": rows})
         terminal.table(
             "Datasets",
             ["name", ">rows", ">features", ">classes", "network", "what"],
             [
-                [
-                    row["name"],
-                    row["rows"] or "any",
-                    row["features"],
-                    row["classes"],
-                    "no" if row["offline"] else "needed",
-                    Text(row["description"]),
-                ]
+                [row["name"], row["rows"] or "any", row["features"], row["classes"], network, Text(row["description"])]
                 for row in rows
+                for network in ["no" if row["offline"] else "needed"]
             ],
         )
         return
@@ -110,12 +105,12 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
 
 @command("demo", replaces_own=True, panel=PANEL, examples=["shapshift demo", "shapshift demo --out tour --json"])
 def demo(run: Run, output: Output) -> None:
-    """Go the whole way on data that ships along: value, audit, correct, price, report.
+    """Run the full workflow on data that ships with it: value, audit, correct, price, report.
 
     Takes seconds and needs no files. Results of an earlier demo are replaced; files that are not its own are not,
     without --force.
     """
-    from shapshift import demo as demonstration  # it brings the page and the data along
+    from shapshift.cli import demo as demonstration  # it brings the page and the data along
 
     run.use_page(run.out / demonstration.PAGE)
     run.will_write(*demonstration.FILES)
@@ -124,34 +119,37 @@ def demo(run: Run, output: Output) -> None:
     )
     run.parameters = {"valuation": dict(story.clean.parameters), "audit": dict(story.audit.parameters)}
     run.result = {
-        "values": describe_values(story.clean),
-        "audit": describe_audit(story.audit),
-        "payouts": describe_payouts(story.pay),
+        "values": value_facts(story.clean),
+        "audit": audit_facts(story.audit),
+        "payouts": payout_facts(story.pay),
     }
+    levels = ",".join(f"{level:g}" for level in demonstration.NOISE)
+    files = [shlex.quote(str(run.out / name)) for name in ("train.csv", "val.csv")]
     run.terminal.line(
-        f"The same from files: shapshift report {run.out}/train.csv {run.out}/val.csv --label diagnosis "
-        f"--owner seller --budget {demonstration.BUDGET} --policy carry"
+        f"The same from files: shapshift report {' '.join(files)} --label diagnosis --owner seller "
+        f"--budget {demonstration.BUDGET} --policy carry --noise {levels} "
+        f"--repeats {demonstration.REPEATS} --raw-features" + (f" --seed {run.seed}" if run.seed else "")
     )
-
-
-@dataclass(frozen=True)
-class Said:
-    """How doctor answers."""
-
-    json: Annotated[bool, option("--json", panel=OUTPUT, text="Print one JSON document on stdout.")] = False
-    debug: Annotated[
-        bool, option("--debug", envvar="SHAPSHIFT_DEBUG", panel=OUTPUT, text="Show the traceback of an error.")
-    ] = False
 
 
 @command("doctor", writes=False, panel=PANEL, examples=["shapshift doctor", "shapshift doctor --json"])
 def doctor(terminal: Terminal, said: Said) -> None:
-    """Say which versions, devices and threads there are, and whether valuing works here."""
-    works, seconds = _self_test()
+    """Say which versions, devices and threads there are, whether they suffice, and whether valuing works here."""
+    import numba
+
+    from shapshift.data.sources import cache_folder
+
+    needed = requirements()
+    too_old = unmet()
+    works, seconds = (False, 0.0) if too_old else _self_test()
     found: dict[str, Any] = {
         "command": "doctor",
         "versions": manifests.versions(),
-        "extras": {name: manifests.installed(name) for name in EXTRAS},
+        "requirements": {
+            each.name: {"needs": f">={each.lowest}", "extra": each.extra, "installed": each.installed}
+            | {"ok": not each.outdated}
+            for each in needed
+        },
         "platform": platform.platform(),
         "processors": _processors(),
         "threads": {
@@ -167,7 +165,7 @@ def doctor(terminal: Terminal, said: Said) -> None:
         "first_valuation_seconds": round(seconds, 3),
     }
     terminal.document(found)
-    terminal.table("Versions", ["package", "version", ""], _version_rows(found))
+    terminal.table("Versions", ["package", "version", "needs", ""], _version_rows(needed))
     terminal.table(
         "Machine",
         ["", ""],
@@ -180,18 +178,35 @@ def doctor(terminal: Terminal, said: Said) -> None:
             ["folder of downloads", found["folders"]["downloads"]],
         ],
     )
+    if optional := advice([each for each in needed if each.extra is not None]):
+        terminal.warning(optional)
+    if too_old:
+        raise CommandError(too_old, Code.UNEXPECTED)
     if not works:
         raise CommandError("Valuing three rows gave wrong values: this installation is broken.", Code.UNEXPECTED)
-    terminal.line(f"Valuing works here; the first valuation took {seconds:.2f} s (compiled kernels are kept).", "green")
+    terminal.line(f"Valuing works here; the first valuation took {seconds:.2f} s, kernels loaded or compiled.", "green")
 
 
-def _version_rows(found: dict[str, Any]) -> list[list[str]]:
-    rows = [[name, version, ""] for name, version in found["versions"].items()]
-    return rows + [[name, version or "not installed", EXTRAS[name]] for name, version in found["extras"].items()]
+def _version_rows(needed: Sequence[Requirement]) -> list[list[str]]:
+    return [
+        ["python", platform.python_version(), metadata("shapshift")["Requires-Python"], ""],
+        ["shapshift", version("shapshift"), "", ""],
+        *(
+            [
+                each.name,
+                each.installed or "not installed",
+                f">={each.lowest}",
+                ("too old; " if each.outdated else "") + EXTRAS.get(each.extra or "", ""),
+            ]
+            for each in needed
+        ),
+    ]
 
 
 def _self_test() -> tuple[bool, float]:
     """Value three rows whose values are known by heart."""
+    from shapshift.knn.shapley import KNNShapley
+
     start = time.perf_counter()
     model = KNNShapley(n_neighbors=1, progress=False).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
     values = model.value([[0.9]], ["b"]).values
@@ -204,7 +219,31 @@ def _processors() -> int:
 
 def _devices() -> list[str]:
     devices = ["cpu"]
-    if manifests.installed("torch") is not None:
+    if installed("torch") is not None:
         cuda = importlib.import_module("torch").cuda
         devices += [cuda.get_device_name(i) for i in range(cuda.device_count())]
     return devices
+
+
+@command(
+    "methods",
+    writes=False,
+    panel=PANEL,
+    examples=["shapshift methods", "shapshift value train.csv val.csv --label price --method regression:baseline=zero"],
+)
+def methods(terminal: Terminal, said: Said) -> None:
+    """List the methods that --method takes, with their parameters and defaults."""
+    found: list[dict[str, Any]] = []
+    for name, entry in METHODS.items():
+        parameters = {
+            key: None if parameter.default is inspect.Parameter.empty else str(parameter.default)
+            for key, parameter in entry.parameters().items()
+        }
+        found.append({"name": name, "what": entry.text, "example": entry.example, "parameters": parameters})
+    terminal.document({"command": "methods", "methods": found})
+    terminal.table(
+        "Methods", ["name", "what", "for instance"], [[one["name"], one["what"], one["example"]] for one in found]
+    )
+    for one in found:
+        parts = [key if default is None else f"{key}={default}" for key, default in one["parameters"].items()]
+        terminal.line(f"{one['name']}: {', '.join(parts)}")

@@ -1,18 +1,17 @@
 """``shapshift cases``."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shapshift._progress import progress_bar
 from shapshift.cli._commands import command
 from shapshift.cli._data import fit_model, load
-from shapshift.cli._options import METHOD, Columns, Files, Method, Noise, Output, option
+from shapshift.cli._options import Columns, Files, Method, Noise, Output, option
 from shapshift.cli._run import Run, frame
 from shapshift.cli._show import number
 from shapshift.cli._specs import parse_levels, parse_noise_only
-from shapshift.mechanism import KINDS, SCENARIOS, case_one, case_two
 
 LEVELS = "0.1,0.2,0.5,1,2"
 
@@ -21,12 +20,9 @@ LEVELS = "0.1,0.2,0.5,1,2"
 class Sets:
     """Which points are followed."""
 
-    points: Annotated[
-        int, option("--points", min=1, panel=METHOD, metavar="N", text="Points of each kind, and pairs, to follow.")
-    ] = 10
-    figures: Annotated[bool, option("--figures", panel="Output", text="Also draw the figures (needs matplotlib).")] = (
-        False
-    )
+    panel: ClassVar[str] = Method.panel
+    points: int = option(10, "Points of each kind, and pairs, to follow.", metavar="N", min=1)
+    figures: bool = option(False, "Also draw the figures (needs matplotlib).", rich_help_panel=Output.panel)
 
 
 @command(
@@ -45,6 +41,8 @@ def cases(run: Run, files: Files, columns: Columns, method: Method, sets: Sets, 
 
     Writes [bold]case_one.csv[/], [bold]case_two.csv[/] and [bold]manifest.json[/].
     """
+    from shapshift.mechanism import KINDS, SCENARIOS, case_one, case_two
+
     drawn = [f"{name}.{kind}" for name in ("case_one", "case_two", "case_two_levels") for kind in ("png", "svg")]
     run.will_write("case_one.csv", "case_two.csv", *(drawn if sets.figures else ()))
     parse_noise_only(noise)

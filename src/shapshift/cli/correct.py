@@ -3,23 +3,23 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from shapshift._files import write_text
+from shapshift._facts import value_facts
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Output, Page, Tables, option
-from shapshift.cli._page import write_page
 from shapshift.cli._run import Run
-from shapshift.correct import BoundaryCorrector, EntropyNormalizer, PosteriorCorrector, PosteriorReport, evaluate
-from shapshift.valuation import Valuation
+from shapshift.io.files import write_text
 
-PANEL = "Correction"
-CORRECTORS: dict[str, Any] = {"boundary": BoundaryCorrector, "entropy": EntropyNormalizer}
+if TYPE_CHECKING:
+    from shapshift.correct import PosteriorReport
+    from shapshift.valuation import Valuation
+
 # In standard deviations of the features; more is a slip of the pen.
 MOST_NOISE = 1000.0
 
@@ -28,46 +28,30 @@ MOST_NOISE = 1000.0
 class Correction:
     """How values are corrected."""
 
-    clean_val: Annotated[
-        Path | None,
-        option("--clean-val", panel=PANEL, metavar="FILE", text="Clean validation rows to fit the correction on."),
-    ] = None
-    fitted: Annotated[
-        Path | None,
-        option("--fitted", panel=PANEL, metavar="FILE", text="Instead: the corrector.json of an earlier run."),
-    ] = None
-    noise_sigma: Annotated[
-        str | None,
-        option(
-            "--noise-sigma",
-            panel=PANEL,
-            metavar="SIGMA",
-            text="Undo known noise, without clean rows: its standard deviation in standard deviations of each number "
-            "column, or auto to estimate it. With --clean-val or --fitted the other correction comes on top.",
-        ),
-    ] = None
-    draws: Annotated[
-        int, option("--draws", min=2, panel=PANEL, metavar="N", text="With --noise-sigma: draws per point at most.")
-    ] = 16
-    corrector: Annotated[
-        Literal["boundary", "entropy"],
-        option("--corrector", panel=PANEL, text="Correct boundary and other points apart, or every entropy level."),
-    ] = "boundary"
-    bins: Annotated[
-        int | None,
-        option("--bins", min=1, panel=PANEL, metavar="N", text="With --corrector entropy: at most so many parts."),
-    ] = None
-    positive: Annotated[
-        Literal["exact", "nearest"],
-        option("--positive", panel=PANEL, text="Meet the clean positive count to the row, or by the published rule."),
-    ] = "exact"
-    preserve_sum: Annotated[bool, option("--preserve-sum", panel=PANEL, text="Keep the sum of the noisy values.")] = (
-        False
+    panel: ClassVar[str] = "Correction"
+    clean_val: Path | None = option(None, "Clean validation rows to fit the correction on.", metavar="FILE")
+    fitted: Path | None = option(None, "Instead: the corrector.json of an earlier run.", metavar="FILE")
+    noise_sigma: str | None = option(
+        None,
+        "Undo known noise, without clean rows: its standard deviation in standard deviations of each number column, "
+        "or auto to estimate it. With --clean-val or --fitted the other correction comes on top.",
+        metavar="SIGMA",
     )
+    draws: int = option(16, "With --noise-sigma: draws per point at most.", metavar="N", min=2)
+    corrector: Literal["boundary", "entropy"] = option(
+        "boundary", "Correct boundary and other points apart, or every entropy level."
+    )
+    bins: int | None = option(None, "With --corrector entropy: largest number of parts.", metavar="N", min=1)
+    positive: Literal["exact", "nearest"] = option(
+        "exact", "Meet the clean positive count to the row, or by the published rule."
+    )
+    preserve_sum: bool = option(False, "Keep the sum of the noisy values.")
 
 
 def make_corrector(correction: Correction) -> Any:
     """Make an unfitted corrector."""
+    from shapshift.correct import BoundaryCorrector, EntropyNormalizer
+
     shared: dict[str, Any] = {"positive": correction.positive, "preserve_sum": correction.preserve_sum}
     if correction.corrector == "entropy":
         return EntropyNormalizer(bins=correction.bins, **shared)
@@ -84,14 +68,18 @@ def load_corrector(path: Path) -> Any:
         raise CommandError(f"There is no file {str(path)!r}. --fitted names the corrector.json of a run.") from None
     except (OSError, ValueError, KeyError, TypeError):
         name = ""
-    kinds = {kind.__name__: kind for kind in CORRECTORS.values()}
+    from shapshift.correct import BoundaryCorrector, EntropyNormalizer
+
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in (BoundaryCorrector, EntropyNormalizer)}
     if name not in kinds:
         raise CommandError(f"{str(path)!r} is not a fitted corrector. --fitted names the corrector.json of a run.")
     return kinds[name].load(path)
 
 
-def undo_noise(run: Run, correction: Correction, model: Any, data: Data) -> tuple[Valuation, PosteriorReport]:
+def undo_noise(run: Run, correction: Correction, model: Any, data: Data) -> "tuple[Valuation, PosteriorReport]":
     """Estimate the values on the clean version of the validation set."""
+    from shapshift.correct import PosteriorCorrector
+
     noise: Any = "estimate"
     numbers = np.array([_is_number(data, name) for name in data.arrays.feature_names])
     if correction.noise_sigma != "auto":
@@ -129,7 +117,7 @@ def _is_number(data: Data, name: str) -> bool:
     return kind.startswith(("int", "uint", "float", "double", "half", "decimal", "bool"))
 
 
-def _say_noise(run: Run, report: PosteriorReport) -> None:
+def _say_noise(run: Run, report: "PosteriorReport") -> None:
     if report.estimate is not None:
         run.terminal.line(f"Estimated {report.estimate}.")
     if report.rehearsal is not None:
@@ -173,6 +161,8 @@ def correct(
     [bold]posterior.json[/] with --noise-sigma, [bold]corrector.json[/] with --clean-val or --fitted, with --clean-val
     also [bold]evaluation.csv[/], and [bold]manifest.json[/].
     """
+    from shapshift.correct import evaluate
+
     given = correction.clean_val is not None, correction.fitted is not None
     if all(given) or not (any(given) or correction.noise_sigma is not None):
         raise CommandError(
@@ -214,12 +204,11 @@ def correct(
         )
     run.write_table(table, show.value_table(corrected, data, noisy=noisy.values))
     corrected.save(run.path("corrected.npz"))
-    run.result["values"] = show.describe_values(corrected)
+    run.result["values"] = value_facts(corrected)
     if clean is not None:
         found = evaluate(corrected, clean, noisy)
         run.write_table("evaluation.csv", found.to_frame("pyarrow"))
-        run.result["evaluation"] = show.evaluation_result(found)
-        show.show_evaluation(run.terminal, found)
-        write_page(run, data, valuation=clean, noisy=noisy, corrected=corrected)
+        run.result["evaluation"] = show.show_evaluation(run.terminal, found)
+        show.write_page(run, data, valuation=clean, noisy=noisy, corrected=corrected)
     else:
-        write_page(run, data, valuation=corrected)
+        show.write_page(run, data, valuation=corrected)

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shapshift._progress import progress_bar
 from shapshift.cli._commands import command
-from shapshift.cli._data import fit_model, load
+from shapshift.cli._data import Data, fit_model, load, named_columns
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Noise, Output, Tables, option
 from shapshift.cli._run import Run
 from shapshift.cli._show import number
 from shapshift.cli._specs import parse_levels, parse_perturbation
-from shapshift.design import design_validation, entropy_profile
 
-PANEL = "Selection"
 HOLDOUT = 10
 _TITLES = {
     "shift": "shift under noise",
@@ -30,14 +28,9 @@ _TITLES = {
 class Selection:
     """What to select."""
 
-    select: Annotated[
-        int | None,
-        option("--select", "-m", min=1, panel=PANEL, metavar="N", text="Select so many of the rows of VAL."),
-    ] = None
-    fidelity: Annotated[
-        float,
-        option("--fidelity", min=0, panel=PANEL, text="Weight of staying near the values of all rows of VAL."),
-    ] = 0.25
+    panel: ClassVar[str] = "Selection"
+    select: int | None = option(None, "Number of rows of VAL to select.", "-m", metavar="N", min=1)
+    fidelity: float = option(0.25, "Weight of staying near the values of all rows of VAL.", min=0)
 
 
 @command(
@@ -66,6 +59,9 @@ def design(
     Writes [bold]profile.csv[/], with --select also [bold]selected.parquet[/] (rows of VAL as they were read) and
     [bold]design.csv[/], and [bold]manifest.json[/].
     """
+    from shapshift.design import design_validation, entropy_profile
+    from shapshift.tables.labels import with_whole_numbers
+
     table = run.table_name("selected")
     run.will_write("profile.csv", *((table, "design.csv") if selection.select else ()))
     data = load(run, files, columns)
@@ -99,7 +95,9 @@ def design(
             fidelity=selection.fidelity,
             random_state=run.seed,
         )
-    run.write_table(table, data.val.take(found.indices))
+    selected = with_whole_numbers(data.val.take(found.indices))
+    run.write_table(table, selected, as_input=True)
+    _check_names(run, table, selected, data)
     run.write_table("design.csv", found.to_frame("pyarrow"))
     run.parameters["design"] = dict(found.parameters)
     run.result["selection"] = {"verdict": found.verdict, "gain": found.gain, "beats_random": found.beats_random}
@@ -110,6 +108,24 @@ def design(
     ]
     run.terminal.table("On fresh noise", ["", *(f">{side}" for side in sides)], rows)
     run.terminal.line(f"The selection {found.verdict}.", "green" if found.beats_random else "yellow")
+
+
+def _check_names(run: Run, table: str, selected: Any, data: Data) -> None:
+    """Refuse a CSV file from which labels, ids or owners would come back as others, such as the text "NA"."""
+    from shapshift.tables import TableSpec, read_table
+
+    if not table.endswith(".csv"):
+        return
+    names = [name for name in named_columns(TableSpec(**data.arrays.spec), "class") if name in selected.column_names]
+    again = read_table(run.path(table), text=names)
+    for name in names:
+        pairs = zip(selected[name].to_pylist(), again[name].to_pylist(), strict=True)
+        changed = [old for old, new in pairs if old is not None and str(old) != str(new)]
+        if changed:
+            raise CommandError(
+                f"Column {name!r} of the selected rows cannot be written as CSV, which has no types: {changed[0]!r} "
+                "would be read as another value. Use --format parquet."
+            )
 
 
 def _one_perturbation(noise: Noise, classes: list[Any]) -> Any:

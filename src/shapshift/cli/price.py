@@ -1,37 +1,26 @@
 """``shapshift price``."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Tables, option
-from shapshift.cli._page import write_page
 from shapshift.cli._run import Run
 from shapshift.cli._specs import audit_arguments
-from shapshift.correct import BoundaryCorrector
 from shapshift.methods import parse_method
-from shapshift.price import (
-    Allocation,
-    Policy,
-    allocate_budget,
-    audit_payouts,
-    owner_values,
-    replication_gain,
-    show_money,
-    write_statements,
-)
-from shapshift.valuation import Valuation
 
-PANEL = "Payment"
-# Beyond so many owners only some values of owners as players can be had: enumeration doubles with each.
+if TYPE_CHECKING:
+    from shapshift.price import Allocation, Policy
+    from shapshift.valuation import Valuation
+
+# Above this many owners, exact enumeration (2**n subsets) is not attempted.
 MOST_ENUMERATED = 16
 # Owners that are named one by one in the terminal.
 NAMED = 3
@@ -41,62 +30,38 @@ NAMED = 3
 class Payment:
     """How the budget is shared out."""
 
-    budget: Annotated[
-        str | None, option("--budget", panel=PANEL, metavar="AMOUNT", text="What to share out, such as 10000 or 99.50.")
-    ] = None
-    policy: Annotated[
-        Literal["clip", "carry"],
-        option("--policy", panel=PANEL, text="Bad rows count nothing, or reduce what their owner is paid."),
-    ] = "clip"
-    floor: Annotated[str, option("--floor", panel=PANEL, metavar="AMOUNT", text="Least payout of every owner.")] = "0"
-    cap: Annotated[
-        str | None, option("--cap", panel=PANEL, metavar="AMOUNT", text="Largest payout: an amount, or such as 30%.")
-    ] = None
-    reserve: Annotated[
-        str, option("--reserve", panel=PANEL, metavar="AMOUNT", text="Kept back: an amount, or such as 5%.")
-    ] = "0"
-    odd_cents: Annotated[
-        Literal["draw", "keep"],
-        option("--odd-cents", panel=PANEL, text="Cents between exactly equal owners: draw by hash, or keep back."),
-    ] = "draw"
-    currency: Annotated[str, option("--currency", panel=PANEL, metavar="TEXT", text="How amounts are labelled.")] = (
-        "EUR"
+    panel: ClassVar[str] = "Payment"
+    budget: str | None = option(None, "What to share out, such as 10000 or 99.50.", metavar="AMOUNT")
+    policy: Literal["clip", "carry"] = option(
+        "clip", "Treat negative values of rows as zero, or let them reduce what their owner is paid."
     )
-    owners_as_players: Annotated[
-        bool,
-        option(
-            "--owners-as-players", panel=PANEL, text="Pay for an owner's rows entering together, not for their sum."
-        ),
-    ] = False
-    permutations: Annotated[
-        int,
-        option(
-            "--permutations",
-            panel=PANEL,
-            metavar="N",
-            min=4,
-            text="With --owners-as-players and more than 16 owners: most orders to draw.",
-        ),
-    ] = 2000
+    floor: str = option("0", "Least payout of every owner.", metavar="AMOUNT")
+    cap: str | None = option(None, "Largest payout: an amount, or such as 30%.", metavar="AMOUNT")
+    reserve: str = option("0", "Kept back: an amount, or such as 5%.", metavar="AMOUNT")
+    odd_cents: Literal["draw", "keep"] = option(
+        "draw", "Cents between exactly equal owners: draw by hash, or keep back."
+    )
+    currency: str = option("EUR", "How amounts are labelled.", metavar="TEXT")
+    owners_as_players: bool = option(False, "Pay for an owner's rows entering together, not for their sum.")
+    permutations: int = option(
+        2000, "With --owners-as-players and more than 16 owners: most orders to draw.", metavar="N", min=4
+    )
 
 
 @dataclass(frozen=True)
 class Checks:
     """What else to say about the payouts."""
 
-    clean_val: Annotated[
-        Path | None,
-        option(
-            "--clean-val",
-            panel=PANEL,
-            metavar="FILE",
-            text="Clean validation rows, when VAL is noisy: say what correction changes. Not with --owners-as-players.",
-        ),
-    ] = None
-    replicate: Annotated[
-        list[str] | None,
-        option("--replicate", panel=PANEL, metavar="OWNER", text="What OWNER would gain by submitting copies of rows."),
-    ] = None
+    panel: ClassVar[str] = Payment.panel
+    clean_val: Path | None = option(
+        None,
+        "Clean validation rows, when VAL is noisy: say what correction changes. Not with --owners-as-players.",
+        metavar="FILE",
+    )
+    values: Path | None = option(
+        None, "Pay saved values of the training rows: the valuation.npz or corrected.npz of a run.", metavar="FILE"
+    )
+    replicate: list[str] | None = option(None, "What OWNER would gain by submitting copies of rows.", metavar="OWNER")
 
 
 @command(
@@ -104,6 +69,7 @@ class Checks:
     examples=[
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --values run1/corrected.npz",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --owners-as-players --replicate ann",
     ],
 )
@@ -124,45 +90,56 @@ def price(
     With --noise or --perturb each payout comes with the interval in which it moves. Payouts, what is kept back and
     what cannot be allocated add up to the budget to the cent.
 
-    Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load), with
-    --noise or --perturb also [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate
-    [bold]replication.csv[/], and [bold]manifest.json[/].
+    Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load),
+    [bold]values.parquet[/] (the values that are paid, one line per row), with --noise or --perturb also
+    [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], and
+    [bold]manifest.json[/].
     """
-    check_payment(columns, payment)
+    check_payment(payment)
     _check_players(payment, checks, method)
-    run.will_write("allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
+    _check_saved(payment, checks, noise)
+    table = run.table_name("values")
+    run.will_write(table, "allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
     data = load(run, files, columns, method)
     check_owners(data)
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
     model = fit_model(run, method, data)
-    valuation = model.value(data.arrays.X_val, data.arrays.y_val)
+    if not copiers:
+        data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
+    if checks.values is not None:
+        valuation = _saved_values(run, data, model, checks.values)
+    else:
+        valuation = model.value(data.arrays.X_val, data.arrays.y_val)
+    run.write_table(table, show.value_table(valuation, data))
     corrected = clean = None
     if checks.clean_val is not None:
+        from shapshift.correct import BoundaryCorrector
+
         other = load_other(run, "clean_val", checks.clean_val, files, data)
         clean = model.value(other.X_val, other.y_val)
         corrected = BoundaryCorrector().fit(clean).transform(valuation)
     allocation = pay(run, data, model, valuation, payment, noise, corrected)
-    run.result = describe(allocation)
-    show.show_payouts(run.terminal, allocation)
+    run.result = show.show_payouts(run.terminal, allocation)
     if copiers:
         _replicate(run, data, model, payment, copiers)
     if clean is None:
-        write_page(run, data, valuation=valuation, allocation=allocation)
+        show.write_page(run, data, valuation=valuation, allocation=allocation)
     else:
-        write_page(run, data, valuation=clean, noisy=valuation, corrected=corrected, allocation=allocation)
+        show.write_page(run, data, valuation=clean, noisy=valuation, corrected=corrected, allocation=allocation)
 
 
 def pay(
     run: Run,
     data: Data,
     model: Any,
-    valuation: Valuation,
+    valuation: "Valuation",
     payment: Payment,
     noise: Noise,
-    corrected: Valuation | None = None,
+    corrected: "Valuation | None" = None,
     default_noise: str | None = None,
-    noisy: Valuation | None = None,
-) -> Allocation:
+    noisy: "Valuation | None" = None,
+    valuations: "Iterator[Valuation] | None" = None,
+) -> "Allocation":
     """Allocate the budget and write everything about it.
 
     Parameters
@@ -175,7 +152,11 @@ def pay(
         Levels of the interval when none were asked for.
     noisy : Valuation, optional
         What was corrected, where that is not ``valuation``.
+    valuations : iterator of Valuation, optional
+        Those that the interval rests on, see :func:`shapshift.price.audit_payouts`.
     """
+    from shapshift.price import allocate_budget, audit_payouts, owner_values, write_statements
+
     rules = policy_of(payment)
     owners, basis = data.arrays.owners, "owners" if payment.owners_as_players else "rows"
     X, y, shown = data.arrays.X_val, data.arrays.y_val, run.terminal.progress
@@ -190,6 +171,7 @@ def pay(
     audit = None
     if arguments is not None:
         common: dict[str, Any] = {"owners": owners, "policy": rules, "basis": basis, "owner_options": options}
+        common |= {"currency": payment.currency, "valuations": valuations}
         audit = audit_payouts(model, X, y, payment.budget, **common, **arguments, random_state=run.seed, progress=shown)
         run.write_table("intervals.csv", audit.to_frame("pyarrow"))
         audit.save(run.path("payout_audit.npz"))
@@ -208,9 +190,10 @@ def pay(
     write_statements(
         allocation,
         run.path("statements/payouts.csv").parent,
-        sources=run.files(),
-        features=data.arrays.feature_names,
-        notes=[*_encoding(data), *data.arrays.notes],
+        # Every owner reads these: nothing that occurs in a table, nor the names of files, which may be those of others.
+        sources=run.digests(),
+        features=data.feature_columns(),
+        notes=data.preparation(),
     )
     run.parameters["allocation"] = {"policy": rules.to_dict(), "basis": basis, **allocation.parameters}
     if values is not None and values.method == "sample" and values.converged:
@@ -221,19 +204,6 @@ def pay(
         more = len(allocation.notes) - NAMED
         run.terminal.warning(f"The same holds for {more:,} more owners, see statements/payouts.csv.")
     return allocation
-
-
-def describe(allocation: Allocation) -> dict[str, Any]:
-    """Summarise payouts for JSON, with what sampling and the policy leave open."""
-    said = show.describe_payouts(allocation)
-    notes = allocation.notes
-    for i, entry in enumerate(said["owners"]):
-        if allocation.sampling_low is not None and allocation.sampling_high is not None:
-            entry["sampling_low"] = show.amount(allocation.sampling_low[i])
-            entry["sampling_high"] = show.amount(allocation.sampling_high[i])
-        if allocation.owners[i] in notes:
-            entry["note"] = notes[allocation.owners[i]]
-    return said
 
 
 def owner_options(run: Run, data: Data, model: Any, payment: Payment) -> dict[str, Any] | None:
@@ -247,11 +217,6 @@ def owner_options(run: Run, data: Data, model: Any, payment: Payment) -> dict[st
             f"and there are {n:,}. Use --semivalue shapley, which can be sampled, or pay for rows."
         )
     return {"semivalue": model.semivalue, "n_permutations": payment.permutations, "random_state": run.seed}
-
-
-def _encoding(data: Data) -> list[str]:
-    spec = data.arrays.spec
-    return [f"numbers scaled: {spec['scale']}", f"categories: {spec['categorical']}"]
 
 
 def _check_players(payment: Payment, checks: Checks, method: Method) -> None:
@@ -275,8 +240,42 @@ def _check_players(payment: Payment, checks: Checks, method: Method) -> None:
         )
 
 
-def policy_of(payment: Payment) -> Policy:
+def _check_saved(payment: Payment, checks: Checks, noise: Noise) -> None:
+    """Refuse what would value the rows anew when saved values are paid."""
+    others = {
+        "--noise": noise.noise,
+        "--perturb": noise.perturb,
+        "--clean-val": checks.clean_val,
+        "--replicate": checks.replicate,
+        "--owners-as-players": payment.owners_as_players,
+    }
+    given = [name for name, value in others.items() if value]
+    if checks.values is not None and given:
+        raise CommandError(
+            f"{given[0]} does not go with --values: it values the rows anew, and saved values are paid as they are. "
+            "Leave one of them out."
+        )
+
+
+def _saved_values(run: Run, data: Data, model: Any, path: Path) -> "Valuation":
+    """Values of an earlier run, of these very training rows."""
+    from shapshift.valuation import Valuation
+
+    saved = Valuation.load(run.input("values", path))
+    ids = range(len(data.arrays.y_train)) if data.arrays.ids is None else data.arrays.ids.tolist()
+    if saved.fingerprint != model.fingerprint_ or saved.ids.tolist() != list(ids):
+        raise CommandError(
+            f"--values must be values of these training rows. {str(path)!r} holds those of other rows, or of the same "
+            "rows with other labels, ids, columns or scaling. Use the files and column options of the run that made it."
+        )
+    run.terminal.note(f"Paying the saved values of {path}; VAL is not valued.")
+    return saved
+
+
+def policy_of(payment: Payment) -> "Policy":
     """Rules of payment."""
+    from shapshift.price import Policy
+
     return Policy(
         negatives=payment.policy,
         floor=payment.floor,
@@ -286,18 +285,21 @@ def policy_of(payment: Payment) -> Policy:
     )
 
 
-def check_payment(columns: Columns, payment: Payment) -> None:
+def check_payment(payment: Payment) -> None:
     """Refuse a payment without a budget, or with rules that contradict each other, before anything is read."""
     if payment.budget is None:
         raise CommandError("--budget must say what to share out, such as --budget 10000.")
-    policy_of(payment)
+    from shapshift.price.money import minor_digits, parse_money
+
+    digits = minor_digits("allocate_budget", payment.currency)
+    policy_of(payment).cents(parse_money("allocate_budget", "budget", payment.budget, digits), digits)
 
 
 def check_owners(data: Data) -> None:
     """Refuse rows without owners."""
     if data.arrays.owners is None:
         names = ", ".join(map(repr, data.train.column_names[:8]))
-        raise CommandError(f"--owner must name the column that says whose a row is. The columns are: {names}.")
+        raise CommandError(f"--owner must name the owner column. The columns are: {names}.")
 
 
 def _known_owner(data: Data, name: str) -> Any:
@@ -308,6 +310,10 @@ def _known_owner(data: Data, name: str) -> Any:
 
 
 def _replicate(run: Run, data: Data, model: Any, payment: Payment, owners: Sequence[Any]) -> None:
+    import pyarrow as pa
+
+    from shapshift.price import replication_gain, show_money
+
     found, tables = [], []
     for name in owners:
         with run.terminal.busy(f"Valuing with copies of the rows of {name}"):
@@ -328,14 +334,19 @@ def _replicate(run: Run, data: Data, model: Any, payment: Payment, owners: Seque
         table = result.to_frame("pyarrow")
         copier = pa.array([str(name)] * table.num_rows)
         tables.append(table.add_column(0, "copied_by", copier).set_column(1, "owner", table["owner"].cast(pa.string())))
-        at = result.before.owners.index(name)
+        at, digits = result.before.owners.index(name), result.before.digits
         before, after = result.before.cents[at], result.after.cents[at]
         found.append(
-            {"owner": name, "before": show.amount(before), "after": show.amount(after), "gain": str(result.gain)}
+            {
+                "owner": name,
+                "before": str(Decimal(int(before)).scaleb(-digits)),
+                "after": str(Decimal(int(after)).scaleb(-digits)),
+                "gain": str(result.gain),
+            }
         )
         run.terminal.line(
-            f"With a copy of each of its rows, {name} would be paid {show_money(after, payment.currency)}: "
-            f"{result.gain:+,.2f}."
+            f"With a copy of each of its rows, {name} would be paid {show_money(after, payment.currency, digits)}: "
+            f"{result.gain:+,.{digits}f}."
         )
     run.write_table("replication.csv", pa.concat_tables(tables))
     run.result["replication"] = found

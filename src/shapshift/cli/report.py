@@ -1,37 +1,29 @@
 """``shapshift report``."""
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
-from shapshift.audit import audit_shift
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Tables, option
-from shapshift.cli._page import write_page
 from shapshift.cli._run import Run
 from shapshift.cli._specs import audit_arguments
 from shapshift.cli.audit import LEVELS
-from shapshift.cli.price import Payment, check_owners, pay, policy_of
-from shapshift.correct import BoundaryCorrector, evaluate
-from shapshift.perturb import GaussianNoise, Perturbation
+from shapshift.cli.price import Payment, check_owners, check_payment, pay
 
 
 @dataclass(frozen=True)
 class NoisySet:
     """A real noisy set to correct."""
 
-    noisy_val: Annotated[
-        Path | None,
-        option(
-            "--noisy-val",
-            panel="Perturbations",
-            metavar="FILE",
-            text="A noisy version of VAL to correct; by default one with the strongest noise of the audit.",
-        ),
-    ] = None
+    panel: ClassVar[str] = Noise.panel
+    noisy_val: Path | None = option(
+        None, "A noisy version of VAL to correct; by default one with the strongest noise of the audit.", metavar="FILE"
+    )
 
 
 @command(
@@ -61,6 +53,9 @@ def report(
     Writes [bold]report.html[/] in the folder (or where --report says), and everything that value, audit, correct and
     price write.
     """
+    from shapshift.audit import ShiftStream
+    from shapshift.correct import BoundaryCorrector, evaluate
+
     names = [run.table_name(stem) for stem in ("values", "rows", "corrected")]
     if run.page is None:
         run.use_page(run.out / "report.html")
@@ -76,23 +71,22 @@ def report(
         *(paid if payment.budget is not None else ()),
     )
     if payment.budget is not None:
-        policy_of(payment)
+        check_payment(payment)
     data = load(run, files, columns, method)
     if payment.budget is not None:
         check_owners(data)
     model = fit_model(run, method, data)
+    data = data.released(table=noisy_set.noisy_val is None and not show.shows_features(run, data))
     X, y = data.arrays.X_val, data.arrays.y_val
     arguments = audit_arguments(noise, data.classes, LEVELS)
     assert arguments is not None  # there is a default
 
-    valuation = model.value(X, y)
+    # Each validation set is valued once: the payouts take the valuations of the audit as they are made.
+    stream = ShiftStream(model, X, y, **arguments, random_state=run.seed, progress=run.terminal.progress)
+    with run.terminal.busy("Valuing the rows"):
+        valuation = next(stream)
     run.write_table(names[0], show.value_table(valuation, data))
     valuation.save(run.path("valuation.npz"))
-
-    audit = audit_shift(model, X, y, **arguments, random_state=run.seed, progress=run.terminal.progress)
-    audit.save(run.path("audit.npz"))
-    run.write_table("shift.csv", audit.to_frame("pyarrow"))
-    run.write_table(names[1], audit.rows_frame(kind="pyarrow"))
 
     noisy = model.value(*_noisy_set(run, files, data, model, noisy_set, arguments))
     corrector = BoundaryCorrector().fit(valuation)
@@ -105,21 +99,23 @@ def report(
 
     allocation = None
     if payment.budget is not None:
-        allocation = pay(run, data, model, valuation, payment, noise, corrected, LEVELS, noisy)
-    write_page(run, data, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation)
+        valuations = chain([valuation], stream)
+        allocation = pay(run, data, model, valuation, payment, noise, corrected, LEVELS, noisy, valuations)
+    audit = stream.audit()
+    audit.save(run.path("audit.npz"))
+    run.write_table("shift.csv", audit.to_frame("pyarrow"))
+    run.write_table(names[1], audit.rows_frame(kind="pyarrow"))
+    show.write_page(
+        run, data, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation
+    )
     run.parameters |= {"valuation": dict(valuation.parameters), "audit": dict(audit.parameters)}
     run.parameters["correction"] = corrector.report_.to_dict()
     run.result = {
-        "values": show.describe_values(valuation) | show.extremes(valuation, data),
-        "audit": show.describe_audit(audit),
-        "evaluation": show.evaluation_result(evaluation),
-        "payouts": None if allocation is None else show.describe_payouts(allocation),
+        "values": show.show_values(run.terminal, valuation, data),
+        "audit": show.show_audit(run.terminal, audit),
+        "evaluation": show.show_evaluation(run.terminal, evaluation),
+        "payouts": None if allocation is None else show.show_payouts(run.terminal, allocation),
     }
-    show.show_values(run.terminal, valuation, data)
-    show.show_audit(run.terminal, audit)
-    show.show_evaluation(run.terminal, evaluation)
-    if allocation is not None:
-        show.show_payouts(run.terminal, allocation)
 
 
 def _noisy_set(
@@ -128,12 +124,13 @@ def _noisy_set(
     if noisy_set.noisy_val is not None:
         other = load_other(run, "noisy_val", noisy_set.noisy_val, files, data)
         return other.X_val, other.y_val
-    perturbation: Perturbation
+    from shapshift.perturb import GaussianNoise
+
     if "noise" in arguments:
         strongest = max(arguments["noise"])
         if strongest == 0:
             raise CommandError("--noise must hold a level above 0.")
-        perturbation = GaussianNoise(strongest, relative=arguments["relative"])
+        perturbation: Any = GaussianNoise(strongest, relative=arguments["relative"])
     else:
         perturbation = arguments["perturbations"][-1]
     noisy: tuple[Any, Any] = perturbation.bind(model).with_seed(run.seed)(data.arrays.X_val, data.arrays.y_val)

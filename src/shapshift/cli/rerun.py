@@ -3,49 +3,39 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
-import typer
-
-from shapshift._validation import some
+from shapshift.checks.names import some
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import COMMANDS, command
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._manifest import Manifest
-from shapshift.cli._options import OUTPUT, option
+from shapshift.cli._options import Method, Output, argument, option
 from shapshift.cli._terminal import Terminal
-from shapshift.tables import file_digest
+from shapshift.exceptions import InputError
+from shapshift.methods import parse_method
 
 
 @dataclass(frozen=True)
 class Again:
     """Which run, and where to."""
 
-    manifest: Annotated[
-        Path, typer.Argument(metavar="MANIFEST", help="manifest.json of a run, or its folder.", show_default=False)
-    ]
-    out: Annotated[
-        Path | None,
-        option(
-            "--out", "-o", panel=OUTPUT, metavar="FOLDER", text="Folder for the results.", show_default="FOLDER-rerun"
-        ),
-    ] = None
-    data: Annotated[
-        list[str] | None,
-        option(
-            "--data",
-            metavar="FOLDER|NAME=PATH",
-            panel=OUTPUT,
-            text="Where the inputs are, if they were moved: a folder, searched at any depth for files of the same "
-            "content, or one input such as train=old/rows.csv. Repeat as needed.",
-        ),
-    ] = None
-    force: Annotated[bool, option("--force", "-f", panel=OUTPUT, text="Replace results that are there.")] = False
-    json: Annotated[bool, option("--json", panel=OUTPUT, text="Print one JSON document on stdout.")] = False
-    quiet: Annotated[bool, option("--quiet", "-q", panel=OUTPUT, text="Say nothing but warnings and errors.")] = False
-    debug: Annotated[
-        bool, option("--debug", envvar="SHAPSHIFT_DEBUG", panel=OUTPUT, text="Show the traceback of an error.")
-    ] = False
+    panel: ClassVar[str] = Output.panel
+    manifest: Path = argument("manifest.json of a run, or its folder.", metavar="MANIFEST", recorded=False)
+    out: Path | None = option(
+        None, "Folder for the results.", "-o", metavar="FOLDER", show_default="FOLDER-rerun", recorded=False
+    )
+    data: list[str] | None = option(
+        None,
+        "Where the inputs are, if they were moved: a folder, searched at any depth for files of the same content, or "
+        "one input such as train=old/rows.csv. Repeat as needed.",
+        metavar="FOLDER|NAME=PATH",
+        recorded=False,
+    )
+    force: bool = option(False, "Replace results that are there.", "-f", recorded=False)
+    json: bool = option(False, "Print one JSON document on stdout instead of text.", recorded=False)
+    quiet: bool = option(False, "Say nothing but warnings and errors.", "-q", recorded=False)
+    debug: bool = option(False, "Show the traceback of an error.", envvar="SHAPSHIFT_DEBUG", recorded=False)
 
 
 @command(
@@ -65,8 +55,10 @@ def rerun(terminal: Terminal, again: Again) -> None:
     """
     path = again.manifest / "manifest.json" if again.manifest.is_dir() else again.manifest
     before = manifests.read_manifest(path)
-    if before.command not in COMMANDS:
-        raise CommandError(f"{str(path)!r} is of a command {before.command!r} that this release does not have.")
+    registered = COMMANDS.get(before.command)
+    if registered is None or not registered.repeatable:
+        raise CommandError(f"{str(path)!r} is of a command {before.command[:40]!r} that this release cannot repeat.")
+    _check_options(before, path)
     named, folders = _places(again.data or [], before)
     inputs = {name: _find(name, entry, path, named.get(name), folders) for name, entry in before.inputs.items()}
     folder = path.parent if path.parent.name not in ("", "..") else path.absolute().parent
@@ -76,10 +68,12 @@ def rerun(terminal: Terminal, again: Again) -> None:
         for name, old in before.versions.items()
         if (new := manifests.versions().get(name, "absent")) != old
     }
+    kernels = differing.pop(manifests.BLAS, None)  # few results depend on them: said when one does
     for name, (old, new) in differing.items():
         terminal.warning(f"The run was made with {name} {old}, here is {new}: bytes may differ.")
-    inner = Terminal(quiet=again.quiet, results=False)
-    COMMANDS[before.command].execute(_groups(before, inputs, out, again, folders), inner)
+    inner = Terminal(quiet=again.quiet, results=False, written=terminal.written)
+    called = {name: entry["path"] for name, entry in before.inputs.items()}
+    registered.execute(_groups(before, inputs, out, again, folders), inner, called)
     after = manifests.read_manifest(out)
     other = _differences(before, after)
     files = len(before.outputs) + (before.report is not None)
@@ -95,13 +89,60 @@ def rerun(terminal: Terminal, again: Again) -> None:
         }
     )
     if other:
+        changed = None if differing or kernels is not None else _changed(before, after, path.parent)
+        if changed is not None:
+            raise CommandError(
+                f"{str(path)!r} was changed after the run that wrote it: {changed}. {some(other)} cannot be compared "
+                "with what it says. Ask for the manifest as it was written, or give the command yourself."
+            )
         raise CommandError(
-            f"{len(other)} of {files} files have other bytes than in {str(path)!r}: {some(other)}. They are in "
-            f"{str(out)!r} for comparison."
-            + (" Other versions are installed, see above." if differing else " Report this: it should not happen."),
+            f"{len(other)} of {files} files differ from those of {str(path)!r}: {some(other)}. They are in "
+            f"{str(out)!r} for comparison." + _reason(differing, kernels),
             Code.OTHER_BYTES,
         )
     terminal.line(f"Identical: all {files} files of {before.command!r} have the same bytes. Results: {out}/", "green")
+
+
+def _reason(versions: Mapping[str, Any], kernels: tuple[str, str] | None) -> str:
+    """Why bytes may differ, as far as that is known."""
+    if versions:
+        return " Other versions are installed, see above."
+    if kernels is not None:
+        return (
+            f" The run was made with {kernels[0] or 'other linear algebra'}, here is {kernels[1]}: fitted models and "
+            "principal components can differ in their last digits."
+        )
+    return " Report this, unless the manifest was changed after it was written."
+
+
+def _changed(before: Manifest, after: Manifest, folder: Path) -> str | None:
+    """Say what in a manifest contradicts its options or the files beside it; None when nothing does."""
+    for name in {**before.parameters, **after.parameters}:
+        if before.parameters.get(name) != after.parameters.get(name):
+            return f"its options do not give the {name!r} in its parameters"
+    there = {name: folder / name for name in before.outputs if (folder / name).is_file()}
+    wrong = [name for name, file in there.items() if manifests.digest(file) != before.outputs[name]]
+    return f"{some(wrong)} beside it {'differs' if len(wrong) == 1 else 'differ'} from what it says" if wrong else None
+
+
+def _check_options(manifest: Manifest, path: Path) -> None:
+    """Refuse options and inputs that no run of the command records, before anything is looked for."""
+    registered = COMMANDS[manifest.command]
+    try:
+        strange = [name for name in manifest.inputs if name not in registered.inputs()]
+        if strange:
+            raise InputError(f"it names the inputs {some(strange)}, which 'shapshift {manifest.command}' does not have")
+        paths = {name: Path(entry["path"]) for name, entry in manifest.inputs.items()}
+        for group in registered.rebuild(manifest.options, paths).values():
+            if isinstance(group, Method):
+                parse_method(group.method)
+            if isinstance(group, Output) and group.seed != manifest.seed:
+                raise InputError("it names two different seeds")
+    except ValueError as error:
+        raise CommandError(
+            f"{str(path)!r} is not what this release records of 'shapshift {manifest.command}': {str(error)[:400]}. "
+            "Nothing was run. Ask for the manifest as it was written, or give the command yourself."
+        ) from None
 
 
 def _groups(
@@ -144,6 +185,8 @@ def _places(given: Sequence[str], manifest: Manifest) -> tuple[dict[str, Path], 
 
 def _find(name: str, entry: Mapping[str, str], manifest: Path, named: Path | None, folders: Sequence[Path]) -> Path:
     """Where an input lies now; refused when it has changed."""
+    from shapshift.tables import file_digest
+
     changed = None
     for place in _candidates(entry["path"], manifest, named, folders):
         try:

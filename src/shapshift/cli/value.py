@@ -8,7 +8,6 @@ from shapshift.cli._commands import command
 from shapshift.cli._data import fit_model, load
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Output, Page, Restart, Tables
-from shapshift.cli._page import write_page
 from shapshift.cli._run import Run
 
 
@@ -40,13 +39,13 @@ def value(
     run.will_write(table, "valuation.npz")
     data = load(run, files, columns, method)
     model = fit_model(run, method, data)
+    data = data.released(table=not show.shows_features(run, data))
     valuation = model.value(data.arrays.X_val, data.arrays.y_val, **_going_on(model, method, restart))
     run.write_table(table, show.value_table(valuation, data))
     valuation.save(run.path("valuation.npz"))
-    write_page(run, data, valuation=valuation)
+    show.write_page(run, data, valuation=valuation)
     run.parameters["valuation"] = dict(valuation.parameters)
-    run.result = show.describe_values(valuation) | show.extremes(valuation, data)
-    show.show_values(run.terminal, valuation, data)
+    run.result = show.show_values(run.terminal, valuation, data)
 
 
 def _going_on(model: Any, method: Method, restart: Restart) -> dict[str, Any]:

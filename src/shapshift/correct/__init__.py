@@ -9,12 +9,10 @@ What it can do is bounded by that: it restores a *distribution*. The order of th
 the parts weighed differently, and may end nearer to the clean order or further from it. :func:`evaluate` says which.
 """
 
-from shapshift.correct.correctors import BoundaryCorrector, EntropyNormalizer
+from shapshift.correct.correctors import BoundaryCorrector, CorrectionReport, CorrectionWarning, EntropyNormalizer
 from shapshift.correct.evaluation import CorrectionEvaluation, evaluate
 from shapshift.correct.noise import NoiseEstimate
-from shapshift.correct.posterior import PosteriorCorrector
-from shapshift.correct.posterior_report import PosteriorReport
-from shapshift.correct.report import CorrectionReport, CorrectionWarning
+from shapshift.correct.posterior import PosteriorCorrector, PosteriorReport
 
 __all__ = [
     "BoundaryCorrector",

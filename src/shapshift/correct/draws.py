@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from shapshift.correct.prior import Prior, Weighed
+from shapshift.perturb.resample import largest_remainders
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -23,7 +24,7 @@ LARGEST_ODDS = 20.0
 
 
 @dataclass(frozen=True)
-class Game:
+class TrainingSet:
     """A fitted model, its training rows, and the prior that they make.
 
     Attributes
@@ -47,7 +48,7 @@ class Game:
 
 
 @dataclass(frozen=True)
-class Points:
+class NoisyPoints:
     """A noisy validation set.
 
     Attributes
@@ -97,63 +98,55 @@ class Part:
         return np.asarray(np.mean(self.rounds, axis=0))
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Both ways to place a point: moved towards its noisy version, or at the row itself, with the row left out.
-
-    What stands at rows has as many rounds as what was moved, or a single one, when it is exact.
-    """
-
-    moved: Part
-    at_rows: Part
-
-
 def draw_in_stages(
-    game: Game,
-    points: Points,
+    train: TrainingSet,
+    points: NoisyPoints,
     draws: int,
     rng: np.random.Generator,
     *,
     moved: bool = True,
     at_rows: bool = True,
     most_rows: int | None = None,
-) -> Iterator[Drawn]:
+) -> Iterator[dict[str, Part]]:
     """Value draws in stages of growing size; yields after each, so that the caller can stop.
+
+    There are two ways to place a point: "moved" towards its noisy version, or "at_rows", at the row itself, with the
+    row left out. The latter has as many rounds as the former, or a single one, when it is exact.
 
     A row that several points drew is valued once. Where all rows that carry any weight are fewer than the draws, points
     at rows need no draws: every row is valued, and counts by its weight.
 
     Parameters
     ----------
-    game : Game
-    points : Points
+    train : TrainingSet
+    points : NoisyPoints
     draws : int
         Draws per point at most.
     rng : numpy Generator
     moved, at_rows : bool
         Which ways to place a point are wanted.
     most_rows : int, optional
-        Value all rows that carry weight when they are at most so many; by default the number of draws of all points.
+        Value all rows that carry weight when there are at most this many; by default the number of draws of all points.
     """
-    where = game.prior.coordinates(points.X)
-    weighed = game.prior.weigh(where, points.codes, draws, rng)
+    where = train.prior.coordinates(points.X)
+    weighed = train.prior.weigh(where, points.codes, draws, rng)
     seeds = rng.spawn(draws)
-    found = Drawn(Part(), Part())
+    found = {"moved": Part(), "at_rows": Part()}
     if at_rows:
         mass = _without_dust(weighed.mass)
         if np.count_nonzero(mass) <= (most_rows or weighed.drawn.size):
-            _value_rows(game, weighed, [_by_weight(weighed, mass)], found.at_rows)
+            _value_rows(train, weighed, [_Round(mass, weighed.heavy)], found["at_rows"])
             at_rows = False
     done = 0
     while done < draws and (moved or at_rows):
         stop = min(max(4, 2 * done), draws)
         if moved:
             for number in range(done, stop):
-                X = game.prior.move(weighed.drawn[:, number], where, points.X, seeds[number])
-                found.moved.add(game.model.value(X, points.codes))
+                X = train.prior.move(weighed.drawn[:, number], where, points.X, seeds[number])
+                found["moved"].add(train.model.value(X, points.codes))
         if at_rows:
-            rounds = [_by_draws(weighed, number, len(game.codes)) for number in range(done, stop)]
-            _value_rows(game, weighed, rounds, found.at_rows)
+            rounds = [_by_draws(weighed, number, len(train.codes)) for number in range(done, stop)]
+            _value_rows(train, weighed, rounds, found["at_rows"])
         done = stop
         yield found
     if not (moved or at_rows):
@@ -166,10 +159,6 @@ class _Round:
 
     counts: Floats  # (n_labels, n), as shares of all points
     heavy: sparse.csr_array  # (m, n), the share of each point that stands at each row, where it is not negligible
-
-
-def _by_weight(weighed: Weighed, mass: Floats) -> _Round:
-    return _Round(mass, weighed.heavy)
 
 
 def _by_draws(weighed: Weighed, number: int, n: int) -> _Round:
@@ -189,17 +178,17 @@ def _without_dust(mass: Floats) -> Floats:
     return np.asarray(kept / kept.sum())
 
 
-def _value_rows(game: Game, weighed: Weighed, rounds: list[_Round], part: Part) -> None:
+def _value_rows(train: TrainingSet, weighed: Weighed, rounds: list[_Round], part: Part) -> None:
     """Add rounds in which every point stands at training rows.
 
-    The row itself does not take part in that game, nor does its own place count for it: no row may profit from being
+    The row itself does not take part in that train, nor does its own place count for it: no row may profit from being
     where it is. For a point that has weight w on row i, row i so loses a share w of the point, and the other rows at
     which the point stands count 1 / (1 - w) times.
     """
-    n, m = len(game.codes), len(weighed.of_label)
+    n, m = len(train.codes), len(weighed.of_label)
     odds = weighed.heavy.copy()
     odds.data = np.minimum(odds.data / np.maximum(1.0 - odds.data, 1e-12), LARGEST_ODDS) / m
-    odds.indices = game.order[odds.indices].astype(odds.indices.dtype)  # columns in the order of the model
+    odds.indices = train.order[odds.indices].astype(odds.indices.dtype)  # columns in the order of the model
     wanted = np.any([each.counts > 0 for each in rounds], axis=0)
     totals = np.zeros((len(rounds), n))
     size = max(1, MATRIX_BYTES // (8 * n))
@@ -210,8 +199,8 @@ def _value_rows(game: Game, weighed: Weighed, rounds: list[_Round], part: Part) 
         rows = np.flatnonzero(wanted[label])
         for first in range(0, rows.size, size):
             here = rows[first : first + size]
-            at = game.order[here]
-            valued = game.model.value(game.X[at], np.full(at.size, code), exclude=at, matrix=True)
+            at = train.order[here]
+            valued = train.model.value(train.X[at], np.full(at.size, code), exclude=at, matrix=True)
             values = np.array(valued.matrix.T)
             values[np.arange(at.size), at] = 0.0
             levels, of_level = np.unique(valued.entropy, return_inverse=True)
@@ -239,14 +228,10 @@ def mix_levels(parts: dict[str, Part], weights: dict[str, float], n_val: int) ->
             sums[entropy] = sums.get(entropy, 0.0) + weights[name] / rounds * values
             shares[entropy] = shares.get(entropy, 0.0) + weights[name] / rounds * part.shares[entropy]
     entropies = np.array(sorted(sums))
-    exact = n_val * np.array([shares[entropy] for entropy in entropies.tolist()])
-    counts = np.floor(exact).astype(np.int64)
-    # The points left over go to the levels that lost most by rounding down.
-    for level in np.argsort(counts - exact, kind="stable")[: n_val - int(counts.sum())]:
-        counts[level] += 1
+    counts = largest_remainders(np.array([shares[entropy] for entropy in entropies.tolist()]), n_val)
     totals = np.array([sums[entropy] for entropy in entropies.tolist()])
     for level in np.flatnonzero(counts == 0):  # too small for a point of its own: counts with the level next to it
-        kept = np.flatnonzero(counts > 0)
-        totals[kept[np.abs(entropies[kept] - entropies[level]).argmin()]] += totals[level]
+        others = np.flatnonzero(counts > 0)
+        totals[others[np.abs(entropies[others] - entropies[level]).argmin()]] += totals[level]
     kept = counts > 0
     return entropies[kept], totals[kept] * n_val / counts[kept, None], counts[kept]

@@ -1,4 +1,4 @@
-"""Whether a correction helped: the distribution and the rows, side by side."""
+"""Comparison of corrected with clean values, as distributions and row by row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,15 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.agreement import agreement, distribution
-from shapshift.correct.base import check_alike, check_valuation
-from shapshift.valuation import Valuation, to_table
+from shapshift.correct.correctors import check_alike
+from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
+from shapshift.valuation import Valuation, check_valuation
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CorrectionEvaluation:
-    """How near corrected values come to the clean ones, as a distribution and row by row.
+    """Distance of corrected values from the clean ones, as a distribution and row by row.
 
     Attributes
     ----------
@@ -101,7 +103,7 @@ def evaluate(
     for name, valuation in given.items():
         check_valuation("evaluate", name, valuation)
         if valuation.fingerprint != clean.fingerprint:
-            raise ValueError(
+            raise InputError(
                 f"{name!r} values other training rows than 'clean' (their fingerprints differ). Compare valuations of "
                 "one fitted model."
             )

@@ -1,4 +1,4 @@
-"""What noise a validation set carries: stated, or estimated from the set itself."""
+"""Noise of a validation set: stated, or estimated from the set itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shapshift.checks.inputs import quoted
 from shapshift.correct.prior import Prior, log_normal, log_sum_exp
+from shapshift.exceptions import InputError
 from shapshift.perturb import GaussianNoise, LaplaceNoise
 
 Floats = npt.NDArray[np.float64]
@@ -19,7 +21,7 @@ FIRST_GUESS = 0.3
 CONFIDENCE = 1.96
 # Noise below this share of a feature's standard deviation is none, and above this multiple it is a mistake.
 SMALLEST, LARGEST = 1e-9, 1e9
-# At most so many validation points and training rows are used.
+# Largest number of validation points and training rows that are used.
 MOST = 1000
 
 
@@ -53,7 +55,7 @@ class NoiseEstimate:
     low, high : float
         Ends of a 95% interval.
     is_zero : bool
-        Whether the noise cannot be told apart from none.
+        Whether the noise is indistinguishable from none.
     n_points : int
         How many validation points it was estimated from.
     """
@@ -65,7 +67,7 @@ class NoiseEstimate:
     n_points: int
 
     def __str__(self) -> str:
-        zero = ", which cannot be told apart from no noise" if self.is_zero else ""
+        zero = ", which is indistinguishable from none" if self.is_zero else ""
         return f"noise {self.sigma:.3g} [{self.low:.3g}, {self.high:.3g}] standard deviations{zero}"
 
 
@@ -86,12 +88,12 @@ def resolve_noise(owner: str, noise: Any, model: Any, n_features: int) -> Noise:
     except (TypeError, ValueError):
         std = np.full(1, np.nan)
     if isinstance(noise, bool) or std.ndim > 1 or not (np.isfinite(std).all() and (std >= 0).all()):
-        raise TypeError(
+        raise InputError(
             f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard deviation, "
-            f"one for each feature, or 'estimate'. Got {noise!r} instead."
+            f"one for each feature, or 'estimate'. Got {quoted(noise)} instead."
         )
     if std.ndim == 1 and std.size != n_features:
-        raise ValueError(
+        raise InputError(
             f"The 'noise' parameter of {owner} must have one standard deviation for each of the {n_features} features. "
             f"Got {std.size}."
         )
@@ -106,7 +108,7 @@ def check_size(owner: str, noise: Noise, X: Floats) -> Noise:
     size = np.where(spread > 0, spread, np.abs(X).max(axis=0))
     std = np.where(noise.std < SMALLEST * size, 0.0, noise.std)
     if std.max() > LARGEST * max(float(size.max()), np.finfo(np.float64).tiny) and size.any():
-        raise ValueError(
+        raise InputError(
             f"The 'noise' parameter of {owner} is more than {LARGEST:g} times as wide as the training rows (standard "
             f"deviation {std.max():.3g}). Check its units: a number is in the units of the features."
         )
@@ -141,7 +143,7 @@ def estimate_level(prior: Prior, X: Floats, held_back: Floats, rng: np.random.Ge
     points, clean = (prior.coordinates(rows[np.sort(rng.permutation(len(rows))[:MOST])]) for rows in (X, held_back))
     noise = rng.standard_normal(clean.shape)
     found = NoiseEstimate(FIRST_GUESS, 0.0, 0.0, False, len(points))
-    # The density is looked at with as much noise as there is, where it tells most; that takes a second look.
+    # The density is evaluated with as much noise as estimated, where it is most informative; that takes a second pass.
     for _ in range(2):
         width = max(found.sigma, LEVELS[1]) ** 2
         seen = log_density(prior, points, width)

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,22 +11,71 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from shapshift import _labels
-from shapshift import _validation as check
 from shapshift._progress import progress_bar
-from shapshift._warn import warn
-from shapshift.correct.draws import Drawn, Game, Part, Points, draw_in_stages, mix_levels
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.checks.warnings import warn
+from shapshift.correct.correctors import CorrectionWarning
+from shapshift.correct.draws import NoisyPoints, Part, TrainingSet, draw_in_stages, mix_levels
 from shapshift.correct.noise import CONFIDENCE, Noise, NoiseEstimate, check_size, estimate_level, resolve_noise
-from shapshift.correct.posterior_report import PosteriorReport
 from shapshift.correct.prior import Prior, fit_prior
-from shapshift.correct.rehearsal import FEWEST_ROWS, Rehearsal, rehearse
-from shapshift.correct.report import CorrectionWarning
-from shapshift.distances import original_rows
-from shapshift.estimators import KNNShapley
+from shapshift.correct.rehearsal import FEWEST_ROWS, PARTS, Rehearsal, rehearse
+from shapshift.engine.rows.distances import original_rows
+from shapshift.exceptions import InputError
+from shapshift.knn.shapley import KNNShapley
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PosteriorReport:
+    """Report of one posterior correction.
+
+    Attributes
+    ----------
+    noise : dict
+        The noise that was assumed.
+    estimate : NoiseEstimate or None
+        How it was estimated, where it was.
+    weights : dict
+        How much the noisy values ("noisy"), draws moved towards the noisy points ("moved") and draws at training rows
+        ("at_rows") count.
+    rehearsal : Rehearsal or None
+        What the rehearsal expects: rank agreement and error before and after.
+    draws : int
+        Draws per point that were made; 0 where every row that carries weight was valued instead.
+    standard_error : float
+        Root mean square of the values' standard errors, in standard deviations of the values. They cover draws and
+        mixture: what another ``random_state`` would change.
+    log_density, expected_log_density : float or None
+        Mean log density of the noisy points under prior and noise, and what the rehearsal saw.
+    """
+
+    noise: dict[str, Any]
+    estimate: NoiseEstimate | None
+    weights: dict[str, float]
+    rehearsal: Rehearsal | None
+    draws: int
+    standard_error: float
+    log_density: float | None
+    expected_log_density: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain, JSON-able Python."""
+        return {"corrector": "PosteriorCorrector", **asdict(self)}
+
+    def __str__(self) -> str:
+        lines = [f"PosteriorCorrector: {self.draws} draws per point, standard error {self.standard_error:.3f} stds"]
+        if self.estimate is not None:
+            lines.append(f"  estimated {self.estimate}")
+        lines.append("  mixture: " + ", ".join(f"{name} {weight:.2f}" for name, weight in self.weights.items()))
+        if self.rehearsal is not None:
+            before, after = self.rehearsal.spearman["noisy"], self.rehearsal.spearman["mixed"]
+            lines.append(f"  rank agreement when rehearsed on training rows: {before:.3f} -> {after:.3f}")
+        return "\n".join(lines)
+
 
 # Points that are less likely under the prior than rehearsed ones, by this many of their standard deviations on average
 # and by more than chance, are other points, or carry other noise.
@@ -50,8 +99,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     draws : int, default=16
         Draws per validation point at most, at least 2.
     tol : float, default=0.05
-        Stop drawing when the standard errors of the values are, in root mean square, below this share of the standard
-        deviation of the values. 0 makes all draws.
+        Stop drawing when the errors that the draws leave in the values are, in root mean square, below this share of
+        the standard deviation of the values. 0 makes all draws.
     random_state : int, default=0
         Same seed, same result.
     progress : bool, default=None
@@ -73,10 +122,16 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     -----
     The prior has one normal component per training row, with the covariance of the steps between near neighbours, whose
     scale is chosen by leave-one-out likelihood. A clean point is drawn either from the component, given the noisy
-    point, or as the row itself; then the row is left out of the game, and the draw does not count for it, so that no
-    row profits from being its own prior. Rows count by how probable the point's label is near them, which their own
+    point, or as the row itself; then the row is left out of the game, and the draw does not count for it, so that
+    rows are excluded from their own prior. Rows count by how probable the point's label is near them, which their own
     label and their 20 nearest rows tell. Laplace noise enters the weights by its variance, and as it is in the
     rehearsal.
+
+    ``standard_error`` tells how far the values of another ``random_state`` would lie: it covers the draws, and the
+    mixture, whose weights depend on the rows, noise and draws of the rehearsal (a jackknife over its splits). It does
+    not tell how far the values are from the clean ones; ``rehearsal_.rmse["mixed"]`` does. Nor does it cover other
+    training or validation points, the choice of the rows that the prior is fitted to where there are more than 500, or,
+    with ``noise="estimate"``, the size of the noise, which has an interval of its own in ``noise_estimate_``.
 
     The result is an estimate of the mean: its spread is smaller than that of the clean values. Where the distribution
     matters and clean summary numbers are at hand, apply a fitted :class:`BoundaryCorrector` to the result.
@@ -164,7 +219,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         Returns
         -------
         Valuation
-            With the estimated ``values`` and their ``standard_error`` from the draws. ``level_values`` and
+            With the estimated ``values`` and their ``standard_error``, see Notes. ``level_values`` and
             ``level_counts`` are those of the drawn points; ``entropy`` and ``boundary`` those of the noisy points.
             ``parameters["posterior"]`` holds the report, also kept as ``report_``.
         """
@@ -203,53 +258,53 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         """
         check_is_fitted(self, "_model")
         check.check_count(type(self).__name__ + ".draw_points", "draws", draws)
-        if self._state is None or self._state.game is None:
-            raise ValueError(
+        if self._state is None or self._state.train is None:
+            raise InputError(
                 f"{type(self).__name__}.draw_points needs a stated noise above 0 and at least 2 training rows. Got "
-                f"noise={self.noise!r} and {len(self._codes)} row(s)."
+                f"noise={check.quoted(self.noise)} and {len(self._codes)} row(s)."
             )
-        points, prior = self._points(X_val_noisy, y_val), self._state.game.prior
+        points, prior = self._points(X_val_noisy, y_val), self._state.train.prior
         rng = np.random.default_rng([int(self.random_state), 4])
         where = prior.coordinates(points.X)
         rows = prior.weigh(where, points.codes, draws, rng).drawn
         return np.stack([prior.move(rows[:, r], where, points.X, rng) for r in range(draws)], axis=1)
 
-    def _points(self, X_val: Any, y_val: Any) -> Points:
+    def _points(self, X_val: Any, y_val: Any) -> NoisyPoints:
         X = self._model._check_points(X_val)
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
         labels = _labels.check_labels(y_val, "y_val", len(X), "X_val")
         # What is wrong with labels was said when the noisy points were valued.
         codes = _labels.look_up_labels(labels, self._model.classes_, quiet=True)
-        return Points(X, np.asarray(codes, dtype=np.int64))
+        return NoisyPoints(X, np.asarray(codes, dtype=np.int64))
 
     def _prepare(self, noise: Noise) -> "_State":
         """Fit the prior for a noise and rehearse."""
         if not noise.std.any():
             return _State(noise, None, _nothing(), None)
         rng = np.random.default_rng([int(self.random_state), 1])
-        game = rehearsal = None
+        train = rehearsal = None
         if len(self._codes) > 1:  # a single row has no neighbour
             prior = self._prior(noise.std, rng)
-            game = Game(self._inner, self._X, self._codes, self._order, prior)
-            rehearsal = rehearse(game, noise.add, int(self.draws), rng)
+            train = TrainingSet(self._inner, self._X, self._codes, self._order, prior)
+            rehearsal = rehearse(train, noise.add, int(self.draws), rng)
         if rehearsal is None:
             warn(
                 f"There are too few training rows ({len(self._codes)}), or too few different values, to rehearse a "
                 "correction: the values stay as they are.",
                 CorrectionWarning,
             )
-            return _State(noise, game, _nothing(), None)
-        return _State(noise, game, rehearsal.weights, rehearsal)
+            return _State(noise, train, _nothing(), None)
+        return _State(noise, train, rehearsal.weights, rehearsal)
 
     def _prior(self, std: Floats, rng: np.random.Generator) -> Prior:
         order = self._order
         return fit_prior(self._X[order], self._codes[order], len(self._model.classes_), std, rng)
 
-    def _estimate(self, points: Points) -> "_State":
+    def _estimate(self, points: NoisyPoints) -> "_State":
         spread = self._X.std(axis=0)
         n_features = spread.size
         if not spread.any() or len(self._codes) < FEWEST_ROWS:
-            raise ValueError(
+            raise InputError(
                 f"Noise cannot be estimated from fewer than {FEWEST_ROWS} training rows, or from rows that are all "
                 f"equal. Got {len(self._codes)} row(s). State the size of the noise instead."
             )
@@ -266,11 +321,11 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         shown = {"name": "GaussianNoise", "sigma": 0.0 if found.is_zero else found.sigma, "relative": True}
         return replace(self._prepare(replace(noise, parameters=shown)), estimate=found)
 
-    def _check_likely(self, state: "_State", points: Points) -> float | None:
+    def _check_likely(self, state: "_State", points: NoisyPoints) -> float | None:
         """Warn where the points do not look like training rows with the stated noise."""
-        if state.rehearsal is None or state.game is None:
+        if state.rehearsal is None or state.train is None:
             return None
-        prior = state.game.prior
+        prior = state.train.prior
         density = float(prior.log_density(prior.coordinates(points.X)).mean())
         off = (density - state.rehearsal.log_density) / max(state.rehearsal.log_density_std, 1e-12)
         if abs(off) > UNLIKELY + CONFIDENCE / math.sqrt(len(points.X)):
@@ -284,18 +339,19 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         return density
 
     def _mix(
-        self, noisy: Valuation, points: Points, state: "_State", density: float | None
+        self, noisy: Valuation, points: NoisyPoints, state: "_State", density: float | None
     ) -> tuple[Valuation, PosteriorReport]:
         weights = state.weights
         before = Part()
         before.add(noisy)
-        drawn, error = Drawn(Part(), Part()), np.zeros(noisy.n_train)
-        if state.game is not None and weights["noisy"] < 1:
-            wanted = {name: weights[name] > 0 for name in ("moved", "at_rows")}
+        drawn, error, done = {"moved": Part(), "at_rows": Part()}, np.zeros(noisy.n_train), 0
+        covariance = np.zeros((3, 3)) if state.rehearsal is None else np.array(state.rehearsal.covariance)
+        # A part that other splits of the rehearsal give a weight counts in the standard error.
+        moved, at_rows = (weights[PARTS[k]] > 0 or bool(covariance[k, k] > 0) for k in (1, 2))
+        if state.train is not None and (moved or at_rows):
             rng = np.random.default_rng([int(self.random_state), 2])
             with progress_bar("Correcting", int(self.draws), self.progress) as advance:
-                done = 0
-                for drawn in draw_in_stages(state.game, points, int(self.draws), rng, **wanted):
+                for drawn in draw_in_stages(state.train, points, int(self.draws), rng, moved=moved, at_rows=at_rows):
                     rounds = self._rounds(drawn, weights)
                     advance(len(rounds) - done)
                     done = len(rounds)
@@ -304,18 +360,23 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
                     values = weights["noisy"] * noisy.values + rounds.mean(axis=0)
                     if np.sqrt(np.mean(error**2)) <= self.tol * values.std():
                         break
-        parts = {"noisy": before, "moved": drawn.moved, "at_rows": drawn.at_rows}
+        parts = {"noisy": before, **drawn}
         levels, level_values, level_counts = mix_levels(parts, weights, noisy.n_val)
         level_values = self._share_copies(level_values)
-        mixed = level_counts @ level_values / noisy.n_val
-        error = np.sqrt(self._share_copies(error[None] ** 2)[0])
+        mixed = np.einsum("l,ln->n", level_counts, level_values) / noisy.n_val
+        # Of the draws, and of the mixture: values are sums of the parts times their weights.
+        columns = np.array([part.mean if part.rounds else np.zeros(noisy.n_train) for part in parts.values()])
+        variances = self._share_copies(np.array([error**2, np.einsum("ki,kl,li->i", columns, covariance, columns)]))
+        error, freedom = _joined_error(
+            variances, (done - 1, 0 if state.rehearsal is None else state.rehearsal.splits - 1)
+        )
         relative = float(np.sqrt(np.mean(error**2)) / mixed.std()) if mixed.std() > 0 else 0.0
         report = PosteriorReport(
             noise=state.noise.parameters,
             estimate=state.estimate,
             weights=dict(weights),
             rehearsal=state.rehearsal,
-            draws=max(len(part.rounds) if len(part.rounds) > 1 else 0 for part in (drawn.moved, drawn.at_rows)),
+            draws=max(len(part.rounds) if len(part.rounds) > 1 else 0 for part in drawn.values()),
             standard_error=relative,
             log_density=density,
             expected_log_density=None if state.rehearsal is None else state.rehearsal.log_density,
@@ -327,20 +388,17 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             level_values=level_values,
             level_counts=level_counts,
             standard_error=error,
+            degrees_of_freedom=freedom,
             # Draws are valued exactly, whatever the model does.
             error_bound=None if noisy.error_bound is None else weights["noisy"] * noisy.error_bound,
             parameters={**noisy.parameters, "posterior": report.to_dict()},
         )
         return valuation, report
 
-    def _rounds(self, drawn: Drawn, weights: dict[str, float]) -> Floats:
+    def _rounds(self, drawn: dict[str, Part], weights: dict[str, float]) -> Floats:
         """Return what each round adds to the values; a part that is exact adds the same to every round."""
-        parts = [
-            weights[name] * np.array(part.rounds)
-            for name, part in (("moved", drawn.moved), ("at_rows", drawn.at_rows))
-            if weights[name] > 0
-        ]
-        return np.asarray(sum(parts[1:], start=parts[0]))
+        parts = [weights[name] * np.array(part.rounds) for name, part in drawn.items() if weights[name] > 0]
+        return np.asarray(sum(parts[1:], start=parts[0])) if parts else np.zeros((1, len(self._codes)))
 
     def _share_copies(self, columns: Floats) -> Floats:
         """Average over rows that are equal in features and label: they are worth the same."""
@@ -353,7 +411,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         if X_train is None:
             rows = original_rows(model._index)
             if rows is None:
-                raise ValueError(
+                raise InputError(
                     f"{type(self).__name__}.fit needs the training rows as the parameter 'X_train': the model has "
                     f"metric={model.metric!r}, for which it does not keep them."
                 )
@@ -362,19 +420,19 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         table = check.match_columns(table, model._columns, model.n_features_in_, "X_train")
         rows = table.rows.toarray() if hasattr(table.rows, "toarray") else np.asarray(table.rows)
         if len(rows) != len(model.codes_):
-            raise ValueError(f"'X_train' must have the {len(model.codes_)} rows that were fitted. Got {len(rows)}.")
+            raise InputError(f"'X_train' must have the {len(model.codes_)} rows that were fitted. Got {len(rows)}.")
         return rows
 
     def _check_model(self, model: Any) -> Any:
         owner = type(self).__name__ + ".fit"
         quiet = check.check_model(owner, model)
         if not hasattr(model, "codes_") or "exclude" not in inspect.signature(model.value).parameters:
-            raise TypeError(
+            raise InputError(
                 f"The 'model' parameter of {owner} must be a fitted KNNShapley. Got {type(model).__name__}"
                 + (", which is not fitted: call its fit first." if isinstance(model, KNNShapley) else " instead.")
             )
         if getattr(model, "metric", None) == "precomputed":
-            raise ValueError(
+            raise InputError(
                 f"{owner} needs features, but the model has metric='precomputed' and takes distances. Noise on "
                 "features cannot be undone from distances: fit a model on the features."
             )
@@ -383,9 +441,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     def _check_parameters(self) -> None:
         owner = type(self).__name__
         if isinstance(self.noise, str) and not _is_estimate(self.noise):
-            raise ValueError(
+            raise InputError(
                 f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard "
-                f"deviation, one for each feature, or 'estimate'. Got {self.noise!r} instead."
+                f"deviation, one for each feature, or 'estimate'. Got {check.quoted(self.noise)} instead."
             )
         check.check_count(owner, "draws", self.draws, at_least=2)
         check.check_number(owner, "tol", self.tol)
@@ -397,13 +455,29 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
 
 @dataclass(frozen=True)
 class _State:
-    """A known noise, the game that undoes it, and how estimates are mixed."""
+    """A known noise, the training set that undoes it, and how estimates are mixed."""
 
     noise: Noise
-    game: Game | None
+    train: TrainingSet | None
     weights: dict[str, float]
     rehearsal: Rehearsal | None
     estimate: NoiseEstimate | None = None
+
+
+def _joined_error(variances: Floats, freedom: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Join two independent variances of each value to a standard error and its degrees of freedom.
+
+    The latter by the formula of Welch and Satterthwaite.
+
+    Examples
+    --------
+    >>> _joined_error(np.array([[9.0, 9.0, 0.0], [16.0, 0.0, 0.0]]), (3, 4))
+    (array([5., 3., 0.]), array([6.87, 3.  ,  inf]))
+    """
+    total = variances.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = total**2 / sum(variances[k] ** 2 / max(freedom[k], 1) for k in (0, 1))
+    return np.sqrt(total), np.where(total > 0, found, np.inf)
 
 
 def _nothing() -> dict[str, float]:

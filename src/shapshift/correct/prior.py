@@ -18,18 +18,19 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from sklearn.metrics.pairwise import euclidean_distances
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# So many nearest rows have a say in what label a point near a row has, next to the row's own label, which is taken to
-# be wrong with this probability. No label is less probable than its share of the floor.
+# Number of nearest rows that vote on the label of a point near a row, besides the row's own label, which is wrong with
+# probability LABEL_ERROR. No label is less probable than its share of the floor.
 LABEL_NEIGHBORS = 20
 LABEL_ERROR = 0.05
 LABEL_FLOOR = 0.02
-# Steps to so many nearest rows make the covariance of a step.
+# Number of nearest rows whose steps make the covariance.
 STEP_NEIGHBORS = 5
-# At most so many rows are asked for their neighbours and their likelihood: enough for one covariance and one number.
+# Largest number of rows whose neighbours and likelihood are computed: enough for one covariance and one number.
 SAMPLE = 500
 # The steps between a row and its near neighbours are longer than those to a new point between them, or shorter where
 # neighbours are copies; the scale is chosen among these factors of the variance.
@@ -178,7 +179,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class Weighed:
-    """How much weight the rows have for the points, and draws of them.
+    """Weights of the rows for the points, and rows drawn by weight.
 
     Attributes
     ----------
@@ -214,33 +215,33 @@ def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.ran
     noise : ndarray of shape (n_features,)
         Standard deviation of the noise of each feature; 0 where there is none.
     rng : numpy Generator
-        Chooses the rows that are asked, where there are many.
+        Chooses a sample of rows, where there are many.
     """
     spread = X.std(axis=0)
     features = np.flatnonzero((spread > 0) | (noise > 0))
     noisy = noise[features] > 0
     unit = np.where(noisy, noise[features], KNOWN * spread[features])
     scaled = X[:, features] / unit
-    asked = np.sort(rng.permutation(len(X))[:SAMPLE])
-    apart = squared_distances(scaled[asked], scaled)
-    apart[np.arange(asked.size), asked] = np.inf
+    sample = np.sort(rng.permutation(len(X))[:SAMPLE])
+    apart = squared_distances(scaled[sample], scaled)
+    apart[np.arange(sample.size), sample] = np.inf
     k = min(STEP_NEIGHBORS, len(X) - 1)
     nearest = np.argpartition(apart, k - 1, axis=1)[:, :k]
-    steps = (scaled[asked][:, None, :] - scaled[nearest]).reshape(-1, features.size)
+    steps = (scaled[sample][:, None, :] - scaled[nearest]).reshape(-1, features.size)
     variance, basis = np.linalg.eigh(steps.T @ steps / len(steps))
     variance = np.maximum(variance, FLATTEST * max(float(variance.max()), np.finfo(np.float64).tiny))
     rows = scaled @ basis
-    scale = _choose_scale(rows, variance, asked)
+    scale = _choose_scale(rows, variance, sample)
     labels = label_probabilities(rows / np.sqrt(variance), codes, n_classes)
     return Prior(rows, codes, basis, variance * scale, unit, features, noisy, n_classes, scale, labels)
 
 
-def _choose_scale(rows: Floats, variance: Floats, asked: Ints) -> float:
-    """Choose how wide steps are altogether: such that rows are likeliest given all others."""
+def _choose_scale(rows: Floats, variance: Floats, sample: Ints) -> float:
+    """Scale of the steps under which rows are likeliest given all others."""
     best, found = -np.inf, 1.0
     for scale in SCALES:
-        logs = log_normal(rows[asked], rows, variance * scale)
-        logs[np.arange(asked.size), asked] = -np.inf
+        logs = log_normal(rows[sample], rows, variance * scale)
+        logs[np.arange(sample.size), sample] = -np.inf
         likelihood = float(log_sum_exp(logs).mean())
         if likelihood > best:
             best, found = likelihood, float(scale)
@@ -248,7 +249,7 @@ def _choose_scale(rows: Floats, variance: Floats, asked: Ints) -> float:
 
 
 def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
-    """How probable each label is for a point near each row.
+    """Probability of each label for a point near each row.
 
     The labels of the nearest rows vote, the row itself aside, and every class has one vote to begin with. Bayes' rule
     adds the row's own label, which may be wrong: a row alone among rows of another class attracts no points.
@@ -300,12 +301,7 @@ def log_normal(points: Floats, rows: Floats, variance: Floats) -> Floats:
 def squared_distances(A: Floats, B: Floats) -> Floats:
     """Squared Euclidean distances, centred first so that features far from the origin lose no digits."""
     centre = B.mean(axis=0)
-    A, B = A - centre, B - centre
-    found = A @ B.T
-    found *= -2.0
-    found += (A * A).sum(axis=1)[:, None]
-    found += (B * B).sum(axis=1)
-    return np.maximum(found, 0.0, out=found)
+    return np.asarray(euclidean_distances(A - centre, B - centre, squared=True))
 
 
 def log_sum_exp(logs: Floats) -> Floats:

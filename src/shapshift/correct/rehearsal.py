@@ -1,4 +1,4 @@
-"""How much to trust each estimate, rehearsed on the training rows.
+"""Weights of the estimates, found in a rehearsal on the training rows.
 
 Some training rows are held back and play the validation set. Their clean values are known, the stated noise is added to
 them, and the estimates are computed from the rest as they will be computed for the real validation set. The mixture of
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from shapshift.agreement import agreement
-from shapshift.correct.draws import Game, Points, draw_in_stages
+from shapshift.agreement import agreement, spearman
+from shapshift.correct.draws import NoisyPoints, TrainingSet, draw_in_stages
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -25,26 +25,28 @@ Ints = npt.NDArray[np.int64]
 PARTS = ("noisy", "moved", "at_rows")
 # Share of the training rows that is held back, and at most how many.
 HELD_BACK = 0.25
-MOST_HELD_BACK = 1000
-# So many points are rehearsed on in all; small training sets are split more than once to reach it.
+MOST_HELD_BACK = 250
+# Number of points to rehearse on, over several splits: the differences between splits give the error of the mixture.
 REHEARSED = 750
 MOST_SPLITS = 5
 # Fewer training rows than this rehearse nothing.
 FEWEST_ROWS = 40
 # Draws per point of a rehearsal.
 DRAWS = 4
-# Pulls the mixture to the noisy values where the estimates cannot be told apart: a share of their variance.
+# Pulls the mixture to the noisy values where the estimates hardly differ: a share of their variance.
 CAUTION = 1e-3
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What the rehearsal found.
+    """Result of a rehearsal.
 
     Attributes
     ----------
     weights : dict
         Weight of each estimate; they sum to 1.
+    covariance : list of list of float
+        Covariance of the weights over other splits, noise and draws of the rehearsal (jackknife over the splits).
     spearman, rmse : dict
         For "noisy", every estimate and "mixed": rank agreement with the clean values of the rehearsal, and root mean
         square error in standard deviations of these.
@@ -55,6 +57,7 @@ class Rehearsal:
     """
 
     weights: dict[str, float]
+    covariance: list[list[float]]
     spearman: dict[str, float]
     rmse: dict[str, float]
     points: int
@@ -64,13 +67,13 @@ class Rehearsal:
 
 
 def rehearse(
-    game: Game, add_noise: Callable[[Floats, np.random.Generator], Floats], draws: int, rng: np.random.Generator
+    train: TrainingSet, add_noise: Callable[[Floats, np.random.Generator], Floats], draws: int, rng: np.random.Generator
 ) -> Rehearsal | None:
     """Hold rows back, add noise to them, and find the mixture of estimates that restores their clean values best.
 
     Parameters
     ----------
-    game : Game
+    train : TrainingSet
     add_noise : callable
         ``add_noise(X, rng)``.
     draws : int
@@ -80,9 +83,9 @@ def rehearse(
     Returns
     -------
     Rehearsal or None
-        None where there are too few rows to hold any back.
+        None where there are too few rows to hold any back, or too few different values to compare.
     """
-    n = len(game.codes)
+    n = len(train.codes)
     if n < FEWEST_ROWS:
         return None
     size = min(round(HELD_BACK * n), MOST_HELD_BACK)
@@ -94,36 +97,57 @@ def rehearse(
         chosen = child.permutation(n)
         # Positions in the prior, whose order does not depend on the caller's.
         held, rest = np.sort(chosen[:size]), np.sort(chosen[size:])
-        parts, clean, density = _one_split(game, held, rest, add_noise, draws, child)
+        parts, clean, density = _one_split(train, held, rest, add_noise, draws, child)
         spread = float(clean.std())
         if spread > 0:
             estimates.append(parts / spread)
             targets.append(clean / spread)
             densities.append(density)
-    if not targets:
+    if len(targets) < 2:
         return None
-    weights = mixing_weights(np.vstack(estimates), np.concatenate(targets))
+    weights = _choose_weights(estimates, targets)
     scored = {name: [part[:, k] for part in estimates] for k, name in enumerate(PARTS)}
     scored["mixed"] = [part @ weights for part in estimates]
     found = {
         name: [agreement(part, clean) for part, clean in zip(columns, targets, strict=True)]
         for name, columns in scored.items()
     }
-    spearman = {name: float(np.mean([entry["spearman"] for entry in entries])) for name, entries in found.items()}
-    rmse = {name: float(np.mean([entry["rmse"] for entry in entries])) for name, entries in found.items()}
-    if not spearman["mixed"] >= spearman["noisy"]:  # the order of the rows comes first
-        weights = np.array([1.0, 0.0, 0.0])
-        spearman["mixed"], rmse["mixed"] = spearman["noisy"], rmse["noisy"]
+    means = {
+        statistic: {name: float(np.mean([entry[statistic] for entry in entries])) for name, entries in found.items()}
+        for statistic in ("spearman", "rmse")
+    }
     density = np.concatenate(densities)
     return Rehearsal(
         weights=dict(zip(PARTS, weights.tolist(), strict=True)),
-        spearman=spearman,
-        rmse=rmse,
+        covariance=_jackknife(estimates, targets).tolist(),
+        **means,
         points=size,
-        splits=splits,
+        splits=len(targets),
         log_density=float(density.mean()),
         log_density_std=float(density.std()),
     )
+
+
+def _choose_weights(estimates: list[Floats], targets: list[Floats]) -> Floats:
+    """Return the weights that restore the clean values of some splits best; the noisy values where nothing helps."""
+    unchanged = np.array([1.0, 0.0, 0.0])
+    weights = mixing_weights(np.vstack(estimates), np.concatenate(targets))
+    before, after = (
+        np.mean([spearman(part @ each, clean) for part, clean in zip(estimates, targets, strict=True)])
+        for each in (unchanged, weights)
+    )
+    return weights if after >= before else unchanged  # the order of the rows comes first
+
+
+def _jackknife(estimates: list[Floats], targets: list[Floats]) -> Floats:
+    """Covariance of the weights, from those that all splits but one would have given."""
+    n = len(targets)
+    left_out = [
+        _choose_weights(estimates[:split] + estimates[split + 1 :], targets[:split] + targets[split + 1 :])
+        for split in range(n)
+    ]
+    change = np.array(left_out) - np.mean(left_out, axis=0)
+    return np.asarray(change.T @ change * (n - 1) / n)
 
 
 def mixing_weights(estimates: Floats, target: Floats) -> Floats:
@@ -165,7 +189,7 @@ def least_weights(gram: Floats, caution: float) -> Floats:
 
 
 def _one_split(
-    game: Game,
+    train: TrainingSet,
     held: Ints,
     rest: Ints,
     add_noise: Callable[[Floats, np.random.Generator], Floats],
@@ -173,15 +197,15 @@ def _one_split(
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats, Floats]:
     """Estimates in columns, clean values, and log densities of the noisy points."""
-    X, codes = game.X[game.order], game.codes[game.order]
-    model: Any = clone(game.model).fit(X[rest], codes[rest])
-    if len(model.classes_) < len(game.model.classes_):  # a class has lost all rows: the others keep their numbers
-        model.codes_, model.classes_ = codes[rest].astype(np.int32), game.model.classes_
+    X, codes = train.X[train.order], train.codes[train.order]
+    model: Any = clone(train.model).fit(X[rest], codes[rest])
+    if len(model.classes_) < len(train.model.classes_):  # a class has lost all rows: the others keep their numbers
+        model.codes_, model.classes_ = codes[rest].astype(np.int32), train.model.classes_
         model._places = None  # these hold the numbers that were given
     clean = model.value(X[held], codes[held])
-    points = Points(add_noise(X[held], rng), codes[held])
-    inner = Game(model, X[rest], codes[rest], np.arange(len(rest)), game.prior.subset(rest))
+    points = NoisyPoints(add_noise(X[held], rng), codes[held])
+    inner = TrainingSet(model, X[rest], codes[rest], np.arange(len(rest)), train.prior.subset(rest))
     noisy = model.value(points.X, points.codes)
     (*_, drawn) = draw_in_stages(inner, points, min(DRAWS, draws), rng, most_rows=draws * held.size)
-    columns = np.column_stack([noisy.values, drawn.moved.mean, drawn.at_rows.mean])
+    columns = np.column_stack([noisy.values, drawn["moved"].mean, drawn["at_rows"].mean])
     return columns, clean.values, inner.prior.log_density(inner.prior.coordinates(points.X))

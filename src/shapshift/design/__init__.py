@@ -6,8 +6,7 @@ selected from a pool for values that a stated noise shifts least (:func:`design_
 """
 
 from shapshift.design.profile import EntropyProfile, ProfileComparison, entropy_profile
-from shapshift.design.result import DesignResult
-from shapshift.design.select import design_validation
+from shapshift.design.select import DesignResult, design_validation
 from shapshift.design.split import BoundaryStratifiedSplit
 
 __all__ = [

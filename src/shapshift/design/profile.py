@@ -1,4 +1,4 @@
-"""Whether a validation set lies to the class boundaries as the training rows themselves do."""
+"""Entropy profiles: positions of a validation set and of the training rows relative to the class boundaries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
-from shapshift import _labels
-from shapshift import _validation as check
-from shapshift.boundary import BOUNDARY_NEIGHBORS
-from shapshift.design.neighbors import label_entropy, leave_one_out_entropy, neighbor_model
-from shapshift.valuation import to_table
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, label_counts
+from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
+from shapshift.knn.shapley import KNNShapley
+from shapshift.perturb.containers import take_rows
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +182,7 @@ def entropy_profile(
     for name, count in (("n_neighbors", n_neighbors), ("max_rows", max_rows), ("draws", draws)):
         check.check_count(owner, name, count)
     if metric == "precomputed":
-        raise ValueError(
+        raise InputError(
             "The 'metric' parameter of entropy_profile cannot be 'precomputed': the training rows are compared with "
             "each other. Pass the features."
         )
@@ -239,3 +243,29 @@ def _distance(
     by_chance = variation(sample(own, n_val), sample(own, n_train))
     low, high = np.quantile(resampled, [0.025, 0.975])
     return float(variation(theirs, own)), (float(low), float(high)), float(np.quantile(by_chance, 0.975))
+
+
+def neighbor_model(X: Any, y: Any, n_neighbors: int, metric: str) -> KNNShapley:
+    """Fit a model with one neighbour more than requested: a training row finds itself first."""
+    return KNNShapley(n_neighbors=n_neighbors + 1, metric=metric, progress=False).fit(X, y)
+
+
+def leave_one_out_entropy(model: KNNShapley, X: Any, y: Any, rows: Ints, n_neighbors: int) -> Floats:
+    """Entropy of the labels of each training row's nearest *other* training rows.
+
+    Only the row itself is left out. An exact copy elsewhere in the table is another row and stays, as it would for a
+    new point that happens to be equal. Among copies the row may not come first, or not be listed at all when there are
+    many; it is removed where it stands, else the list is cut to length.
+    """
+    nearest = model.value_and_neighbors(take_rows(X, rows), take_rows(y, rows))[1].nearest
+    itself = nearest == rows[:, None]
+    itself[~itself.any(axis=1), -1] = True
+    return label_entropy(model, nearest[~itself].reshape(rows.size, -1)[:, :n_neighbors])
+
+
+def label_entropy(model: KNNShapley, nearest: Ints) -> Floats:
+    """Entropy (nats) of the labels of the listed training rows; exactly 0 where they agree."""
+    # Sorted, so that the same split gives the same bits whichever classes it is between.
+    counts = np.sort(label_counts(model.codes_[nearest], len(model.classes_)), axis=1)
+    entropy: Floats = special.entr(counts / max(nearest.shape[1], 1)).sum(axis=1)
+    return np.round(entropy, 12) + 0.0

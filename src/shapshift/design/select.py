@@ -1,7 +1,7 @@
-"""Select validation points for values that a stated noise shifts least, and check it on noise not used to select."""
+"""Select validation points whose values a stated noise shifts least, and check it on noise not used to select."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _labels
-from shapshift import _validation as check
 from shapshift.agreement import spearman
-from shapshift.design.result import STATISTICS, DesignResult
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
 from shapshift.design.split import draw_stratified
+from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
 from shapshift.perturb import GaussianNoise, Perturbation, as_perturbation
 from shapshift.perturb.base import must_keep_points
 from shapshift.perturb.containers import count_rows, take_rows
@@ -21,6 +22,119 @@ from shapshift.valuation import Valuation, check_returned
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+STATISTICS = ("shift", "distance", "total", "spearman")
+# Shifts below this many standard deviations of the pool's values are rounding.
+NO_SHIFT = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class DesignResult:
+    """A selected validation set, compared on fresh noise with random ones of the same size.
+
+    Each of ``chosen``, ``random`` and ``stratified`` maps the statistics ``shift`` (root mean square difference
+    between the set's values with and without noise), ``distance`` (between the set's and the whole pool's values,
+    both without noise), ``total`` (between the set's values with noise and the pool's without), all in standard
+    deviations of the pool's values, and ``spearman`` (between the set's values with and without noise).
+
+    Attributes
+    ----------
+    indices : ndarray of int
+        Positions in the pool of the selected points, ascending.
+    chosen : dict of float
+        Statistics of the selection.
+    random : dict of ndarray
+        Statistics of random sets of the same size, drawn evenly from the pool.
+    stratified : dict of ndarray
+        Statistics of random sets that keep the pool's class and boundary shares, as the selection does.
+    boundary_fraction, pool_boundary_fraction : float
+        Share of boundary points in the selection and in the pool.
+    parameters : dict
+        How the selection was made.
+    """
+
+    indices: Ints
+    chosen: Mapping[str, float]
+    random: Mapping[str, Floats]
+    stratified: Mapping[str, Floats]
+    boundary_fraction: float
+    pool_boundary_fraction: float
+    parameters: Mapping[str, Any]
+
+    @property
+    def score(self) -> float:
+        """Shift of the selection on held-out noise."""
+        return self.chosen["shift"]
+
+    @property
+    def random_interval(self) -> tuple[float, float]:
+        """Range that holds 95 % of the random sets' shifts."""
+        low, high = np.quantile(self.random["shift"], [0.025, 0.975])
+        return float(low), float(high)
+
+    @property
+    def gain(self) -> float:
+        """Share of a random set's mean shift that the selection saves; negative when it is worse, 0 without shifts."""
+        return 0.0 if self._still else float(1 - self.score / self.random["shift"].mean())
+
+    @property
+    def beats_random(self) -> bool:
+        """Whether the selection shifts less than (nearly) all random sets; not when nothing shifts."""
+        return self.score < self.random_interval[0] and not self._still
+
+    @property
+    def _still(self) -> bool:
+        return float(self.random["shift"].mean()) < NO_SHIFT
+
+    @property
+    def verdict(self) -> str:
+        """One readable line."""
+        if self._still:
+            return (
+                "has nothing to gain: this noise does not shift the values of random choices either; distance to the "
+                f"pool's values {self.chosen['distance']:.3f} against {self.random['distance'].mean():.3f}"
+            )
+        low, high = self.random_interval
+        relation = "less than" if self.beats_random else "more than" if self.score > high else "no less than"
+        return (
+            f"shifts {relation} random choices: {self.score:.3f} against {self.random['shift'].mean():.3f} "
+            f"[{low:.3f}, {high:.3f}] ({self.gain:+.0%} saved); distance to the pool's values "
+            f"{self.chosen['distance']:.3f} against {self.random['distance'].mean():.3f}"
+        )
+
+    def to_frame(self, kind: str = "numpy") -> Any:
+        """Tabulate the comparison.
+
+        Parameters
+        ----------
+        kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
+            "numpy" means pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            ``statistic``, ``chosen``, then ``random``, ``random_low``, ``random_high`` (mean and 95 % range) and the
+            same for ``stratified``.
+        """
+        columns: dict[str, npt.NDArray[Any]] = {
+            "statistic": np.array(STATISTICS),
+            "chosen": np.array([self.chosen[name] for name in STATISTICS]),
+        }
+        for which in ("random", "stratified"):
+            sets = np.stack([getattr(self, which)[name] for name in STATISTICS])
+            low, high = np.quantile(sets, [0.025, 0.975], axis=1)
+            columns |= {which: sets.mean(axis=1), f"{which}_low": low, f"{which}_high": high}
+        return to_table(columns, None, kind)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the selection among the random sets; see :mod:`shapshift.plots.design`."""
+        from shapshift.plots.design import plot_design
+
+        return plot_design(self, ax)
+
+    def __str__(self) -> str:
+        return self.verdict
+
 
 # About this many (training row, validation point) values are held at once.
 CHUNK_VALUES = 2**22
@@ -112,10 +226,11 @@ def design_validation(
         ("m", m, 1), ("repeats", repeats, 2), ("holdout", holdout, 1), ("n_random", n_random, 5), ("sketch", sketch, 1),
         ("sweeps", sweeps, 1),
     ):  # fmt: skip
-        check.check_count(owner, name, count, at_least=least)
+        check.check_count(owner, name, count, at_least=least, at_most=check.MOST)
     if m >= n_pool:
-        raise ValueError(
-            f"The 'm' parameter of {owner} must be below the {n_pool} points of the pool. Got {m!r} instead; there is "
+        raise InputError(
+            f"The 'm' parameter of {owner} must be below the {n_pool} points of the pool. Got {check.quoted(m)} "
+            "instead; there is "
             "nothing to select."
         )
     check.check_number(owner, "fidelity", fidelity)
@@ -204,21 +319,20 @@ def _sketches(
         vectors[here] = _project(valuation, projection)
         boundary[here] = valuation.boundary
     total, squares = np.zeros_like(vectors), np.zeros(pool.size)
-    for seed in seeds:
+    for done, seed in enumerate(seeds):
         for here, valuation in pool.stream(seed, everyone):
             change = _project(valuation, projection) - vectors[here]
+            # Against the mean of the seeds before: squares of a drift that all seeds share would cancel.
+            squares[here] += ((change - total[here] / max(done, 1)) ** 2).sum(axis=1) * done / (done + 1)
             total[here] += change
-            squares[here] += (change**2).sum(axis=1)
     repeats = len(seeds)
-    drift = total / repeats
-    variance = (squares / repeats - (drift**2).sum(axis=1)) * repeats / (repeats - 1)
-    return vectors, drift, np.maximum(variance, 0.0), boundary
+    return vectors, total / repeats, squares / (repeats - 1), boundary
 
 
 def _check_matrix(owner: str, model: Any) -> None:
     taken = signature(model.value).parameters.values()
     if not any(parameter.name == "matrix" or parameter.kind is Parameter.VAR_KEYWORD for parameter in taken):
-        raise TypeError(
+        raise InputError(
             f"The 'model' parameter of {owner} must give the values on single points, "
             "value(X_val, y_val, matrix=True), as KNNShapley does. "
             f"{type(model).__name__}.value has no 'matrix' argument."
@@ -228,7 +342,7 @@ def _check_matrix(owner: str, model: Any) -> None:
 def _project(valuation: Valuation, projection: Floats | None) -> Floats:
     matrix = valuation.matrix
     if matrix is None:
-        raise TypeError(
+        raise InputError(
             "The 'model' parameter of design_validation must return a Valuation with a matrix from value(X_val, y_val, "
             "matrix=True). Its matrix is None."
         )
@@ -254,9 +368,11 @@ def _improve(
             candidates = candidates[free[candidates]]
             if candidates.size == 0:
                 continue
-            cost = 2 * features[candidates] @ rest + own_cost[candidates]
+            cost = 2 * np.einsum("ij,j->i", features[candidates], rest) + own_cost[candidates]
             best = int(cost.argmin())
-            now = 2 * features[leaving] @ rest + own_cost[leaving]  # without what the rest costs, so it can be negative
+            now = (
+                2 * (features[leaving] * rest).sum() + own_cost[leaving]
+            )  # without what the rest costs, so it can be negative
             if cost[best] < now - 1e-12 * abs(now):
                 entering = candidates[best]
                 members[place], free[leaving], free[entering] = entering, True, False
@@ -277,7 +393,7 @@ def _compare(pool: _Pool, sets: list[Ints], seeds: list[int]) -> dict[str, Float
     def values_of(seed: int | None, positions: Ints, weights: Floats) -> Floats:
         total: Any = 0.0
         for here, valuation in pool.stream(seed, positions):
-            total = total + np.asarray(valuation.matrix) @ weights[here]
+            total = total + np.einsum("np,ps->ns", np.asarray(valuation.matrix), weights[here])
         return np.asarray(total)
 
     everyone = np.arange(pool.size)

@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import BaseShuffleSplit
 
-from shapshift import _validation as check
-from shapshift.boundary import BOUNDARY_NEIGHBORS
-from shapshift.design.neighbors import apportion, leave_one_out_entropy, neighbor_model
+from shapshift.checks import inputs as check
+from shapshift.design.profile import leave_one_out_entropy, neighbor_model
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
+from shapshift.exceptions import InputError
 
 Ints = npt.NDArray[np.int64]
 
@@ -82,11 +83,11 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
         """
         owner = type(self).__name__
         check.check_count(owner, "n_splits", self.n_splits)
-        check.check_count(owner, "n_neighbors", self.n_neighbors)
+        check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
         if self.metric == "precomputed":
-            raise ValueError(f"The 'metric' parameter of {owner} cannot be 'precomputed'. Pass the features.")
+            raise InputError(f"The 'metric' parameter of {owner} cannot be 'precomputed'. Pass the features.")
         if y is None:
-            raise ValueError(f"{owner}.split needs 'y': the classes are what is stratified by.")
+            raise InputError(f"{owner}.split needs 'y': the classes are what is stratified by.")
         yield from self._iter_indices(X, y, groups)
 
     def _iter_indices(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:
@@ -115,17 +116,35 @@ def draw_stratified(
     return np.concatenate(chosen).astype(np.int64)
 
 
+def apportion(sizes: Ints, total: int, rng: np.random.Generator) -> Ints:
+    """Share ``total`` seats in proportion to ``sizes``: whole parts first, the rest by lot.
+
+    Every part gets its exact share rounded down or up, with the chance that makes the exact share its mean (systematic
+    sampling of the remainders). So no row is likelier to be drawn than another, however small its part.
+    """
+    exact = sizes * (total / sizes.sum())
+    seats: Ints = np.floor(exact + 1e-9).astype(np.int64)
+    left = total - int(seats.sum())
+    if left > 0:
+        order = rng.permutation(sizes.size)
+        reached = np.maximum(exact - seats, 0.0)[order].cumsum()
+        reached *= left / reached[-1]
+        seats[order] += np.diff(np.ceil(reached - rng.random()), prepend=0.0).astype(np.int64)
+    return seats
+
+
 def _test_count(owner: str, test_size: Any, n: int) -> int:
     whole = isinstance(test_size, int | np.integer) and not isinstance(test_size, bool)
     share = isinstance(test_size, float | np.floating) and 0 < test_size < 1
     if not share and not (whole and 0 < test_size < n):
-        raise ValueError(
+        raise InputError(
             f"The 'test_size' parameter of {owner} must be a share above 0 and below 1, or a number of rows above 0 "
-            f"and below the {n} rows there are. Got {test_size!r} instead."
+            f"and below the {n} rows there are. Got {check.quoted(test_size)} instead."
         )
     count = int(test_size) if whole else round(float(test_size) * n)
     if not 0 < count < n:
-        raise ValueError(
-            f"{n} rows cannot be split with test_size={test_size!r}: one side would be empty. Use more rows."
+        raise InputError(
+            f"{n} rows cannot be split with test_size={check.quoted(test_size)}: one side would be empty. Use "
+            "more rows."
         )
     return count

@@ -1,21 +1,39 @@
-"""What a perturbation is, how several make one, and how a plain function becomes one."""
+"""Perturbations: the base class, compositions, plain functions as perturbations, and their descriptions.
+
+Seeds of an audit are made from the descriptions, so nothing in them may depend on the run: no memory address, no
+order of a set, no abbreviated array.
+"""
 
 import copy
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import hashlib
 import inspect
+import json
+import math
+import pathlib
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _labels
-from shapshift import _validation as check
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.exceptions import InputError
 from shapshift.perturb.containers import count_rows
-from shapshift.perturb.identity import bound_arguments, function_name, plain
+
+# Types whose repr is complete and does not depend on the run.
+_REPR_SUFFICES = (bytes, complex, float, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
+                 fractions.Fraction, pathlib.PurePath)  # fmt: skip
 
 Pair = tuple[Any, Any]
 
@@ -99,7 +117,7 @@ class Perturbation(ABC):
             sizes = [_size(part) for part in result]
             if sizes[0] == sizes[1] is not None:
                 return result
-        raise ValueError(
+        raise InputError(
             f"The perturbation {self.parameters['name']!r} must return the pair (X_val, y_val) with as many labels as "
             f"rows. Got {type(result).__name__}" + (f" of sizes {sizes}." if sizes else ".")
         )
@@ -147,7 +165,7 @@ class Compose(Perturbation):
 
     @property
     def pointwise(self) -> bool | None:
-        """Whether all steps keep the points in place; None if no step moves them and some do not say."""
+        """Whether all steps keep the points in place; None if no step moves them and some do not declare it."""
         declared = [getattr(step, "pointwise", None) for step in self.steps]
         return False if False in declared else None if None in declared else True
 
@@ -190,13 +208,13 @@ class FunctionPerturbation(Perturbation):
 
     @property
     def pointwise(self) -> bool | None:
-        """What the function, or the one behind a partial, says of itself; no attribute where it says nothing."""
+        """The function's own ``pointwise``, or that of the function in a partial; no attribute where it has none."""
         candidates: list[Any] = [self.function, getattr(self.function, "func", None)]
         for function in candidates:
             if hasattr(function, "pointwise"):
                 declared: bool | None = function.pointwise
                 return declared
-        raise AttributeError(f"The function {function_name(self.function)!r} does not say whether points stay in place")
+        raise AttributeError(f"The function {function_name(self.function)!r} does not declare 'pointwise'")
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -232,7 +250,7 @@ def as_perturbation(obj: Any) -> Perturbation:
         return obj
     if isinstance(obj, type) or not callable(obj):
         hint = f"Did you mean {obj.__name__}(...)?" if isinstance(obj, type) else "For instance GaussianNoise(0.5)."
-        raise TypeError(
+        raise InputError(
             f"A perturbation must be a Perturbation or a function (X_val, y_val) -> (X_val, y_val). Got {obj!r}. {hint}"
         )
     return FunctionPerturbation(obj)
@@ -242,7 +260,7 @@ def check_one(owner: str, **given: object) -> None:
     """Refuse both or neither of two parameters."""
     if sum(value is not None for value in given.values()) != 1:
         first, second = given
-        raise ValueError(
+        raise InputError(
             f"{owner} takes either {first!r} or {second!r}. Got {first}={given[first]!r}, {second}={given[second]!r}."
         )
 
@@ -281,7 +299,7 @@ def keeps_points(perturbation: Any, labels: npt.NDArray[Any], y: Any) -> bool:
 def must_keep_points(what: str, perturbation: Perturbation, labels: npt.NDArray[Any], y: Any) -> None:
     """Refuse a perturbation that does not keep the points; ``what`` names the parameter and the points."""
     if not keeps_points(perturbation, labels, y):
-        raise ValueError(
+        raise InputError(
             f"{what}, in order, which {perturbation.parameters['name']} does not: it resamples or reorders them, or "
             "returns other labels. Use a perturbation of features or labels; one of your own that changes labels "
             "must have the attribute pointwise = True."
@@ -293,3 +311,108 @@ def _size(part: Any) -> int | None:
         return count_rows(part)
     except (TypeError, IndexError):
         return None
+
+
+def plain(value: Any) -> Any:
+    """Describe a parameter in what JSON has.
+
+    Numbers, strings, booleans and None stay; lists and tuples become lists, sets sorted lists; mappings become lists
+    of pairs, since labels can be of any kind; arrays become their type, shape and a hash of their content; functions
+    their qualified name, with bound arguments; dataclasses their fields. Of anything else the type is named.
+
+    Examples
+    --------
+    >>> plain({0: 0.5}), plain(np.float64(0.5)), plain(print), plain(object())
+    ([[0, 0.5]], 0.5, 'builtins.print', 'object')
+    >>> plain(np.arange(3.0))
+    'float64 array of shape (3,), hash 06431b6f4bf1...'
+    """
+    if isinstance(value, enum.Enum):
+        return f"{_qualified(type(value))}.{value.name}"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, _REPR_SUFFICES):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return [[plain(key), plain(entry)] for key, entry in value.items()]
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(entry) for entry in value), key=_encoded)
+    if isinstance(value, type):
+        return _qualified(value)
+    if hasattr(value, "to_pylist"):  # pyarrow
+        return plain(value.to_pylist())
+    if hasattr(value, "to_numpy"):  # pandas and polars
+        value = value.to_numpy()
+    if isinstance(value, np.ndarray):
+        return _array_text(value)
+    if isinstance(value, functools.partial):
+        return [_qualified(value.func), plain(bound_arguments(value))]
+    if dataclasses.is_dataclass(value):
+        shown = [(field.name, plain(getattr(value, field.name))) for field in dataclasses.fields(value)]
+        return [_qualified(type(value)), [list(pair) for pair in shown]]
+    if hasattr(value, "__name__"):
+        return _qualified(value)
+    return type(value).__qualname__
+
+
+def digest(parameters: Any) -> bytes:
+    """Return 16 bytes that are equal for equal parameters, in whatever process; 1 and 1.0 are equal."""
+    return hashlib.blake2b(_encoded(_as_floats(parameters)).encode(), digest_size=16).digest()
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Name of a function; of what is bound, if it is a partial; of its type, if it is an object that can be called."""
+    function = getattr(function, "func", function) if isinstance(function, functools.partial) else function
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def bound_arguments(function: Callable[..., Any]) -> dict[str, Any]:
+    """Arguments that a partial has bound, by name; none for other functions.
+
+    Examples
+    --------
+    >>> def shift(X_val, y_val, by):
+    ...     return X_val + by, y_val
+    >>> bound_arguments(functools.partial(shift, by=2.0))
+    {'by': 2.0}
+    """
+    if not isinstance(function, functools.partial):
+        return {}
+    try:
+        return dict(inspect.signature(function.func).bind_partial(*function.args, **function.keywords).arguments)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return {f"argument {i}": value for i, value in enumerate(function.args)} | function.keywords
+
+
+def _array_text(array: npt.NDArray[Any]) -> Any:
+    if array.dtype.hasobject:  # the bytes of objects are addresses
+        return [plain(entry) for entry in array.tolist()]
+    little = array.astype(array.dtype.newbyteorder("<"))
+    content = hashlib.blake2b(np.ascontiguousarray(little).tobytes(), digest_size=16).hexdigest()
+    return f"{array.dtype.name} array of shape {array.shape}, hash {content}"
+
+
+def _qualified(named: Any) -> str:
+    module = getattr(named, "__module__", None)
+    # A ufunc has a name only, in SciPy and before NumPy 2.2.
+    name = str(getattr(named, "__qualname__", None) or getattr(named, "__name__", type(named).__qualname__))
+    return f"{module}.{name}" if module else name
+
+
+def _encoded(described: Any) -> str:
+    return json.dumps(described, sort_keys=True)
+
+
+def _as_floats(described: Any) -> Any:
+    """Turn integers that a float can hold into floats, so that the seeds of sigma=1 and sigma=1.0 agree."""
+    if isinstance(described, dict):
+        return {str(key): _as_floats(entry) for key, entry in described.items()}
+    if isinstance(described, list | tuple):
+        return [_as_floats(entry) for entry in described]
+    if isinstance(described, int) and not isinstance(described, bool) and abs(described) <= 2**53:
+        return float(described) + 0.0
+    return 0.0 if described == 0 and isinstance(described, float) else described

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from shapshift.exceptions import InputError
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -19,7 +21,7 @@ def count_rows(data: Any) -> int:
 def count_points(X_val: Any, y_val: Any) -> int:
     """Return the number of points; refuse a validation set without any, or with more or fewer labels than rows."""
     if count_rows(X_val) != count_rows(y_val) or not count_rows(y_val):
-        raise ValueError(
+        raise InputError(
             f"'y_val' must have one label for each row of 'X_val', at least one. Got {count_rows(y_val)} labels and "
             f"{count_rows(X_val)} rows."
         )
@@ -27,7 +29,7 @@ def count_points(X_val: Any, y_val: Any) -> int:
 
 
 def take_rows(data: Any, rows: Ints) -> Any:
-    """Take rows of any container by position, repeats allowed; it stays what it is (a tuple becomes a list)."""
+    """Rows of any container by position, repeats allowed; the container stays the same (a tuple becomes a list)."""
     if sparse.issparse(data):
         return data.tocsr()[rows]
     if isinstance(data, list | tuple):
@@ -62,7 +64,7 @@ def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
         kept = False
     if not kept:
         kind = getattr(y, "dtype", type(y).__name__)
-        raise ValueError(f"'y_val' of type {kind} cannot hold the labels that FlipLabels gives it. Widen its type.")
+        raise InputError(f"'y_val' of type {kind} cannot hold the labels that FlipLabels gives it. Widen its type.")
     return new
 
 
@@ -70,7 +72,7 @@ def _make_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
     series = nw.from_native(y, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(series, nw.Series) and hasattr(y, "iloc"):
         if not set(flipped) <= set(getattr(y.dtype, "categories", flipped)):
-            raise ValueError("not among the categories")
+            raise InputError("not among the categories")
         return type(y)(flipped, index=y.index, name=y.name, dtype=y.dtype)
     if isinstance(series, nw.Series):
         return nw.new_series(series.name, flipped, series.dtype, backend=series.implementation).to_native()

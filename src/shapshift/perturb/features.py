@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift import _validation as check
+from shapshift.checks import inputs as check
+from shapshift.exceptions import InputError
 from shapshift.perturb.base import Pair, Perturbation, check_one
 from shapshift.perturb.containers import like_features
 
@@ -33,7 +34,7 @@ class FeaturePerturbation(Perturbation):
     def bind(self, model: Any) -> Self:
         """Refuse models that take distances: there are no features to change."""
         if getattr(model, "metric", None) == "precomputed":
-            raise ValueError(
+            raise InputError(
                 f"{self._owner} changes features, but the model has metric='precomputed' and takes distances. Perturb "
                 "the features yourself and compute the distances again."
             )
@@ -80,7 +81,7 @@ class GaussianNoise(FeaturePerturbation):
         if not self.relative:
             return self
         if getattr(model, "feature_std_", None) is None:
-            raise ValueError(
+            raise InputError(
                 f"GaussianNoise(relative=True) needs a fitted model with the attribute 'feature_std_'. "
                 f"{type(model).__name__} has none (not fitted, sparse rows, or another kind). Use relative=False."
             )
@@ -90,7 +91,7 @@ class GaussianNoise(FeaturePerturbation):
         scale: Any = self.sigma
         if self.relative:
             if self._model is None:
-                raise ValueError("GaussianNoise(relative=True) needs the model: call .bind(model) first.")
+                raise InputError("GaussianNoise(relative=True) needs the model: call .bind(model) first.")
             scale = self.sigma * np.asarray(self._model.feature_std_)
             names = getattr(self._model, "feature_names_in_", None)
             check.match_columns(
@@ -190,7 +191,7 @@ class Round(FeaturePerturbation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.check_count(self._owner, "decimals", self.decimals, at_least=-300)
+        check.check_count(self._owner, "decimals", self.decimals, at_least=-300, at_most=300)
 
     def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
         return np.round(rows, self.decimals)

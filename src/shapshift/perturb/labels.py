@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _labels
-from shapshift import _validation as check
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.exceptions import InputError
 from shapshift.perturb.base import Pair, Perturbation, check_one
 from shapshift.perturb.containers import count_rows, like_labels
 
@@ -50,7 +51,7 @@ class FlipLabels(Perturbation):
         for name in ("rates", "targets"):
             mapping = getattr(self, name)
             if mapping is not None and not isinstance(mapping, Mapping):
-                raise TypeError(
+                raise InputError(
                     f"The {name!r} parameter of FlipLabels must map labels, such as {{0: 0.1}}. Got {mapping!r}."
                 )
             object.__setattr__(self, name, None if mapping is None else dict(mapping))
@@ -61,8 +62,9 @@ class FlipLabels(Perturbation):
             for weight in weights.values():
                 check.check_number(self._owner, "targets", weight)
             if label in weights or not sum(weights.values()) > 0:
-                raise ValueError(
-                    f"The 'targets' parameter of FlipLabels must lead {label!r} elsewhere. Got {target!r}."
+                raise InputError(
+                    f"The 'targets' parameter of FlipLabels must lead {check.quoted(label)} elsewhere. Got "
+                    f"{check.quoted(target)}."
                 )
 
     def bind(self, model: Any) -> Self:
@@ -76,8 +78,9 @@ class FlipLabels(Perturbation):
         classes = list(dict.fromkeys([*present, *self._classes]))
         unknown = [label for label in (*(self.rates or ()), *(self.targets or ())) if label not in classes]
         if unknown:
-            raise ValueError(
-                f"FlipLabels names the label {unknown[0]!r}, which does not occur. There are: {check.some(classes)}."
+            raise InputError(
+                f"FlipLabels names the label {check.quoted(unknown[0])}, which does not occur. There are: "
+                f"{check.some(classes)}."
             )
         # Drawn for all rows at once, so that one class's rate does not change what happens to another.
         draws, choices = rng.random(labels.size), rng.random(labels.size)
@@ -99,8 +102,9 @@ class FlipLabels(Perturbation):
             return list(weights), list(weights.values())
         others = [other for other in classes if other != label]
         if not others:
-            raise ValueError(
-                f"FlipLabels has nothing to turn {label!r} into: it is the only label. Call .bind(model) or give "
+            raise InputError(
+                f"FlipLabels has nothing to turn {check.quoted(label)} into: it is the only label. Call "
+                ".bind(model) or give "
                 "'targets'."
             )
         return others, [1.0] * len(others)

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _labels
-from shapshift import _validation as check
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.exceptions import InputError
 from shapshift.perturb.base import Pair, Perturbation, check_one
 from shapshift.perturb.containers import count_points, count_rows, take_rows
 from shapshift.valuation import check_returned
@@ -55,7 +56,7 @@ class Subsample(Perturbation):
         total = count_points(X_val, y_val)
         count = self.n if self.fraction is None else max(1, round(self.fraction * total))
         if cast(int, count) > total:
-            raise ValueError(
+            raise InputError(
                 f"The 'n' parameter of Subsample must be at most the {total} points there are. Got {self.n}."
             )
         rows = np.sort(rng.permutation(total)[:count])
@@ -96,14 +97,17 @@ class ShiftPriors(Perturbation):
         super().__post_init__()
         given: object = self.shares
         if not isinstance(given, Mapping) or not given:
-            raise TypeError(
-                f"The 'shares' parameter of ShiftPriors must map labels to shares, such as {{0: 0.3}}. Got {given!r}."
+            raise InputError(
+                f"The 'shares' parameter of ShiftPriors must map labels to shares, such as {{0: 0.3}}. Got "
+                f"{check.quoted(given)}."
             )
         object.__setattr__(self, "shares", dict(self.shares))
         for share in self.shares.values():
             check.check_number(self._owner, "shares", share, most=1.0)
         if sum(self.shares.values()) > 1 + 1e-9:
-            raise ValueError(f"The 'shares' parameter of ShiftPriors must sum to at most 1. Got {self.shares!r}.")
+            raise InputError(
+                f"The 'shares' parameter of ShiftPriors must sum to at most 1. Got {check.quoted(self.shares)}."
+            )
         if self.n is not None:
             check.check_count(self._owner, "n", self.n)
 
@@ -114,19 +118,21 @@ class ShiftPriors(Perturbation):
         names, counts = classes.tolist(), np.bincount(codes)
         absent = [label for label in self.shares if label not in names and self.shares[label] > 0]
         if absent:
-            raise ValueError(
-                f"ShiftPriors has no point to draw for the label {absent[0]!r}. The labels are {check.some(names)}."
+            raise InputError(
+                f"ShiftPriors has no point to draw for the label {check.quoted(absent[0])}. The labels are "
+                f"{check.some(names)}."
             )
         free = np.array([name not in self.shares for name in names])
         left = 1.0 - sum(self.shares.values())
         if not free.any() and abs(left) > 1e-9:
-            raise ValueError(
-                f"The 'shares' parameter of ShiftPriors names all classes, so it must sum to 1. Got {self.shares!r}."
+            raise InputError(
+                f"The 'shares' parameter of ShiftPriors names all classes, so it must sum to 1. Got "
+                f"{check.quoted(self.shares)}."
             )
         rest = max(left, 0.0) * counts / max(1, counts[free].sum())
         shares = np.array([self.shares.get(name, part) for name, part in zip(names, rest, strict=True)])
         groups = [np.flatnonzero(codes == code) for code in range(len(names))]
-        rows = _resample(groups, _largest_remainders(shares, self.n or labels.size), rng)
+        rows = _resample(groups, largest_remainders(shares, self.n or labels.size), rng)
         return take_rows(X_val, rows), take_rows(y_val, rows)
 
 
@@ -173,19 +179,19 @@ class BoundaryCoverage(Perturbation):
             check.check_count(self._owner, "n", self.n)
 
     def bind(self, model: Any) -> Self:
-        """Take the model whose neighbours tell which points are boundary points."""
+        """Take the model whose neighbours define the boundary points."""
         return self._with(_model=model)
 
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
         """Resample the points."""
         if self._model is None:
-            raise ValueError("BoundaryCoverage needs the model: call .bind(model) first.")
+            raise InputError("BoundaryCoverage needs the model: call .bind(model) first.")
         boundary = check_returned("BoundaryCoverage.bind", self._model, self._model.value(X_val, y_val)).boundary
         groups = [np.flatnonzero(boundary), np.flatnonzero(~boundary)]
-        counts = _largest_remainders(np.array([self.fraction, 1 - self.fraction]), self.n or boundary.size)
+        counts = largest_remainders(np.array([self.fraction, 1 - self.fraction]), self.n or boundary.size)
         for rows, count, kind in zip(groups, counts, ("boundary", "non-boundary"), strict=True):
             if count and not rows.size:
-                raise ValueError(
+                raise InputError(
                     f"BoundaryCoverage({self.fraction:g}) needs {count} {kind} points, but none of the {boundary.size} "
                     f"validation points is one. Ask for fraction={float(kind != 'boundary'):g}, or use other points."
                 )
@@ -193,18 +199,18 @@ class BoundaryCoverage(Perturbation):
         return take_rows(X_val, chosen), take_rows(y_val, chosen)
 
 
-def _largest_remainders(shares: Floats, total: int) -> list[int]:
+def largest_remainders(shares: Floats, total: int) -> Ints:
     """Whole numbers in the given proportions that sum to ``total``: the largest remainders are rounded up."""
     exact = np.round(shares / shares.sum() * total, 9)
-    counts = np.floor(exact).astype(np.int64)
+    counts: Ints = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
-    return [int(count) for count in counts]
+    return counts
 
 
-def _resample(groups: Sequence[Ints], counts: Sequence[int], rng: np.random.Generator) -> Ints:
+def _resample(groups: Sequence[Ints], counts: Ints, rng: np.random.Generator) -> Ints:
     """``counts[g]`` rows of each group, every row equally often up to one; ascending."""
     chosen = []
-    for rows, count in zip(groups, counts, strict=True):
+    for rows, count in zip(groups, counts.tolist(), strict=True):
         if count:
             whole, rest = divmod(count, rows.size)
             chosen += [np.repeat(rows, whole), rng.permutation(rows)[:rest]]

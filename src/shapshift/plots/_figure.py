@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from shapshift._files import write_atomically
+from shapshift.exceptions import MissingLibraryError
+from shapshift.io.files import write_atomically
 
 # Okabe and Ito's colours: told apart with every common kind of colour blindness, and in grey.
 CLEAN = "#000000"
@@ -54,7 +55,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(
+        raise MissingLibraryError(
             'Plotting needs matplotlib, which is not installed. Install it with: pip install "shapshift[plot]"'
         ) from error
     return plt
@@ -62,10 +63,18 @@ def pyplot() -> Any:
 
 @contextmanager
 def style() -> Iterator[Any]:
-    """Draw in the shared look, leaving the caller's matplotlib settings alone; yields ``matplotlib.pyplot``."""
+    """Draw in the shared look, leaving the caller's matplotlib settings alone; yields ``matplotlib.pyplot``.
+
+    ``rc_context`` would restore all settings. The first figure loads the backend, and a notebook's backend switches
+    interactive mode on when it is loaded: restoring that too would switch it off again, and no later figure would show.
+    """
     plt = pyplot()
-    with plt.rc_context(STYLE):
+    before = {name: plt.rcParams[name] for name in STYLE}
+    plt.rcParams.update(STYLE)
+    try:
         yield plt
+    finally:
+        plt.rcParams.update(before)
 
 
 def new_axes(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.6, 3.4), **options: Any) -> Any:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapshift.exceptions import InputError
 from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, tidy
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def plot_correction(evaluation: "CorrectionEvaluation", axes: Any = None) -> Any
     panels = new_axes(1, 1 + len(others)) if axes is None else axes
     panels = np.asarray(panels, dtype=object).ravel()
     if panels.size != 1 + len(others):
-        raise ValueError(f"'axes' must be {1 + len(others)} Axes. Got {panels.size}.")
+        raise InputError(f"'axes' must be {1 + len(others)} Axes. Got {panels.size}.")
     _distributions(panels[0], evaluation)
     clean = evaluation.values["clean"]
     # Far outliers would squeeze all other rows into a corner; they are drawn at the edge.

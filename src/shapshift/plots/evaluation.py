@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapshift.exceptions import InputError
 from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, style, tidy
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ def plot_evaluation(evaluation: "ValuationEvaluation", *, axes: Any = None) -> A
     ndarray of Axes
     """
     if not evaluation.curves:
-        raise ValueError("There are no curves to draw. Pass 'estimator', 'X_test' and 'y_test' to evaluate_valuation.")
+        raise InputError("There are no curves to draw. Pass 'estimator', 'X_test' and 'y_test' to evaluate_valuation.")
     panels = np.asarray(new_axes(1, 2, sharey=True) if axes is None else axes, dtype=object).ravel()
     if panels.size != 2:
-        raise ValueError(f"'axes' must be 2 Axes. Got {panels.size}.")
+        raise InputError(f"'axes' must be 2 Axes. Got {panels.size}.")
     shares, curves = 100 * evaluation.fractions, evaluation.curves
     drawn = (
         (panels[0], "remove", "Removed", curves["random"]),

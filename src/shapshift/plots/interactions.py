@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapshift.exceptions import InputError
 from shapshift.plots._figure import new_axes, style, tidy
 
 if TYPE_CHECKING:
-    from shapshift.interactions import Interactions
+    from shapshift.knn.interactions import Interactions
 
-# Numbers are written into the cells up to so many owners; beyond they would overlap.
+# Most owners for which numbers are written into the cells; those of more would overlap.
 MOST_WRITTEN = 10
-# Names of so many owners are written along the axes; of more, every second, third, ...
+# Most owners whose names are all written along the axes; of more, every second, third, ...
 MOST_NAMED = 30
 
 
@@ -33,7 +34,7 @@ def plot_interactions(interactions: "Interactions", *, per_pair: bool = False, a
     """
     owners = [str(name) for name in interactions.owners]
     if not owners:
-        raise ValueError("There are no owners to draw. Pass 'owners' to knn_interactions.")
+        raise InputError("There are no owners to draw. Pass 'owners' to knn_interactions.")
     shown = np.array(interactions.owner_totals)
     if per_pair:
         shown /= np.maximum(interactions.owner_pairs, 1)

@@ -215,11 +215,7 @@ def _draw_key(ax: Any, mapped: bool, columns: int) -> None:
 
 def _draw_changed_rows(ax: Any, case: CaseTwo, plane: FeatureMap) -> None:
     lost, gained = case.example.lost, case.example.gained
-    for keep, colour, size in (
-        (~lost & ~gained, KEPT, 7),
-        (lost, LOST, 9),
-        (gained, GAINED, 9),
-    ):
+    for keep, colour, size in ((~lost & ~gained, KEPT, 7), (lost, LOST, 9), (gained, GAINED, 9)):
         ax.scatter(*plane.rows[keep].T, s=size, color=colour, linewidth=0, alpha=0.8, rasterized=True)
     for clean, noisy, marker in zip(plane.before, plane.after, ("*", "P"), strict=False):
         ax.annotate("", noisy, clean, arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.3}, zorder=6)

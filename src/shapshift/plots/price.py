@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapshift.checks.inputs import quoted
+from shapshift.checks.names import visible
+from shapshift.exceptions import InputError
 from shapshift.plots._figure import CLEAN, CORRECTED, NONBOUNDARY, new_axes, style, tidy
 
 if TYPE_CHECKING:
@@ -31,33 +34,37 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
     Axes
     """
     if not top >= 1:
-        raise ValueError(f"The 'top' parameter must be a number of owners, at least 1. Got {top!r} instead.")
+        raise InputError(f"The 'top' parameter must be a number of owners, at least 1. Got {quoted(top)} instead.")
     order = np.argsort(-allocation.cents, kind="stable")
     shown, rest = order[:top], order[top:]
     names = [_short(str(allocation.owners[i])) for i in shown]
-    money = allocation.cents[shown] / 100
+    unit = 10**allocation.digits
+
+    def amounts(cents: Any) -> Any:
+        return cents[shown] / unit
+
+    money = amounts(allocation.cents)
     if ax is None:
         ax = new_axes(size=(6.4, 1.5 + 0.32 * (shown.size + (rest.size > 0))))
     places = np.arange(shown.size)
     with style():
         ax.barh(places, money, height=0.62, color=CORRECTED, alpha=0.55, linewidth=0, label="paid")
         if allocation.low is not None and allocation.high is not None:
-            reach = np.stack([money - allocation.low[shown] / 100, allocation.high[shown] / 100 - money])
             # Files made by hand may hold anything; a length below 0 is no whisker.
-            ax.errorbar(
-                money, places, xerr=np.maximum(reach, 0.0), fmt="none", ecolor=CLEAN, elinewidth=1.3, capsize=3,
-                label=f"under {allocation.interval}",
-            )  # fmt: skip
+            reach = np.maximum([money - amounts(allocation.low), amounts(allocation.high) - money], 0.0)
+            look: dict[str, Any] = {"fmt": "none", "ecolor": CLEAN, "elinewidth": 1.3, "capsize": 3}
+            ax.errorbar(money, places, xerr=reach, label=f"under {allocation.interval}", **look)
         if allocation.sampling_low is not None and allocation.sampling_high is not None:
-            low, high = allocation.sampling_low[shown] / 100, allocation.sampling_high[shown] / 100
+            low, high = amounts(allocation.sampling_low), amounts(allocation.sampling_high)
             # Beside the other whisker, not on it: they answer different questions.
             ax.hlines(places + 0.2, low, high, color=UNSURE, linewidth=3, label="95%, owner values are sampled")
         if allocation.corrected is not None:
-            after = allocation.corrected[shown] / 100
+            after = amounts(allocation.corrected)
             ax.plot(after, places, "D", color=NONBOUNDARY, markersize=5, label="after correction")
         if rest.size:
             names.append(f"{rest.size:,} others")
-            ax.barh([shown.size], [allocation.cents[rest].sum() / 100], height=0.62, color="#BBBBBB", linewidth=0)
+            others = allocation.cents[rest].sum() / unit
+            ax.barh([shown.size], [others], height=0.62, color="#BBBBBB", linewidth=0)
         # Names are data: a dollar sign in one must not start a formula.
         ax.set_yticks(np.arange(len(names)), names)
         for label in ax.get_yticklabels():
@@ -78,12 +85,12 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
 
 def _title(allocation: Allocation) -> str:
     n = len(allocation.owners)
-    said = f"{allocation.cents.sum() / 100:,.2f} {allocation.currency} to {n:,} owner{'s' if n != 1 else ''}"
+    said = f"{allocation.show(allocation.cents.sum())} to {n:,} owner{'s' if n != 1 else ''}"
     for name, cents in (("kept back", allocation.reserve_cents), ("unallocated", allocation.unallocated_cents)):
-        said += f", {cents / 100:,.2f} {name}" if cents else ""
+        said += f", {allocation.show(cents, label=False)} {name}" if cents else ""
     return said.replace("$", r"\$")
 
 
 def _short(name: str) -> str:
-    plain = "".join(c if c.isprintable() else " " for c in name)
-    return plain if len(plain) <= NAME_LENGTH else plain[: NAME_LENGTH - 1] + "…"
+    name = visible(name, keep="")
+    return name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…"

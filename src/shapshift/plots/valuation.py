@@ -34,8 +34,7 @@ def plot_values(valuation: Valuation, *, bins: int = BINS, ax: Any = None) -> An
     values = valuation.values
     ax = new_axes(size=(5.4, 3.6)) if ax is None else ax
     edges = histogram_edges(values, bins)
-    # A value of 0 is not positive and belongs left of the edge at 0.
-    inside = np.clip(np.where(values == 0, np.nextafter(0, -1), values), edges[0], edges[-1])
+    inside = _inside(values, edges)
     positive = int(np.count_nonzero(values > 0))
     with style():
         for chosen, colour, label in (
@@ -66,3 +65,14 @@ def histogram_edges(values: Any, bins: int) -> Any:
         first, last = min(np.floor(low / step), -1), max(np.ceil(high / step), 1)
         return step * np.arange(first, last + 1)
     return np.linspace(low, high, max(bins, 1) + 1)
+
+
+def count_values(values: Any, bins: int, edges: Any = None) -> tuple[Any, Any]:
+    """Edges of the bars of a histogram, and the number of values in each; those beyond count in the outer bars."""
+    edges = histogram_edges(values, bins) if edges is None else edges
+    return edges, np.histogram(_inside(values, edges), bins=edges)[0]
+
+
+def _inside(values: Any, edges: Any) -> Any:
+    # A value of 0 is not positive and belongs left of the edge at 0.
+    return np.clip(np.where(values == 0, np.nextafter(0, -1), values), edges[0], edges[-1])

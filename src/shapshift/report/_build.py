@@ -8,26 +8,34 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from shapshift import _labels
-from shapshift import _validation as check
-from shapshift._files import write_atomically
+from shapshift._facts import value_facts, worst_level
 from shapshift.agreement import agreement
 from shapshift.audit import ShiftAudit
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.checks.owners import check_owners
 from shapshift.correct import evaluate
+from shapshift.exceptions import InputError
+from shapshift.io.files import write_atomically
 from shapshift.price import Allocation, PayoutAudit
-from shapshift.price._owners import check_owners
 from shapshift.report import _words
-from shapshift.report._features import read_features
 from shapshift.report._format import Unit, count, distinct, fixed, money, percent, plural, unit_for
-from shapshift.report._methods import definitions, parameter_groups
 from shapshift.report._page import render
-from shapshift.report._parts import DRAWN, Section
 from shapshift.report._payout_words import Draws, draws_of
-from shapshift.report._payouts import payout_section
-from shapshift.report._points import map_section, scatter_section
-from shapshift.report._shift import neighbour_section, shift_section, spread_curves
-from shapshift.report._table import row_table
-from shapshift.report._values import boundary_section, value_section
+from shapshift.report._sections import (
+    DRAWN,
+    Section,
+    boundary_section,
+    map_section,
+    neighbour_section,
+    payout_section,
+    scatter_section,
+    shift_section,
+    spread_curves,
+    value_section,
+)
+from shapshift.report._table import read_features, row_table
+from shapshift.report._words import definitions, parameter_groups
 from shapshift.valuation import Valuation
 
 OWNER = "build_report"
@@ -72,8 +80,9 @@ def build_report(
     payout_audit : PayoutAudit, optional
         The audit whose intervals ``allocation`` carries: the methods then list its parameters and seed.
     X_train : table of shape (n_train, n_features), optional
-        For the table of rows and the map. It may be the table the model's features were made from: texts are shown,
-        and the map uses the numeric columns.
+        For the table of rows and the map: the page then holds feature values of up to ``table_rows`` rows from each
+        end, whoever owns them. Without it there are neither. It may be the table the model's features were made from:
+        texts are shown, and the map uses the numeric columns.
     y_train : array-like of shape (n_train,), optional
         Labels, for the table of rows.
     X_val : table of shape (n_val, n_features), optional
@@ -204,20 +213,17 @@ def _figures(
     allocation: Allocation | None,
 ) -> list[tuple[str, str, str]]:
     """Few large numbers under the verdict: figure, what it is, and a remark."""
-    stats = valuation.stats()
+    facts = value_facts(valuation)
+    helpful, n_train = facts["helpful"], facts["n_train"]
     found = [
-        (count(valuation.n_train), "training rows", f"valued on {count(valuation.n_val)} validation points"),
-        (
-            percent(stats["positive_ratio"]),
-            "of the rows help",
-            f"{count(stats['positive_count'])} have a positive value",
-        ),
-        (percent(valuation.boundary_fraction), "boundary points", "validation points whose neighbours disagree"),
+        (count(n_train), "training rows", f"valued on {count(facts['n_val'])} validation points"),
+        (percent(helpful / n_train), "of the rows help", f"{count(helpful)} have a positive value"),
+        (percent(facts["boundary_fraction"]), "boundary points", "validation points whose neighbours disagree"),
     ]
     if audit is not None:
         rho = audit.statistic("spearman")[0]
         if np.isfinite(rho).any():
-            worst = int(np.nanargmin(rho))
+            worst = worst_level(audit)
             remark = f"{_words.level_phrase(audit, worst)}, mean of {plural(audit.repeats, 'draw')}"
             found.append((fixed(float(rho[worst])), "lowest rank agreement", remark))
     if corrected is not None and noisy is not None:
@@ -231,7 +237,7 @@ def _figures(
     if allocation is not None:
         paid = int(allocation.cents.sum())
         who = f"paid to {count(int((allocation.cents > 0).sum()))} of {count(len(allocation.owners))} owners"
-        found.append((money(paid).removesuffix(".00"), allocation.currency or "money", who))
+        found.append((money(allocation, paid, label=False).removesuffix(".00"), allocation.currency or "money", who))
     return found
 
 
@@ -270,21 +276,21 @@ def _check_types(
     for name, thing, kind, needed in given:
         if (thing is None and needed) or not (thing is None or isinstance(thing, kind)):
             article = "an" if kind.__name__[0] in "AEIO" else "a"
-            raise TypeError(
+            raise InputError(
                 f"The {name!r} parameter of {OWNER} must be {article} {kind.__name__}{'' if needed else ' or None'}. "
                 f"Got {type(thing).__name__} instead."
             )
         if thing is not None and thing.fingerprint != valuation.fingerprint:
-            raise ValueError(
+            raise InputError(
                 f"The {name!r} parameter of {OWNER} is about other training rows than 'valuation': their fingerprints "
                 "differ. Make both with one fitted model."
             )
     if payout_audit is not None and allocation is None:
-        raise ValueError(f"The 'payout_audit' parameter of {OWNER} needs 'allocation', whose intervals it explains.")
+        raise InputError(f"The 'payout_audit' parameter of {OWNER} needs 'allocation', whose intervals it explains.")
     for name, text in (("title", title), ("date", date)):
         if not isinstance(text, str):
-            raise TypeError(f"The {name!r} parameter of {OWNER} must be a string. Got {text!r} instead.")
+            raise InputError(f"The {name!r} parameter of {OWNER} must be a string. Got {text!r} instead.")
     if isinstance(notes, str) or not isinstance(notes, Sequence) or not all(isinstance(note, str) for note in notes):
-        raise TypeError(f"The 'notes' parameter of {OWNER} must be a list of strings. Got {notes!r} instead.")
+        raise InputError(f"The 'notes' parameter of {OWNER} must be a list of strings. Got {notes!r} instead.")
     if not (parameters is None or isinstance(parameters, Mapping)):
-        raise TypeError(f"The 'parameters' parameter of {OWNER} must be a mapping. Got {parameters!r} instead.")
+        raise InputError(f"The 'parameters' parameter of {OWNER} must be a mapping. Got {parameters!r} instead.")

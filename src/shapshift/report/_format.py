@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shapshift.checks.names import JOINERS, visible
+from shapshift.price import Allocation
+
 Floats = npt.NDArray[np.float64]
 
 NOTHING = "\N{EN DASH}"
@@ -18,7 +21,6 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Longer texts from the data are cut: a page is not the place to read them.
 LONGEST = 80
-_JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 
 
 @dataclass(frozen=True)
@@ -125,17 +127,10 @@ def percent(share: float) -> str:
     return fixed(shown, 1 if near_end else 0) + "%"
 
 
-def money(cents: float, currency: str = "") -> str:
-    """Cents for a reader.
-
-    Examples
-    --------
-    >>> money(123450, "EUR"), money(5)
-    ('1,234.50 EUR', '0.05')
-    """
-    whole, rest = divmod(abs(int(cents)), 100)
-    shown = f"{MINUS if cents < 0 else ''}{whole:,}.{rest:02d}"
-    return f"{shown} {currency}" if currency else shown
+def money(allocation: Allocation, cents: int, *, label: bool = True) -> str:
+    """Cents of an allocation for a reader, with a minus sign that is as long as a plus."""
+    shown = allocation.show(abs(cents), label=label)
+    return f"{MINUS}{shown}" if cents < 0 else shown
 
 
 def change(ratio: float) -> str:
@@ -212,31 +207,6 @@ def figure(entry: Any) -> str:
     return shown if size >= 10_000 else shown.replace(",", "")
 
 
-def visible(text: str) -> str:
-    r"""Show what has no look of its own: such characters turn a line around, or make two names look alike.
-
-    Examples
-    --------
-    >>> visible("abc\u202edef")
-    'abc\\u202edef'
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escaped(c) if _hidden(c) else c for c in text)
-
-
-def _hidden(character: str) -> bool:
-    # Joiners belong to the spelling of some scripts; line ends are laid out by the page.
-    if character in _JOINERS or character in "\t\n\r":
-        return False
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 def distinct(names: Sequence[Any]) -> list[str]:
     """Write names as :func:`cell` does, numbered where two different ones would look the same.
 
@@ -254,7 +224,7 @@ def distinct(names: Sequence[Any]) -> list[str]:
 
 def _look(text: str) -> str:
     plain = unicodedata.normalize("NFKC", text)
-    return "".join(c for c in plain if c not in _JOINERS)
+    return "".join(c for c in plain if c not in JOINERS)
 
 
 def rounded(values: Any, digits: int = 4) -> list[float | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from shapshift.report._format import visible
+from shapshift.checks.names import visible
 
 _LICENCES = ("NOTICE", "LICENSE-zrender", "LICENSE-d3")
 
@@ -43,8 +43,8 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
             "form-action 'none'",
         )
     )
-    template = _environment().from_string(_read("report.html.j2"))
-    text = template.render(
+    text = fill_template(
+        "report.html.j2",
         **page,
         policy=policy,
         style=style,
@@ -54,6 +54,11 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
         licences=[_read(f"vendor/{name}").strip() for name in _LICENCES],
     )
     return text.encode("utf-8")
+
+
+def fill_template(name: str, **content: Any) -> str:
+    """Fill a template of this package; every text in ``content`` is escaped."""
+    return _environment().from_string(_read(name)).render(**content)
 
 
 def as_json(data: Any) -> str:

@@ -1,21 +1,22 @@
 """Values for any model: samplers of coalitions, one loop, and nearest neighbours as a proxy."""
 
-from shapshift.sampled._protocol import Distributional, Sampler
-from shapshift.sampled._samplers import (
+from shapshift.sampled.estimator import SampledShapley
+from shapshift.sampled.proxy import KNNProxy, ProxyValuation, knn_proxy
+from shapshift.sampled.samplers import (
     Antithetic,
     ClassWise,
     Complementary,
+    Distributional,
     Exact,
     GroupTesting,
     LeaveOneOut,
     MaximumSampleReuse,
     OutOfBag,
     Permutation,
+    Sampler,
     Stratified,
     Truncated,
 )
-from shapshift.sampled.estimator import SampledShapley
-from shapshift.sampled.proxy import KNNProxy, ProxyValuation, knn_proxy
 
 __all__ = [
     "Antithetic",

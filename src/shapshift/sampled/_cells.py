@@ -1,61 +1,90 @@
-"""Cells of validation points: entropy levels and groups, or single points when all of them are asked for."""
+"""Cells of validation points: entropy levels and groups, or single points."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
-from shapshift import _labels
-from shapshift.boundary import nearest_level
+from shapshift.checks import labels as _labels
+from shapshift.engine.boundary import nearest_level
+from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cells:
-    """How the worth on single points becomes sums, and sums become means.
+    """How utilities of single points become sums per cell, and these become means.
 
     Attributes
     ----------
-    reduction : ndarray of shape (n_val, n_cells)
-        ``worth @ reduction`` are the sums over the points of each cell, divided by the number of all points.
-    total : ndarray of shape (n_cells,)
-        Picks the cells that add up to the whole set.
-    weights : ndarray of shape (n_cells,)
-        Share of the points in each cell.
     entropy : ndarray of shape (n_val,)
     level_of, group_of : ndarray of shape (n_val,)
-    level_entropy, level_counts : ndarray
-        The levels that occur, and their points.
-    group_names, group_sizes
+    level_entropy : ndarray
+        The levels that occur.
+    group_names : tuple
     single : bool
-        Whether every point is a cell.
+        Whether every point is a cell; otherwise every level and every group is one.
     """
 
-    reduction: Floats
-    total: Floats
-    weights: Floats
     entropy: Floats
     level_of: Integers
     level_entropy: Floats
-    level_counts: Integers
     group_of: Integers
-    group_names: list[Any]
-    group_sizes: Integers
+    group_names: tuple[Any, ...]
     single: bool
 
-    def split(self, found: Floats) -> tuple[Floats, Floats, Floats | None]:
-        """Turn sums per player and cell into means per level and per group, and the matrix of single points."""
+    @cached_property
+    def members(self) -> Floats:
+        """1 where a point belongs to a level or group, of shape (n_val, n_levels + n_groups)."""
+        return np.hstack(
+            [
+                of[:, None] == np.arange(size)
+                for of, size in ((self.level_of, self.level_entropy.size), (self.group_of, len(self.group_names)))
+            ]
+        ).astype(np.float64)
+
+    @cached_property
+    def reduction(self) -> Floats:
+        """``utilities @ reduction`` are the sums over the points of each cell, divided by the number of all points."""
+        return (np.eye(self.entropy.size) if self.single else self.members) / self.entropy.size
+
+    @property
+    def total(self) -> Floats:
+        """1 for the cells that add up to the whole validation set, else 0."""
+        n_cells, n_levels = self.reduction.shape[1], self.level_entropy.size
+        return np.where(self.single | (np.arange(n_cells) < n_levels), 1.0, 0.0)
+
+    def to_valuation(self, sums: Floats, **about: Any) -> Valuation:
+        """Turn sums per player and cell, as ``reduction`` makes them, into a result.
+
+        Parameters
+        ----------
+        sums : ndarray of shape (n_players, n_cells)
+        **about
+            All other fields of the Valuation.
+        """
         n_val, n_levels = self.entropy.size, self.level_entropy.size
-        matrix = None
-        if self.single:
-            matrix = found * n_val
-            found = found @ _indicators(self.level_of, n_levels, self.group_of, len(self.group_names))
-        levels = found[:, :n_levels].T * (n_val / self.level_counts)[:, None]
-        groups = found[:, n_levels:].T * (n_val / self.group_sizes)[:, None]
-        return np.ascontiguousarray(levels), np.ascontiguousarray(groups), matrix
+        counts = self.members.sum(axis=0).astype(np.int64)
+        means = (sums @ self.members if self.single else sums).T * (n_val / counts)[:, None]
+        level_values, level_counts = np.ascontiguousarray(means[:n_levels]), counts[:n_levels]
+        return Valuation(
+            values=level_counts @ level_values / n_val,
+            entropy=self.entropy,
+            boundary=self.entropy > 0,
+            level_entropy=self.level_entropy,
+            level_values=level_values,
+            level_counts=level_counts,
+            group_means=np.ascontiguousarray(means[n_levels:]),
+            group_names=self.group_names,
+            group_sizes=tuple(counts[n_levels:].tolist()),
+            matrix=sums * n_val if self.single else None,
+            **about,
+        )
 
 
 def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Cells:
@@ -69,47 +98,23 @@ def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Ce
         The entropies for which sums are kept, ascending from 0.
     groups : array-like or None
     single : bool
-        Keep every point apart.
+        Whether to keep every point apart.
     """
     n_val = entropy.size
     present, level_of = np.unique(nearest_level(entropy, levels), return_inverse=True)
     names, group_of = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
-    indicators = _indicators(level_of, present.size, group_of, len(names))
-    reduction = (np.eye(n_val) if single else indicators) / n_val
-    return Cells(
-        reduction=reduction,
-        total=np.ones(n_val) if single else np.where(np.arange(indicators.shape[1]) < present.size, 1.0, 0.0),
-        weights=reduction.sum(axis=0),
-        entropy=entropy,
-        level_of=level_of,
-        level_entropy=levels[present],
-        level_counts=np.bincount(level_of),
-        group_of=group_of,
-        group_names=names,
-        group_sizes=np.bincount(group_of, minlength=len(names))[: len(names)],
-        single=single,
-    )
+    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single)
 
 
-def means_of_own_rows(player_of: Integers, n_players: int) -> Floats:
+def means_of_own_rows(player_of: Integers, n_players: int) -> sparse.csr_array:
     """Return what each training row adds to the mean over its player's rows, of shape (n_train, n_players).
 
     Examples
     --------
-    >>> means_of_own_rows(np.array([0, 1, 1]), 2)
+    >>> means_of_own_rows(np.array([0, 1, 1]), 2).toarray()
     array([[1. , 0. ],
            [0. , 0.5],
            [0. , 0.5]])
     """
-    found = np.zeros((player_of.size, n_players))
-    found[np.arange(player_of.size), player_of] = 1.0
-    found /= found.sum(axis=0)
-    return found
-
-
-def _indicators(level_of: Integers, n_levels: int, group_of: Integers, n_groups: int) -> Floats:
-    found = np.zeros((level_of.size, n_levels + n_groups))
-    found[np.arange(level_of.size), level_of] = 1.0
-    if n_groups:
-        found[np.arange(level_of.size), n_levels + group_of] = 1.0
-    return found
+    shares = 1.0 / np.bincount(player_of, minlength=n_players)[player_of]
+    return sparse.csr_array((shares, player_of, np.arange(player_of.size + 1)), shape=(player_of.size, n_players))

@@ -1,18 +1,26 @@
 """Running means of observations, per stratum, player and cell, and how sure they are."""
 
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.sampled._protocol import Observations
+from shapshift.sampled.samplers import Observations
 
 Floats = npt.NDArray[np.float64]
 
+# Variances of players differ at least by this share of their mean square: how alike they are is an estimate too.
+LEAST_SPREAD = 1e-3
+# Number of prior rounds in the estimate of how much players' observations have in common.
+ROUNDS_OF_ONE = 2.0
 
-@dataclass
+
 class Estimate:
-    """What the rounds so far add up to.
+    """Sums over the rounds so far.
+
+    Every observation but a player's first is compared with the mean of those before it. For n earlier ones,
+    (x - mean)^2 n / (n + 1) is an unbiased estimate of the variance of the observations, and for normal observations
+    these contrasts are independent. They do not cancel where observations share a large constant.
 
     Attributes
     ----------
@@ -20,32 +28,44 @@ class Estimate:
         The value is the sum of these times the means of the strata.
     total : ndarray of shape (n_cells,)
         ``cells @ total`` is the value over all validation points.
+    prior_variance : float
+        A contrast that every stratum has in addition, for samplers whose observations may all be alike by chance.
     rounds : int
-    counts, sums, squares : ndarray
-        Per stratum and player: observations, their sums per cell, and sums of squares of their totals.
+    counts, sums : ndarray
+        Per stratum and player: observations, and their sums per cell.
+    contrasts, squares : ndarray of shape (n_strata, n_players)
+        Sums of the contrasts of the totals, and of their squares.
+    pooled : ndarray of shape (3, n_strata)
+        Rounds that had a contrast, and the sum and sum of squares of the mean contrast of each such round.
     """
 
-    weights: Floats
-    total: Floats
-    n_players: int
-    rounds: int = 0
-    counts: npt.NDArray[np.int64] = field(init=False)
-    sums: Floats = field(init=False)
-    squares: Floats = field(init=False)
+    saved: ClassVar[tuple[str, ...]] = ("counts", "sums", "contrasts", "squares", "pooled")
 
-    def __post_init__(self) -> None:
-        shape = (self.weights.size, self.n_players)
+    def __init__(self, weights: Floats, total: Floats, n_players: int, prior_variance: float = 0.0) -> None:
+        self.weights, self.total, self.n_players, self.prior_variance = weights, total, n_players, prior_variance
+        self.rounds = 0
+        shape = (weights.size, n_players)
         self.counts = np.zeros(shape, dtype=np.int64)
-        self.sums = np.zeros((*shape, self.total.size))
-        self.squares = np.zeros(shape)
+        self.sums = np.zeros((*shape, total.size))
+        self.contrasts, self.squares = np.zeros(shape), np.zeros(shape)
+        self.pooled = np.zeros((3, weights.size))
 
     def add(self, observations: Observations) -> None:
-        """Take in one round."""
+        """Add the observations of one round."""
         seen = np.flatnonzero(observations.stratum >= 0)
         at = observations.stratum[seen], seen
+        earlier = self.counts[at]
+        means = self.sums[at] @ self.total / np.maximum(earlier, 1)
+        contrasts = (observations.values[seen] @ self.total - means) ** 2 * (earlier / (earlier + 1))
         self.counts[at] += 1
         self.sums[at] += observations.values[seen]
-        self.squares[at] += (observations.values[seen] @ self.total) ** 2
+        self.contrasts[at] += contrasts
+        self.squares[at] += contrasts**2
+        for stratum in range(self.weights.size):
+            compared = contrasts[(at[0] == stratum) & (earlier > 0)]
+            if compared.size:
+                mean = compared.mean()
+                self.pooled[:, stratum] += (1.0, mean, mean**2)
         self.rounds += 1
 
     @property
@@ -62,12 +82,62 @@ class Estimate:
         """Value of each player over all validation points."""
         return np.asarray(self.cells() @ self.total, dtype=np.float64)
 
-    def standard_error(self) -> Floats:
-        """Return the standard error of each value; NaN where a stratum has a single observation."""
-        means = self.sums @ self.total / self.counts
+    def standard_error(self) -> tuple[Floats, Floats]:
+        """Return the standard error of each value and its degrees of freedom.
+
+        NaN where no player was observed twice in a stratum. Strata are put together by the formula of Welch and
+        Satterthwaite.
+        """
+        parts = np.empty((self.weights.size, self.n_players))
+        freedom = np.empty_like(parts)
+        for stratum, weight in enumerate(self.weights.tolist()):
+            variance, freedom[stratum] = self._variance(stratum)
+            parts[stratum] = weight**2 * variance / self.counts[stratum]
+        whole = parts.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            variance = np.maximum(self.squares / self.counts - means**2, 0.0) / (self.counts - 1)
-        return np.asarray(np.sqrt(self.weights**2 @ np.where(self.counts > 1, variance, np.nan)))
+            joint = whole**2 / (parts**2 / freedom).sum(axis=0)
+        return np.sqrt(whole), np.where(whole > 0, joint, freedom.min(axis=0))
+
+    def _variance(self, stratum: int) -> tuple[Floats, Floats]:
+        """Variance of each player's observations in a stratum, and its degrees of freedom.
+
+        A few observations say little about their own variance: they may all be alike by chance, and heavy tails leave
+        fewer degrees of freedom than there are observations. So the players' variances are drawn towards their mean, by
+        an inverse gamma distribution that has the mean and variance of the players' true variances. What is known of
+        that mean is no more than its change from round to round allows: players may be observed by the same coalitions.
+        """
+        own = self.counts[stratum] - 1.0
+        added = 1.0 if self.prior_variance > 0 else 0.0
+        n = own.sum() + added
+        nothing = np.full(self.n_players, np.nan)
+        if n <= 0:
+            return nothing, nothing
+        mean = (self.contrasts[stratum].sum() + self.prior_variance) / n
+        if mean == 0:
+            return np.zeros(self.n_players), np.maximum(own, 1.0)
+        unit = self.contrasts[stratum] / mean / np.maximum(own, 1.0)  # variances in units of their mean
+        shares = own / max(own.sum(), 1.0)
+        square = (self.squares[stratum].sum() + self.prior_variance**2) / n / mean / mean
+        kurtosis = square / max(float(shares @ unit**2), 1.0)
+        own = own * (2.0 / max(kurtosis - 1.0, 2.0)) if np.isfinite(kurtosis) else 0.0 * own
+        typical = max(float(shares @ own), 1.0)
+        spread = max((float(shares @ (unit - 1.0) ** 2) - 2.0 / typical) / (1.0 + 2.0 / typical), LEAST_SPREAD)
+        prior = 4.0 + 2.0 / spread
+        variance = mean * (prior - 2.0 + own * unit) / (prior + own)
+        return variance, np.minimum(prior + own, self._pooled_freedom(stratum))
+
+    def _pooled_freedom(self, stratum: int) -> float:
+        """Degrees of freedom of the mean variance of all players, from how it differs between rounds.
+
+        A few rounds may differ little by chance, so some count in addition that differ as those of one player do.
+        """
+        rounds, total, squares = map(float, self.pooled[:, stratum])
+        if total == 0:
+            return 1.0
+        # In units of the mean. Contrasts are not negative: their mean is no large constant that would cancel.
+        squared_deviations = max(squares * rounds / total / total - 1.0, 0.0) * rounds
+        variance = (squared_deviations + 2.0 * ROUNDS_OF_ONE) / (rounds - 1.0 + ROUNDS_OF_ONE)
+        return max(2.0 * rounds / variance, 1.0)
 
 
 def relative_error(values: Floats, standard_error: Floats) -> float:

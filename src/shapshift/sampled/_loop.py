@@ -1,34 +1,176 @@
-"""The one loop of all samplers: rounds in waves, fits by workers, a look at the precision, a checkpoint, again."""
+"""The loop of all samplers: rounds in waves, fits by workers, a check of the precision, a checkpoint, again."""
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._parallel import worker_pool
 from shapshift._progress import progress_bar
+from shapshift.checks.warnings import warn
+from shapshift.engine.checkpoint import seconds_between_saves
+from shapshift.engine.parallel import worker_pool
+from shapshift.exceptions import InputError
+from shapshift.io.archive import Arrays, read_archive, write_archive
+from shapshift.io.files import locked
 from shapshift.sampled._estimate import Estimate, relative_error
-from shapshift.sampled._game import Answers
-from shapshift.sampled._protocol import Floats, Observations, Round, Sampler, Setting
-from shapshift.sampled._store import Checkpoint, Store, coalition_key
+from shapshift.sampled.game import Answers
+from shapshift.sampled.samplers import Observations, Round, Sampler, Setting
 
-# Rounds run together until they make about so many fits; between waves the precision is looked at. The number depends
-# on nothing but the game, so that the number of workers changes no result.
+Floats = npt.NDArray[np.float64]
+
+# Number of fits of a wave: rounds that run together, between checks of the precision. The number depends on nothing but
+# the game, so that the number of workers changes no result.
 WAVE_FITS = 256
-# Fewer rounds say too little about their own precision to stop for it.
+# The observations of a wave take no more memory than this, but for a single round or those that run together.
+WAVE_BYTES = 2**27
+# Least number of rounds before a run may stop for its precision: fewer estimate it badly.
 LEAST_ROUNDS = 16
-# Where nearly all coalitions are known already, fits no longer bound a run: so many coalitions per allowed fit do.
+# Requested coalitions per allowed fit at most: where nearly all are cached, fits no longer bound a run.
 ASKED_PER_FIT = 20
-SECONDS_PER_SAVE = 30.0
-# A batch of fits that are handed out together takes about so long.
+# Seconds that a batch of fits should take.
 BATCH_SECONDS = (0.3, 1.5)
+KIND, VERSION = "shapshift.SampledShapley checkpoint", 2
+# Bytes that Python objects add to a key and its array.
+ENTRY_BYTES = 250
+PARTS = ("ends", "kept", "fresh")
+
+
+def coalition_key(coalition: npt.NDArray[Any]) -> bytes:
+    """Key of a coalition: a bit per player, or a count where players can be in it more than once."""
+    if coalition.dtype == np.bool_:
+        return np.packbits(coalition).tobytes()
+    return coalition.astype(np.int32).tobytes()
+
+
+class UtilityCache:
+    """Utilities by coalition.
+
+    There are those of nobody and everybody (``ends``), those of this wave (``fresh``), and as many of earlier waves as
+    memory allows, oldest dropped first (``kept``).
+
+    Parameters
+    ----------
+    max_bytes : int
+        Bound on what is kept from wave to wave; 0 keeps nothing.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.ends: dict[bytes, Floats] = {}
+        self.kept: dict[bytes, Floats] = {}
+        self.fresh: dict[bytes, Floats] = {}
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.ends or key in self.fresh or key in self.kept
+
+    def __getitem__(self, key: bytes) -> Floats:
+        for known in (self.ends, self.fresh):
+            if key in known:
+                return known[key]
+        return self.kept[key]
+
+    def end_wave(self) -> None:
+        """Move this wave's utilities to ``kept``, within the bound."""
+        self.kept |= self.fresh
+        self.fresh = {}
+        if self.kept:
+            key, utilities = next(iter(self.kept.items()))
+            excess = len(self.kept) - self.max_bytes // (len(key) + utilities.nbytes + ENTRY_BYTES)
+            for old in list(self.kept)[: max(excess, 0)]:
+                del self.kept[old]
+
+
+class Checkpoint:
+    """A file with the state of a run.
+
+    Parameters
+    ----------
+    path : path-like or None
+        None writes nothing.
+    identity : mapping of str to str
+        Identifies the run, part by part: a file of another run is refused, and the message names the parts that differ.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, identity: Mapping[str, str]) -> None:
+        self.path, self.identity = path, dict(identity)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the file for the duration of a run; refuse one that another process is using."""
+        if self.path is None:
+            yield
+            return
+        path = Path(os.path.abspath(self.path))
+        if not path.parent.is_dir():
+            raise InputError(
+                f"The 'checkpoint' parameter must name a file in an existing folder. Got {str(self.path)!r}; create "
+                f"the folder {str(path.parent)!r} first."
+            )
+        with locked(path.with_name(f"{path.name}.lock")) as ours:
+            if not ours:
+                raise InputError(
+                    f"The 'checkpoint' file {str(self.path)!r} is in use: another process is at work on this run. Wait "
+                    "for it to end, or name another file."
+                )
+            yield
+
+    def load(self, estimate: Estimate, cache: UtilityCache) -> dict[str, Any] | None:
+        """Restore a saved state into ``estimate`` and ``cache`` and return its counters; None if there is no file."""
+        if self.path is None or not Path(self.path).exists():
+            return None
+        header, arrays = read_archive(self.path, KIND, VERSION)
+        theirs = header["identity"]
+        other = [part for part in self.identity if theirs.get(part) != self.identity[part]]
+        if other:
+            shown = [
+                f"{part} ({theirs.get(part)} there, {self.identity[part]} here)"
+                if max(len(str(theirs.get(part))), len(self.identity[part])) < 80
+                else part
+                for part in other
+            ]
+            raise InputError(
+                f"The 'checkpoint' file {str(self.path)!r} belongs to another run: it differs in {', '.join(shown)}. "
+                "Name another file, or delete this one to start over."
+            )
+        if any(arrays[name].shape != getattr(estimate, name).shape for name in Estimate.saved):
+            raise InputError(
+                f"The 'checkpoint' file {str(self.path)!r} does not fit this run. Delete it to start over."
+            )
+        estimate.rounds = header["counters"]["rounds"]
+        for name in Estimate.saved:
+            setattr(estimate, name, arrays[name])
+        for name in PARTS:
+            known = getattr(cache, name)
+            for key, utilities in zip(arrays[f"{name}_keys"], arrays[f"{name}_utilities"], strict=True):
+                known[key.tobytes()] = utilities
+        return dict(header["counters"])
+
+    def save(self, estimate: Estimate, cache: UtilityCache, counters: Mapping[str, Any]) -> None:
+        """Write the file atomically."""
+        if self.path is None:
+            return
+        arrays: Arrays = {name: getattr(estimate, name) for name in Estimate.saved}
+        for name in PARTS:
+            known: dict[bytes, Floats] = getattr(cache, name)
+            arrays[f"{name}_keys"] = _rows((np.frombuffer(key, dtype=np.uint8) for key in known), np.uint8)
+            arrays[f"{name}_utilities"] = _rows(known.values(), np.float64)
+        header = {"identity": self.identity, "counters": {**counters, "rounds": estimate.rounds}}
+        write_archive(self.path, KIND, VERSION, header, arrays)
+
+
+def _rows(rows: Iterable[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+    listed = list(rows)
+    return np.array(listed, dtype=dtype) if listed else np.empty((0, 0), dtype=dtype)
 
 
 class Playable(Protocol):
-    """What the loop needs of a game."""
+    """The part of a game that the loop uses."""
 
     @property
     def n_players(self) -> int:
@@ -43,8 +185,8 @@ class Playable(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a game is to be sampled.
+class SamplingPlan:
+    """Settings of a sampling run.
 
     Attributes
     ----------
@@ -61,7 +203,7 @@ class Plan:
     cache_bytes : int
     checkpoint : path-like or None
     identity : mapping
-        What the checkpoint is of.
+        Identifies the run in the checkpoint.
     """
 
     sampler: Sampler
@@ -80,12 +222,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What sampling found.
+    """Result of a sampling run.
 
     Attributes
     ----------
     cells : ndarray of shape (n_players, n_cells)
-    values, standard_error : ndarray of shape (n_players,)
+    values, standard_error, degrees_of_freedom : ndarray of shape (n_players,)
     empty, full : float or None
         Utilities of nobody and of everybody over all validation points; None where the sampler has another utility.
     precision : float
@@ -102,6 +244,7 @@ class Outcome:
     cells: Floats
     values: Floats
     standard_error: Floats
+    degrees_of_freedom: Floats
     empty: float | None
     full: float | None
     precision: float
@@ -113,54 +256,85 @@ class Outcome:
     warned: int
     warning: str
 
+    def describe(self) -> dict[str, Any]:
+        """Numbers about the run, for the parameters of the result."""
+        return {
+            "utility_of_all": self.full,
+            "utility_of_none": self.empty,
+            "n_fits": self.fits,
+            "n_rounds": self.rounds,
+            "n_observations": self.observations,
+            "n_coalitions": self.asked,
+            "precision": self.precision if np.isfinite(self.precision) else None,
+            "stopped": self.stopped,
+        }
 
-def run_sampler(game: Playable, plan: Plan) -> Outcome:
+    def warn(self, tol: float | None, max_fits: int) -> None:
+        """Pass on the estimator's warnings, and warn if the requested precision was not reached."""
+        if self.warned:
+            warn(
+                f"The estimator warned in {self.warned} of {self.fits} fits, first: {self.warning} "
+                "Utilities of such models may be off; fix the cause, or silence it in the estimator."
+            )
+        if tol is not None and self.stopped == "budget" and not self.precision <= tol:
+            warn(
+                f"Sampling did not reach the requested tolerance: after {self.fits} fits the largest standard error is "
+                f"{self.precision:.2g} standard deviations of the values; 'tol' asks for {tol:g}. Raise "
+                f"'max_fits' from {max_fits}, or value fewer players."
+            )
+
+
+def run_sampler(game: Playable, plan: SamplingPlan) -> Outcome:
     """Sample until one round is enough, the precision is reached, or the budget is spent."""
     sampler = plan.sampler
     estimate = Estimate(np.array(sampler.weights), plan.total, game.n_players)
-    store = Store(plan.cache_bytes)
+    cache = UtilityCache(plan.cache_bytes)
     checkpoint = Checkpoint(plan.checkpoint, plan.identity)
     counters: dict[str, Any] = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0}
     with (
-        checkpoint.alone(),
+        checkpoint.locked(),
         worker_pool(plan.n_jobs) as (workers, run),
         progress_bar("Fitting", plan.max_fits, plan.progress) as advance,
     ):
-        counters |= checkpoint.load(estimate, store) or {}
+        counters |= checkpoint.load(estimate, cache) or {}
         advance(counters["fits"])
         settled = dict(counters)
 
         def save() -> None:
             # With warm starts nothing of an unfinished wave is kept, so its fits will be made again.
-            checkpoint.save(estimate, store, settled if game.warm_start else counters)
+            checkpoint.save(estimate, cache, settled if game.warm_start else counters)
 
-        asking = _Asking(game, run, workers, store, counters, advance, save)
+        evaluator = _Evaluator(game, run, workers, cache, counters, advance, save)
         try:
-            setting = _setting(game, plan, asking)
+            setting = _setting(game, plan, evaluator)
+            estimate.prior_variance = sampler.prior_variance(setting)
             settled |= counters
             cost = max(sampler.cost(setting), 1)
             _check_budget(plan, cost)
             stopped = ""
             while not stopped:
-                # A wave that was interrupted is taken up as it was planned.
-                wave = counters["wave"] = counters["wave"] or _next_wave(plan, cost, estimate.rounds, counters)
+                # A wave that was interrupted resumes as it was planned.
+                wave = counters["wave"] = counters["wave"] or _next_wave(plan, cost, setting, estimate.rounds, counters)
                 first = estimate.rounds
-                for found in asking.drive([_round(plan, setting, first + number) for number in range(wave)]):
+                for found in evaluator.drive([_round(plan, setting, first + number) for number in range(wave)]):
                     estimate.add(found)
-                store.end_wave()
+                cache.end_wave()
                 counters["wave"] = 0
                 settled |= counters
-                asking.save_now_and_then()
+                evaluator.save_now_and_then()
                 stopped = _why_stop(plan, cost, estimate, counters)
         except BaseException:
-            save()  # also when interrupted: fits are dear
+            save()  # also when interrupted: fits take long
             raise
         save()
-    values, error = estimate.values(), np.zeros(game.n_players) if sampler.once else estimate.standard_error()
+    values, (error, freedom) = estimate.values(), estimate.standard_error()
+    if sampler.once:
+        error, freedom = np.zeros(game.n_players), np.full(game.n_players, np.inf)
     return Outcome(
         cells=estimate.cells(),
         values=values,
         standard_error=error,
+        degrees_of_freedom=freedom,
         empty=float(setting.empty @ plan.total) if sampler.reduction == "mean" else None,
         full=float(setting.full @ plan.total) if sampler.reduction == "mean" else None,
         precision=relative_error(values, error),
@@ -174,71 +348,74 @@ def run_sampler(game: Playable, plan: Plan) -> Outcome:
     )
 
 
-def _setting(game: Playable, plan: Plan, asking: "_Asking") -> Setting:
+def _setting(game: Playable, plan: SamplingPlan, evaluator: "_Evaluator") -> Setting:
     ends = np.stack([np.zeros(game.n_players, dtype=bool), np.ones(game.n_players, dtype=bool)])
     names = [coalition_key(end) for end in ends]
-    if not asking.store.ends:
-        found = asking.ask([ends])[0]
-        asking.store.fresh.clear()
-        asking.store.ends |= dict(zip(names, found, strict=True))
-    empty, full = (asking.store[name] for name in names)
+    if not evaluator.cache.ends:
+        found = evaluator.ask([ends])[0]
+        evaluator.cache.fresh.clear()
+        evaluator.cache.ends |= dict(zip(names, found, strict=True))
+    empty, full = (evaluator.cache[name] for name in names)
     return Setting(game.n_players, plan.chances, empty, full, plan.total, plan.classes)
 
 
-def _round(plan: Plan, setting: Setting, number: int) -> Round:
+def _round(plan: SamplingPlan, setting: Setting, number: int) -> Round:
     return plan.sampler.round(setting, np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,))))
 
 
-def _check_budget(plan: Plan, cost: int) -> None:
+def _check_budget(plan: SamplingPlan, cost: int) -> None:
     least = 1 + cost * (1 if plan.sampler.once else 2)
     if plan.max_fits < least:
-        raise ValueError(
+        raise InputError(
             f"The 'max_fits' parameter of SampledShapley must be at least {least} for sampler={plan.sampler.name!r} "
             f"and {plan.chances.size} players. Got {plan.max_fits} instead."
         )
 
 
-def _next_wave(plan: Plan, cost: int, rounds: int, counters: Mapping[str, Any]) -> int:
+def _next_wave(plan: SamplingPlan, cost: int, setting: Setting, rounds: int, counters: Mapping[str, Any]) -> int:
     if plan.sampler.once:
         return 1 - rounds  # 0 when the checkpoint has it already
-    wave = max(plan.sampler.together, -(-WAVE_FITS // cost))
+    # Each round holds observations and utilities of its cells, and which players were drawn.
+    most = max(WAVE_BYTES // (8 * (setting.n * (plan.total.size + 2) + setting.full.size)), 1)
+    wave = max(plan.sampler.together, min(-(-WAVE_FITS // cost), most))
     return int(min(wave, max((plan.max_fits - counters["fits"]) // cost, 0)))
 
 
-def _why_stop(plan: Plan, cost: int, estimate: Estimate, counters: Mapping[str, Any]) -> str:
+def _why_stop(plan: SamplingPlan, cost: int, estimate: Estimate, counters: Mapping[str, Any]) -> str:
     if plan.sampler.once:
         return "complete"
     spent = plan.max_fits - counters["fits"] < cost or estimate.rounds * cost >= ASKED_PER_FIT * plan.max_fits
     if not estimate.complete:
         if spent:
-            raise ValueError(
+            raise InputError(
                 f"The 'max_fits' parameter of SampledShapley is spent, and {plan.sampler.name!r} has not observed "
                 f"every player yet. Raise it from {plan.max_fits}."
             )
         return ""
     enough = plan.tol is not None and estimate.rounds >= LEAST_ROUNDS
-    if enough and relative_error(estimate.values(), estimate.standard_error()) <= (plan.tol or 0.0):
+    if enough and relative_error(estimate.values(), estimate.standard_error()[0]) <= (plan.tol or 0.0):
         return "precision"
     return "budget" if spent else ""
 
 
-class _Asking:
-    """Answers what rounds ask for: from the store where it is known, else from workers."""
+class _Evaluator:
+    """Answers what rounds ask for: from the cache where it is known, else from workers."""
 
     def __init__(
         self,
         game: Playable,
         run: Callable[[Callable[..., Any], Any], list[Any]],
         workers: int,
-        store: Store,
+        cache: UtilityCache,
         counters: dict[str, Any],
         advance: Callable[[int], None],
         save: Callable[[], None],
     ) -> None:
-        self.game, self.run, self.workers, self.store = game, run, workers, store
+        self.game, self.run, self.workers, self.cache = game, run, workers, cache
         self.counters, self.advance, self.save = counters, advance, save
         self._batch = workers
-        self._saved = time.monotonic()
+        self._began = self._saved = time.monotonic()
+        self._took = 0.0
 
     def drive(self, rounds: list[Round]) -> list[Observations]:
         """Run rounds side by side to their end; observations come in the order of the rounds."""
@@ -265,17 +442,17 @@ class _Asking:
             key: coalition
             for listed, request in zip(keys, requests, strict=True)
             for key, coalition in zip(listed, request, strict=True)
-            if key not in self.store
+            if key not in self.cache
         }
         if missing:
             names = list(missing)
             done = 0
             for answers in self._evaluate([np.array(list(missing.values()))], whole=False):
                 for utilities in answers.utilities:
-                    self.store.fresh[names[done]] = utilities
+                    self.cache.fresh[names[done]] = utilities
                     done += 1
                 self.save_now_and_then()
-        return [np.array([self.store[key] for key in listed]) for listed in keys]
+        return [np.array([self.cache[key] for key in listed]) for listed in keys]
 
     def _evaluate(self, requests: list[npt.NDArray[Any]], *, whole: bool) -> Iterator[Answers]:
         """Yield answers in order, a batch of tasks at a time, so that progress shows and checkpoints are written."""
@@ -308,9 +485,11 @@ class _Asking:
 
     def save_now_and_then(self) -> None:
         """Write the checkpoint if the last one is old enough."""
-        if time.monotonic() - self._saved >= SECONDS_PER_SAVE:
+        now = time.monotonic()
+        if now - self._saved >= seconds_between_saves(self._took, now - self._began):
             self.save()
             self._saved = time.monotonic()
+            self._took = self._saved - now
 
 
 def _advance(
@@ -320,7 +499,7 @@ def _advance(
     waiting: dict[int, npt.NDArray[Any]],
     found: dict[int, Observations],
 ) -> None:
-    """Hand a round its answer; it asks for more or is done."""
+    """Send a round its utilities; it then waits for others or is finished."""
     try:
         waiting[number] = next(generator) if answer is None else generator.send(answer)
     except StopIteration as done:

@@ -1,5 +1,6 @@
 """SampledShapley: values of training rows or owners for any model, by sampling."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from typing import Any, Self
@@ -10,31 +11,30 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from shapshift import _labels
-from shapshift import _validation as check
-from shapshift.boundary import BOUNDARY_NEIGHBORS, entropy_levels
-from shapshift.coefficients import Beta
-from shapshift.estimators import KNNShapley
-from shapshift.price._owner_options import check_seed
-from shapshift.price._owners import check_owners
-from shapshift.relatives.regression import LEVELS, KNNRegressionShapley
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.checks.owners import check_owners
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
+from shapshift.engine.coefficients import Beta
+from shapshift.exceptions import InputError
+from shapshift.knn.regression import LEVELS, KNNRegressionShapley
+from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled._cells import Cells, make_cells, means_of_own_rows
-from shapshift.sampled._game import Game
-from shapshift.sampled._inputs import (
-    check_numbers,
-    check_players,
-    fingerprint,
-    identity_of,
-    name_of,
-    worth_in_words,
+from shapshift.sampled._loop import SamplingPlan, run_sampler
+from shapshift.sampled.game import (
+    UTILITIES,
+    Game,
+    check_estimator,
+    check_warm_start,
+    describe,
+    named,
+    predicts_numbers,
+    with_seeds,
 )
-from shapshift.sampled._loop import Outcome, Plan, run_sampler
-from shapshift.sampled._model import describe, named, predicts_numbers, with_seeds
-from shapshift.sampled._options import cache_bytes, check_options
-from shapshift.sampled._protocol import Distributional, Sampler, size_chances
-from shapshift.sampled._result import describe_outcome, make_valuation, warn_about
-from shapshift.sampled._samplers import choose_sampler
+from shapshift.sampled.samplers import Distributional, Sampler, choose_sampler, size_chances
 from shapshift.valuation import Valuation
+
+SEMIVALUES = ("shapley", "banzhaf", "loo")
 
 
 class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -86,8 +86,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Memory for utilities of coalitions that may come again, in bytes or such as "64MB"; 0 keeps none. It never
         changes a value.
     checkpoint : path-like, default=None
-        A file that a run writes every half minute, at its end and when it is interrupted. A run with the same data and
-        parameters goes on from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused.
+        A file that a run writes about once a second (less often where writing takes long: no more than a twentieth of
+        the time goes into it), at its end and when it is interrupted. A run with the same data and parameters resumes
+        from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused. A killed process loses
+        what was fitted since, and the fits in progress; with ``warm_start`` the unfinished wave of about 256 fits.
     random_state : int or None, default=0
         Seed. None draws one, which the result names.
     n_jobs : int, default=None
@@ -120,10 +122,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     class contribute through it; under "oob" all points have the same values.
 
     Standard errors come from the spread between independent rounds of the sampler, and
-    :meth:`shapshift.Valuation.interval` makes intervals of them. They cover the semivalue; under "classwise" the
-    class-wise value; under "oob" the mean over all bootstrap samples that lack the player. Under "truncated" they cover
-    what players gain until an order is left, and not the bias of leaving: where more players are never worth less, it
-    takes less than ``tolerance`` from each value.
+    :meth:`shapshift.Valuation.interval` makes intervals of them. After few rounds many players have made no difference
+    at all, so variances are drawn towards their mean over the players; under "oob" one observation as far off as a
+    guess is from the full model counts in addition, so that rows that were always predicted alike have a width too. The
+    share of all intervals that hold is about the confidence asked for, also after 8 rounds ("msr": after 30).
+
+    Intervals cover the semivalue; under "classwise" the class-wise value; under "oob" the mean over all bootstrap
+    samples that lack the player. Under "truncated" they cover what players gain until an order is left, and not the
+    bias of leaving: where more players are never worth less, it takes less than ``tolerance`` from each value.
 
     Examples
     --------
@@ -254,12 +260,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
         near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
         cells = make_cells(near.entropy, levels, groups, matrix)
-        seed = check_seed("SampledShapley", self.random_state)
+        seed = check.check_seed("SampledShapley", self.random_state)
         n_players = len(self.players_)
         sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
         game = self._game(sampler, points, targets, target_codes, cells, seed)
         own = sampler.reduction == "own"
-        plan = Plan(
+        plan = SamplingPlan(
             sampler=sampler,
             chances=size_chances(n_players, self.semivalue),
             total=np.ones(1) if own else cells.total,
@@ -274,16 +280,17 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             identity=self._identity(game, sampler, seed),
         )
         outcome = run_sampler(game, plan)
-        warn_about(outcome, self.tol, int(self.max_fits))
-        about = self._about(sampler, seed, outcome, n_val) | {
+        outcome.warn(self.tol, int(self.max_fits))
+        near_boundary = {
             key: near.parameters[key] for key in ("boundary_neighbors", "boundary_rule") if key in near.parameters
         }
-        return make_valuation(
-            cells,
-            outcome,
-            about,
-            own=own,
+        return cells.to_valuation(
+            # Players judged on their own rows have the same values on all validation points.
+            outcome.cells * cells.reduction.sum(axis=0) if own else outcome.cells,
             ids=self.ids_,
+            parameters=self._about(sampler, seed, n_val) | outcome.describe() | near_boundary,
+            standard_error=outcome.standard_error,
+            degrees_of_freedom=outcome.degrees_of_freedom,
             fingerprint=self.fingerprint_,
             kind=self._table.kind,
             id_names=self._id_names,
@@ -298,12 +305,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         cells: Cells,
         seed: int,
     ) -> Game:
-        n_players = len(self.players_)
-        matrix = cells.reduction
+        matrix: Any = cells.reduction
         if sampler.reduction == "own":
             # Models are judged on the training rows, each player on the mean over its own.
             points, targets, target_codes = self._table.rows, self._y, self.codes_
-            matrix = means_of_own_rows(self._player_of, n_players)
+            matrix = means_of_own_rows(self._player_of, len(self.players_))
         model = with_seeds(clone(self._model(), safe=False), seed)
         if self.warm_start:
             model.set_params(warm_start=True)
@@ -312,7 +318,6 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             rows=self._table.rows,
             labels=self._y,
             player_of=self._player_of,
-            n_players=n_players,
             points=points,
             targets=targets,
             classes=None if self._regression else self.classes_,
@@ -326,8 +331,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             columns=self._table.columns if self._table.kind == "pandas" else None,
         )
 
-    def _about(self, sampler: Sampler, seed: int, outcome: Outcome, n_val: int) -> dict[str, Any]:
-        """Tell what made the values."""
+    def _about(self, sampler: Sampler, seed: int, n_val: int) -> dict[str, Any]:
+        """Parameters of the result."""
         return {
             "method": type(self).__name__,
             "task": "regression" if self._regression else "classification",
@@ -345,7 +350,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             "max_fits": int(self.max_fits),
             "tol": None if self.tol is None else float(self.tol),
             "random_state": seed,
-        } | describe_outcome(outcome)
+        }
 
     @property
     def _regression(self) -> bool:
@@ -389,7 +394,124 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         }
 
     def _check_parameters(self) -> None:
-        check_options(type(self).__name__, self._model(), self.get_params(deep=False))
+        """Refuse parameters that mean nothing, or do not go together."""
+        owner, model, utility = type(self).__name__, self._model(), self.utility
+        check_estimator(owner, model)
+        if not isinstance(self.semivalue, Beta | Distributional):
+            offered = "a Beta(alpha, beta) or a Distributional(n) object"
+            check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, offered)
+        choose_sampler(owner, self.sampler, self.semivalue)
+        if not callable(utility):
+            check.check_choice(owner, "utility", utility, UTILITIES, "a function (model, X_val, y_val) -> array")
+        if utility == "probability" and not hasattr(model, "predict_proba"):
+            raise InputError(
+                f"The 'utility' parameter of {owner} is 'probability', but {type(model).__name__} has no "
+                "predict_proba. Use utility='correct', or an estimator that has it."
+            )
+        check.check_count(owner, "max_fits", self.max_fits)
+        if self.tol is not None:
+            check.check_number(owner, "tol", self.tol, above=True)
+        check.check_choice(owner, "on_error", self.on_error, ("raise", "constant"))
+        check.check_flag(owner, "warm_start", self.warm_start)
+        if self.warm_start:
+            check_warm_start(owner, model)
+        cache_bytes(owner, self.cache)
+        check.check_jobs(owner, self.n_jobs)
+        check.check_progress(owner, self.progress)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fingerprint_")
+
+
+def cache_bytes(owner: str, cache: Any) -> int:
+    """Bytes that the cache may take; 0 keeps nothing.
+
+    Examples
+    --------
+    >>> cache_bytes("SampledShapley", "64MB"), cache_bytes("SampledShapley", 0)
+    (64000000, 0)
+    """
+    return 0 if cache == 0 else check.parse_memory(cache, owner, "cache") or 0
+
+
+def check_players(players: Any, n_rows: int) -> Any:
+    """Refuse more or fewer owners than rows before they are matched."""
+    size = len(players) if hasattr(players, "__len__") and not isinstance(players, str) else n_rows
+    if size != n_rows:
+        raise InputError(
+            f"The 'players' parameter must name the owner of each of the {n_rows} training rows, so there cannot be "
+            f"more owners than rows. Got {size} entries; pass one per row, in their order."
+        )
+    return players
+
+
+def check_numbers(labels: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
+    """Return targets as floats; refuse targets that are not numbers."""
+    try:
+        return labels.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name!r} must hold numbers for a regressor. Got {labels[0]!r}; use a classifier for such labels."
+        ) from None
+
+
+def name_of(utility: Any) -> str:
+    """Name of a utility; for a function, its module and qualified name."""
+    if isinstance(utility, str):
+        return utility
+    return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
+
+
+def identity_of(utility: Any) -> str:
+    """Name of a utility, for functions with a hash of their code: two functions of one name differ.
+
+    Examples
+    --------
+    >>> identity_of("correct")
+    'correct'
+    >>> identity_of(lambda model, X, y: y) == identity_of(lambda model, X, y: -y)
+    False
+    """
+    code = getattr(utility, "__code__", None)
+    if code is None:
+        return name_of(utility)
+    constants = [entry for entry in code.co_consts if not hasattr(entry, "co_code")]
+    written = repr((code.co_code, code.co_names, constants, utility.__defaults__)).encode()
+    return f"{name_of(utility)} ({hashlib.blake2b(written, digest_size=8).hexdigest()})"
+
+
+def worth_in_words(model: Any, utility: Any, *, own: bool) -> str:
+    """Sentence that defines the utility of a set of rows on one validation point, for the report.
+
+    Examples
+    --------
+    >>> worth_in_words([], "squared_error", own=False)
+    'minus the squared error of list, fitted on it'
+    """
+    fitted = f"{type(model).__name__}, fitted on it"
+    if own:
+        return f"how well {fitted}, predicts the training rows it lacks"
+    said = {
+        "correct": f"whether {fitted}, predicts its label",
+        "probability": f"the probability that {fitted}, gives its label",
+        "squared_error": f"minus the squared error of {fitted}",
+    }
+    return said[utility] if isinstance(utility, str) else f"what {name_of(utility)} says of {fitted}"
+
+
+def fingerprint(*parts: Any) -> str:
+    """Hash of tables and columns."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        _update(digest, part)
+    return digest.hexdigest()
+
+
+def _update(digest: Any, part: Any) -> None:
+    """Feed a table or column to a hash."""
+    if sparse.issparse(part):
+        for array in (part.data, part.indices, part.indptr):
+            _update(digest, array)
+        return
+    digest.update(repr((part.shape, part.dtype.kind)).encode())
+    digest.update(repr(part.tolist()).encode() if part.dtype.kind in "OUS" else np.ascontiguousarray(part).data)

@@ -12,14 +12,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import check_is_fitted
 
-from shapshift import _labels
-from shapshift import _validation as check
 from shapshift.agreement import spearman
-from shapshift.coefficients import Beta
-from shapshift.estimators import KNNShapley
-from shapshift.price._owner_options import check_seed
-from shapshift.sampled._model import check_estimator, describe, named, predicts_numbers, with_seeds
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.engine.coefficients import Beta
+from shapshift.exceptions import InputError
+from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
+from shapshift.sampled.game import check_estimator, describe, named, predicts_numbers, with_seeds
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -101,7 +101,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         estimator = named(owner, self.estimator)
         check_estimator(owner, estimator)
         if predicts_numbers(estimator, "auto"):
-            raise ValueError(
+            raise InputError(
                 f"The 'estimator' parameter of {owner} must be a classifier: neighbours vote for labels. Got "
                 f"{type(estimator).__name__} instead."
             )
@@ -111,7 +111,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         _labels.check_same_order(X, y)
         labels = _labels.check_labels(y, "y", table.rows.shape[0], "X")
         row_ids = _labels.check_ids(ids, table.index, table.rows.shape[0])
-        seed = check_seed(owner, self.random_state)
+        seed = check.check_seed(owner, self.random_state)
         model = with_seeds(clone(estimator, safe=False), seed).fit(table.rows, labels)
         embedding = _Embedding(model, self.embed, owner)
         knn = KNNShapley(
@@ -122,6 +122,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             progress=self.progress,
         )
         self.knn_ = knn.fit(embedding(table.rows), labels, ids=row_ids)
+        self.knn_._id_names = table.index_names if ids is None else ("id",)
         self.model_, self._embedding, self._table, self._y = model, embedding, table, labels
         self.n_features_in_ = table.rows.shape[1]
         self.fingerprint_ = self.knn_.fingerprint_
@@ -254,7 +255,7 @@ def knn_proxy(
     """
     check.check_count("knn_proxy", "subsample", subsample, at_least=5)
     check.check_number("knn_proxy", "confidence", confidence, above=True, most=1.0)
-    seed = check_seed("knn_proxy", random_state)
+    seed = check.check_seed("knn_proxy", random_state)
     proxy = KNNProxy(
         estimator, n_neighbors, embed=embed, semivalue=semivalue, random_state=seed, progress=progress
     ).fit(X, y, ids=ids)
@@ -273,6 +274,8 @@ def knn_proxy(
     }
     direct = SampledShapley(estimator, **options).fit(few, labels, ids=names).value(points, y_val)
     near = knn.value(inner(points), y_val)
+    # The subsample was valued as plain arrays: its rows keep the caller's kind of table and index.
+    direct, near = (replace(each, kind=valuation.kind, id_names=valuation.id_names) for each in (direct, near))
     found = spearman(near.values, direct.values)
     low, high = rank_interval(found, rows.size, confidence)
     error = np.zeros(rows.size) if direct.standard_error is None else direct.standard_error
@@ -322,7 +325,7 @@ class _Embedding:
             self._embed = self.name = "leaves" if hasattr(self._last, "apply") else "hidden"
         needed = {"leaves": "apply", "hidden": "coefs_", "probabilities": "predict_proba"}.get(self.name)
         if not callable(self._embed) and needed is not None and not hasattr(self._last, needed):
-            raise ValueError(
+            raise InputError(
                 f"The 'embed' parameter of {owner} is {embed!r}, but {type(self._last).__name__} has no {needed!r}. "
                 "Pass embed='probabilities', or a function (fitted_model, X) -> array that returns the model's space."
             )
@@ -344,7 +347,7 @@ class _Embedding:
     def _checked(self, embedded: Any, rows: Any) -> Any:
         found = check.check_features(embedded, "the rows that 'embed' returned").rows
         if found.shape[0] != rows.shape[0]:
-            raise ValueError(
+            raise InputError(
                 f"The 'embed' function of {self._owner} must return one row per row. Got {found.shape[0]} for "
                 f"{rows.shape[0]}."
             )

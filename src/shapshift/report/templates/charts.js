@@ -17,14 +17,16 @@ const looks = (() => {
   // Ticks are round numbers already: cutting digits would make two of them read the same.
   const round = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 9 });
   const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-  const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+  const money = (digits) => {
+    const format = new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+    return (x) => minus(format.format(x));
+  };
   const minus = (text) => text.replace("-", "\u2212");
   const shows = {
     number: (x) => minus(Math.abs(x) >= 1000 ? whole.format(x) : plain.format(x)),
     fixed: (x) => minus(x.toFixed(2)),
     count: (x) => whole.format(x),
     percent: (x) => `${minus(plain.format(100 * x))}%`,
-    money: (x) => minus(cents.format(x)),
   };
   shows.size = shows.number;
   const tick = (x) => minus(round.format(Math.abs(x) < 1e-12 ? 0 : x));
@@ -34,7 +36,6 @@ const looks = (() => {
     count: (x) => (x >= 1e6 ? `${tick(x / 1e6)}M` : whole.format(x)),
     percent: (x) => `${tick(100 * x)}%`,
     money: (x) => (Math.abs(x) >= 1e6 ? `${tick(x / 1e6)}M` : minus(whole.format(x))),
-    cents: (x) => minus(cents.format(x)),
   };
   ticks.size = ticks.number;
 
@@ -210,11 +211,12 @@ const looks = (() => {
     },
 
     bars: (data, width) => {
+      const amount = money(data.digits);
       const formatter = (items) => {
         const at = items[0].dataIndex;
-        const lines = [["corrected", "payout", shows.money(data.values[at])]];
-        if (data.low) lines.push(["", "between", `${shows.money(data.low[at])} and ${shows.money(data.high[at])}`]);
-        if (data.corrected) lines.push(["noisy", "after correction", shows.money(data.corrected[at])]);
+        const lines = [["corrected", "payout", amount(data.values[at])]];
+        if (data.low) lines.push(["", "between", `${amount(data.low[at])} and ${amount(data.high[at])}`]);
+        if (data.corrected) lines.push(["noisy", "after correction", amount(data.corrected[at])]);
         return tip(data.names[at], lines);
       };
       const most = Math.max(...data.values, ...(data.high ?? []), ...(data.corrected ?? []));
@@ -230,7 +232,7 @@ const looks = (() => {
       return {
         ...base("axis", formatter),
         grid: grid(),
-        xAxis: axis(data.xName, 30, most < 10 ? ticks.cents : ticks.money, { minInterval: 0.01 }),
+        xAxis: axis(data.xName, 30, most < 10 ? amount : ticks.money, { minInterval: 10 ** -data.digits }),
         yAxis: names(data.names, room, { formatter: (_, i) => short[i] }),
         series,
       };

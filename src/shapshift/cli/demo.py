@@ -1,13 +1,14 @@
-"""The whole way on data that ships with scikit-learn: value, audit, correct, price, and a page to open.
+"""The full workflow on data that ships with scikit-learn: value, audit, correct, price, and a page to open.
 
 Five sellers offer measurements of tumours to somebody who wants to tell benign from malignant ones. One of them, Delta,
-got 15% of its labels wrong. What is each seller paid? Run it with ``python -m shapshift.demo`` or ``shapshift demo``.
+got 15% of its labels wrong. What is each seller paid? Run it with ``shapshift demo``.
 """
 
 import runpy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -21,13 +22,14 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from shapshift._files import write_atomically
-from shapshift.audit import ShiftAudit, audit_shift
+from shapshift.audit import ShiftAudit, ShiftStream
 from shapshift.correct import BoundaryCorrector, evaluate
-from shapshift.estimators import KNNShapley
+from shapshift.io.files import write_atomically
+from shapshift.knn.shapley import KNNShapley
 from shapshift.perturb import GaussianNoise
-from shapshift.price import Allocation, Policy, allocate_budget, audit_payouts, show_money, write_statements
+from shapshift.price import Allocation, Policy, allocate_budget, audit_payouts, write_statements
 from shapshift.report import build_report
+from shapshift.report._words import correction
 from shapshift.valuation import Valuation
 
 SELLERS = ("Alpha", "Bravo", "Charlie", "Delta", "Echo")
@@ -130,7 +132,8 @@ def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0,
     drawn: dict[str, Any] = {"noise": NOISE, "repeats": REPEATS, "random_state": seed, "progress": progress}
 
     model = KNNShapley(n_neighbors=5, n_jobs=-1, progress=progress).fit(market.X, market.y)
-    clean = model.value(X_val, y_val)
+    stream = ShiftStream(model, X_val, y_val, **drawn)
+    clean = next(stream)
     worst = np.argsort(clean.values)[: market.wrong.sum()]
     _step(
         say,
@@ -139,22 +142,25 @@ def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0,
         f"{market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows.",
     )
 
-    audit = audit_shift(model, X_val, y_val, **drawn)
+    payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
+    # The payouts take the valuations of the audit as they are made.
+    intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn, valuations=chain([clean], stream))
+    audit = stream.audit()
     _step(say, "2 Audit", f"With noise on the validation set, the values are: {audit.finding}.")
 
     noisy = model.value(*GaussianNoise(NOISE[-1], random_state=seed)(X_val, y_val))
     corrected = BoundaryCorrector().fit(clean).transform(noisy)
-    before, after = (evaluate(corrected, clean, noisy).distribution[which] for which in ("noisy", "corrected"))
+    judged = evaluate(corrected, clean, noisy)
+    before, after = (judged.distribution[which] for which in ("noisy", "corrected"))
     positive = [one.stats()["positive_count"] for one in (clean, noisy, corrected)]
     _step(
         say,
         "3 Correct",
         f"Noise {NOISE[-1]:g} changes the spread of the values to {before['std_ratio']:.0%} and the number of helpful "
-        f"rows from {positive[0]} to {positive[1]}; correction makes that {after['std_ratio']:.0%} and {positive[2]}.",
+        f"rows from {positive[0]} to {positive[1]}; correction makes that {after['std_ratio']:.0%} and {positive[2]}. "
+        f"{correction(judged)}",
     )
 
-    payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
-    intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn)
     pay = allocate_budget(clean, BUDGET, **payment, audit=intervals)
     _step(say, "4 Price", f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers.")
     _show_payouts(say, pay, market)
@@ -162,7 +168,7 @@ def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0,
     _write(path("train.csv"), lambda file: csv.write_csv(market.train, file))
     _write(path("val.csv"), lambda file: csv.write_csv(market.val, file))
     rows = clean.to_frame("pyarrow").append_column("wrong_label", pa.array(market.wrong))
-    _write(path("values.parquet"), lambda file: pq.write_table(rows, file))
+    _write(path("values.parquet"), lambda file: pq.write_table(rows, file, write_page_checksum=True))
     clean.save(path("valuation.npz"))
     audit.save(path("audit.npz"))
     pay.save(path("allocation.npz"))
@@ -192,9 +198,9 @@ def _step(say: Teller, name: str, text: str) -> None:
 def _show_payouts(say: Teller, pay: Allocation, market: Market) -> None:
     rows, styles = [], []
     for i in np.argsort(-pay.cents, kind="stable"):
-        low, high = (show_money(bound[i]) for bound in (pay.low, pay.high) if bound is not None)
+        low, high = (pay.show(bound[i], label=False) for bound in (pay.low, pay.high) if bound is not None)
         wrong = market.wrong[market.sellers == pay.owners[i]].sum()
-        paid = show_money(pay.cents[i], pay.currency)
+        paid = pay.show(pay.cents[i])
         rows.append([pay.owners[i], int(pay.row_counts[i]), int(wrong), paid, f"{low} to {high}"])
         styles.append("red" if wrong else "")
     columns = ["seller", ">rows", ">wrong labels", ">paid", f">between, under {pay.interval}"]

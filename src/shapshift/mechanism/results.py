@@ -1,4 +1,4 @@
-"""What the cases return: small frozen results that tabulate and draw themselves."""
+"""Results of the cases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _validation as check
 from shapshift.agreement import t_interval
-from shapshift.valuation import to_table
+from shapshift.checks import inputs as check
+from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -85,7 +86,7 @@ class FeatureMap:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Case:
-    """What both cases have in common.
+    """Fields and methods of both cases.
 
     Attributes
     ----------
@@ -132,7 +133,9 @@ class _Case:
         """
         check.check_choice(type(self).__name__, "statistic", statistic, tuple(self.samples))
         if not 0 < confidence < 1:
-            raise ValueError(f"The 'confidence' parameter must lie between 0 and 1. Got {confidence!r} instead.")
+            raise InputError(
+                f"The 'confidence' parameter must lie between 0 and 1. Got {check.quoted(confidence)} instead."
+            )
         observed = self.samples[statistic]
         observed = observed.mean(axis=2) if observed.shape[1] > 1 else observed[:, 0]
         mean, n = observed.mean(axis=1), observed.shape[1]
@@ -263,6 +266,8 @@ class NoiseDemo:
         Names of the classes, by class number.
     before, after : ndarray of int64
         Positions of the nearest training rows, nearest first.
+    id_names : tuple
+        Names of the levels of the caller's index.
     """
 
     parameters: Mapping[str, Any]
@@ -274,6 +279,7 @@ class NoiseDemo:
     classes: npt.NDArray[Any]
     before: Ints
     after: Ints
+    id_names: tuple[Any, ...] = ("id",)
 
     @property
     def shared(self) -> Ints:
@@ -296,7 +302,7 @@ class NoiseDemo:
         for name, nearest in (("rank_before", self.before), ("rank_after", self.after)):
             found = rows[:, None] == nearest[None, :]
             ranks[name] = np.where(found.any(axis=1), found.argmax(axis=1) + 1, 0)
-        return to_table({"class": self.classes[self.map.codes[rows]], **ranks}, self.ids[rows], kind)
+        return to_table({"class": self.classes[self.map.codes[rows]], **ranks}, self.ids[rows], kind, self.id_names)
 
     def plot(self) -> Any:
         """Draw the whole distribution and a zoom on the point.

@@ -5,22 +5,20 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 from sklearn.base import clone
 
-from shapshift import _labels
-from shapshift import _validation as check
-from shapshift._archive import object_array
-from shapshift.price._allocate import check_policy, make_allocation
-from shapshift.price._allocation import Allocation
-from shapshift.price._game import value_owners
-from shapshift.price._money import Policy, parse_money, show_money, to_decimal
-from shapshift.price._owner_options import check_owner_options, check_seed
-from shapshift.price._owners import check_owners, owner_column
-from shapshift.valuation import to_table
+from shapshift._arrays import object_array
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.checks.owners import check_owners, owner_column
+from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
+from shapshift.perturb.containers import take_rows
+from shapshift.price.allocation import Allocation, check_payable, share_out
+from shapshift.price.owners import GameOptions, value_owners
+from shapshift.price.policy import Policy, Terms
 
 Positions = npt.NDArray[np.int64]
 
@@ -72,9 +70,9 @@ class ReplicationCheck:
             "owner": owner_column(self.before.owners),
             "rows_before": self.before.row_counts,
             "rows_after": self.after.row_counts,
-            "before": self.before.cents / 100,
-            "after": self.after.cents / 100,
-            "change": (self.after.cents - self.before.cents) / 100,
+            "before": self.before.cents / 10**self.before.digits,
+            "after": self.after.cents / 10**self.before.digits,
+            "change": (self.after.cents - self.before.cents) / 10**self.before.digits,
         }
         return to_table(columns, None, kind or self.before.kind)
 
@@ -83,7 +81,7 @@ class ReplicationCheck:
         first, last = self.before.cents[at], self.after.cents[at]
         return (
             f"ReplicationCheck({self.owner!r}, {self.before.row_counts[at]} rows copied {self.copies} times: "
-            f"{show_money(first)} to {show_money(last, self.before.currency)}, {to_decimal(last - first):+,.2f})"
+            f"{self.before.show(first, label=False)} to {self.before.show(last)}, {self.gain:+,.{self.before.digits}f})"
         )
 
 
@@ -142,17 +140,14 @@ def replication_gain(
     """
     check.check_count("replication_gain", "copies", copies)
     check.check_choice("replication_gain", "basis", basis, ("rows", "owners"))
-    options = check_owner_options("replication_gain", owner_options, basis)
-    if options.get("random_state", 0) is None:
-        options["random_state"] = check_seed("replication_gain", None)  # the same draws before and after
-    policy = check_policy("replication_gain", policy)
-    parse_money("replication_gain", "budget", budget)
+    options = GameOptions.check("replication_gain", owner_options, basis)  # one seed: the same draws before and after
+    terms = Terms.check("replication_gain", budget, policy, currency)
     fitted = clone(model).fit(X_train, y_train)
     ownership = check_owners(owners, fitted.ids_)
     if owner not in ownership.names:
-        raise ValueError(
+        raise InputError(
             f"The 'owner' parameter of replication_gain must be one of the owners: {check.some(ownership.names)}. Got "
-            f"{owner!r} instead."
+            f"{check.quoted(owner)} instead."
         )
     n = ownership.codes.size
     own = np.flatnonzero(ownership.codes == ownership.names.index(owner))
@@ -166,23 +161,10 @@ def replication_gain(
     def allocate(estimator: Any, X: Any, rows: Positions) -> Allocation:
         # Positions as ids: the same rows draw the same lot for an odd cent before and after.
         valuation = replace(estimator.value(X, y_val), ids=rows)
-        values = None
-        if basis == "owners":
-            values = value_owners(estimator, X, y_val, names[rows], **options, progress=False)
-        return make_allocation(valuation, budget, owners=names[rows], policy=policy, values=values, currency=currency)
+        check_payable("valuation", valuation)
+        values = value_owners(estimator, X, y_val, names[rows], options) if basis == "owners" else None
+        return share_out(valuation, check_owners(names[rows], rows), terms, values)
 
     return ReplicationCheck(
         owner, int(copies), allocate(fitted, X_val, np.arange(n)), allocate(copied, X_copied, taken)
     )
-
-
-def take_rows(X: Any, rows: Positions) -> Any:
-    """Rows of a table by position, in the caller's kind of table."""
-    if sparse.issparse(X):
-        return X.tocsr()[rows]
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if isinstance(frame, nw.DataFrame):
-        return frame[rows.tolist()].to_native()
-    if type(X).__module__.split(".")[0] == "torch":
-        return X[rows]
-    return np.asarray(X)[rows]

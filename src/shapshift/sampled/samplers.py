@@ -1,19 +1,149 @@
-"""Samplers: each proposes coalitions of players and turns what they are worth into contributions of the players."""
+"""Samplers: each proposes coalitions of players and turns their utilities into contributions of the players.
+
+A sampler works in rounds. A round is a generator: it yields coalitions (one row each, saying how often every player is
+in it), is sent their utilities (one row per coalition, one column per cell of validation points), may ask for more, and
+returns one observation per player. Rounds draw from random numbers of their own, so that they are independent, and the
+mean over rounds is the value. Samplers know nothing of models, files or workers.
+"""
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _validation as check
-from shapshift.coefficients import Beta
-from shapshift.sampled._protocol import Distributional, Floats, Observations, Round, Sampler, Setting, Walk
+from shapshift.checks import inputs as check
+from shapshift.engine.coefficients import Beta, size_probabilities
+from shapshift.exceptions import InputError
 
-# Prefixes of an order are asked for so many at a time: a square of all of them would be large for many players.
+Floats = npt.NDArray[np.float64]
+Coalitions = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Distributional:
+    """Distributional Shapley: the expected worth to a random training set of at most ``cardinality`` players.
+
+    The other players serve as the sample of the distribution: subsets of 0 to ``cardinality`` - 1 of them, all sizes
+    equally likely, drawn without replacement. With a cardinality of all players this is the Shapley value.
+
+    Parameters
+    ----------
+    cardinality : int
+        At least 1 and at most the number of players.
+
+    Examples
+    --------
+    >>> from shapshift.sampled import Distributional
+    >>> Distributional(50)
+    Distributional(cardinality=50)
+    """
+
+    cardinality: int
+
+    def __post_init__(self) -> None:
+        check.check_count("Distributional", "cardinality", self.cardinality)
+
+
+def size_chances(n_players: int, semivalue: "str | Beta | Distributional") -> Floats:
+    """Probability of each size of the coalition that a player is added to."""
+    if isinstance(semivalue, Distributional):
+        if semivalue.cardinality > n_players:
+            raise InputError(
+                f"The 'cardinality' parameter of Distributional must be at most the number of players, {n_players}. "
+                f"Got {semivalue.cardinality} instead."
+            )
+        return np.where(np.arange(n_players) < semivalue.cardinality, 1 / semivalue.cardinality, 0.0)
+    return size_probabilities(n_players, semivalue)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The facts about a game that a sampler needs.
+
+    Attributes
+    ----------
+    n : int
+        Number of players.
+    chances : ndarray of shape (n,)
+        How the semivalue weights sizes, see :func:`size_chances`.
+    empty, full : ndarray of shape (n_cells,)
+        Utilities of nobody and of everybody.
+    total : ndarray of shape (n_cells,)
+        ``utilities @ total`` is the utility over all validation points.
+    classes : ndarray of shape (n,) or None
+        Class of each player's rows, where they have one.
+    """
+
+    n: int
+    chances: Floats
+    empty: Floats
+    full: Floats
+    total: Floats
+    classes: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Observations:
+    """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed."""
+
+    values: Floats
+    stratum: npt.NDArray[np.int64]
+
+
+Round = Generator[Coalitions, Floats, Observations]
+Walk = Generator[Coalitions, Floats, Floats]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Base class of all samplers.
+
+    Attributes
+    ----------
+    name : str
+    kinds : tuple of type or str
+        Semivalues that it can estimate.
+    weights : tuple of float
+        The value is the sum of these times the means of the strata.
+    reduction : {"mean", "classwise", "own"}
+        Which utilities it wants to be sent, see :class:`shapshift.sampled.game.Game`.
+    once : bool
+        Whether one round is the answer, without error.
+    together : int
+        Least number of rounds that run at the same time, to keep workers busy.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", Beta, Distributional)
+    weights: ClassVar[tuple[float, ...]] = (1.0,)
+    reduction: ClassVar[str] = "mean"
+    once: ClassVar[bool] = False
+    together: ClassVar[int] = 1
+
+    def cost(self, setting: Setting) -> int:
+        """Most model fits of a round: one per player, unless a subclass says otherwise."""
+        return setting.n
+
+    def prior_variance(self, setting: Setting) -> float:
+        """Variance of a player's observations to expect before any is made.
+
+        A few rounds may all be alike by chance, and others not. Expected is the mean square of the contributions where
+        one player makes the whole difference between nobody and everybody, over as many orders as a round has fits for.
+        """
+        gains = (setting.full - setting.empty).reshape(-1, setting.total.size) @ setting.total
+        return float(gains @ gains) / max(self.cost(setting), setting.n)
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Propose coalitions and return observations."""
+        raise NotImplementedError
+
+
+# Number of prefixes of an order that are requested at a time: all of them would be a large square array.
 WALK_STEP = 256
-# 2^16 fits of a model are hours already.
+# Largest number of players whose coalitions are enumerated: 2^16 fits take hours.
 MOST_ENUMERATED = 16
 
 
@@ -23,10 +153,8 @@ class Permutation(Sampler):
 
     name: ClassVar[str] = "permutation"
 
-    def cost(self, setting: Setting) -> int:
-        return setting.n
-
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players along one random order."""
         return _seen_by_all((yield from _every_player(setting, rng.permutation(setting.n))))
 
 
@@ -49,10 +177,8 @@ class Truncated(Sampler):
     def __post_init__(self) -> None:
         check.check_number("Truncated", "tolerance", self.tolerance)
 
-    def cost(self, setting: Setting) -> int:
-        return setting.n
-
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players along one random order, as far as it is followed."""
         return _seen_by_all((yield from _every_player(setting, rng.permutation(setting.n), self.tolerance)))
 
 
@@ -63,9 +189,11 @@ class Antithetic(Sampler):
     name: ClassVar[str] = "antithetic"
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         return 2 * setting.n
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players along a random order and its reverse."""
         order = rng.permutation(setting.n)
         forward = yield from _every_player(setting, order)
         backward = yield from _every_player(setting, order[::-1])
@@ -89,9 +217,11 @@ class Stratified(Sampler):
         check.check_count("Stratified", "strata", self.strata)
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         return min(self.strata, setting.n) * setting.n
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players along the rotations of a random order."""
         order = rng.permutation(setting.n)
         ranges = min(self.strata, setting.n)
         found = np.zeros((setting.n, setting.empty.size))
@@ -123,6 +253,7 @@ class Complementary(Sampler):
         check.check_count("Complementary", "strata", self.strata)
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         return sum(2 * math.ceil(setting.n / size) for size in self._sizes(setting.n, 0.0).tolist())
 
     def _sizes(self, n: int, start: float) -> npt.NDArray[np.int64]:
@@ -131,6 +262,7 @@ class Complementary(Sampler):
         return np.floor((start + np.arange(chosen)) * half / max(chosen, 1)).astype(np.int64) + 1
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players in pairs of complementary coalitions."""
         n, gain = setting.n, setting.full - setting.empty
         sizes = self._sizes(n, rng.random())
         found = np.zeros((n, gain.size))
@@ -161,9 +293,11 @@ class GroupTesting(Sampler):
     kinds: ClassVar[tuple[Any, ...]] = ("shapley",)
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         return 1
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players in one random coalition."""
         n, gain = setting.n, setting.full - setting.empty
         if n == 1:
             return _seen_by_all(gain[None])
@@ -186,9 +320,11 @@ class MaximumSampleReuse(Sampler):
     weights: ClassVar[tuple[float, ...]] = (1.0, -1.0)
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         return 1
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players in one random coalition."""
         inside = rng.random(setting.n) < 0.5
         (utility,) = yield inside[None]
         return Observations(np.tile(utility, (setting.n, 1)), np.where(inside, 0, 1))
@@ -196,16 +332,14 @@ class MaximumSampleReuse(Sampler):
 
 @dataclass(frozen=True)
 class LeaveOneOut(Sampler):
-    """What everybody is worth less for the lack of one player: one fit per player, no error."""
+    """Utility of all players minus that of all but one: one fit per player, no sampling error."""
 
     name: ClassVar[str] = "loo"
     kinds: ClassVar[tuple[Any, ...]] = ("loo",)
     once: ClassVar[bool] = True
 
-    def cost(self, setting: Setting) -> int:
-        return setting.n
-
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Ask for everybody without each player."""
         without = np.empty((setting.n, setting.full.size))
         for low in range(0, setting.n, WALK_STEP):
             players = np.arange(low, min(low + WALK_STEP, setting.n))
@@ -215,21 +349,23 @@ class LeaveOneOut(Sampler):
 
 @dataclass(frozen=True)
 class Exact(Sampler):
-    """All 2^n coalitions, for few players: no error."""
+    """All 2^n coalitions, for few players: no sampling error."""
 
     name: ClassVar[str] = "exact"
     kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", "loo", Beta, Distributional)
     once: ClassVar[bool] = True
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         if setting.n > MOST_ENUMERATED:
-            raise ValueError(
+            raise InputError(
                 f"The 'sampler' parameter of SampledShapley is 'exact', which fits 2^{setting.n} models for "
                 f"{setting.n} players; at most {MOST_ENUMERATED} players are possible. Use sampler='permutation'."
             )
         return int(2**setting.n)
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Ask for all coalitions."""
         n = setting.n
         worth = np.empty((2**n, setting.full.size))
         for low in range(0, 2**n, WALK_STEP):
@@ -258,11 +394,12 @@ class ClassWise(Sampler):
     reduction: ClassVar[str] = "classwise"
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         return setting.n + np.unique(self._classes(setting)).size
 
     def _classes(self, setting: Setting) -> npt.NDArray[np.int64]:
         if setting.classes is None:
-            raise ValueError(
+            raise InputError(
                 "The 'sampler' parameter of SampledShapley is 'classwise', which values players within their class: "
                 "every player must have rows of one class, and the estimator must be a classifier. Value rows instead "
                 "of owners, or use sampler='permutation'."
@@ -270,6 +407,7 @@ class ClassWise(Sampler):
         return setting.classes
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players of each class along one random order."""
         classes = self._classes(setting)
         n_classes, n_cells = setting.full.size // setting.total.size, setting.total.size
         found = np.zeros((setting.n, n_cells))
@@ -296,9 +434,11 @@ class OutOfBag(Sampler):
     reduction: ClassVar[str] = "own"
 
     def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
         return 1
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players that a bootstrap sample lacks."""
         drawn = rng.multinomial(setting.n, np.full(setting.n, 1 / setting.n))
         (utility,) = yield drawn[None]
         return Observations(utility[:, None], np.where(drawn > 0, -1, 0))
@@ -327,7 +467,7 @@ def choose_sampler(owner: str, sampler: Any, semivalue: Any, n_players: int | No
     kind = semivalue if isinstance(semivalue, str) else type(semivalue)
     if kind not in chosen.kinds:
         offered = [repr(other) if isinstance(other, str) else f"a {other.__name__} object" for other in chosen.kinds]
-        raise ValueError(
+        raise InputError(
             f"The 'semivalue' parameter of {owner} must be {' or '.join(offered)} with sampler={chosen.name!r}. "
             f"Got {semivalue!r} instead. Use sampler='auto' to have one chosen for the semivalue."
         )
@@ -339,7 +479,7 @@ def _seen_by_all(values: Floats) -> Observations:
 
 
 def _every_player(setting: Setting, order: npt.NDArray[np.int64], tolerance: float | None = None) -> Walk:
-    """Let the players join in an order, from a new start whenever no larger coalition counts; observe each once."""
+    """Contributions of players that join in an order; a new walk starts where no larger coalition has weight."""
     n = setting.n
     reach = int(np.flatnonzero(setting.chances)[-1]) + 1
     starts = range(0, n, reach)

@@ -1,27 +1,23 @@
 """audit_payouts: what would have been paid on other versions of the validation set."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from shapshift import _validation as check
-from shapshift._archive import Arrays, Saved, from_json, to_json
 from shapshift._progress import progress_bar
-from shapshift.audit._levels import NOISE, UNORDERED, read_levels
-from shapshift.audit._levels import level_axis as _axis
-from shapshift.audit._levels import level_seeds as _seeds
-from shapshift.price._allocate import check_policy, pay, row_contributions
-from shapshift.price._allocation import Allocation
-from shapshift.price._game import value_owners
-from shapshift.price._money import Policy, parse_money, show_money
-from shapshift.price._owner_options import check_owner_options, check_seed
-from shapshift.price._owners import check_owners, draw_keys, owner_column
-from shapshift.valuation import to_table
+from shapshift.audit._levels import NOISE, UNORDERED, level_axis, perturbed_sets, read_levels
+from shapshift.checks import inputs as check
+from shapshift.checks.owners import check_owners, owner_column
+from shapshift.exceptions import InputError
+from shapshift.io.results import Result, to_table
+from shapshift.price.allocation import Allocation, draw_keys, row_contributions
+from shapshift.price.owners import GameOptions, value_owners
+from shapshift.price.policy import Policy, Terms
+from shapshift.valuation import Valuation
 
 Cents = npt.NDArray[np.int64]
 
@@ -34,7 +30,7 @@ _UP_TO = "\N{LESS-THAN OR EQUAL TO}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PayoutAudit(Saved):
+class PayoutAudit(Result):
     """How payouts move when the validation set does.
 
     Attributes
@@ -67,7 +63,11 @@ class PayoutAudit(Saved):
     """
 
     archive_kind: ClassVar[str] = "shapshift.PayoutAudit"
-    archive_version: ClassVar[int] = 1
+    archive_shapes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("owners", "clean"), "n_owners"),
+        **dict.fromkeys(("levels", "positions"), "n_levels"),
+        "cents": f"n_levels {len(SUMMARIES)} n_owners",
+    }
 
     owners: tuple[Any, ...]
     levels: tuple[Any, ...]
@@ -82,13 +82,7 @@ class PayoutAudit(Saved):
     parameters: Mapping[str, Any]
     fingerprint: str
     kind: str = "numpy"
-
-    def __post_init__(self) -> None:
-        for name in _ARRAYS:
-            view = getattr(self, name).view()
-            view.flags.writeable = False
-            object.__setattr__(self, name, view)
-        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+    digits: int = 2
 
     def bounds(self, *, up_to: float | None = None, bounds: str = "range") -> tuple[Cents, Cents]:
         """Lowest and highest payout of each owner in cents; the unperturbed payout always lies between.
@@ -108,13 +102,12 @@ class PayoutAudit(Saved):
 
     def condition(self, *, up_to: float | None = None, bounds: str = "range") -> str:
         """Say what was varied, such as "sigma up to 0.5", in symbols."""
-        chosen = self._chosen(up_to)
+        facts = self.about(up_to=up_to, bounds=bounds)
         if self.axis == NOISE:
-            said = f"{_SIGMA} {_UP_TO} {self.positions[chosen].max():g}"
-            said += " (in stds of each feature)" if self.parameters.get("relative") else ""
+            said = f"{_SIGMA} {_UP_TO} {facts['reach'][1]:g}"
+            said += " (in stds of each feature)" if facts["relative"] else ""
         elif self.axis != UNORDERED:
-            ends = sorted({float(self.positions[chosen].min()), float(self.positions[chosen].max())})
-            said = f"{self.axis} " + " to ".join(f"{end:g}" for end in ends)
+            said = f"{self.axis} " + " to ".join(f"{end:g}" for end in sorted(set(facts["reach"])))
         else:
             said = " or ".join(str(level) for level in self.levels)
         return said + (" (9 runs of 10)" if bounds == "quantiles" else "")
@@ -123,59 +116,69 @@ class PayoutAudit(Saved):
         if up_to is None:
             return np.ones(len(self.levels), dtype=bool)
         if self.axis == UNORDERED:
-            raise ValueError("The 'up_to' parameter needs levels that are numbers; these are different perturbations.")
+            raise InputError("The 'up_to' parameter needs levels that are numbers; these are different perturbations.")
         chosen = self.positions <= up_to
         if not chosen.any():
-            raise ValueError(
-                f"The 'up_to' parameter must reach the lowest level, {self.positions.min():g}. Got {up_to!r} instead."
+            raise InputError(
+                f"The 'up_to' parameter must reach the lowest level, {self.positions.min():g}. Got "
+                f"{check.quoted(up_to)} instead."
             )
         return np.asarray(chosen)
 
     def check_same(self, allocation: Allocation) -> None:
         """Refuse an allocation that is not the one that was audited."""
-        checks = {
-            "training rows": self.fingerprint == allocation.fingerprint,
-            "owners": self.owners == allocation.owners and np.array_equal(self.codes, allocation.codes),
-            "budget": self.budget_cents == allocation.budget_cents,
-            "policy": self.policy == allocation.policy,
-            "basis": self.basis == allocation.basis,
+        said = "The 'audit' parameter must come from an audit of the same payouts, but "
+        differences = {
+            "training rows differ": self.fingerprint != allocation.fingerprint,
+            "owners differ": self.owners != allocation.owners or not np.array_equal(self.codes, allocation.codes),
+            "currency differs": self.digits != allocation.digits,
+            "budget differs": self.budget_cents != allocation.budget_cents,
+            "policy differs": self.policy != allocation.policy,
+            "basis differs": self.basis != allocation.basis,
         }
-        for what, same in checks.items():
-            if not same:
-                raise ValueError(
-                    f"The 'audit' parameter must come from an audit of the same payouts, but its {what} differ"
-                    f"{'s' if not what.endswith('s') or what == 'basis' else ''} from the allocation's. Run "
-                    "audit_payouts with the same arguments."
-                )
+        if any(differences.values()):
+            first = next(name for name, differs in differences.items() if differs)
+            raise InputError(f"{said}its {first} from the allocation's. Run audit_payouts with the same arguments.")
         moved = np.flatnonzero(self.clean != allocation.cents)
         if moved.size:
             at = moved[0]
-            raise ValueError(
-                "The 'audit' parameter must come from an audit of the same payouts, but on the unperturbed validation "
-                f"set it pays {moved.size} of {len(self.owners)} owners another amount: {self.owners[at]!r} "
-                f"{show_money(self.clean[at])} instead of {show_money(allocation.cents[at])}. Audit the validation set "
-                "and the model that made the values"
-                + (
-                    "; for owners as players pass the options of owner_values as owner_options, the seed above all."
-                    if self.basis == "owners"
-                    else "."
-                )
+            seed = "; for owners as players pass the options of owner_values as owner_options, the seed above all"
+            raise InputError(
+                f"{said}on the unperturbed validation set it pays {moved.size} of {len(self.owners)} owners another "
+                f"amount: {check.quoted(self.owners[at])} {allocation.show(self.clean[at])} instead of "
+                f"{allocation.show(allocation.cents[at])}. Audit the validation set and the model that made the values"
+                f"{seed if self.basis == 'owners' else ''}."
             )
 
     def about(self, *, up_to: float | None = None, bounds: str = "range") -> dict[str, Any]:
-        """Describe the interval: levels, draws per level, what the bounds are and what a level means."""
+        """Facts about the interval that :meth:`bounds` gives for the same arguments.
+
+        Returns
+        -------
+        dict
+            ``levels``, ``draws_per_level``, ``draws`` and their ``random_state``; ``axis``, which the levels measure,
+            and ``reach``, the lowest and highest of them, where they are numbers; ``up_to`` and ``bounds`` as given.
+            For noise also ``relative``, whether its unit is the standard deviation of each feature, and ``sigma``, that
+            unit in words.
+        """
         chosen = self._chosen(up_to)
         levels = [level for level, taken in zip(self.levels, chosen, strict=True) if taken]
         repeats = int(self.parameters["repeats"])
-        said = {"levels": levels, "draws_per_level": repeats, "draws": repeats * len(levels), "bounds": bounds}
+        facts = {"levels": levels, "draws_per_level": repeats, "draws": repeats * len(levels), "bounds": bounds}
+        facts |= {"up_to": up_to, "random_state": self.parameters.get("random_state"), "axis": self.axis}
+        if self.axis != UNORDERED:
+            facts["reach"] = [float(self.positions[chosen].min()), float(self.positions[chosen].max())]
         if self.axis == NOISE:
+            facts["relative"] = bool(self.parameters.get("relative"))
             unit = (
                 "in standard deviations of each feature in the training rows"
-                if self.parameters.get("relative")
+                if facts["relative"]
                 else "in units of the features as they were valued, after any scaling"
             )
-            said["sigma"] = f"standard deviation of Gaussian noise added to every feature of a validation point, {unit}"
-        return said
+            facts["sigma"] = (
+                f"standard deviation of Gaussian noise added to every feature of a validation point, {unit}"
+            )
+        return facts
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the payouts under perturbation.
@@ -195,47 +198,17 @@ class PayoutAudit(Saved):
         columns: dict[str, npt.NDArray[Any]] = {
             "level": np.repeat(np.array(self.levels), n),
             "owner": owner_column(self.owners * n_levels),
-            "clean": np.tile(self.clean / 100, n_levels),
+            "clean": np.tile(self.clean / 10**self.digits, n_levels),
         }
-        columns |= {name: self.cents[:, i].ravel() / 100 for i, name in enumerate(SUMMARIES)}
+        columns |= {name: self.cents[:, i].ravel() / 10**self.digits for i, name in enumerate(SUMMARIES)}
         return to_table(columns, None, kind or self.kind)
-
-    def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
-        header = {
-            "owners": [to_json(owner, "an owner") for owner in self.owners],
-            "levels": list(self.levels),
-            "policy": self.policy.to_dict(),
-            "parameters": dict(self.parameters),
-            **{name: getattr(self, name) for name in _PLAIN},
-        }
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return header, arrays
-
-    @classmethod
-    def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS} | {name: header[name] for name in _PLAIN}
-        loaded = cls(
-            **parts,
-            owners=tuple(from_json(owner) for owner in header["owners"]),
-            levels=tuple(header["levels"]),
-            policy=Policy(**header["policy"]),
-            parameters=header["parameters"],
-        )
-        n, n_levels = len(loaded.owners), len(loaded.levels)
-        if loaded.cents.shape != (n_levels, len(SUMMARIES), n) or loaded.clean.shape != (n,):
-            raise ValueError("its parts do not fit together")
-        return loaded
 
     def __repr__(self) -> str:
         low, high = self.bounds()
         return (
             f"PayoutAudit(n_owners={len(self.owners)}, levels={list(self.levels)}, "
-            f"repeats={self.parameters['repeats']}, widest={(high - low).max() / 100:,.2f})"
+            f"repeats={self.parameters['repeats']}, widest={(high - low).max() / 10**self.digits:,.{self.digits}f})"
         )
-
-
-_ARRAYS = ("positions", "clean", "cents", "codes")
-_PLAIN = ("axis", "budget_cents", "basis", "fingerprint", "kind")
 
 
 def audit_payouts(
@@ -254,6 +227,8 @@ def audit_payouts(
     owner_options: Mapping[str, Any] | None = None,
     corrector: Any = None,
     relative: bool = False,
+    currency: str = "EUR",
+    valuations: Iterator[Valuation] | None = None,
     progress: bool | None = None,
 ) -> PayoutAudit:
     """Share the same budget out on perturbed validation sets and note how far each payout moves.
@@ -267,7 +242,7 @@ def audit_payouts(
         Anything with ``value(X_val, y_val) -> Valuation``.
     X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
         The clean validation set.
-    budget, owners, policy
+    budget, owners, policy, currency
         As in :func:`allocate_budget`.
     noise, perturbations, repeats, random_state, relative
         As in :func:`shapshift.audit_shift`.
@@ -279,6 +254,10 @@ def audit_payouts(
         that the interval shows what the validation set moves, not the sampling.
     corrector : fitted corrector, optional
         Applied to each perturbed valuation before it is paid: anything with ``transform(valuation)``.
+    valuations : iterator of Valuation, optional
+        The valuations to pay, where they are made anyway: :class:`shapshift.audit.ShiftStream` with the same model,
+        validation set, levels, repeats and seed. By default they are made here. With ``basis="owners"`` only the first,
+        on the clean validation set, is taken.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -300,42 +279,44 @@ def audit_payouts(
     True
     """
     levels = read_levels(noise, perturbations, relative, owner="audit_payouts")
-    check.check_count("audit_payouts", "repeats", repeats)
-    seed = check_seed("audit_payouts", random_state)
-    policy = check_policy("audit_payouts", policy)
-    cents = parse_money("audit_payouts", "budget", budget)
+    check.check_count("audit_payouts", "repeats", repeats, at_most=check.MOST)
+    seed = check.check_seed("audit_payouts", random_state)
+    terms = Terms.check("audit_payouts", budget, policy, currency)
     _check_basis(basis, corrector)
-    options = check_owner_options("audit_payouts", owner_options, basis)
-    if options.get("random_state", 0) is None:
-        options["random_state"] = check_seed("audit_payouts", None)  # one seed for all runs
+    options = GameOptions.check("audit_payouts", owner_options, basis)
     quiet = copy.copy(model)  # shares the fit; its bar would stand in the way of this one
     if hasattr(quiet, "progress"):
         quiet.progress = False
-    clean = quiet.value(X_val, y_val)
+    taken = _valuations(quiet, X_val, y_val, levels, seed, repeats) if valuations is None else valuations
+    clean = next(taken)
     ownership = check_owners(owners, clean.ids)
-    keys = draw_keys(ownership, clean.ids, cents)
+    keys = draw_keys(ownership, clean.ids, terms.budget)
 
-    def paid(X: Any, y: Any, correct: bool) -> Cents:
+    def pay_rows(valuation: Valuation) -> Cents:
+        return terms.pay(row_contributions(valuation.values, ownership, terms.policy.negatives)[1], keys)[0]
+
+    def pay_players(X: Any, y: Any) -> Cents:
+        return terms.pay(np.maximum(value_owners(quiet, X, y, owners, options).values, 0.0), keys)[0]
+
+    def pay_draws() -> Iterator[Cents]:
         if basis == "owners":
-            contributions = np.maximum(value_owners(quiet, X, y, owners, **options, progress=False).values, 0.0)
+            yield from (pay_players(X, y) for X, y in perturbed_sets(quiet, X_val, y_val, levels, seed, repeats))
         else:
-            valuation = quiet.value(X, y)
-            if correct and corrector is not None:
-                valuation = corrector.transform(valuation)
-            contributions = row_contributions(valuation.values, ownership, policy.negatives)[1]
-        return pay(contributions, cents, policy, keys)[0]
+            yield from map(pay_rows, taken if corrector is None else map(corrector.transform, taken))
 
-    unperturbed = paid(X_val, y_val, False)
+    unperturbed = pay_players(X_val, y_val) if basis == "owners" else pay_rows(clean)
+    draws = pay_draws()
     found = np.empty((len(levels), len(SUMMARIES), len(ownership.names)), dtype=np.int64)
-    with progress_bar("Auditing payouts", len(levels) * repeats, progress) as advance:
-        for number, level in enumerate(levels):
-            bound = level.perturbation.bind(quiet)
+    # A stream shows its own progress.
+    shown = progress if valuations is None or basis == "owners" else False
+    with progress_bar("Auditing payouts", len(levels) * repeats, shown) as advance:
+        for number in range(len(levels)):
             runs = np.empty((repeats, len(ownership.names)), dtype=np.int64)
-            for run, run_seed in enumerate(_seeds(seed, level.parameters, repeats)):
-                runs[run] = paid(*bound.with_seed(run_seed)(X_val, y_val), True)
+            for run in range(repeats):
+                runs[run] = next(draws)
                 advance(1)
             found[number] = np.quantile(runs, _QUANTILES, axis=0, method="inverted_cdf")
-    axis, positions = _axis(levels, noise is not None)
+    axis, positions = level_axis(levels, noise is not None)
     return PayoutAudit(
         owners=ownership.names,
         levels=tuple(level.name for level in levels),
@@ -344,21 +325,29 @@ def audit_payouts(
         clean=unperturbed,
         cents=found,
         codes=ownership.codes,
-        budget_cents=cents,
-        policy=policy,
+        budget_cents=terms.budget,
+        policy=terms.policy,
         basis=basis,
         parameters={
             "repeats": int(repeats),
             "random_state": seed,
             "relative": bool(relative),
             "corrector": None if corrector is None else type(corrector).__name__,
-            "owner_options": {name: _plain(option) for name, option in options.items()},
+            "owner_options": {name: _plain(getattr(options, name)) for name in owner_options or {}},
             "perturbations": [level.parameters for level in levels],
             "model": dict(clean.parameters),
         },
         fingerprint=clean.fingerprint,
         kind=clean.kind,
+        digits=terms.digits,
     )
+
+
+def _valuations(model: Any, X_val: Any, y_val: Any, *draws: Any) -> Iterator[Valuation]:
+    """Value on the clean validation set, then on each perturbed one."""
+    yield model.value(X_val, y_val)
+    for X, y in perturbed_sets(model, X_val, y_val, *draws):
+        yield model.value(X, y)
 
 
 def _plain(option: Any) -> Any:
@@ -368,9 +357,9 @@ def _plain(option: Any) -> Any:
 def _check_basis(basis: Any, corrector: Any) -> None:
     check.check_choice("audit_payouts", "basis", basis, ("rows", "owners"))
     if corrector is not None and not callable(getattr(corrector, "transform", None)):
-        raise TypeError(
+        raise InputError(
             "The 'corrector' parameter of audit_payouts must be a fitted corrector with a method transform(valuation), "
             f"such as BoundaryCorrector().fit(clean). Got {type(corrector).__name__} instead."
         )
     if corrector is not None and basis == "owners":
-        raise ValueError("The 'corrector' parameter of audit_payouts corrects values of rows; use basis='rows'.")
+        raise InputError("The 'corrector' parameter of audit_payouts corrects values of rows; use basis='rows'.")

@@ -1,10 +1,101 @@
-"""Sharing whole cents in proportion to weights, exactly: integers in, integers out."""
+"""Amounts of money as whole numbers of a currency's minor unit: reading, showing and sharing them out."""
 
 from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from shapshift.checks import inputs as check
+from shapshift.exceptions import InputError
+
+# Cents of the largest amount fit into 64 bits with room for sums.
+LARGEST_DIGITS = 17
+# No currency has more decimals.
+MOST_DIGITS = 4
+
+
+def minor_digits(owner: str, currency: Any) -> int:
+    """Decimals of an amount in a currency, as the Unicode CLDR has them; two for a name that it does not know.
+
+    Parameters
+    ----------
+    owner : str
+        How messages call the function.
+    currency : str
+    """
+    from babel.numbers import get_currency_precision
+
+    check.check_type(owner, "currency", currency, str, "a string")
+    return int(get_currency_precision(currency.strip().upper()))
+
+
+def parse_money(owner: str, name: str, amount: Any, digits: int = 2) -> int:
+    """Cents in an amount such as ``1000``, ``12.5``, ``Decimal("12.50")`` or ``"12.50"``.
+
+    Parameters
+    ----------
+    owner, name : str
+        How messages call the function and its parameter.
+    amount : int, float, Decimal or str
+        At least 0, with at most as many decimals as ``digits``.
+    digits : int, default=2
+        Decimals that the currency has; the result is in units of the last one.
+    """
+    said = f"The {name!r} parameter of {owner} must be an amount of money"
+    if isinstance(amount, np.generic):
+        amount = amount.item()
+    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal | str):
+        raise InputError(f"{said}: a number, a Decimal or a string such as '1250.50'. Got {amount!r} instead.")
+    try:
+        # The shortest decimal that reads back as the float is what the caller wrote: 0.1, not 0.1000000000000000055.
+        number = Decimal(repr(amount) if isinstance(amount, float) else amount)
+    except InvalidOperation:
+        raise InputError(
+            f"{said} such as '1250.50', with a point and without thousands separators or a currency. Got {amount!r}."
+        ) from None
+    if not number.is_finite():
+        raise InputError(f"{said}, a finite one. Got {amount!r} instead.")
+    if number < 0:
+        raise InputError(f"{said} of at least 0. Got {amount!r} instead.")
+    if number and number.adjusted() >= LARGEST_DIGITS - digits:
+        raise InputError(f"{said} below 10^{LARGEST_DIGITS - digits}. Got {amount!r} instead.")
+    # The first test spares the second the fraction of a number such as 1e-999999.
+    if number and (number.adjusted() < -digits or Fraction(number) * 10**digits % 1):
+        decimals = f"at most {digits} decimals" if digits else "no decimals"
+        cents = "in whole cents, " if digits == 2 else ""
+        raise InputError(f"{said} {cents}with {decimals}. Got {amount!r} instead. Round it first.")
+    return int(Fraction(number) * 10**digits)
+
+
+def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> tuple[int | None, Fraction | None]:
+    """Cents, or a share of the budget when the amount is a string such as ``"30%"``; the other one is None."""
+    if not (isinstance(amount, str) and amount.strip().endswith("%")):
+        return parse_money(owner, name, amount, digits), None
+    try:
+        percent = Decimal(amount.strip()[:-1])
+    except InvalidOperation:
+        percent = Decimal("NaN")
+    # A finite number has an integer exponent; the types allow the letters of NaN and infinity too.
+    if not (percent.is_finite() and 0 <= percent <= 100 and percent.as_tuple().exponent > -20):  # type: ignore[operator]
+        raise InputError(
+            f"The {name!r} parameter of {owner}, where it is a share of the budget, must be between '0%' and '100%'. "
+            f"Got {amount!r} instead."
+        )
+    return None, Fraction(percent) / 100
+
+
+def to_decimal(cents: int, digits: int = 2) -> Decimal:
+    """Cents as a decimal amount."""
+    return Decimal(int(cents)).scaleb(-digits)
+
+
+def show_money(cents: int, currency: str = "", digits: int = 2) -> str:
+    """Cents for a reader, such as ``1,250.50 EUR``; with ``digits=0``, ``125,050 JPY``."""
+    shown = f"{to_decimal(cents, digits):,.{digits}f}"
+    return f"{shown} {currency}" if currency else shown
 
 
 def whole_weights(contributions: npt.NDArray[np.float64]) -> list[int]:

@@ -1,16 +1,115 @@
-"""The game: what a coalition of players is worth on every validation point, for any model."""
+"""The game: the utility of a coalition of players on every validation point, for any model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from shapshift._warn import collected_warnings
+from shapshift.checks import inputs as check
+from shapshift.checks.warnings import collected_warnings
+from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
+
+#: Models that have a name.
+NAMED: Mapping[str, Callable[[], Any]] = {
+    "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+    "naive_bayes": GaussianNB,
+    "tree": lambda: DecisionTreeClassifier(max_depth=5),
+    "forest": lambda: RandomForestClassifier(20),
+    "svm": lambda: make_pipeline(StandardScaler(), SVC()),
+    "knn": lambda: KNeighborsClassifier(5),
+    "linear": LinearRegression,
+    "tree_regression": lambda: DecisionTreeRegressor(max_depth=5),
+    "forest_regression": lambda: RandomForestRegressor(20),
+}
+
+
+def named(owner: str, estimator: Any) -> Any:
+    """Return the model of that name; anything but a name is returned as it is."""
+    if not isinstance(estimator, str):
+        return estimator
+    check.check_choice(owner, "estimator", estimator, tuple(NAMED), "an object with fit(X, y) and predict(X)")
+    return NAMED[estimator]()
+
+
+def check_estimator(owner: str, estimator: Any) -> None:
+    """Refuse objects without fit or predict."""
+    missing = [name for name in ("fit", "predict") if not callable(getattr(estimator, name, None))]
+    if missing or isinstance(estimator, type):
+        got = f"the class {estimator.__name__}; pass {estimator.__name__}()" if isinstance(estimator, type) else None
+        raise InputError(
+            f"The 'estimator' parameter of {owner} must be an object with fit(X, y) and predict(X), such as "
+            f"LogisticRegression(). Got {got or type(estimator).__name__} instead."
+        )
+
+
+def predicts_numbers(estimator: Any, utility: Any) -> bool:
+    """Whether this is regression: by the utility, else by the type of the estimator."""
+    if isinstance(utility, str) and utility != "auto":
+        return utility == "squared_error"
+    if not hasattr(estimator, "__sklearn_tags__"):
+        return bool(getattr(estimator, "_estimator_type", None) == "regressor")
+    return bool(is_regressor(estimator))
+
+
+def check_warm_start(owner: str, estimator: Any) -> None:
+    """Refuse models that cannot start from an earlier fit on other rows."""
+    parameters = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    if "warm_start" not in parameters:
+        raise InputError(
+            f"The 'warm_start' parameter of {owner} needs an estimator that has one too, and "
+            f"{type(estimator).__name__} has none. Use warm_start=False."
+        )
+    if "n_estimators" in parameters or "max_iter" not in parameters:
+        raise InputError(
+            f"The 'warm_start' parameter of {owner} does not go with {type(estimator).__name__}: its own warm start "
+            "adds members to what was fitted on other rows instead of fitting anew. Use warm_start=False."
+        )
+
+
+def with_seeds(estimator: Any, seed: int) -> Any:
+    """Give every ``random_state`` that is None the same seed, so that a coalition has one worth; others are kept."""
+    if not hasattr(estimator, "get_params"):
+        return estimator
+    number = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)  # scikit-learn takes 31 bits
+    open_seeds = {
+        name: number
+        for name, value in estimator.get_params(deep=True).items()
+        if (name == "random_state" or name.endswith("__random_state")) and value is None
+    }
+    return estimator.set_params(**open_seeds) if open_seeds else estimator
+
+
+def describe(estimator: Any) -> str:
+    """Class and all parameters of an estimator, as text."""
+    # Without get_params the attributes describe it: clones are fitted, never the estimator itself.
+    has_own = hasattr(estimator, "get_params")
+    own = estimator.get_params(deep=False) if has_own else getattr(estimator, "__dict__", {})
+    written = ", ".join(f"{name}={_as_text(value)}" for name, value in sorted(own.items()))
+    return f"{type(estimator).__name__}({written})"
+
+
+def _as_text(value: Any) -> str:
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return describe(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_as_text(part) for part in value)}]"
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    return repr(value)
+
 
 UTILITIES = ("auto", "correct", "probability", "squared_error")
 
@@ -37,7 +136,6 @@ class Game:
         Training rows and their labels or targets.
     player_of : ndarray of shape (n_train,)
         Player number of each row.
-    n_players : int
     points, targets : table, ndarray
         Points to predict and their labels or targets.
     classes : ndarray or None
@@ -46,7 +144,7 @@ class Game:
         Class numbers of rows and of points, -1 for a label never seen in training.
     utility : str or callable
         Worth of a fitted model on each point.
-    cells : ndarray of shape (n_points, n_cells)
+    cells : ndarray or csr_array of shape (n_points, n_cells)
         What each point adds to each cell.
     reduction : {"mean", "classwise", "own"}
         "mean" and "own" return the cells; "classwise" returns them once for each class, see :class:`ClassWise`.
@@ -62,18 +160,22 @@ class Game:
     rows: Any
     labels: npt.NDArray[Any]
     player_of: npt.NDArray[np.int64]
-    n_players: int
     points: Any
     targets: npt.NDArray[Any]
     classes: npt.NDArray[Any] | None
     codes: npt.NDArray[np.int32]
     target_codes: npt.NDArray[np.int32]
     utility: str | Callable[[Any, Any, Any], Any]
-    cells: Floats
+    cells: Any
     reduction: str = "mean"
     on_error: str = "raise"
     warm_start: bool = False
     columns: list[Any] | None = None
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return int(self.player_of.max()) + 1
 
     def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
         """Fit and judge one model per coalition; the same coalition always gives the same answer."""
@@ -113,7 +215,7 @@ class Game:
     def _judged(self, rows: npt.NDArray[np.int64], last: Any, points: Any) -> tuple[Any, Floats]:
         """Return a model fitted on rows and its worth on each point; some models fail only when they predict."""
         labels = self.labels[rows]
-        model = last if self.warm_start and _can_go_on(last, labels) else clone(self.estimator, safe=False)
+        model = last if self.warm_start and _can_warm_start(last, labels) else clone(self.estimator, safe=False)
         try:
             model.fit(self._table(self.rows[rows]), labels)
             worth = self._worth(model, points)
@@ -122,7 +224,7 @@ class Game:
         except Exception as error:
             if self.on_error == "constant":
                 return None, self._worth(self._majority(rows), points)
-            raise ValueError(
+            raise InputError(
                 f"{type(self.estimator).__name__} cannot be used on a coalition of {rows.size} of the "
                 f"{self.player_of.size} training rows ({type(error).__name__}: {error}). Pass on_error='constant' to "
                 "give such coalitions the worth of their majority class or mean, or choose other parameters of the "
@@ -135,7 +237,7 @@ class Game:
             worth = np.asarray(self.utility(model, points, self.targets), dtype=np.float64)
             what = f"The 'utility' function of SampledShapley must return one number per point, {self.targets.size}"
             if worth.shape != self.targets.shape:
-                raise ValueError(f"{what}. Got shape {worth.shape} instead.")
+                raise InputError(f"{what}. Got shape {worth.shape} instead.")
         elif self.utility == "squared_error":
             worth = -((np.asarray(model.predict(points), dtype=np.float64).ravel() - self.targets) ** 2)
         elif isinstance(model, Constant):
@@ -187,7 +289,7 @@ class Constant:
     shares : ndarray
         Probability of each class; the one number to predict in regression.
     guess : bool
-        Whether it knows nothing and guesses all classes alike; asked for one label it gives the most frequent.
+        Whether all classes are equally probable; the predicted label is the most frequent one.
     """
 
     def __init__(self, classes: npt.NDArray[Any] | None, shares: Floats, *, guess: bool = False) -> None:
@@ -203,15 +305,15 @@ class Constant:
         return np.tile(self._probabilities(), (points.shape[0], 1))
 
     def chances(self, target_codes: npt.NDArray[np.int32]) -> Floats:
-        """How probable each point's label is; labels never seen in training are not."""
+        """Probability of each point's label; 0 for labels never seen in training."""
         return np.append(self._probabilities(), 0.0)[target_codes]
 
     def _probabilities(self) -> Floats:
         return np.full(self.shares.size, 1 / self.shares.size) if self.guess else self.shares
 
 
-def _can_go_on(model: Any, labels: npt.NDArray[Any]) -> bool:
-    """Whether a fitted model can be the start of another: it must have seen the same classes."""
+def _can_warm_start(model: Any, labels: npt.NDArray[Any]) -> bool:
+    """Whether a fitted model can be the start of another fit: it must have seen the same classes."""
     if model is None:
         return False
     classes = getattr(model, "classes_", None)

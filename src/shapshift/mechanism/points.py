@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift import _labels
-from shapshift import _validation as check
-from shapshift.boundary import majority
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.engine.boundary import majority
+from shapshift.exceptions import InputError
 from shapshift.perturb.containers import count_rows, take_rows
 from shapshift.valuation import Valuation, check_returned
 
@@ -46,7 +47,7 @@ def pick_points(
         The validation set.
     kind : {"boundary", "nonboundary"}, default="boundary"
     n_points : int, default=1
-        How many; fewer where there are not so many.
+        How many; fewer if there are fewer.
     random_state : int, default=0
         Seed of the sample of several points.
 
@@ -67,7 +68,7 @@ def pick_points(
     check.check_choice("pick_points", "kind", kind, KINDS)
     check.check_count("pick_points", "n_points", n_points)
     check.check_count("pick_points", "random_state", random_state, 0)
-    return choose_points(open_source("pick_points", model, X_val, y_val), kind, n_points, random_state)
+    return choose_points(check_validation_set("pick_points", model, X_val, y_val), kind, n_points, random_state)
 
 
 def pick_pairs(
@@ -86,7 +87,7 @@ def pick_pairs(
     scenario : {"BB", "NN", "BN"}, default="BB"
         Two boundary points, two points that are none, or the first a boundary point and the second not.
     n_pairs : int, default=1
-        How many; fewer where there are not so many.
+        How many; fewer if there are fewer.
 
     Returns
     -------
@@ -105,25 +106,20 @@ def pick_pairs(
     check.check_choice("pick_pairs", "scenario", scenario, SCENARIOS)
     check.check_count("pick_pairs", "n_pairs", n_pairs)
     check.check_count("pick_pairs", "random_state", random_state, 0)
-    return choose_pairs(open_source("pick_pairs", model, X_val, y_val), scenario, n_pairs, random_state)
+    return choose_pairs(check_validation_set("pick_pairs", model, X_val, y_val), scenario, n_pairs, random_state)
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What a model says about some validation points."""
+class PointValues:
+    """Values on some validation points, and the votes of their nearest training rows where the model gives them."""
 
     valuation: Valuation
     votes: Ints | None
 
-    @property
-    def entropy(self) -> Floats:
-        """Neighbour-label entropy of each point."""
-        return self.valuation.entropy
-
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """A model and the validation set to take points from."""
+class ValidationSet:
+    """A model and the checked validation set to take points from."""
 
     owner: str
     model: Any
@@ -133,66 +129,63 @@ class Source:
 
     @property
     def has_neighbors(self) -> bool:
-        """Whether the model tells who the nearest training rows are."""
+        """Whether the model gives the nearest training rows."""
         return hasattr(self.model, "value_and_neighbors") and hasattr(self.model, "codes_")
 
-    def look(self, positions: Ints) -> Look:
-        """Value some points as they are."""
-        return look(self, take_rows(self.X, positions), self.labels[positions])
+    def value_at(self, positions: Ints) -> PointValues:
+        """Value the points at some positions, without noise."""
+        return self.value(take_rows(self.X, positions), self.labels[positions])
+
+    def value(self, X: Any, y: Any, **options: Any) -> PointValues:
+        """Value points. An equal vote goes to the first class."""
+        if not self.has_neighbors:
+            return PointValues(check_returned(self.owner, self.model, self.model.value(X, y, **options)), None)
+        valuation, neighborhood = self.model.value_and_neighbors(X, y, **options)
+        check_returned(self.owner, self.model, valuation)
+        return PointValues(valuation, majority(self.model.codes_[neighborhood.nearest]))
 
 
-def open_source(owner: str, model: Any, X_val: Any, y_val: Any) -> Source:
+def check_validation_set(owner: str, model: Any, X_val: Any, y_val: Any) -> ValidationSet:
     """Check a validation set, as far as the model does not."""
     model = check.check_model(owner, model)
     if getattr(model, "metric", None) == "precomputed":
-        raise ValueError(
+        raise InputError(
             f"{owner} adds noise to features, but the model was fitted with metric='precomputed' and knows distances "
             "only. Fit it on features."
         )
     labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
     classes = getattr(model, "classes_", None)
     codes = _labels.encode_labels(labels)[1] if classes is None else _labels.look_up_labels(labels, classes)
-    return Source(owner, model, X_val, labels, codes)
+    return ValidationSet(owner, model, X_val, labels, codes)
 
 
-def look(source: Source, X: Any, y: Any, **options: Any) -> Look:
-    """Value some points, with the vote of their nearest training rows where the model tells them.
-
-    An equal vote goes to the first class.
-    """
-    if not source.has_neighbors:
-        return Look(check_returned(source.owner, source.model, source.model.value(X, y, **options)), None)
-    valuation, neighborhood = source.model.value_and_neighbors(X, y, **options)
-    return Look(
-        check_returned(source.owner, source.model, valuation), majority(source.model.codes_[neighborhood.nearest])
-    )
-
-
-def choose_points(source: Source, kind: str, n_points: int, random_state: int) -> Ints:
+def choose_points(val_set: ValidationSet, kind: str, n_points: int, random_state: int) -> Ints:
     """Choose points as :func:`pick_points` says."""
-    candidates = _candidates(source, kind, source.look(np.arange(source.labels.size)))
-    if candidates.positions.size == 0:
-        raise ValueError(
+    seen = val_set.value_at(np.arange(val_set.labels.size))
+    candidates = _candidates(val_set, kind, seen)
+    if candidates.size == 0:
+        raise InputError(
             f"There is no {kind} point in the validation set: the labels of the nearest training rows "
             f"{'never' if kind == 'boundary' else 'always'} disagree. Pass more validation points, or name a point."
         )
     if n_points == 1:
-        own = (candidates.of_class(source, code) for code in _by_frequency(source))
-        candidates = next(group for group in own if group.positions.size)
-    return _in_order(source, candidates, n_points, np.random.default_rng(random_state))[:n_points]
+        own = (candidates[val_set.codes[candidates] == code] for code in _by_frequency(val_set))
+        candidates = next(positions for positions in own if positions.size)
+    rng = np.random.default_rng(random_state)
+    return _in_order(val_set, candidates, seen.valuation.entropy, n_points, rng)[:n_points]
 
 
-def choose_pairs(source: Source, scenario: str, n_pairs: int, random_state: int) -> Ints:
+def choose_pairs(val_set: ValidationSet, scenario: str, n_pairs: int, random_state: int) -> Ints:
     """Choose pairs as :func:`pick_pairs` says."""
-    seen = source.look(np.arange(source.labels.size))
-    by_frequency = _by_frequency(source)
+    seen = val_set.value_at(np.arange(val_set.labels.size))
+    by_frequency = _by_frequency(val_set)
     rng = np.random.default_rng(random_state)
     pools: dict[tuple[str, int], deque[int]] = {}
     for letter in sorted(set(scenario)):
-        candidates = _candidates(source, _LETTERS[letter], seen)
+        candidates = _candidates(val_set, _LETTERS[letter], seen)
         for code in by_frequency:
-            own = _in_order(source, candidates.of_class(source, code), n_pairs, rng)
-            pools[letter, code] = deque(own.tolist())
+            own = candidates[val_set.codes[candidates] == code]
+            pools[letter, code] = deque(_in_order(val_set, own, seen.valuation.entropy, n_pairs, rng).tolist())
     two_ways = scenario[0] != scenario[1]
     classes = list((itertools.permutations if two_ways else itertools.combinations)(by_frequency, 2))
     pairs: list[tuple[int, int]] = []
@@ -204,58 +197,46 @@ def choose_pairs(source: Source, scenario: str, n_pairs: int, random_state: int)
             else:
                 classes.remove(pair)
     if not pairs:
-        raise ValueError(
+        raise InputError(
             f"There is no {scenario} pair in the validation set (B is a boundary point, N is not): two such points of "
             "different classes are needed. Pass more validation points, or name the points."
         )
     return np.array(pairs[:n_pairs], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    positions: Ints
-    entropy: Floats
-
-    def among(self, keep: npt.NDArray[np.bool_]) -> "_Candidates":
-        return _Candidates(self.positions[keep], self.entropy[keep])
-
-    def of_class(self, source: Source, code: int) -> "_Candidates":
-        return self.among(source.codes[self.positions] == code)
-
-
-def _candidates(source: Source, kind: str, seen: Look) -> _Candidates:
-    known = source.codes >= 0
-    everyone = _Candidates(np.arange(source.labels.size), seen.entropy)
+def _candidates(val_set: ValidationSet, kind: str, seen: PointValues) -> Ints:
+    """Positions of all points of a kind."""
+    known, entropy = val_set.codes >= 0, seen.valuation.entropy
     if kind == "boundary":
-        return everyone.among(known & (seen.entropy > 0))
-    inside = known & (seen.entropy == 0)
-    clear = inside if seen.votes is None else inside & (seen.votes == source.codes)
-    return everyone.among(clear if clear.any() else inside)
+        return np.flatnonzero(known & (entropy > 0))
+    inside = known & (entropy == 0)
+    clear = inside if seen.votes is None else inside & (seen.votes == val_set.codes)
+    return np.flatnonzero(clear if clear.any() else inside)
 
 
-def _by_frequency(source: Source) -> list[int]:
+def _by_frequency(val_set: ValidationSet) -> list[int]:
     """Class numbers that occur, the most frequent first."""
-    codes, counts = np.unique(source.codes[source.codes >= 0], return_counts=True)
+    codes, counts = np.unique(val_set.codes[val_set.codes >= 0], return_counts=True)
     order: list[int] = codes[np.argsort(-counts, kind="stable")].tolist()
     return order
 
 
-def _in_order(source: Source, candidates: _Candidates, wanted: int, rng: np.random.Generator) -> Ints:
+def _in_order(val_set: ValidationSet, candidates: Ints, entropy: Floats, wanted: int, rng: np.random.Generator) -> Ints:
     """Candidates in the order to take them: the highest entropy first; then the typical one alone, or by chance."""
-    if candidates.positions.size == 0:
-        return candidates.positions
+    if candidates.size == 0:
+        return candidates
     if wanted == 1:
-        top = candidates.among(candidates.entropy == candidates.entropy.max()).positions
-        middle = np.argsort(_distance_from_mean(source, top), kind="stable")[(top.size - 1) // 2]
-        return top[[middle]]
-    shuffled = rng.permutation(candidates.positions.size)
-    return candidates.positions[shuffled[np.argsort(-candidates.entropy[shuffled], kind="stable")]]
+        top = candidates[entropy[candidates] == entropy[candidates].max()]
+        middle = np.argsort(_distance_from_mean(val_set, top), kind="stable")[(top.size - 1) // 2]
+        return np.array([top[middle]])
+    shuffled = candidates[rng.permutation(candidates.size)]
+    return shuffled[np.argsort(-entropy[shuffled], kind="stable")]
 
 
-def _distance_from_mean(source: Source, positions: Ints) -> Floats:
-    rows: Any = check.check_features(take_rows(source.X, positions), "X_val").rows
+def _distance_from_mean(val_set: ValidationSet, positions: Ints) -> Floats:
+    rows: Any = check.check_features(take_rows(val_set.X, positions), "X_val").rows
     mean = np.asarray(rows.mean(axis=0)).ravel()
     if sparse.issparse(rows):  # subtracting the mean would fill every zero
-        squares = rows.multiply(rows).sum(axis=1) - 2 * (rows @ mean) + mean @ mean
+        squares = rows.multiply(rows).sum(axis=1) - 2 * (rows @ mean) + (mean * mean).sum()
         return np.sqrt(np.maximum(np.asarray(squares, dtype=np.float64), 0))
     return np.asarray(np.linalg.norm(rows - mean, axis=1), dtype=np.float64)

@@ -1,0 +1,49 @@
+"""The public names and their modules: read by type checkers, and by lazy_loader when the package is imported."""
+
+from .audit import ShiftAudit as ShiftAudit
+from .audit import Thresholds as Thresholds
+from .audit import audit_shift as audit_shift
+from .correct import BoundaryCorrector as BoundaryCorrector
+from .correct import CorrectionWarning as CorrectionWarning
+from .correct import EntropyNormalizer as EntropyNormalizer
+from .correct import PosteriorCorrector as PosteriorCorrector
+from .correct import evaluate as evaluate
+from .data import list_datasets as list_datasets
+from .data import load_dataset as load_dataset
+from .design import BoundaryStratifiedSplit as BoundaryStratifiedSplit
+from .design import design_validation as design_validation
+from .design import entropy_profile as entropy_profile
+from .engine.coefficients import Beta as Beta
+from .evaluation import evaluate_valuation as evaluate_valuation
+from .knn import KNNRegressionShapley as KNNRegressionShapley
+from .knn import KNNShapley as KNNShapley
+from .knn import ThresholdKNNShapley as ThresholdKNNShapley
+from .knn import WeightedKNNShapley as WeightedKNNShapley
+from .knn.interactions import Interactions as Interactions
+from .knn.interactions import knn_interactions as knn_interactions
+from .mechanism import case_one as case_one
+from .mechanism import case_two as case_two
+from .mechanism import noise_demo as noise_demo
+from .perturb import BoundaryCoverage as BoundaryCoverage
+from .perturb import Compose as Compose
+from .perturb import FlipLabels as FlipLabels
+from .perturb import GaussianNoise as GaussianNoise
+from .perturb import LaplaceNoise as LaplaceNoise
+from .perturb import MaskFeatures as MaskFeatures
+from .perturb import Quantize as Quantize
+from .perturb import Round as Round
+from .perturb import ShiftPriors as ShiftPriors
+from .perturb import Subsample as Subsample
+from .price import Policy as Policy
+from .price import allocate_budget as allocate_budget
+from .price import audit_payouts as audit_payouts
+from .price import owner_values as owner_values
+from .price import replication_gain as replication_gain
+from .price import write_statements as write_statements
+from .sampled import KNNProxy as KNNProxy
+from .sampled import SampledShapley as SampledShapley
+from .sampled import knn_proxy as knn_proxy
+from .store import ValuationStore as ValuationStore
+from .valuation import Valuation as Valuation
+
+__version__: str

@@ -1,0 +1,120 @@
+"""The facts about each kind of result, as plain data.
+
+The terminal, JSON documents, the page and notebooks put these same facts into words; none computes its own. Results of
+upper layers (``ShiftAudit``, ``CorrectionEvaluation``, ``Allocation``) are taken as they come, not imported.
+"""
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:  # scipy takes a while to load, and --help needs no facts
+    from shapshift.valuation import Valuation
+
+# Statistics of an audit whose means are listed for each level.
+LISTED = (
+    *("spearman", "std", "positive_count", "flips_to_negative", "flips_to_positive"),
+    *("neighbor_jaccard", "top_overlap"),
+)
+
+
+def value_facts(valuation: "Valuation") -> dict[str, Any]:
+    """Summarise the values: how many rows help, and how the values are distributed."""
+    stats = valuation.stats()
+    quantiles = stats["quantiles"]
+    return {
+        "n_train": valuation.n_train,
+        "n_val": valuation.n_val,
+        "helpful": stats["positive_count"],
+        "harmful": int((valuation.values < 0).sum()),
+        "mean": stats["mean"],
+        "std": stats["std"],
+        "sum": float(valuation.values.sum()),
+        "lowest": quantiles[0.0],
+        "median": quantiles[0.5],
+        "highest": quantiles[1.0],
+        "boundary_fraction": valuation.boundary_fraction,
+        "error_bound": None if valuation.error_bound is None else float(valuation.error_bound.max()),
+        "fingerprint": valuation.fingerprint,
+    }
+
+
+def audit_facts(audit: Any) -> dict[str, Any]:
+    """Verdict, and the statistics of each level, in the order of the audit."""
+    means = {name: audit.statistic(name)[0] for name in LISTED}
+    _, low, high = audit.statistic("spearman")
+    flips, spread = flip_shares(audit), audit.clean["std"]
+    return {
+        "verdict": audit.verdict,
+        "finding": audit.finding,
+        "clean": {name: audit.clean[name] for name in ("std", "positive_count")},
+        "levels": [
+            {
+                "level": level,
+                "verdict": audit.verdicts[at],
+                **{name: float(mean[at]) for name, mean in means.items()},
+                "spearman_low": float(low[at]),
+                "spearman_high": float(high[at]),
+                "sign_changes": float(flips[at]),
+                "spread_change": float(means["std"][at] / spread - 1) if spread > 0 else np.nan,
+            }
+            for at, level in enumerate(audit.levels)
+        ],
+        "mean_stability": float(np.mean(audit.rows["stability"])),
+        "repeats": audit.repeats,
+    }
+
+
+def flip_shares(audit: Any) -> npt.NDArray[np.float64]:
+    """Share of the rows that change sign, at each level."""
+    lost, gained = (audit.statistic(name)[0] for name in ("flips_to_negative", "flips_to_positive"))
+    return np.asarray((lost + gained) / audit.n_train)
+
+
+def worst_level(audit: Any) -> int:
+    """Find the level, by its place in the audit, at which the values agree least with the clean ones."""
+    rho = audit.statistic("spearman")[0]
+    return int(np.nanargmin(rho)) if np.isfinite(rho).any() else int(np.nanargmax(flip_shares(audit)))
+
+
+def evaluation_facts(evaluation: Any) -> dict[str, Any]:
+    """How noisy and corrected values compare with the clean ones: as distributions, and row by row."""
+    return {"distribution": evaluation.distribution, "rows": evaluation.rows}
+
+
+def payout_facts(allocation: Any) -> dict[str, Any]:
+    """Amounts of an allocation, as decimal numbers so that no cent is lost; owners in the order of the allocation."""
+    columns = {
+        "payout": allocation.cents,
+        "low": allocation.low,
+        "high": allocation.high,
+        "corrected": allocation.corrected,
+        "sampling_low": allocation.sampling_low,
+        "sampling_high": allocation.sampling_high,
+    }
+    known = {name: cents for name, cents in columns.items() if cents is not None}
+    notes = allocation.notes
+
+    def amount(cents: Any) -> Decimal:
+        return Decimal(int(cents)).scaleb(-allocation.digits)
+
+    return {
+        "budget": amount(allocation.budget_cents),
+        "reserve": amount(allocation.reserve_cents),
+        "unallocated": amount(allocation.unallocated_cents),
+        "currency": allocation.currency,
+        "basis": allocation.basis,
+        "interval": allocation.interval or None,
+        "owners": [
+            {
+                "owner": owner,
+                "rows": int(allocation.row_counts[at]),
+                "value": float(allocation.values[at]),
+                **{name: amount(cents[at]) for name, cents in known.items()},
+                **({"note": notes[owner]} if owner in notes else {}),
+            }
+            for at, owner in enumerate(allocation.owners)
+        ],
+    }

@@ -1,0 +1,557 @@
+"""The paper's cases: one point, two points, and the neighbours of a point, before and after noise."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.base import clone
+
+from shapshift.checks import inputs as check
+from shapshift.exceptions import InputError
+from shapshift.knn.shapley import KNNShapley
+from shapshift.mechanism.points import (
+    KINDS,
+    SCENARIOS,
+    ValidationSet,
+    check_validation_set,
+    choose_pairs,
+    choose_points,
+)
+from shapshift.mechanism.results import CaseOne, CaseTwo, Example, FeatureMap, NoiseDemo, signs
+from shapshift.perturb import GaussianNoise, as_perturbation
+from shapshift.perturb.base import must_keep_points, without_seeds
+from shapshift.perturb.containers import take_rows
+from shapshift.valuation import Valuation
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Noisy repeats are valued in chunks that keep this much of their values at a time.
+CHUNK_BYTES = 16 * 2**20
+#: Default noise levels.
+NOISE = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+def case_one(
+    model: Any,
+    X_val: Any,
+    y_val: Any,
+    *,
+    noise: Sequence[float] = NOISE,
+    kind: str | None = None,
+    point: int | Sequence[int] | None = None,
+    n_points: int = 1,
+    repeats: int = 20,
+    example: float | None = None,
+    perturbation: Callable[[float], Any] = GaussianNoise,
+    random_state: int = 0,
+) -> CaseOne:
+    """Follow the values that one validation point gives, as noise on that point grows.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Anything with ``value(X_val, y_val) -> Valuation``. One with ``value_and_neighbors``, such as
+        :class:`KNNShapley`, also gives changed predictions.
+    X_val, y_val : table and labels
+        The validation set to take the point from.
+    noise : sequence of float
+        Noise levels; level 0, the clean point, is always added in front. Draws are the same at every level up to
+        their size, so that levels differ by the noise alone.
+    kind : {"boundary", "nonboundary"}, optional
+        Which kind of point to pick (default "boundary"), or what given points must be (default: anything).
+    point : int or sequence of int, optional
+        Position of the point in the validation set, or several; by default :func:`pick_points` chooses.
+    n_points : int, default=1
+        How many points to pick; fewer if there are fewer.
+    repeats : int, default=20
+        Draws of noise per point and level.
+    example : float, optional
+        The level of ``noise`` whose values are kept; by default the middle one.
+    perturbation : callable, default=GaussianNoise
+        Makes a perturbation from a level.
+    random_state : int, default=0
+
+    Returns
+    -------
+    CaseOne
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift import KNNShapley
+    >>> X = np.arange(20.0).reshape(-1, 1)
+    >>> model = KNNShapley().fit(X, X[:, 0] > 9)
+    >>> result = case_one(model, X + 0.4, X[:, 0] > 9, noise=[1.0], kind="nonboundary")
+    >>> result.to_frame()["positive_count"].tolist()
+    [10.0, 10.0]
+    """
+    plan = check_plan("case_one", noise, example, repeats, perturbation, random_state)
+    if kind is not None:
+        check.check_choice(plan.owner, "kind", kind, KINDS)
+    check.check_count(plan.owner, "n_points", n_points)
+    val_set = check_validation_set(plan.owner, model, X_val, y_val)
+    if point is None:
+        sets = choose_points(val_set, kind or "boundary", n_points, random_state)[:, None]
+    else:
+        sets = _check_points(plan.owner, "point", point, val_set, "n_points", n_points, size=1)
+    clean = val_set.value_at(sets.ravel()).valuation
+    entropy = clean.entropy.reshape(sets.shape)
+    found = {KINDS[0] if at > 0 else KINDS[1] for at in entropy[:, 0]}
+    if kind is not None and found != {kind}:
+        raise InputError(
+            f"The 'point' parameter of {plan.owner} must name {kind} points only (a boundary point has entropy above "
+            f"0). Got {_described(sets, entropy)}."
+        )
+    samples, kept, _ = measure(val_set, sets, plan, clean.n_train, one_statistics)
+    return CaseOne(
+        parameters=parameters(plan, sets[:, 0], clean),
+        noise=np.append(0.0, plan.levels),
+        points=sets[:, 0],
+        labels=val_set.labels[sets[:, 0]],
+        entropy=entropy[:, 0],
+        samples=samples,
+        example=kept,
+        kind=found.pop() if len(found) == 1 else "mixed",
+    )
+
+
+def case_two(
+    model: Any,
+    X_val: Any,
+    y_val: Any,
+    *,
+    noise: Sequence[float] = NOISE,
+    scenario: str | None = None,
+    points: Any = None,
+    n_pairs: int = 1,
+    X_train: Any = None,
+    repeats: int = 20,
+    example: float | None = None,
+    perturbation: Callable[[float], Any] = GaussianNoise,
+    random_state: int = 0,
+) -> CaseTwo:
+    """Count the training rows whose value changes sign, on a validation set of two points of different classes.
+
+    Parameters
+    ----------
+    model, X_val, y_val, noise, repeats, example, perturbation, random_state
+        As in :func:`case_one`.
+    scenario : {"BB", "NN", "BN"}, optional
+        Two boundary points, two points that are none, or the first a boundary point and the second not. What to pick
+        (default "BB"), or what given points must be (default: anything).
+    points : pair of int or sequence of pairs, optional
+        Positions in the validation set; by default :func:`pick_pairs` chooses.
+    n_pairs : int, default=1
+        How many pairs to pick; fewer if there are fewer.
+    X_train : table of shape (n_train, n_features), optional
+        The training rows as they were given to ``fit``, in the same order. Needed only to show where the changed rows
+        lie. Other rows, or another order, are refused where the model can tell: :class:`KNNShapley` by its
+        fingerprint, others by the standard deviations ``feature_std_`` of the columns, which do not tell the order.
+
+    Returns
+    -------
+    CaseTwo
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift import KNNShapley
+    >>> X = np.arange(20.0).reshape(-1, 1)
+    >>> model = KNNShapley().fit(X, X[:, 0] > 9)
+    >>> case_two(model, X + 0.4, X[:, 0] > 9, noise=[3.0], scenario="NN").to_frame().columns[:3].tolist()
+    ['noise', 'positive_to_negative', 'positive_to_negative_low']
+    """
+    plan = check_plan("case_two", noise, example, repeats, perturbation, random_state)
+    if scenario is not None:
+        check.check_choice(plan.owner, "scenario", scenario, SCENARIOS)
+    check.check_count(plan.owner, "n_pairs", n_pairs)
+    val_set = check_validation_set(plan.owner, model, X_val, y_val)
+    if points is None:
+        sets = choose_pairs(val_set, scenario or "BB", n_pairs, random_state)
+    else:
+        sets = _check_points(plan.owner, "points", points, val_set, "n_pairs", n_pairs, size=2)
+        same = val_set.codes[sets[:, 0]] == val_set.codes[sets[:, 1]]
+        if same.any():
+            pair = sets[same.argmax()]
+            raise InputError(
+                f"The 'points' parameter of {plan.owner} must name pairs of points of different classes. Got "
+                f"{pair.tolist()}, both of class {check.quoted(val_set.labels[pair[0]])}."
+            )
+    clean = val_set.value_at(sets.ravel()).valuation
+    entropy = clean.entropy.reshape(sets.shape)
+    draw = None if X_train is None else projection(X_train, val_set.model, clean.n_train)
+    found = {"".join("B" if at > 0 else "N" for at in pair) for pair in entropy}
+    if scenario is not None and found != {scenario}:
+        raise InputError(
+            f"The 'points' parameter of {plan.owner} must name {scenario} pairs only, in this order (B is a boundary "
+            f"point, with entropy above 0; N is not). Got {_described(sets, entropy)}."
+        )
+    samples, kept, moved = measure(val_set, sets, plan, clean.n_train, two_statistics)
+    return CaseTwo(
+        parameters=parameters(plan, sets, clean),
+        noise=np.append(0.0, plan.levels),
+        points=sets,
+        labels=val_set.labels[sets],
+        entropy=entropy,
+        samples=samples,
+        example=kept,
+        scenario=found.pop() if len(found) == 1 else "mixed",
+        map=None if draw is None else draw(getattr(model, "codes_", None), take_rows(X_val, sets[0]), moved),
+    )
+
+
+def noise_demo(
+    model: Any,
+    X_val: Any,
+    y_val: Any,
+    X_train: Any,
+    *,
+    noise: float = 0.1,
+    point: int | None = None,
+    perturbation: Callable[[float], Any] = GaussianNoise,
+    random_state: int = 0,
+) -> NoiseDemo:
+    """Show how noise on one validation point changes its nearest training rows.
+
+    Parameters
+    ----------
+    model : KNNShapley
+        Or anything that has ``value_and_neighbors``.
+    X_val, y_val : table and labels
+        The validation set to take the point from.
+    X_train : table of shape (n_train, n_features)
+        The training rows as they were given to ``fit``, checked as in :func:`case_two`. Neighbours are those in all
+        features, also where more than two are drawn as principal components.
+    noise : float, default=0.1
+        Noise level.
+    point : int, optional
+        Position in the validation set; by default the boundary point that :func:`pick_points` chooses.
+    perturbation, random_state
+        As in :func:`case_one`.
+
+    Returns
+    -------
+    NoiseDemo
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift import KNNShapley
+    >>> X = np.arange(20.0).reshape(10, 2)
+    >>> model = KNNShapley(n_neighbors=2).fit(X, X[:, 0] > 9)
+    >>> demo = noise_demo(model, X + 0.4, X[:, 0] > 9, X, noise=3.0)
+    >>> demo.before
+    array([4, 5])
+    """
+    plan = check_plan("noise_demo", noise, None, 1, perturbation, random_state)
+    if plan.levels.size != 1 or np.ndim(noise) != 0:
+        raise InputError(
+            f"The 'noise' parameter of {plan.owner} must be one number. Got {check.quoted(noise)} instead."
+        )
+    val_set = check_validation_set(plan.owner, model, X_val, y_val)
+    if not val_set.has_neighbors:
+        raise InputError(
+            f"The 'model' parameter of {plan.owner} must have a value_and_neighbors method, as KNNShapley has. Got "
+            f"{type(model).__name__} instead."
+        )
+    if point is None:
+        at = choose_points(val_set, "boundary", 1, random_state)
+    else:
+        at = _check_points(plan.owner, "point", point, val_set, "", 1, size=1)[:1, 0]
+    X_clean, X_noisy = take_rows(X_val, at), perturbed(val_set, at, plan, plan.example, 0)[0]
+    valuation, before = val_set.model.value_and_neighbors(X_clean, val_set.labels[at])
+    _, after = val_set.model.value_and_neighbors(X_noisy, val_set.labels[at])
+    return NoiseDemo(
+        parameters=parameters(plan, at, valuation),
+        noise=plan.example,
+        point=int(at[0]),
+        label=val_set.labels[at[0]],
+        map=projection(X_train, val_set.model, valuation.n_train)(model.codes_, X_clean, X_noisy),
+        ids=valuation.ids,
+        classes=np.asarray(model.classes_),
+        before=before.nearest[0],
+        after=after.nearest[0],
+        id_names=valuation.id_names,
+    )
+
+
+@dataclass(frozen=True)
+class NoisePlan:
+    """Checked parameters that all cases share."""
+
+    owner: str
+    levels: Floats
+    example: float
+    repeats: int
+    perturbation: Callable[[float], Any]
+    random_state: int
+
+
+def check_plan(
+    owner: str, noise: Any, example: float | None, repeats: int, perturbation: Callable[[float], Any], random_state: int
+) -> NoisePlan:
+    """Check the parameters that all cases share."""
+    given = np.atleast_1d(np.asarray(noise))
+    numbers = given.ndim == 1 and given.dtype.kind in "iuf"
+    levels = given.astype(np.float64) if numbers else np.empty(0)
+    if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or np.unique(levels).size < levels.size:
+        raise InputError(
+            f"The 'noise' parameter of {owner} must hold different numbers of at least 0. Got "
+            f"{check.quoted(noise)} instead."
+        )
+    levels = levels[levels > 0]  # the clean points are level 0 of every case
+    if levels.size == 0:
+        raise InputError(
+            f"The 'noise' parameter of {owner} must hold a level above 0. Got {check.quoted(noise)} instead."
+        )
+    if example is None:
+        example = float(levels[levels.size // 2])
+    elif example not in levels:
+        raise InputError(
+            f"The 'example' parameter of {owner} must be one of the noise levels above 0: "
+            f"{check.some(levels.tolist())}. Got {example!r} instead."
+        )
+    if not callable(perturbation):
+        raise InputError(
+            f"The 'perturbation' parameter of {owner} must be a callable that makes a perturbation from a noise level, "
+            f"such as GaussianNoise. Got {perturbation!r} instead."
+        )
+    check.check_count(owner, "repeats", repeats, at_most=check.MOST)
+    check.check_count(owner, "random_state", random_state, 0)
+    return NoisePlan(owner, levels, float(example), int(repeats), perturbation, int(random_state))
+
+
+@dataclass(frozen=True, eq=False)
+class SetValues:
+    """Values on a validation set of one or two points, and what its points are like."""
+
+    values: Floats
+    boundary: npt.NDArray[np.bool_]
+    votes: Ints | None
+
+
+Statistics = Callable[[SetValues, SetValues], dict[str, float]]
+
+
+def one_statistics(before: SetValues, after: SetValues) -> dict[str, float]:
+    """Compute the statistics of case I; :class:`CaseOne` says what they are."""
+    was, now = signs(before.values) > 0, signs(after.values) > 0
+    spread = np.ptp(after.values)
+    same_vote = np.nan if after.votes is None or before.votes is None else float(after.votes[0] == before.votes[0])
+    return {
+        "min": after.values.min(),
+        "max": after.values.max(),
+        "range": spread,
+        "std": after.values.std(),
+        "positive_count": np.count_nonzero(now),
+        "range_ratio": _ratio(spread, np.ptp(before.values)),
+        "std_ratio": _ratio(after.values.std(), before.values.std()),
+        "sign_kept": float(np.mean(was == now)),
+        "prediction_changed": 1 - same_vote,
+        "boundary": float(after.boundary[0]),
+    }
+
+
+def two_statistics(before: SetValues, after: SetValues) -> dict[str, float]:
+    """Compute the statistics of case II; :class:`CaseTwo` says what they are."""
+    was, now = signs(before.values), signs(after.values)
+    return {
+        "positive_to_negative": np.count_nonzero((was > 0) & (now <= 0)),
+        "negative_to_positive": np.count_nonzero((was <= 0) & (now > 0)),
+        "positive_to_zero": np.count_nonzero((was > 0) & (now == 0)),
+        "zero_to_positive": np.count_nonzero((was == 0) & (now > 0)),
+        "positive_count": np.count_nonzero(now > 0),
+        "positive_change": np.count_nonzero(now > 0) - np.count_nonzero(was > 0),
+        "std": after.values.std(),
+        "std_ratio": _ratio(after.values.std(), before.values.std()),
+    }
+
+
+def _ratio(new: float, old: float) -> float:
+    return new / old if old > 0 else np.nan
+
+
+def measure(
+    val_set: ValidationSet, sets: Ints, plan: NoisePlan, n_train: int, statistics: Statistics
+) -> tuple[MappingProxyType[str, Floats], Example, Any]:
+    """Value each set of points clean and under noise; nothing is kept but statistics and one example."""
+    samples: dict[str, Floats] = {}
+    shape = (plan.levels.size + 1, len(sets), plan.repeats)
+    example, moved = None, None
+
+    def record(level: int, at: int, repeat: int | slice, found: dict[str, float]) -> None:
+        for name, number in found.items():
+            samples.setdefault(name, np.empty(shape))[level, at, repeat] = number
+
+    for at, positions in enumerate(sets):
+        (before,) = set_values(
+            val_set, take_rows(val_set.X, positions), val_set.labels[positions], positions.size, n_train
+        )
+        record(0, at, slice(None), statistics(before, before))
+        for level, noise in enumerate(plan.levels.tolist(), start=1):
+            X, y = perturbed(val_set, positions, plan, noise, at)
+            for repeat, after in enumerate(set_values(val_set, X, y, positions.size, n_train)):
+                record(level, at, repeat, statistics(before, after))
+                if at == 0 and repeat == 0 and noise == plan.example:
+                    example = Example(noise, before.values.copy(), after.values.copy())  # not a view of the chunk
+                    moved = take_rows(X, np.arange(positions.size))
+    assert example is not None  # its level is one of the levels
+    return MappingProxyType(samples), example, moved
+
+
+def set_values(val_set: ValidationSet, X: Any, y: Any, size: int, n_train: int) -> Iterator[SetValues]:
+    """Values of each run of ``size`` points as a validation set of its own."""
+    grouped = "groups" in signature(val_set.model.value).parameters
+    step = size * (max(1, CHUNK_BYTES // (8 * n_train)) if grouped else 1)
+    for start in range(0, len(y), step):
+        rows = np.arange(start, min(start + step, len(y)))
+        options = {"groups": rows // size} if grouped else {}
+        seen = val_set.value(take_rows(X, rows), y[rows], **options)
+        means = seen.valuation.group_means if grouped else seen.valuation.values[None]
+        for k, values in enumerate(means):
+            own = slice(k * size, (k + 1) * size)
+            yield SetValues(values, seen.valuation.boundary[own], None if seen.votes is None else seen.votes[own])
+
+
+def perturbed(
+    val_set: ValidationSet, positions: Ints, plan: NoisePlan, noise: float, at: int
+) -> tuple[Any, npt.NDArray[Any]]:
+    """All noisy repeats of the same points, one after the other."""
+    rows = np.tile(positions, plan.repeats)
+    perturb = as_perturbation(plan.perturbation(noise)).bind(val_set.model)
+    perturb = perturb.with_seed(int(np.random.SeedSequence([plan.random_state, at]).generate_state(1)[0]))
+    labels = val_set.labels[rows]
+    X, y = perturb(take_rows(val_set.X, rows), labels)
+    must_keep_points(
+        f"The 'perturbation' parameter of {plan.owner} must keep the {rows.size} validation points", perturb, labels, y
+    )
+    return X, np.asarray(y)
+
+
+def parameters(plan: NoisePlan, sets: Ints, valuation: Valuation) -> MappingProxyType[str, Any]:
+    """Parameters of a result, ready for JSON."""
+    made = as_perturbation(plan.perturbation(plan.example)).parameters
+    return MappingProxyType(
+        {
+            "case": plan.owner,
+            "points": sets.tolist(),
+            "noise": plan.levels.tolist(),
+            "example": plan.example,
+            "repeats": plan.repeats,
+            "random_state": plan.random_state,
+            "perturbation": without_seeds(made),
+            "valuation": {name: value for name, value in valuation.parameters.items() if name != "n_val"},
+            "fingerprint": valuation.fingerprint,
+        }
+    )
+
+
+def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureMap]:
+    """Make a map of the training rows that places validation points on it.
+
+    Two features are taken as they are, one is drawn on a line, more are reduced to the first two principal components
+    of the training rows.
+
+    Parameters
+    ----------
+    X_train : table of shape (n_train, n_features)
+        The rows that the model was fitted on, in that order: checked by the model's fingerprint for
+        :class:`KNNShapley`, by the spread of each column for other models that tell theirs (``feature_std_``), and else
+        by their number alone.
+    model : fitted estimator
+    n_train : int
+        How many rows the model was fitted on.
+
+    Returns
+    -------
+    callable
+        Takes the class numbers of the training rows (or None) and two tables of points, before and after.
+    """
+    table = check.check_features(X_train, "X_train")
+    if table.rows.shape[0] != n_train:
+        raise InputError(
+            f"'X_train' must hold the {n_train} rows that the model was fitted on. Got {table.rows.shape[0]} rows."
+        )
+    _check_same_rows(X_train, table.rows, model)
+    width = table.rows.shape[1]
+    names, place = _plane(table.rows, table.columns)
+
+    def draw(codes: npt.NDArray[np.int32] | None, before: Any, after: Any) -> FeatureMap:
+        points = (
+            check.match_columns(check.check_features(X, "X_val"), table.columns, width, "X_val").rows
+            for X in (before, after)
+        )
+        return FeatureMap(
+            names, place(table.rows), np.zeros(n_train, np.int32) if codes is None else codes, *map(place, points)
+        )
+
+    return draw
+
+
+def _check_same_rows(X_train: Any, rows: Any, model: Any) -> None:
+    """Refuse rows, or an order of rows, that the model was not fitted on, as far as it can tell."""
+    if isinstance(model, KNNShapley):
+        with warnings.catch_warnings():  # the fit has warned already
+            warnings.simplefilter("ignore")
+            same = clone(model).fit(X_train, model.classes_[model.codes_]).fingerprint_ == model.fingerprint_
+    else:
+        spread: Any = getattr(model, "feature_std_", None)
+        known = spread is not None and not sparse.issparse(rows)
+        same = not known or (np.shape(spread) == rows.shape[1:] and np.allclose(rows.std(axis=0), spread))
+    if not same:
+        raise InputError(
+            "'X_train' must hold the rows that the model was fitted on, in the same order. These are others, or in "
+            "another order: rows would be drawn in the wrong places. Pass the table that was given to fit."
+        )
+
+
+def _plane(rows: Any, columns: list[str] | None) -> tuple[tuple[str, str], Callable[[Any], Floats]]:
+    width = rows.shape[1]
+    if width <= 2:
+        named = columns or [f"feature {j + 1}" for j in range(width)]
+        return (named[0], named[1] if width == 2 else ""), _two_columns
+    from sklearn.decomposition import PCA  # late: only maps need it
+
+    pca = PCA(n_components=2, random_state=0).fit(rows)
+    shares = [f"principal component {j + 1} ({share:.0%})" for j, share in enumerate(pca.explained_variance_ratio_)]
+    return (shares[0], shares[1]), pca.transform
+
+
+def _two_columns(X: Any) -> Floats:
+    rows = np.asarray(X.toarray() if sparse.issparse(X) else X)
+    return rows if rows.shape[1] == 2 else np.column_stack([rows, np.zeros(len(rows))])
+
+
+def _check_points(
+    owner: str, name: str, points: Any, val_set: ValidationSet, count_name: str, count: int, size: int
+) -> Ints:
+    """Positions that the caller names, as (n_sets, size)."""
+    if count != 1:
+        raise InputError(
+            f"{owner} takes {name!r}, which names the points, or {count_name!r}, which picks that many. Got both."
+        )
+    what = "a position in the validation set, or several" if size == 1 else "a pair of positions, or several pairs"
+    given = np.asarray(points)
+    if given.ndim < size:
+        given = given[None]
+    if given.size == 0 or given.dtype.kind not in "iu" or given.ndim != size or (size == 2 and given.shape[1] != 2):
+        raise InputError(f"The {name!r} parameter of {owner} must be {what}, as integers. Got {points!r} instead.")
+    if given.min() < 0 or given.max() >= val_set.labels.size:
+        raise InputError(
+            f"The {name!r} parameter of {owner} must be {what}, from 0 to {val_set.labels.size - 1}. Got {points!r} "
+            "instead."
+        )
+    return given.reshape(-1, size).astype(np.int64)
+
+
+def _described(sets: Ints, entropy: Floats) -> str:
+    points = zip(sets.ravel().tolist(), entropy.ravel().tolist(), strict=True)
+    listed = [f"{position} (entropy {at:.3g})" for position, at in points]
+    return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")

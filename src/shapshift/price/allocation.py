@@ -1,0 +1,546 @@
+"""allocate_budget shares a budget out among owners; Allocation says who is paid what, and why."""
+
+import hashlib
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.checks import inputs as check
+from shapshift.checks.owners import Ownership, check_owners, owner_column
+from shapshift.exceptions import InputError
+from shapshift.io.results import Result, to_table
+from shapshift.price.money import show_money, to_decimal
+from shapshift.price.owners import OwnerValues
+from shapshift.price.policy import Policy, Terms
+from shapshift.valuation import Valuation
+
+if TYPE_CHECKING:
+    from shapshift.price.payout_audit import PayoutAudit
+
+Floats = npt.NDArray[np.float64]
+Cents = npt.NDArray[np.int64]
+
+#: Payouts, in cents, that an allocation may carry beside those that are paid.
+OTHER_PAYOUTS = ("low", "high", "sampling_low", "sampling_high", "uncorrected", "corrected", "carried")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Allocation(Result):
+    """A budget shared out among the owners of training rows.
+
+    Attributes
+    ----------
+    owners : tuple
+        Owners, in order of first appearance.
+    cents : ndarray of shape (n_owners,)
+        What each is paid, in cents; as money, see ``payouts``.
+    contributions : ndarray of shape (n_owners,)
+        What payouts are in proportion to: at least 0.
+    values : ndarray of shape (n_owners,)
+        Total value of each owner, before negative ones are clipped.
+    row_counts : ndarray of shape (n_owners,)
+        Rows of each owner.
+    row_values, ids, codes : ndarray of shape (n_train,)
+        Value, id and owner number of each training row.
+    budget_cents, reserve_cents, unallocated_cents : int
+        The budget, what is kept back by the policy, and what could not be paid. Payouts, reserve and unallocated add
+        up to the budget to the cent.
+    policy : Policy
+    basis : {"rows", "owners"}
+        Whether contributions are sums over rows, or values of owners as players.
+    currency : str
+    corrected : ndarray of shape (n_owners,) or None
+        Payouts, in cents, from the corrected values, when those were given.
+    low, high : ndarray of shape (n_owners,) or None
+        Lowest and highest payout in an audit, in cents, see :meth:`with_interval`.
+    interval : str
+        What the audit varied, such as "sigma up to 0.5" in symbols; empty without one.
+    parameters : mapping
+        What made the values.
+    fingerprint : str
+        Hash of the training rows and labels.
+    kind : str
+        The caller's kind of table.
+    uncorrected : ndarray of shape (n_owners,) or None
+        Payouts, in cents, from the noisy values that were corrected, when those are not the ones that are paid.
+    carried : ndarray of shape (n_owners,) or None
+        Payouts, in cents, if negative rows reduced what their owner is paid, where the policy clips them and an owner
+        with a negative total is paid for its helpful rows.
+    sampling_low, sampling_high : ndarray of shape (n_owners,) or None
+        Payouts, in cents, at both ends of the 95% interval of each owner's sampled value; None where values are exact.
+        They say what more sampling may change, and are no part of ``low`` and ``high``.
+    digits : int
+        Decimal places of an amount: a "cent" of this result is 1 / 10**digits of the currency.
+    """
+
+    archive_kind: ClassVar[str] = "shapshift.Allocation"
+    archive_shapes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("owners", "cents", "contributions", "values", "row_counts", *OTHER_PAYOUTS), "n_owners"),
+        **dict.fromkeys(("codes", "ids", "row_values"), "n_train"),
+    }
+
+    owners: tuple[Any, ...]
+    cents: Cents
+    contributions: Floats
+    values: Floats
+    row_counts: npt.NDArray[np.int64]
+    row_values: Floats
+    ids: npt.NDArray[Any]
+    codes: npt.NDArray[np.int64]
+    budget_cents: int
+    reserve_cents: int
+    unallocated_cents: int
+    policy: Policy
+    basis: str
+    currency: str
+    corrected: Cents | None
+    low: Cents | None
+    high: Cents | None
+    interval: str
+    parameters: Mapping[str, Any]
+    fingerprint: str
+    kind: str = "numpy"
+    uncorrected: Cents | None = None
+    carried: Cents | None = None
+    sampling_low: Cents | None = None
+    sampling_high: Cents | None = None
+    digits: int = 2
+
+    def show(self, cents: int, *, label: bool = True) -> str:
+        """Cents of this result for a reader, such as ``1,250.50 EUR``; without the currency if ``label`` is false."""
+        return show_money(cents, self.currency if label else "", self.digits)
+
+    def _money(self, cents: int) -> Decimal:
+        return to_decimal(cents, self.digits)
+
+    def _by_owner(self, cents: Cents) -> dict[Any, Decimal]:
+        return dict(zip(self.owners, map(self._money, cents), strict=True))
+
+    @property
+    def payouts(self) -> dict[Any, Decimal]:
+        """What each owner is paid."""
+        return self._by_owner(self.cents)
+
+    @property
+    def budget(self) -> Decimal:
+        """The budget."""
+        return self._money(self.budget_cents)
+
+    @property
+    def reserve(self) -> Decimal:
+        """What the policy keeps back."""
+        return self._money(self.reserve_cents)
+
+    @property
+    def unallocated(self) -> Decimal:
+        """What could not be paid: nobody contributed, all are at their cap, or odd cents were kept."""
+        return self._money(self.unallocated_cents)
+
+    @property
+    def correction_changes(self) -> dict[Any, Decimal] | None:
+        """By how much correction changes each payout; None without corrected values.
+
+        That is from the payout, or from ``uncorrected`` where the payout itself rests on clean values.
+        """
+        return None if self.corrected is None else self._by_owner(self.corrected - self._before_correction)
+
+    @property
+    def _before_correction(self) -> Cents:
+        return self.cents if self.uncorrected is None else self.uncorrected
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """What holds each payout where it is: "floor", "cap", or "" where it is in proportion."""
+        floor, cap, _ = self.policy.cents(self.budget_cents, self.digits)
+        return tuple("cap" if cents == cap else "floor" if 0 < cents == floor else "" for cents in self.cents)
+
+    @property
+    def notes(self) -> dict[Any, str]:
+        """What the owners should know whose rows sum to a negative value and who are paid all the same."""
+        if self.carried is None:
+            return {}
+        return {
+            owner: "This owner's rows sum to a negative value; under 'clip' only its helpful rows count. Policy "
+            f"'carry' would pay {self.show(self.carried[i])}."
+            for i, owner in enumerate(self.owners)
+            if self.values[i] < 0 < self.contributions[i]
+        }
+
+    def sampling_note(self) -> str:
+        """Say how far payouts may be off because owner values are sampled; empty where they are exact."""
+        if self.sampling_low is None or self.sampling_high is None:
+            return ""
+        off = np.maximum(self.cents - self.sampling_low, self.sampling_high - self.cents)
+        how = self.parameters["owner_values"]
+        said = (
+            f"Owner values are sampled with {how['n_permutations']:,} orders: a payout may be off by up to "
+            f"{self.show(off.max())} to either side (95%), by "
+            f"{self.show(np.median(off), label=False)} in the median."
+        )
+        return said if how["converged"] else f"{said} That is more than the tolerance of {how['tolerance']:g} allows."
+
+    def compare(self, other: "Allocation") -> dict[Any, Decimal]:
+        """By how much each owner is paid more in another allocation; an owner who is absent from one gets 0 there.
+
+        Parameters
+        ----------
+        other : Allocation
+
+        Returns
+        -------
+        dict
+            Owner to amount.
+        """
+        before, after = self.payouts, other.payouts
+        nothing = self._money(0)
+        return {owner: after.get(owner, nothing) - before.get(owner, nothing) for owner in {**before, **after}}
+
+    def with_interval(self, audit: "PayoutAudit", *, up_to: float | None = None, bounds: str = "range") -> Self:
+        """Attach the interval in which each payout moves when the validation set does.
+
+        Parameters
+        ----------
+        audit : PayoutAudit
+            Of the same training rows, owners, budget and policy; its payouts on the unperturbed validation set must be
+            these.
+        up_to : float, optional
+            Use the levels up to this one only, where levels are numbers.
+        bounds : {"range", "quantiles"}, default="range"
+            Lowest and highest payout over all runs and the unperturbed one; or, level by level, the 5% and 95%
+            quantiles, of which the widest count.
+
+        Returns
+        -------
+        Allocation
+        """
+        audit.check_same(self)
+        low, high = audit.bounds(up_to=up_to, bounds=bounds)
+        facts = {**self.parameters, "interval": audit.about(up_to=up_to, bounds=bounds)}
+        interval = audit.condition(up_to=up_to, bounds=bounds)
+        return replace(self, low=low, high=high, interval=interval, parameters=facts)
+
+    def line(self, owner: Any) -> str:
+        """Say in one line what an owner is paid, within which interval, and what correction would change.
+
+        Parameters
+        ----------
+        owner : hashable
+        """
+        if owner not in self.owners:
+            raise InputError(
+                f"The 'owner' parameter must be one of the {len(self.owners)} owners. Got {check.quoted(owner)}."
+            )
+        at = self.owners.index(owner)
+        said = f"{owner}: {self.show(self.cents[at])}"
+        if self.low is not None and self.high is not None:
+            low, high = self.show(self.low[at], label=False), self.show(self.high[at], label=False)
+            said += f", between {low} and {high} under {self.interval}"
+        if self.sampling_low is not None and self.sampling_high is not None:
+            low, high = (self.show(end[at], label=False) for end in (self.sampling_low, self.sampling_high))
+            said += f", {low} to {high} for the sampling of owner values (95%)"
+        if self.corrected is not None:
+            said += f", {self.show(self.corrected[at], label=False)} after correction"
+        return said
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """Tabulate the payouts.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            One row per owner: ``owner``, ``rows``, ``value``, ``contribution``, ``payout``; with an audit also ``low``
+            and ``high``; with sampled owner values ``sampling_low`` and ``sampling_high``; with corrected values also
+            ``corrected`` and ``change``. Money is in units of the currency; for exact amounts use ``payouts``.
+        """
+        columns: dict[str, npt.NDArray[Any]] = {
+            "owner": owner_column(self.owners),
+            "rows": self.row_counts,
+            "value": self.values,
+            "contribution": self.contributions,
+        }
+        columns |= {name: cents / 10**self.digits for name, cents in self.amounts().items()}
+        return to_table(columns, None, kind or self.kind)
+
+    def amounts(self) -> dict[str, Cents]:
+        """Columns of :meth:`to_frame` that are money, in cents."""
+        found = {"payout": self.cents} | {name: getattr(self, name) for name in OTHER_PAYOUTS if name != "carried"}
+        if self.corrected is not None:
+            found["change"] = self.corrected - self._before_correction
+        return {name: cents for name, cents in found.items() if cents is not None}
+
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw the payouts, with their intervals and what correction changes.
+
+        Parameters
+        ----------
+        top : int, default=20
+            Owners to draw, those paid most; the others are summed up in one bar.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Axes
+        """
+        from shapshift.plots.price import plot_payouts
+
+        return plot_payouts(self, top=top, ax=ax)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if int(self.cents.sum()) + self.reserve_cents + self.unallocated_cents != self.budget_cents:
+            raise InputError("its payouts do not add up to the budget")
+
+    def __repr__(self) -> str:
+        parts = [f"budget={self.show(self.budget_cents)}", f"n_owners={len(self.owners)}"]
+        if self.cents.size:
+            least, most = (self.show(end, label=False) for end in (self.cents.min(), self.cents.max()))
+            parts.append(f"payouts={least} to {most}")
+        for name, cents in (("reserve", self.reserve_cents), ("unallocated", self.unallocated_cents)):
+            parts += [f"{name}={self.show(cents, label=False)}"] if cents else []
+        parts += [f"audited under {self.interval}"] if self.interval else []
+        return f"Allocation({', '.join(parts)})"
+
+
+def allocate_budget(
+    valuation: Valuation,
+    budget: Any,
+    *,
+    owners: Any,
+    policy: Policy | None = None,
+    values: OwnerValues | None = None,
+    corrected: Valuation | None = None,
+    noisy: Valuation | None = None,
+    audit: "PayoutAudit | None" = None,
+    currency: str = "EUR",
+) -> Allocation:
+    """Share a budget out among the owners of training rows.
+
+    Parameters
+    ----------
+    valuation : Valuation
+        Values of the training rows.
+    budget : int, float, Decimal or str
+        At most as many decimals as the currency has: two for EUR, none for JPY.
+    owners : array-like of shape (n_train,)
+        One owner per training row: any hashable names. A pandas Series is matched to the rows by its index; anything
+        else by position.
+    policy : Policy, optional
+        By default in proportion to the sum of each owner's positive row values.
+    values : OwnerValues, optional
+        Pay for these values of owners as players, see :func:`owner_values`, instead of sums over rows. Negative ones
+        count nothing under either rule for negatives. Where they are sampled, the result says how far each payout may
+        be off for that, see ``Allocation.sampling_low``, and a warning names the largest such amount if the sampling
+        did not reach its tolerance.
+    corrected : Valuation, optional
+        The same values after correction: the result then says what correction changes, see
+        ``Allocation.correction_changes``. To pay the corrected values, pass them as ``valuation``.
+    noisy : Valuation, optional
+        What was corrected, where that is not what is paid: when ``valuation`` is the clean one, and ``corrected`` comes
+        from a noisy version of the validation set. Changes by correction then count from it.
+    audit : PayoutAudit, optional
+        Attach its intervals, see :meth:`Allocation.with_interval`.
+    currency : str, default="EUR"
+        How amounts are labelled. Amounts are counted in the currency's smallest unit in use (Unicode CLDR): no decimals
+        for JPY, three for KWD; two for a name that is not a currency.
+
+    Returns
+    -------
+    Allocation
+
+    Notes
+    -----
+    Payouts, reserve and the unallocated rest add up to the budget to the cent. Contributions are summed exactly and
+    shared out in integers, so neither the order of the rows nor rounding decides about a cent. Cents left over by
+    rounding down go to the largest remainders, among equal ones to the larger contribution, and between exactly equal
+    contributions as the policy's ``odd_cents`` says. No rule looks at names: nobody gains by a new one.
+
+    If nobody contributes (all totals zero or negative), each owner is paid the floor and the rest stays unallocated.
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley
+    >>> from shapshift.price import allocate_budget
+    >>> model = KNNShapley(n_neighbors=1).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    >>> pay = allocate_budget(model.value([[0.9]], ["b"]), 100, owners=["ann", "bob", "cid"])
+    >>> {owner: str(amount) for owner, amount in pay.payouts.items()}
+    {'ann': '0.00', 'bob': '80.00', 'cid': '20.00'}
+    """
+    terms = Terms.check("allocate_budget", budget, policy, currency)
+    check_payable("valuation", valuation)
+    if noisy is not None and corrected is None:
+        raise InputError("The 'noisy' parameter of allocate_budget goes with 'corrected'. Pass both, or neither.")
+    ownership = check_owners(owners, valuation.ids)
+    if values is not None:
+        _check_owner_values(values, valuation, ownership)
+    others = {"corrected": corrected, "noisy": noisy}
+    for name, other in others.items():
+        if other is not None:
+            _check_other(name, other, valuation, values)
+    made = share_out(valuation, ownership, terms, values, **others)
+    if values is not None and not values.converged:
+        warnings.warn(made.sampling_note(), UserWarning, stacklevel=2)
+    return made if audit is None else made.with_interval(audit)
+
+
+def share_out(
+    valuation: Valuation,
+    ownership: Ownership,
+    terms: Terms,
+    values: OwnerValues | None = None,
+    corrected: Valuation | None = None,
+    noisy: Valuation | None = None,
+) -> Allocation:
+    """Do the work of :func:`allocate_budget` on checked arguments, without interval and warning."""
+    policy, keys = terms.policy, draw_keys(ownership, valuation.ids, terms.budget)
+
+    def paid_for(other: Valuation | None, negatives: str = policy.negatives) -> Cents | None:
+        if other is None:
+            return None
+        return terms.pay(row_contributions(other.values, ownership, negatives)[1], keys)[0]
+
+    if values is None:
+        totals, contributions = row_contributions(valuation.values, ownership, policy.negatives)
+    else:
+        totals, contributions = values.values, np.maximum(values.values, 0.0)
+    paid, reserve, unallocated = terms.pay(contributions, keys)
+    low, high = (
+        _sampled_payouts(values, paid, terms) if values is not None and values.method != "exact" else (None,) * 2
+    )
+    harmful = values is None and policy.negatives == "clip" and ((totals < 0) & (contributions > 0)).any()
+    return Allocation(
+        owners=ownership.names,
+        cents=paid,
+        contributions=contributions,
+        values=totals,
+        row_counts=ownership.counts,
+        row_values=valuation.values,
+        ids=valuation.ids,
+        codes=ownership.codes,
+        budget_cents=terms.budget,
+        reserve_cents=reserve,
+        unallocated_cents=unallocated,
+        policy=policy,
+        basis="rows" if values is None else "owners",
+        currency=terms.currency,
+        corrected=paid_for(corrected),
+        low=None,
+        high=None,
+        interval="",
+        parameters=_parameters(valuation, values),
+        fingerprint=valuation.fingerprint,
+        kind=valuation.kind,
+        uncorrected=paid_for(noisy),
+        carried=paid_for(valuation, "carry") if harmful else None,
+        sampling_low=low,
+        sampling_high=high,
+        digits=terms.digits,
+    )
+
+
+def draw_keys(ownership: Ownership, ids: npt.NDArray[Any], budget: int) -> list[bytes]:
+    """One hash per owner that decides about odd cents: it knows the budget and the ids of the rows, but no name."""
+    plain = [repr(entry) for entry in ids.tolist()]
+    keys = []
+    for rows in ownership.rows_of():
+        digest = hashlib.blake2b(str(budget).encode(), digest_size=16)
+        for entry in sorted(plain[row] for row in rows):
+            digest.update(b"\n" + entry.encode("utf-8", "backslashreplace"))
+        keys.append(digest.digest())
+    return keys
+
+
+def _sampled_payouts(values: OwnerValues, paid: Cents, terms: Terms) -> tuple[Cents, Cents] | tuple[None, None]:
+    """Payouts, in cents, at both ends of the interval of each owner's value; None where values are exact.
+
+    The pay per unit of contribution is held: values add up to the same total in every sample.
+    """
+    if values.method == "exact":
+        return None, None
+    floor, cap, reserve = terms.limits
+    left = terms.budget - reserve
+    most = left if cap is None else min(cap, left)
+    contributions = np.maximum(values.values, 0.0)
+    free = (contributions > 0) & (paid > floor) & (paid < most)
+    free = free if free.any() else contributions > 0
+    total = math.fsum(contributions[free])
+    rate = float(paid[free].sum()) / total if total else 0.0
+    low = np.clip(np.floor(rate * np.maximum(values.low, 0.0)), floor, most).astype(np.int64)
+    high = np.clip(np.ceil(rate * np.maximum(values.high, 0.0)), floor, most).astype(np.int64)
+    return np.minimum(low, paid), np.maximum(high, paid)
+
+
+def row_contributions(values: Floats, ownership: Ownership, negatives: str) -> tuple[Floats, Floats]:
+    """Total value and contribution of each owner; sums are exactly rounded, so that their order means nothing."""
+    by_owner = [values[rows].tolist() for rows in ownership.rows_of()]
+    totals = np.array([math.fsum(own) for own in by_owner])
+    if negatives == "carry":
+        return totals, np.maximum(totals, 0.0)
+    return totals, np.array([math.fsum(value for value in own if value > 0) for own in by_owner])
+
+
+def _check_owner_values(values: Any, valuation: Valuation, ownership: Ownership) -> None:
+    check.check_type("allocate_budget", "values", values, OwnerValues, "what owner_values returned")
+    same = values.owners == ownership.names and np.array_equal(values.codes, ownership.codes)
+    if values.fingerprint != valuation.fingerprint or not same:
+        raise InputError(
+            "The 'values' parameter of allocate_budget must belong to the same training rows and owners as "
+            "'valuation' and 'owners'. Compute owner_values with the same model and owners."
+        )
+
+
+def _parameters(valuation: Valuation, values: OwnerValues | None) -> dict[str, Any]:
+    parameters = {
+        "n_train": valuation.n_train,
+        "n_val": valuation.n_val,
+        **valuation.parameters,
+        "boundary_fraction": valuation.boundary_fraction,
+    }
+    if values is not None:
+        parameters.pop("semivalue", None)  # that of single rows: nobody is paid by it
+        keys = ("semivalue", "tolerance", "confidence", "random_state")
+        parameters["owner_values"] = {key: values.parameters[key] for key in keys} | {
+            "method": values.method,
+            "n_permutations": values.n_permutations,
+            "half_width": values.half_width,
+            "converged": values.converged,
+        }
+    return parameters
+
+
+def _check_other(name: str, other: Any, valuation: Valuation, values: OwnerValues | None) -> None:
+    check_payable(name, other)
+    if values is not None:
+        raise InputError(
+            f"The {name!r} parameter of allocate_budget is about values of rows, but 'values' pays for owners as "
+            "players. Leave one of them out."
+        )
+    if other.fingerprint != valuation.fingerprint:
+        raise InputError(
+            f"The {name!r} parameter of allocate_budget must value the same training rows as 'valuation', but "
+            "their fingerprints differ. Correct the valuation that is paid."
+        )
+
+
+def check_payable(name: str, valuation: Any) -> None:
+    """Refuse anything but a Valuation whose values are all finite."""
+    check.check_type(
+        "allocate_budget", name, valuation, Valuation, "a Valuation, such as model.value(X_val, y_val) returns"
+    )
+    bad = np.flatnonzero(~np.isfinite(valuation.values))
+    if bad.size:
+        raise InputError(
+            f"The {name!r} parameter of allocate_budget has values that are not finite, the first at row {bad[0]} (id "
+            f"{check.quoted(valuation.ids[bad[0]])}). Money cannot be shared out by them; compute them again."
+        )
