@@ -13,20 +13,33 @@ PIP := $(PY) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak bench bench-peers lint format env clean distclean
+.PHONY: help demo test test-bounds test-lowest test-install soak bench bench-peers reproduce lint format env clean distclean
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)$$/\1|\2/' \
-		| while IFS='|' read -r name what; do printf '  %-12s %s\n' "$$name" "$$what"; done
+		| while IFS='|' read -r name what; do printf '  %-13s %s\n' "$$name" "$$what"; done
 
-demo: $(VENV)/.run  ## value, audit, correct and price a dataset that ships along; says which page to open
-	@$(PY) -m shapshift.demo
+demo: $(VENV)/.run  ## value, audit, correct and price a bundled dataset; prints the path of the report
+	@$(PY) -m shapshift.cli.demo
 
 test: lint  ## check the style and the types, then run the tests
 	@$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
 
-soak: $(VENV)/.test  ## kill, interrupt and damage runs for ten minutes or more; ARGS=60 does six times as much
+# Kernels that check indices are other code, with a cache of their own; memory is measured without the checks.
+test-bounds: $(VENV)/.test  ## run the tests of the kernels with every index checked against the size of its array
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds $(PY) -m pytest -q -n $(WORKERS) -k "not peak_memory" $(ARGS) \
+		$(foreach name,exact certified truncated numerics places neighbors relatives interactions owner_values store \
+		sharded search,tests/test_$(name).py)
+
+test-lowest: $(VENV)/.test  ## run most tests with the oldest libraries that pyproject.toml allows
+	@$(PIP) install -qq uv
+	@$(PY) tests/lowest.py $(VENV)/lowest -n $(WORKERS) $(ARGS)
+
+test-install: $(VENV)/.test  ## install in an empty environment; run the README's examples and the demo there
+	@$(PY) tests/installed.py
+
+soak: $(VENV)/.test  ## stress test: kill, interrupt and damage runs for ten minutes or more; ARGS=60 takes six times as long
 	@$(PY) tests/soak.py $(ARGS)
 
 bench: $(VENV)/.run  ## measure speed and memory; prints one table
@@ -35,12 +48,15 @@ bench: $(VENV)/.run  ## measure speed and memory; prints one table
 bench-peers: $(VENV)/.run  ## compare with other packages, each in an environment of its own (some GB, some minutes)
 	@$(PY) benchmarks/peers.py $(ARGS)
 
+reproduce: $(VENV)/.experiments  ## run the paper's experiments again (hours; ARGS=--quick: minutes; ARGS=--help: what else)
+	@$(PY) -m experiments $(ARGS)
+
 lint: $(VENV)/.test  ## check the style and the types
 	@printf 'ruff check:  '; $(PY) -m ruff check .
 	@printf 'ruff format: '; $(PY) -m ruff format --check .
 	@printf 'mypy:        '; $(PY) -m mypy
 
-format: $(VENV)/.test  ## format the code and mend what ruff can mend
+format: $(VENV)/.test  ## format the code and apply ruff's fixes
 	@$(PY) -m ruff check --quiet --fix . ; $(PY) -m ruff format .
 
 env: $(VENV)/.test  ## make the environment, with the test tools in it
@@ -52,8 +68,9 @@ clean:  ## remove builds and caches
 distclean: clean  ## remove the environments too
 	@rm -rf $(VENV) .bench
 
-# Stamps are touched last, so that an interrupted set-up is taken up again; a new environment outdates the other two.
-# .made: an environment with a working pip; .run: the package in it; .test: the test tools as well.
+# Stamps are touched last, so that an interrupted set-up is repeated; a new environment outdates the others.
+# .made: an environment with a working pip; .run: the package in it; .test: the test tools as well; .experiments: what
+# the experiments need, which is part of .test.
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { \
@@ -77,4 +94,9 @@ $(VENV)/.run: pyproject.toml $(VENV)/.made
 $(VENV)/.test: pyproject.toml $(VENV)/.made
 	@echo "Installing shapshift and its test tools (a minute or two the first time)"
 	@$(PIP) install -qq -e '.[test]'
+	@touch $(VENV)/.run $(VENV)/.experiments $@
+
+$(VENV)/.experiments: pyproject.toml $(VENV)/.made
+	@echo "Installing shapshift, pandas and matplotlib (a minute or two the first time)"
+	@$(PIP) install -qq -e '.[pandas,plot]'
 	@touch $(VENV)/.run $@

@@ -10,8 +10,8 @@ import pytest
 import sklearn.datasets
 from hypothesis import settings
 
-# A program that test_gpu.py starts; it cannot be imported without Triton.
-collect_ignore = ["gpu_kernels.py"]
+# Programs that test_gpu.py starts; they cannot be imported without Triton.
+collect_ignore = ["gpu_checks.py", "gpu_kernels.py"]
 
 # The first call compiles or loads kernels, which says nothing about the example that happened to trigger it.
 # Derandomised: a red run stays red when it is repeated.

@@ -16,10 +16,10 @@ from shapshift import (
     allocate_budget,
     audit_payouts,
     audit_shift,
-    checkpoint,
     knn_interactions,
     owner_values,
 )
+from shapshift.engine import checkpoint
 
 
 def fuzz(content: bytes, trials: int, rng: random.Random) -> Iterator[bytes]:

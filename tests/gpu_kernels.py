@@ -3,17 +3,32 @@
 import dataclasses
 from typing import Any
 
+import gpu_checks
 import numpy as np
 import torch
+from triton.runtime import interpreter
 
-from shapshift.certified import draw_sample
-from shapshift.coefficients import rank_table
-from shapshift.distances import index_rows, tile_filler
-from shapshift.engine import Task, run_task
-from shapshift.gpu import core, device, rank_kernels, tiles
-from shapshift.gpu.certify import convex_from
+from shapshift.engine.certified import draw_sample
+from shapshift.engine.coefficients import rank_table
+from shapshift.engine.exact import Exact
+from shapshift.engine.gpu import bucket_kernels, core, device, rank_kernels, tiles, values
+from shapshift.engine.gpu.certify import convex_from
+from shapshift.engine.rows.distances import index_rows, tile_filler
+from shapshift.engine.runner import Runner
+from shapshift.engine.tasks import ClassTask, class_task
 
 core.STEP = tiles.STEP = 8  # the interpreter takes its time
+
+
+def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """A multiply-add that is rounded once, which the interpreter's is not."""
+    a, b = (torch.as_tensor(np.asarray(part.data)) for part in (x, y))
+    product, low = values._product(a, b)
+    total, lost = values._sum(product, torch.as_tensor(np.asarray(z.data)))
+    return interpreter.TensorHandle((total + (lost + low)).numpy(), z.dtype.scalar)
+
+
+interpreter.InterpreterBuilder.create_fma = fused
 
 
 class SortedWindows:
@@ -34,39 +49,43 @@ class SortedWindows:
 rank_kernels.order_windows = SortedWindows()
 
 
-def problem(n: int, d: int, metric: str, *, twice: bool = False) -> tuple[Task, Any, Any]:
+def problem(n: int, d: int, metric: str, *, twice: bool = False, whole: bool = False) -> tuple[ClassTask, Any, Any]:
     rng = np.random.default_rng(d)
     X, Z = rng.normal(size=(n, d)) + 3.0, rng.normal(size=(3, d)) + 3.0
+    if whole:
+        X, Z = (X - 3.0).round(), (Z - 3.0).round()
     if twice:
         X[n // 2 :], Z[0] = X[: n - n // 2], X[5]
     index = index_rows(X, metric)
-    task = Task(
-        fill=tile_filler(index, Z),
-        codes=rng.integers(2, size=n).astype(np.int32),
-        targets=np.array([0, 1, -1], dtype=np.int32),
-        n_classes=2,
-        table=rank_table(n, 5, "shapley", "soft"),
+    task = class_task(
+        rng.integers(2, size=n).astype(np.int32),
+        np.array([0, 1, -1], dtype=np.int32),
+        2,
+        rank_table(n, 5, "shapley", "soft"),
         average_ties=True,
+        fill=tile_filler(index, Z),
         groups=np.array([1, 0, 1]),
-        n_groups=2,
+        group_names=("a", "b"),
         n_nearest=4,
         reference=np.array([[1], [2], [3]]),
     )
     rows = device.place_rows(index, task.codes, draw_sample(index), "cpu")
     rows = dataclasses.replace(rows, kernels=True)
-    return task, rows, device._Job(task, index, rows, Z, None, None, False)
+    return task, rows, device._Job(task, index, rows, Z, None, Runner(progress=False))
 
 
-def compare(n: int, d: int, metric: str, *, buckets: int | None, twice: bool = False) -> None:
-    task, rows, job = problem(n, d, metric, twice=twice)
-    right = run_task(task, matrix=False, n_jobs=1, max_memory=None, progress=False)
+def compare(
+    n: int, d: int, metric: str, *, buckets: int | None, twice: bool = False, whole: bool = False
+) -> None:  # fmt: skip
+    task, rows, job = problem(n, d, metric, twice=twice, whole=whole)
+    right = Runner(progress=False).sums(Exact(task))
     coarse = None if buckets is None else core.Coarse(buckets, 100, 1.0, convex_from(job.rules.c))
     result = core.value_points(rows.train, job.rules, job.batch, coarse=coarse)
     found = job.sums(result, None)
     error = np.abs(found.levels - right.levels).sum(axis=0)
-    np.testing.assert_array_equal(found.neighborhood.nearest, right.neighborhood.nearest)
-    np.testing.assert_array_equal(found.neighborhood.reference_ranks, right.neighborhood.reference_ranks)
-    np.testing.assert_allclose(found.entropy, right.entropy, rtol=1e-12)
+    np.testing.assert_array_equal(found.points.nearest, right.points.nearest)
+    np.testing.assert_array_equal(found.points.reference_ranks, right.points.reference_ranks)
+    np.testing.assert_allclose(found.points.entropy, right.points.entropy, rtol=1e-12)
     np.testing.assert_allclose(found.groups.sum(axis=0), found.levels.sum(axis=0), rtol=1e-9, atol=1e-13)
     if coarse is None:
         assert error.max() < 1e-12, error.max()
@@ -80,6 +99,30 @@ def compare(n: int, d: int, metric: str, *, buckets: int | None, twice: bool = F
     print(f"{metric}, {d} features: within its bounds")
 
 
+def compare_distances(kind: str, metric: str) -> None:
+    """Distances have the bits that torch gives them."""
+    train, _, batch = gpu_checks.problem(kind, metric, 70, 8, 5)
+    found = tiles.fill_distances(train.columns, batch.points, train.metric)
+    assert torch.equal(found, values.distances(train.columns, batch.points, train.metric))
+    listed = torch.arange(128, dtype=torch.int32).expand(8, 128).contiguous() % 70
+    count = torch.zeros(8, 32, dtype=torch.int32)
+    count[:, 0] = 70
+    near = torch.empty(8, 128, dtype=torch.float64)
+    rows = train.columns.T.contiguous()
+    bucket_kernels.near_distances[(1, 8)](
+        rows, batch.points, count, listed, near, 5, 128, METRIC=train.metric, BN=128
+    )  # fmt: skip
+    assert torch.equal(near[:, :70], found)
+    print(f"{metric}, {kind}: the same distances")
+
+
+assert gpu_checks.check_equal_angles("cpu") == "one distance"
+for kind in ("Gaussian", "whole numbers", "nearly parallel"):
+    compare_distances(kind, "cosine")
+    compare_distances(kind, "manhattan")
 compare(1030, 17, "euclidean", buckets=1024, twice=True)
+compare(1030, 3, "manhattan", buckets=1024)
+compare(1030, 2, "manhattan", buckets=None)
+compare(1030, 3, "cosine", buckets=None, whole=True)
 compare(1030, 16, "cosine", buckets=1024)
 compare(1030, 2, "euclidean", buckets=None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -273,9 +274,19 @@ def distance(x: Sequence[float], z: Sequence[float], metric: str) -> float:
     if metric == "manhattan":
         return _sum_in_order(abs(a - b) for a, b in pairs)
     if metric == "cosine":
-        norms = math.hypot(*x) * math.hypot(*z)
-        return 1 - math.fsum(a * b for a, b in pairs) / norms if norms else 1.0
+        return _cosine_distance([(Fraction(a), Fraction(b)) for a, b in pairs])
     raise ValueError(f"unknown metric {metric!r}")
+
+
+def _cosine_distance(pairs: Sequence[tuple[Fraction, Fraction]]) -> float:
+    """In fractions, the root to 400 bits and one rounding at the end: equal angles have equal distances."""
+    product = sum(a * b for a, b in pairs)
+    norms = sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs)
+    if norms == 0:
+        return 1.0
+    squared = Fraction(product * product / norms)
+    cosine = Fraction(math.isqrt((squared.numerator << 800) // squared.denominator), 1 << 400)
+    return float(1 - cosine if product > 0 else 1 + cosine)
 
 
 def _sum_in_order(terms: Iterator[float]) -> float:

@@ -18,8 +18,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from shapshift import KNNShapley, Valuation, _files, certified, checkpoint, engine, list_sums, tasks, truncated
-from shapshift.certified import Coarseness
+from shapshift import KNNShapley, Valuation
+from shapshift.engine import certified, checkpoint, lists, runner, truncated
+from shapshift.engine.certified import Coarseness
+from shapshift.io import files as _files
 
 N_ROWS, N_VAL = 300, 600
 RNG = np.random.default_rng(7)
@@ -40,13 +42,13 @@ def two_rounds(n_rows: int, limit: float) -> Coarseness:
 def small_blocks(every: int = 5) -> Iterator[None]:
     """150 blocks of four points, in bundles of two, with a state written after every few blocks."""
     with (
-        patch.multiple(tasks, BLOCK_PAIRS=4 * N_ROWS, BLOCK_POINTS=1),
-        patch.object(engine, "LEAST_BUNDLES", 64),
+        patch.multiple(runner, BLOCK_PAIRS=4 * N_ROWS, BLOCK_POINTS=1),
+        patch.object(runner, "LEAST_BUNDLES", 64),
         patch.object(certified, "choose_coarseness", two_rounds),
         patch.object(truncated, "BLOCK_POINTS", 4),
-        patch.object(list_sums, "SAVED_POINTS", 4),
+        patch.object(lists, "SAVED_POINTS", 4),
         patch.multiple(checkpoint, EVERY_SECONDS=0.0, WRITING_SHARE=np.inf, LOST_SHARE=0.0),
-        patch.object(engine.BlockJob, "save_every", property(lambda job: every)),
+        patch.object(runner.BlockJob, "save_every", property(lambda job: every)),
     ):
         yield
 

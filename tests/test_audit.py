@@ -26,17 +26,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 from scipy.spatial.distance import cdist
 from sklearn.exceptions import NotFittedError
 
 from shapshift import KNNShapley
-from shapshift._archive import write_archive
-from shapshift.agreement import AGREEMENT
+from shapshift.agreement import AGREEMENT, Baseline
 from shapshift.audit import ShiftAudit, Thresholds, audit_shift
 from shapshift.audit._levels import level_seeds, read_levels
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS, Running
-from shapshift.kernels.ordering import count_pairs, rank_sorted
+from shapshift.io.archive import write_archive
 from shapshift.perturb import FlipLabels, GaussianNoise, LaplaceNoise, Perturbation, Round, ShiftPriors, Subsample
 
 Floats = npt.NDArray[np.float64]
@@ -216,20 +215,18 @@ few = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=1, ma
 
 
 @given(few)
-def test_pair_counts(pairs: list[tuple[int, int]]) -> None:
+def test_ranks_and_kendall_against_pair_counts(pairs: list[tuple[int, int]]) -> None:
     a, b = np.array(pairs, dtype=float).T
-    n = a.size
-    ranked = []
-    for values in (a, b):
-        order, ranks, dense = np.argsort(values), np.empty(n), np.empty(n, dtype=np.int64)
-        tied = rank_sorted(values, order, ranks, dense)
-        np.testing.assert_array_equal(ranks, stats.rankdata(values))
-        np.testing.assert_array_equal(dense, np.unique(values, return_inverse=True)[1])
-        assert tied == naive_counts(values, values)[1]
-        ranked.append((order, dense))
-    starts = np.concatenate([[0], np.cumsum(np.bincount(ranked[1][1]))[:-1]])
-    counts = count_pairs(ranked[0][0], ranked[0][1], ranked[1][1], starts)
-    assert counts == naive_counts(a, b)
+    found, ranks = Baseline(b, 0.1).compare(a)
+    np.testing.assert_array_equal(ranks, stats.rankdata(-a))
+    discordant, joint = naive_counts(a, b)
+    pairs_of = a.size * (a.size - 1) // 2
+    untied_a, untied_b = (pairs_of - naive_counts(column, column)[1] for column in (a, b))
+    if untied_a and untied_b:
+        concordant = untied_a + untied_b - pairs_of + joint - discordant
+        assert found["kendall"] == pytest.approx((concordant - discordant) / np.sqrt(untied_a * untied_b))
+    else:
+        assert np.isnan(found["kendall"])
 
 
 @given(st.lists(st.lists(st.floats(-1e3, 1e3) | st.just(np.nan), min_size=3, max_size=3), max_size=12))
@@ -361,6 +358,7 @@ def test_seeds_go_by_what_a_parameter_is_worth() -> None:
         (Shift(long), Shift(long.astype(np.float32))),
         (Shift(long), Shift(long[:, None])),
         (Shift(np.tanh), Shift(np.sinh)),
+        (Shift(special.expit), Shift(special.logit)),
         (Shift(1), Shift(True)),
         (functools.partial(scaled, scale=2), functools.partial(scaled, scale=3)),
     ]:
@@ -700,7 +698,7 @@ def test_one_run_per_level_is_a_verdict_with_a_caveat() -> None:
     assert audit.verdicts == ("stable", "unstable")
     assert audit.borderline == (False, False)
     assert audit.finding == (
-        "stable up to noise 0.1, unstable from noise 0.2; from one run per level, which tells no interval"
+        "stable up to noise 0.1, unstable from noise 0.2; one run per level, so no confidence interval"
     )
 
 

@@ -173,7 +173,7 @@ def test_missing_entries_of_a_table_are_located(frame: object) -> None:
 
 
 def test_the_row_is_also_called_by_its_id() -> None:
-    frame = pd.DataFrame(X, columns=COLUMNS, index=[f"seller-{i}" for i in range(20)])
+    frame = pd.DataFrame(X.copy(), columns=COLUMNS, index=[f"seller-{i}" for i in range(20)])
     frame.loc["seller-7", "depth"] = np.nan
     with refuses("row 7", "seller-7", "'depth'"):
         KNNShapley().fit(frame, Y)
@@ -294,6 +294,14 @@ def test_ids_of_another_length() -> None:
 
 
 # --- precomputed distances ------------------------------------------------------------------------------------------
+
+
+def test_a_sparse_neighbour_graph_is_not_filled_up_with_zeros() -> None:
+    model = KNNShapley(metric="precomputed").fit(None, Y)
+    graph = sparse.csr_array(np.eye(3, len(Y)))
+    with pytest.raises(TypeError, match=r"'X_val' is sparse, .*does not store is an unknown distance") as error:
+        model.value(graph, Y[:3])
+    assert "toarray" not in str(error.value)
 
 
 def test_precomputed_distances() -> None:

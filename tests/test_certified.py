@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shapshift import Beta, KNNShapley, certified, engine
-from shapshift.certified import Coarseness, choose_coarseness
-from shapshift.coefficients import rank_table
+from shapshift import Beta, KNNShapley
+from shapshift.engine import certified, runner
+from shapshift.engine.certified import Buckets, Certificate, Coarseness, choose_coarseness, rank_curve
+from shapshift.engine.coefficients import RankTable, rank_table
+from shapshift.engine.exact import Exact
+from shapshift.engine.tasks import class_task
 from shapshift.kernels.buckets import Curve, Rules, fill_table
 
 NO_LIMIT = 1e12
@@ -258,7 +261,7 @@ def test_an_unknown_method_is_refused() -> None:
 
 @pytest.mark.parametrize("rounded", [False, True], ids=["some points ordered exactly", "many of them"])
 def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shapshift.certified.choose_coarseness", lambda n, limit: Coarseness(40, 150))
+    monkeypatch.setattr("shapshift.engine.certified.choose_coarseness", lambda n, limit: Coarseness(40, 150))
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(3000, 3)), rng.integers(0, 3, 3000)
     X_val, y_val = rng.normal(size=(200, 3)), rng.integers(0, 3, 200)
@@ -266,8 +269,8 @@ def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.Mo
         X[::2], X_val[::2] = X[::2].round(), X_val[::2].round()
     model = KNNShapley(method="certified", tol=1e9, progress=False).fit(X, y)
     tiles: list[int] = []
-    make = engine.make_plan
-    monkeypatch.setattr(engine, "make_plan", lambda *a, **k: tiles.append((plan := make(*a, **k)).tile) or plan)
+    make = runner.plan_blocks
+    monkeypatch.setattr(runner, "plan_blocks", lambda *a: tiles.append((plan := make(*a)).batch) or plan)
     want = model.value(X_val, y_val, groups=y_val)
     assert want.parameters["buckets"] == 150
     for memory, n_jobs in (("3.5MB", 1), ("4MB", 1), ("5MB", 2), ("8MB", 2), (None, 2)):
@@ -275,3 +278,39 @@ def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.Mo
         for name in ("values", "level_values", "group_means", "error_bound"):
             assert getattr(found, name).tobytes() == getattr(want, name).tobytes(), (memory, n_jobs, name)
     assert len(set(tiles)) > 2
+
+
+@pytest.mark.parametrize("n_rows", [1000, 2**20, 2**27 + 1, 2**30])
+@pytest.mark.parametrize("method", ["certified", "exact"])
+@pytest.mark.parametrize("max_memory", [None, 2**45])
+def test_a_tile_has_a_point_however_many_rows_there_are(n_rows: int, method: str, max_memory: int | None) -> None:
+    few = rank_table(1000, 5, "shapley", "soft")
+    task = class_task(
+        np.broadcast_to(np.int32(0), n_rows),  # one number in memory
+        np.zeros(100, dtype=np.int32),
+        2,
+        RankTable(np.broadcast_to(0.0, n_rows), few.per_match, few.empty),
+        average_ties=True,
+        fill=lambda here, rows, tile: None,
+    )
+    rules = Rules(2**14, 1.0, 1.0, 5, 1.0, 1.0)
+    certificate = Certificate(rank_curve(few.c), rules, task.fill, 2**14, 100, room=3 * 2**12)
+    made_of = Buckets(task, certificate) if method == "certified" else Exact(task)
+    plan = runner.plan_blocks(made_of, runner.Runner(2, max_memory))
+    assert min(plan.batch, plan.block, plan.workers, plan.wave) >= 1
+
+
+@pytest.mark.parametrize("checked", [False, True], ids=["compiled", "checked"])
+def test_no_rank_beyond_the_table_is_read(checked: bool) -> None:
+    # An empty last bucket begins behind the last rank, and two entries from there on are looked at. NumPy checks every
+    # index, and so does the compiled kernel in `make test-bounds`.
+    c = rank_table(7, 2, "shapley", "soft").c
+    histogram = np.array([3, 0, 2, 2, 0, 0], dtype=np.uint32)
+    tables = []
+    for part in (slice(None), slice(4)):  # with the empty bucket and without it
+        table = np.zeros(histogram[part].size, dtype=np.int64)
+        rules = Rules(table.size // 2, 1.0, 1.0, 1, 2.0**30, 2.0**20)
+        fill = getattr(fill_table, "py_func", fill_table) if checked else fill_table
+        assert fill(rank_curve(c), rules, 0.0, histogram[part], table)[0]
+        tables.append(table)
+    np.testing.assert_array_equal(tables[0][:4], tables[1])

@@ -19,7 +19,9 @@ import reliability
 from cli_files import Ran, run
 from reliability import GROUPS, N_VAL, T, V, X, Y, contents, done_blocks, interrupted_after, result_bytes, small_run
 
-from shapshift import BoundaryCorrector, KNNShapley, _files, checkpoint, truncated
+from shapshift import BoundaryCorrector, KNNShapley
+from shapshift.engine import checkpoint, truncated
+from shapshift.io import files as _files
 
 TESTS = Path(__file__).parent
 N_BLOCKS = 150
@@ -281,7 +283,7 @@ def test_folders_are_made_on_the_way(tmp_path: Path, expected: dict[str, bytes])
 @pytest.mark.skipif(sys.platform == "win32", reason="stops a process with a signal")
 def test_a_second_process_is_refused_and_a_killed_one_is_forgotten(tmp_path: Path, expected: dict[str, bytes]) -> None:
     code = (
-        "import sys, time; from pathlib import Path; import reliability; from shapshift import checkpoint\n"
+        "import sys, time; from pathlib import Path; import reliability; from shapshift.engine import checkpoint\n"
         "save = checkpoint.Stage.save\n"
         "def stop(*arguments, **options):\n"
         "    save(*arguments, **options); print('saved', flush=True); time.sleep(600)\n"
@@ -345,6 +347,27 @@ def test_a_write_that_is_cut_short_is_an_error_and_loses_nothing(tmp_path: Path,
     after = contents(tmp_path / "progress")
     assert {name: after[name] for name in before} == before
     assert result_bytes(small_run(tmp_path / "progress")) == expected
+
+
+@pytest.mark.parametrize("name", [checkpoint.MARKER, "state-1.npz"])
+def test_planted_links_are_not_followed(name: str, tmp_path: Path, expected: dict[str, bytes]) -> None:
+    folder = tmp_path / "ck"
+    small_run(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to(tmp_path / "nothing")
+    if name == checkpoint.MARKER:
+        with pytest.raises(ValueError, match=f"{name}' is damaged"):
+            small_run(folder)
+    else:
+        assert result_bytes(small_run(folder)) == expected
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_checkpoint_folder_is_no_dangling_link(tmp_path: Path) -> None:
+    (tmp_path / "ck").symlink_to("nothing")
+    with pytest.raises(ValueError, match="must name a folder"):
+        small_run(tmp_path / "ck")
+    assert not (tmp_path / "nothing").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="the administrator may write anywhere")

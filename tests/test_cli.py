@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gc
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -11,6 +13,8 @@ import re
 import shlex
 import subprocess
 import sys
+import weakref
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,9 +28,10 @@ from cli_files import N_TRAIN, N_VAL, OWNERS, make_tables, run, write_all
 from sklearn.preprocessing import StandardScaler
 
 from shapshift import BoundaryCorrector, KNNShapley, PosteriorCorrector, ShiftAudit, Valuation, audit_shift
-from shapshift.cli import _specs, reproduce
+from shapshift.cli import _specs
 from shapshift.cli._commands import COMMANDS
 from shapshift.cli._errors import MEANINGS
+from shapshift.cli._requirements import Requirement
 from shapshift.perturb import Compose, FlipLabels, GaussianNoise, LaplaceNoise, Round, ShiftPriors
 from shapshift.price import Allocation, Policy, allocate_budget
 
@@ -345,6 +350,41 @@ def test_price_of_owners_as_players_with_a_replication_check_and_correction(here
     assert {"corrected"} <= set(corrected.document["result"]["owners"][0])
 
 
+def test_price_pays_saved_values(here: Path) -> None:
+    correct = ("correct", "train.csv", "noisy.csv", *MARKET, "--clean-val", "val.csv")
+    assert run(*correct, "--out", "corrected").code == 0
+    price = ("price", "train.csv", "noisy.csv", *MARKET, "--budget", 1000)
+    ran = run(*price, "--values", "corrected/corrected.npz", "--out", "paid")
+    assert ran.code == 0, ran.err
+    corrected = Valuation.load(here / "corrected" / "corrected.npz")
+    owners = [OWNERS[i % 3] for i in range(N_TRAIN)]
+    paid = Allocation.load(here / "paid" / "allocation.npz")
+    assert paid.payouts == allocate_budget(corrected, 1000, owners=owners).payouts
+    assert run(*price, "--out", "noisy").code == 0
+    assert paid.payouts != Allocation.load(here / "noisy" / "allocation.npz").payouts
+    assert run("rerun", "paid").code == 0
+    for more in (("--noise", "1"), ("--clean-val", "val.csv"), ("--owners-as-players",), ("--replicate", "ann")):
+        ran = run(*price, "--values", "corrected/corrected.npz", *more, "--out", "no")
+        assert (ran.code, f"{more[0]} does not go with --values" in ran.err) == (2, True)
+    for other in (("--drop", "age"), ("--scale", "none")):
+        ran = run(*price, *other, "--values", "corrected/corrected.npz", "--out", "no")
+        assert ran.code == 2
+        assert "must be values of these training rows" in ran.err
+    ran = run(*price, "--values", "train.csv", "--out", "no")
+    assert ran.code == 2
+
+
+def test_price_writes_the_values_it_pays_in_the_format_asked_for(here: Path) -> None:
+    price = ("price", "train.csv", "val.csv", *MARKET, "--budget", 1000)
+    assert run(*price, "--out", "one").code == 0
+    assert run(*price, "--format", "csv", "--out", "two").code == 0
+    values = pq.read_table(here / "one" / "values.parquet")
+    with open(here / "two" / "values.csv", encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["value"]) for row in rows] == values["value"].to_pylist()
+    assert [row["owner"] for row in rows] == values["owner"].to_pylist()
+
+
 def test_cases_and_design(here: Path) -> None:
     ran = run(
         "cases", "train.csv", "val.csv", *MARKET, "--points", 2, "--repeats", 2, "--noise", "0.5", "--figures", "--json"
@@ -359,6 +399,24 @@ def test_cases_and_design(here: Path) -> None:
     assert chosen.num_rows == 15
     assert chosen.column_names == make_tables()[1].column_names
     assert set(chosen["row"].to_pylist()) <= set(make_tables()[1]["row"].to_pylist())
+
+
+@pytest.mark.parametrize("basis", [(), ("--owners-as-players",)], ids=["rows", "owners"])
+def test_report_values_every_distinct_validation_set_once(
+    basis: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    valued: Counter[bytes] = Counter()
+    run_model = KNNShapley._run
+
+    def counted(self: Any, given: Any, runner: Any) -> Any:
+        valued[given.points.tobytes() + given.targets.tobytes()] += 1
+        return run_model(self, given, runner)
+
+    monkeypatch.setattr(KNNShapley, "_run", counted)
+    options = (*MARKET, "--budget", "500", "--noise", "0.2,0.5", "--repeats", "3", *basis)
+    assert run("report", "train.csv", "val.csv", *options).code == 0
+    # The clean set, a noisy one to correct, and three draws at each of two levels.
+    assert sorted(valued.values()) == [1] * 8
 
 
 def test_report_bundles_everything_and_reruns(here: Path) -> None:
@@ -450,8 +508,9 @@ def test_rerun_says_so_when_bytes_differ(here: Path) -> None:
     manifest["versions"]["numpy"] = "1.0"
     path.write_text(json.dumps(manifest), encoding="utf-8")
     ran = run("rerun", path, "--out", "two", "--json")
-    path.write_text(json.dumps(manifest | {"options": {"Columns": {"colour": "red"}}}), encoding="utf-8")
-    assert "does not know: 'colour'" in run("rerun", path, "--out", "three").err
+    manifest["options"]["Columns"]["colour"] = "red"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert "it sets 'colour', which no run records" in run("rerun", path, "--out", "three").err
     assert ran.code == 5
     assert ran.document["different"] == ["values.parquet"]
     assert "numpy 1.0" in ran.err
@@ -490,24 +549,6 @@ def test_datasets_doctor_version(here: Path) -> None:
     assert "numba" in ran.document["versions"]
     assert "Valuing works here" in run("doctor").out
     assert run("--version").out.startswith("shapshift ")
-
-
-def test_reproduce_writes_a_manifest_and_does_not_start_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def quick(folder: Path, **options: Any) -> Path:
-        assert options["settings"].datasets == ("gaussian",)
-        (folder / "tables").mkdir(exist_ok=True)
-        (folder / "tables" / "claims.csv").write_text("claim\n")
-        page = folder / "reproduction.md"
-        page.write_text("# Reproduction\n")
-        return page
-
-    monkeypatch.setattr(reproduce, "run_reproduction", quick)
-    command = ("reproduce", "--quick", "--dataset", "gaussian", "--out", "again")
-    assert run(*command).code == 0
-    assert run(*command).code == 3
-    assert run(*command, "--force", "--json").document["page"].endswith("reproduction.md")
-    assert run("rerun", "again", "--json").document["identical"] is True
-    assert run("reproduce", "--dataset", "nope").code == 2
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -568,3 +609,119 @@ def test_documented_options_exist(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_documented_exit_codes_are_the_real_ones() -> None:
     text = (Path(__file__).parent.parent / "docs" / "command_line.md").read_text(encoding="utf-8")
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == [code.value for code in MEANINGS]
+
+
+def pretend(folder: Path, name: str, version: str) -> None:
+    """Let importlib.metadata find a distribution of this version when ``folder`` comes first on the path."""
+    about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_doctor_refuses_a_dependency_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("narwhals", "scikit-learn"):
+        pretend(tmp_path, name, "0.9.5")
+    monkeypatch.syspath_prepend(tmp_path)
+    ran = run("doctor")
+    assert ran.code == 1
+    assert "Valuing works here" not in ran.out
+    assert re.search(r"narwhals [\d.]+ or later is needed, 0\.9\.5 is installed", ran.err)
+    assert re.search(r"pip install --upgrade 'narwhals>=[\d.]+' 'scikit-learn>=[\d.]+'", ran.err)
+    found = run("doctor", "--json").document["requirements"]
+    assert [name for name, entry in found.items() if not entry["ok"]] == ["narwhals", "scikit-learn"]
+    assert found["narwhals"]["installed"] == "0.9.5"
+
+
+def test_doctor_notes_an_optional_library_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(tmp_path, "matplotlib", "3.8.9")
+    monkeypatch.syspath_prepend(tmp_path)
+    ran = run("doctor")
+    assert ran.code == 0
+    assert "Valuing works here" in ran.out
+    assert re.search(r"matplotlib [\d.]+ or later is needed, 3\.8\.9 is installed", ran.err)
+
+
+@pytest.mark.parametrize(
+    ("have", "least", "outdated"),
+    [("2.0", "2.0.0", False), ("2.10.1", "2.9", False), ("2.9", "2.10", True), ("2.13.0+cpu", "2.13", False)],
+)
+def test_versions_are_compared_by_their_numbers(have: str, least: str, outdated: bool) -> None:
+    assert Requirement("a", least, None, have).outdated is outdated
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["value", "train.csv", "val.csv", *MARKET]], ids=["doctor", "value"])
+def test_a_library_that_does_not_load_is_named_with_its_version(command: list[str], here: Path) -> None:
+    pretend(here / "old", "narwhals", "1.2")
+    (here / "old" / "narwhals.py").write_text("raise ImportError('no name of that kind')")
+    path = os.pathsep.join([str(here / "old"), *(part for part in [os.environ.get("PYTHONPATH")] if part)])
+    ran = subprocess.run(
+        [sys.executable, "-m", "shapshift", *command],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    assert re.search(r"narwhals [\d.]+ or later is needed, 1\.2 is installed. Run: pip install", ran.stderr)
+
+
+def test_an_unexpected_error_names_what_is_too_old(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(here / "old", "narwhals", "1.2")
+    monkeypatch.syspath_prepend(here / "old")
+    monkeypatch.delattr("shapshift.knn.base.KNNModel._prepare")  # stands for a name that an old library lacks
+    ran = run("value", "train.csv", "val.csv", *MARKET)
+    assert ran.code == 1
+    assert "AttributeError" in ran.err
+    assert "'narwhals>=" in ran.err
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
+def test_an_encoding_without_the_letters_of_a_name_does_not_end_a_command(more: tuple[str, ...], here: Path) -> None:
+    train = make_tables()[0]
+    names = ["\N{GREEK SMALL LETTER SIGMA}-Zoë", "\N{GRINNING FACE}"]
+    train = train.set_column(1, "seller", pa.array([names[i % 2] for i in range(N_TRAIN)]))
+    pacsv.write_csv(train, "train.csv")
+    ran = subprocess.run(
+        [sys.executable, "-m", "shapshift", "price", "train.csv", "val.csv", *MARKET, "--budget", "9", *more],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    if more:
+        assert set(names) <= set(re.findall(r'"([^"]+)"', json.dumps(json.loads(ran.stdout), ensure_ascii=False)))
+    else:
+        assert "\\u03c3-Zo\\xeb" in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["value", "audit", "price", "report"])
+@pytest.mark.parametrize("raw", [False, True])
+def test_rows_are_held_once_while_they_are_valued(
+    command: str, raw: bool, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fitted model has the features; neither their array nor the table they came from stays beside it."""
+    module = importlib.import_module(f"shapshift.cli.{command}")
+    load, held, seen = module.load, [], []
+
+    def watched(*arguments: Any) -> Any:
+        data = load(*arguments)
+        held.extend([weakref.ref(data.arrays.X_train), weakref.ref(data.train)])
+        return data
+
+    def value(self: Any, *arguments: Any, **more: Any) -> Any:
+        gc.collect()
+        seen.append([one() is not None for one in held])
+        return original(self, *arguments, **more)
+
+    original = KNNShapley._value
+    monkeypatch.setattr(module, "load", watched)
+    monkeypatch.setattr(KNNShapley, "_value", value)
+    options = {"value": (), "audit": (), "price": ("--budget", 100), "report": ("--budget", 100)}[command]
+    noise = () if command == "value" else ("--noise", "1", "--repeats", 2)
+    page = ("--report", "page.html", *(["--raw-features"] * raw))
+    ran = run(command, "train.csv", "val.csv", *MARKET, *options, *noise, *page)
+    assert ran.code == 0, ran.err
+    assert seen
+    assert all(one == [False, raw] for one in seen)

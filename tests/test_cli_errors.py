@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,6 +179,31 @@ def test_bad_options(arguments: tuple[str, ...], says: str, here: Path) -> None:
     refused(*arguments, says=(says,))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("price", "--budget", "abc"), "--budget must be"),
+        (("price", "--budget", "100.5", "--currency", "JPY"), "--budget must be"),
+        (("price", "--budget", "100", "--floor", "0.5", "--currency", "JPY"), "--floor must be"),
+        (("price", "--budget", "100", "--reserve", "200"), "reserve, 200.00, is more than the budget"),
+        (("price", "--budget", "100", "--cap", "1%", "--floor", "2"), "is below its floor"),
+        (("price", "--budget", "100", "--noise", "much"), "--noise must be numbers"),
+        (("report", "--budget", "abc"), "--budget must be"),
+        (("report", "--noise", "much"), "--noise must be numbers"),
+        (("audit", "--noise", "much"), "--noise must be numbers"),
+        (("audit", "--perturb", "blur:1"), "--perturb must begin with one of"),
+        (("audit", "--noise", "1", "--perturb", "round:1"), "either --noise or --perturb"),
+        (("cases", "--noise", "much"), "--noise must be numbers"),
+        (("design", "--select", "5", "--noise", "much"), "--noise must be numbers"),
+        (("value", "--semivalue", "much"), "--semivalue must be one of"),
+        (("value", "--max-memory", "lots"), "--max-memory must be"),
+    ],
+)
+def test_options_are_refused_before_a_table_is_read(arguments: tuple[str, ...], says: str, here: Path) -> None:
+    command, *options = arguments
+    refused(command, "absent.csv", "absent.csv", "--label", "class", "--owner", "seller", *options, says=(says,))
+
+
 def test_embedding_without_the_library(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     refused(
@@ -227,7 +251,7 @@ def test_no_write_permission_simulated(here: Path, monkeypatch: pytest.MonkeyPat
     def deny(*_: Any, **__: Any) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(tempfile, "mkdtemp", deny)
+    monkeypatch.setattr(os, "mkdir", deny)
     refused(*VALUE, code=4, says=("'shapshift-value' cannot be written: Permission denied", "--out"))
 
 
@@ -286,6 +310,21 @@ def test_ctrl_c_and_termination_leave_nothing(here: Path) -> None:
         assert "Interrupted" in err or stop is signal.SIGTERM
 
 
+def test_ctrl_c_inside_code_from_text_exits_as_anywhere(here: Path) -> None:
+    # Python ends `python -m` by the signal where a KeyboardInterrupt has left exec of a text, as libraries use it.
+    Path("interrupted.py").write_text(
+        "from shapshift import KNNShapley\n"
+        "from shapshift.cli import main\n"
+        "def value(*_, **__):\n"
+        "    exec('import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)')\n"
+        "KNNShapley.value = value\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-m", "interrupted", *VALUE], capture_output=True, text=True)
+    assert ran.returncode == 130, ran.stderr
+    assert "Interrupted" in ran.stderr
+
+
 def until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -334,7 +373,17 @@ def test_errors_are_told_apart() -> None:
     message, code = explain(MemoryError("Unable to allocate"))
     assert code == 1
     assert "--max-memory" in message
-    assert not _errors.raised_on_purpose(None)
+    inside: dict[str, Any] = {"__name__": "shapshift.somewhere"}
+    exec("def fail(): raise ValueError('of another library')", inside)
+    assert explain(caught(inside["fail"]))[1] == 1
+    assert explain(FileNotFoundError("There is no file 'x'. Name another.")) == (
+        "There is no file 'x'. Name another.",
+        2,
+    )
+    assert explain(OSError(errno.ENOSPC, "The folder 'x' is full. Make room.")) == (
+        "The folder 'x' is full. Make room.",
+        4,
+    )
 
 
 def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:

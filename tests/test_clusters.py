@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,13 @@ import numpy as np
 import pytest
 from cluster_runs import own_processes
 from reliability import result_bytes, small_run
-from scipy import sparse
 
-from shapshift import _clusters
-from shapshift._clusters import Packed, connected, each_array, in_order
-from shapshift._parallel import is_cluster_active
-from shapshift.distances import index_rows, tile_filler
+from shapshift import KNNShapley
+from shapshift.engine import clusters as _clusters
+from shapshift.engine import runner as engine
+from shapshift.engine.clusters import connected, in_order
+from shapshift.engine.parallel import is_cluster_active
+from shapshift.engine.rows.distances import index_rows, tile_filler
 
 TESTS = Path(__file__).parent
 MODULES = {"dask": "distributed", "ray": "ray"}
@@ -79,7 +79,7 @@ class Pretended:
         self.placed = self.most = 0
         self._waiting: list[Any] = []
 
-    def place(self, thing: Packed) -> Any:
+    def place(self, thing: Any) -> Any:
         self.placed += 1
         return pickle.loads(pickle.dumps(thing))
 
@@ -157,23 +157,44 @@ def test_n_jobs_counts_as_in_joblib(slots: int) -> None:
     assert counts == [slots, 1, 2, slots, max(slots - 1, 1), 1]
 
 
-def test_packed_arrays_arrive_as_they_were() -> None:
-    locked = np.arange(3.0)
-    locked.flags.writeable = False
-    index = index_rows(np.arange(12.0).reshape(6, 2), "euclidean")
-    rows = sparse.csr_array(np.eye(3))
-    thing = (index, locked, np.empty((4, 0)), rows, partial(sorted, key=np.arange(2)), "text")
-    # Out-of-band buffers are how Ray hands out arrays: locked, all of them.
-    buffers: list[Any] = []
-    content = pickle.dumps(Packed(thing), protocol=5, buffer_callback=buffers.append)
-    arrived = pickle.loads(content, buffers=[memoryview(bytes(buffer.raw())) for buffer in buffers])
-    flags: list[tuple[bool, bool]] = []
-    each_array((thing, arrived), lambda array: flags.append(array.flags.writeable) or array)  # type: ignore[func-returns-value]
-    assert flags[: len(flags) // 2] == flags[len(flags) // 2 :]
-    assert flags.count(False) == 2
-    np.testing.assert_array_equal(arrived[0].rows, index.rows)
-    np.testing.assert_array_equal(arrived[3].toarray(), np.eye(3))
-    assert arrived[5] == "text"
+class ReadOnly(Pretended):
+    """A cluster that hands out arrays as Ray does: from a memory that all processes of a machine share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: dict[object, Any] = {}
+        self.arrays: list[np.ndarray] = []
+
+    def place(self, thing: Any) -> Any:
+        buffers: list[Any] = []
+        content = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+        shared = [memoryview(bytes(buffer.raw())) for buffer in buffers]
+        placed = pickle.loads(content, buffers=shared)
+        self.arrays += [placed.task.codes, placed.task.targets]
+        return placed
+
+    def submit(self, function: Any, placed: Any, item: Any) -> Any:
+        handle = object()
+        self.tasks[handle] = (function, placed, item)
+        return handle
+
+    def get(self, handle: Any) -> Any:
+        function, placed, item = self.tasks[handle]
+        return function(placed, item)
+
+    def drop(self, handles: list[Any]) -> None:
+        pass
+
+
+def test_shared_memory_is_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    model = KNNShapley(progress=False).fit(rng.normal(size=(50, 3)), np.arange(50) % 3)
+    points, labels = rng.normal(size=(20, 3)), np.arange(20) % 3
+    want, cluster = model.value(points, labels), ReadOnly()
+    monkeypatch.setattr(engine, "active_cluster", lambda _: cluster)
+    np.testing.assert_array_equal(model.value(points, labels).values, want.values)
+    assert len(cluster.arrays) == 2
+    assert not any(array.flags.writeable for array in cluster.arrays)
 
 
 def test_a_filler_travels() -> None:

@@ -11,7 +11,7 @@ import pytest
 import reference
 from scipy import stats
 
-from shapshift.coefficients import Beta, rank_table
+from shapshift.engine.coefficients import Beta, rank_table
 
 NAMES = ["shapley", "banzhaf", "loo", "calibrated"]
 SHAPES = [(1, 1), (4, 1), (1, 4), (0.5, 2), (16, 1), (0.5, 0.5), (1, 16)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import make_gaussian_quantiles
@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from shapshift import KNNShapley, Valuation
 from shapshift.agreement import agreement, distribution
 from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, evaluate
-from shapshift.correct.arithmetic import exact_shift, sum_factor
+from shapshift.correct.correctors import exact_shift, sum_factor
 
 # --- the correction, plainly ----------------------------------------------------------------------------------------
 
@@ -404,6 +404,8 @@ def test_preserve_sum_keeps_sum_signs_and_order(pair: list[Valuation], corrector
 
 
 @given(st.lists(st.floats(-10, 10).filter(lambda x: abs(x) > 1e-3), min_size=1, max_size=20), st.floats(-50, 50))
+@example([2.0], 5e-324)
+@example([-2.0], -5e-324)
 def test_sum_factor(values: list[float], target: float) -> None:
     array = np.array(values)
     factor = sum_factor(array, target)

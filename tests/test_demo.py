@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 from cli_files import run
 
-from shapshift import Valuation, demo
+from shapshift import ShiftAudit, Valuation
+from shapshift.cli import demo
 from shapshift.price import Allocation
 
 
@@ -36,6 +38,10 @@ def test_the_careless_seller_earns_little(here: Path) -> None:
     assert sum(paid.values()) == demo.BUDGET
     assert paid[demo.CARELESS] < min(amount for seller, amount in paid.items() if seller != demo.CARELESS) / 2
     text = page.read_text(encoding="utf-8")
+    step = ran.out.partition("3 Correct")[2].partition("4 Price")[0]
+    verdict = " ".join(step.split()).rpartition(". ")[2]
+    assert verdict == "Here the correction does not help."
+    assert verdict in text
     assert demo.CARELESS in text
     assert str(here) not in text
     assert Valuation.load(out / "valuation.npz").n_train > 300
@@ -81,8 +87,27 @@ def test_results_of_another_command_are_left_alone(here: Path) -> None:
 
 
 def test_the_module_runs_twice(here: Path) -> None:
-    command = [sys.executable, "-m", "shapshift.demo", "tour"]
+    command = [sys.executable, "-m", "shapshift.cli.demo", "tour"]
     for _ in range(2):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         assert str(here / "tour" / demo.PAGE) in done.stdout
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_printed_command_gives_the_same_numbers(seed: int, here: Path) -> None:
+    told = run("demo", "--out", "a tour", "--seed", seed)
+    assert told.code == 0, told.err
+    (line,) = [line for line in told.out.splitlines() if line.startswith("The same from files: ")]
+    program, *command = shlex.split(line.removeprefix("The same from files: "))
+    assert program == "shapshift"
+    ran = run(*command, "--out", "again")
+    assert ran.code == 0, ran.err
+    story, files = (Allocation.load(Path(folder) / "allocation.npz") for folder in ("a tour", "again"))
+    assert files.payouts == story.payouts
+    assert files.low is not None
+    assert story.low is not None
+    assert (files.low == story.low).all()
+    assert (files.high == story.high).all()
+    audits = [ShiftAudit.load(Path(folder) / "audit.npz") for folder in ("a tour", "again")]
+    assert audits[0].finding == audits[1].finding

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,8 +24,9 @@ from shapshift.design import (
     design_validation,
     entropy_profile,
 )
-from shapshift.design.neighbors import apportion, leave_one_out_entropy, neighbor_model
-from shapshift.design.select import _improve
+from shapshift.design.profile import leave_one_out_entropy, neighbor_model
+from shapshift.design.select import _improve, _sketches
+from shapshift.design.split import apportion
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
 
 
@@ -441,3 +444,19 @@ def test_plots(scene: tuple) -> None:
     profile = entropy_profile(X[:100], y[:100], X[100:], y[100:])
     assert profile.plot().get_ylabel() == "share of points"
     plt.close("all")
+
+
+def test_the_variance_of_a_change_does_not_suffer_from_a_large_drift() -> None:
+    """Perturbations that move all values far, and differ little from seed to seed."""
+    changes = np.random.default_rng(0).normal(size=(5, 4, 3))
+
+    class Pool:
+        size = 4
+
+        def stream(self, seed: int | None, positions: np.ndarray) -> Any:
+            moved = np.zeros((4, 3)) if seed is None else changes[seed] + 1e9
+            yield positions, SimpleNamespace(matrix=moved.T, n_train=3, boundary=np.zeros(4, dtype=bool))
+
+    _, drift, variance, _ = _sketches(Pool(), list(range(5)), 10, np.random.default_rng(0))
+    np.testing.assert_allclose(variance, changes.var(axis=0, ddof=1).sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(drift - 1e9, changes.mean(axis=0), atol=1e-6)

@@ -12,7 +12,17 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from shapshift import Beta, KNNShapley, Valuation
+from shapshift import (
+    Beta,
+    KNNRegressionShapley,
+    KNNShapley,
+    ThresholdKNNShapley,
+    Valuation,
+    ValuationStore,
+    WeightedKNNShapley,
+    knn_interactions,
+    owner_values,
+)
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(50, 3)), RNG.integers(0, 2, size=50)
@@ -101,8 +111,32 @@ def test_parameters_changed_after_fit_take_effect(changed: dict[str, Any]) -> No
     assert np.array_equal(model.value(X_VAL, Y_VAL).values, expected.values)
 
 
-def test_a_metric_changed_after_fit_is_not_ignored() -> None:
-    model = KNNShapley().fit(X, Y).set_params(metric="manhattan")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: model.value(X, Y),
+        lambda model: model.value_and_neighbors(X, Y),
+        lambda model: ValuationStore(model),
+        lambda model: knn_interactions(model, X, Y),
+        lambda model: owner_values(model, X, Y, owners=np.arange(len(Y)) % 2),
+    ],
+    ids=["value", "value_and_neighbors", "ValuationStore", "knn_interactions", "owner_values"],
+)
+@pytest.mark.parametrize(
+    ("fitted", "now"), [("euclidean", "cosine"), ("cosine", "manhattan"), ("manhattan", "sqeuclidean")]
+)
+def test_a_metric_changed_after_fit_is_refused(use: Any, fitted: str, now: str) -> None:
+    model = KNNShapley(metric=fitted).fit(X, Y).set_params(metric=now)
+    with pytest.raises(ValueError, match=rf"'metric' parameter was {fitted!r} when .* is {now!r} now\. Fit again"):
+        use(model)
+    use(model.fit(X, Y))
+
+
+@pytest.mark.parametrize(
+    "relative", [ThresholdKNNShapley(1.0), WeightedKNNShapley(2), KNNRegressionShapley(2)], ids=str
+)
+def test_a_metric_changed_after_fit_is_refused_by_relatives(relative: Any) -> None:
+    model = relative.fit(X, Y).set_params(metric="manhattan")
     with pytest.raises(ValueError, match=r"metric.*'euclidean'.*'manhattan'"):
         model.value(X_VAL, Y_VAL)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -119,6 +121,27 @@ def test_copies_are_found_and_compared() -> None:
     assert owners["players"] == 0  # p has (0, 1), q has (0, 0)
     marked = evaluate_valuation(valued([0.0, 1, 2, 3, 4, 5]), X, y, copies=[True] + [False] * 5).duplicates
     assert (marked["players"], marked["auc"]) == (1, 1.0)
+
+
+def test_sparse_rows_stay_sparse() -> None:
+    n_rows, width = 400, 200_000  # 640 MB, were they dense
+    X = sparse.csr_array((np.ones(n_rows), (np.arange(n_rows), np.arange(n_rows) % 390)), shape=(n_rows, width))
+    values = np.arange(float(n_rows))
+    tracemalloc.start()
+    try:
+        found = evaluate_valuation(valued(values.tolist()), X, np.zeros(n_rows)).duplicates
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found["players"], found["groups"]) == (20, 10)
+    assert peak < 20e6
+
+
+def test_sparse_copies_are_those_of_dense_rows() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 2, size=(60, 3)).astype(float), rng.integers(0, 2, 60)
+    values = valued(rng.normal(size=60).tolist())
+    assert evaluate_valuation(values, sparse.csr_array(X), y).duplicates == evaluate_valuation(values, X, y).duplicates
 
 
 def test_owners_and_regression_curves() -> None:

@@ -10,6 +10,7 @@ import sys
 import uuid
 import warnings
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
@@ -20,8 +21,24 @@ import pytest
 import reference
 from scipy import sparse
 
-from shapshift import KNNShapley, Valuation, running
-from shapshift import engine as engine_module
+from shapshift import (
+    BoundaryCorrector,
+    GaussianNoise,
+    KNNProxy,
+    KNNRegressionShapley,
+    KNNShapley,
+    PosteriorCorrector,
+    SampledShapley,
+    ShiftAudit,
+    ThresholdKNNShapley,
+    Valuation,
+    ValuationStore,
+    WeightedKNNShapley,
+    audit_shift,
+    knn_proxy,
+    noise_demo,
+)
+from shapshift.engine import runner as engine_module
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(300, 3)), RNG.integers(0, 2, 300)
@@ -175,6 +192,53 @@ def test_an_index_of_several_levels_comes_back() -> None:
     assert KNNShapley(3).fit(named, Y).value(V, YV).to_frame().index.name == "customer"
 
 
+def results_per_training_row(X: pd.DataFrame, y: np.ndarray, V: pd.DataFrame, yv: np.ndarray) -> dict[str, Any]:
+    """Every result that has a table with a row per training row."""
+    model = KNNShapley(3, progress=False).fit(X, y)
+    reference_valuation = model.value(V, yv)
+    proxy = knn_proxy("tree", X, y, V, yv, subsample=20, sampled={"max_fits": 60}, progress=False)
+    noise = GaussianNoise(0.3, random_state=0)
+    boundary = BoundaryCorrector().fit(reference_valuation)
+    store = ValuationStore(KNNShapley(3, progress=False).fit(X[:50], y[:50]))
+    store.add(V, yv)
+    store.add_rows(X[50:], y[50:])
+    return {
+        "exact": reference_valuation,
+        "certified": KNNShapley(3, method="certified", progress=False).fit(X, y).value(V, yv),
+        "regression": KNNRegressionShapley(3, progress=False).fit(X, y).value(V, yv),
+        "radius": ThresholdKNNShapley(1.0, progress=False).fit(X, y).value(V, yv),
+        "weighted": WeightedKNNShapley(3, progress=False).fit(X, y).value(V, yv),
+        "sampled": SampledShapley("naive_bayes", sampler="oob", max_fits=30, progress=False).fit(X, y).value(V, yv),
+        "proxy": KNNProxy("tree", progress=False).fit(X, y).value(V, yv),
+        "knn_proxy": proxy.valuation,
+        "store": store.valuation(),
+        "posterior": PosteriorCorrector(noise, draws=2, progress=False).fit(model).transform(V, yv),
+        "boundary": boundary.transform(reference_valuation),
+        "audit": audit_shift(model, V, yv, noise=[0.2], repeats=2, progress=False),
+        "subsample, sampled": (proxy.sampled, proxy.rows),
+        "subsample, proxy": (proxy.proxy, proxy.rows),
+    }
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_every_result_has_the_index_of_the_training_rows(levels: int, tmp_path: Path) -> None:
+    rows = pd.MultiIndex.from_product([["n", "s"], range(30)], names=["region", "row"])
+    index = rows if levels == 2 else pd.Index([f"row {i}" for i in range(60)], name="customer")
+    frame, points = pd.DataFrame(X[:60], index=index, columns=list("abc")), pd.DataFrame(V, columns=list("abc"))
+    labels, point_labels = (X[:60, 0] > 0).astype(int), (V[:, 0] > 0).astype(int)
+    for name, result in results_per_training_row(frame, labels, points, point_labels).items():
+        whole, expected = (result[0], index[result[1]]) if isinstance(result, tuple) else (result, index)
+        whole.save(tmp_path / "result.npz")
+        for made in (whole, type(whole).load(tmp_path / "result.npz")):
+            found = (made.rows_frame() if isinstance(made, ShiftAudit) else made.to_frame()).index
+            assert found.names == expected.names, name
+            assert found.equals(expected), name
+    demo = noise_demo(KNNShapley(3).fit(frame, labels), points, point_labels, frame, noise=0.5)
+    shown = np.unique(np.concatenate([demo.before, demo.after]))
+    assert demo.to_frame().index.names == index.names
+    assert set(demo.to_frame().index) == set(index[shown])
+
+
 @pytest.mark.parametrize(
     "entry",
     [uuid.UUID(int=5), dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, 3), b"\x00\xff", ("a", dt.date(2024, 1, 1)),
@@ -219,11 +283,12 @@ def test_the_bar_moves_with_every_tile(monkeypatch: pytest.MonkeyPatch) -> None:
         def __exit__(self, *problem: object) -> None:
             pass
 
-    monkeypatch.setattr(running, "progress_bar", lambda *arguments: Bar())
+    monkeypatch.setattr(engine_module, "progress_bar", lambda *arguments: Bar())
     KNNShapley(3).fit(X, Y).value(V, YV)
     assert moves == [8] * 5
 
 
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="NumPy itself does not load without stderr")
 def test_a_closed_error_stream_is_silence() -> None:
     code = "from shapshift import KNNShapley; KNNShapley().fit([[0.], [1.]], [0, 1]).value([[0.]], [0]); print('done')"
     run = subprocess.run(f'{sys.executable} -c "{code}" 2>&-', shell=True, capture_output=True, text=True, check=False)

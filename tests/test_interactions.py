@@ -117,8 +117,8 @@ def test_the_strongest_partners_are_kept(problem: dict[str, Any]) -> None:
 def test_blocks_tiles_and_threads_change_nothing(problem: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model = KNNShapley(3).fit(problem["X"], problem["y"])
     whole = knn_interactions(model, problem["X_val"], problem["y_val"], owners=np.arange(60) % 4)
-    monkeypatch.setattr("shapshift.interactions.BLOCK_PAIRS", 60 * 7)
-    monkeypatch.setattr("shapshift.interactions.TILE_PAIRS", 60 * 3)
+    monkeypatch.setattr("shapshift.knn.interactions.BLOCK_PAIRS", 60 * 7)
+    monkeypatch.setattr("shapshift.knn.interactions.TILE_PAIRS", 60 * 3)
     parts = knn_interactions(
         KNNShapley(3, n_jobs=3).fit(problem["X"], problem["y"]),
         problem["X_val"],

@@ -24,8 +24,8 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
 from shapshift import KNNShapley
-from shapshift.mechanism import _measure, case_one, case_two, noise_demo, pick_pairs, pick_points
-from shapshift.mechanism._results import signs
+from shapshift.mechanism import case_one, case_two, cases, noise_demo, pick_pairs, pick_points
+from shapshift.mechanism.results import signs
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
 from shapshift.plots._figure import save_figure
 
@@ -389,7 +389,7 @@ def test_models_with_a_value_method_alone_work(two: SimpleNamespace) -> None:
 def test_chunks_change_nothing(two: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     options: Any = {"noise": LEVELS, "repeats": 5, "n_pairs": 2}
     whole = case_two(two.model, *two.val, **options)
-    monkeypatch.setattr(_measure, "CHUNK_BYTES", 2 * 8 * N_TRAIN)
+    monkeypatch.setattr(cases, "CHUNK_BYTES", 2 * 8 * N_TRAIN)
     for name, numbers in case_two(two.model, *two.val, **options).samples.items():
         np.testing.assert_array_equal(numbers, whole.samples[name])
 
@@ -404,7 +404,7 @@ def test_only_a_chunk_of_values_exists_at_a_time(two: SimpleNamespace, monkeypat
         return value(self, X, y, **options)
 
     monkeypatch.setattr(KNNShapley, "value_and_neighbors", counted)
-    monkeypatch.setattr(_measure, "CHUNK_BYTES", 3 * 8 * N_TRAIN)
+    monkeypatch.setattr(cases, "CHUNK_BYTES", 3 * 8 * N_TRAIN)
     case_one(two.model, *two.val, noise=LEVELS, repeats=10, n_points=2)
     assert max(sizes) == 3
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shapshift import KNNShapley
-from shapshift.certified import Coarseness
-from shapshift.engine import EXACT, Method, Task, block_points, run_task
-from shapshift.rowfile import READING_BYTES
+from shapshift import KNNShapley, audit_shift
+from shapshift.checks.memory import available_memory
+from shapshift.engine.certified import Coarseness
+from shapshift.engine.rows.file import READING_BYTES
+from shapshift.engine.runner import Method, Runner, block_points
 
 N_ROWS, N_VAL = 200_000, 200
 BUDGET = 100_000_000
@@ -26,7 +29,8 @@ import sys
 
 import numpy as np
 
-from shapshift import KNNShapley, truncated
+from shapshift import KNNShapley, audit_shift
+from shapshift.engine import truncated
 from shapshift.kernels.nearest import likely_limits
 
 
@@ -44,6 +48,7 @@ def forget_peak() -> int:
 
 
 options = json.loads(sys.argv[1])
+audit = options.pop("audit", None)
 rng = np.random.default_rng(0)
 n, m, d, n_classes, n_groups = options.pop("shape", ({N_ROWS}, {N_VAL}, 8, 3, 0))
 n_groups = 2 if options.pop("groups", False) else n_groups
@@ -61,8 +66,14 @@ sort_share, truncated.SORT_SHARE = truncated.SORT_SHARE, 1.0  # so that few rows
 small.value(few, np.resize(y, 3), groups=None if groups is None else groups[:3])  # loads the compiled code
 truncated.SORT_SHARE = sort_share
 likely_limits(np.ones((3, 64)), 200, 5, np.full(3, np.inf))  # few rows do without; compiling it would count as memory
+if audit is not None:
+    audit |= {{"noise": [0.1, 0.5], "repeats": 2, "progress": False}}
+    audit_shift(small, few, np.resize(y, 3), **audit)
 before = forget_peak()
-found = model.value(X_val, y_val, groups=groups)
+if audit is None:
+    found = model.value(X_val, y_val, groups=groups)
+else:
+    found = audit_shift(model, X_val, y_val, **audit)
 print(peak() - before)
 """
 
@@ -100,6 +111,68 @@ def test_peak_memory_is_within_the_budget_whatever_the_shape(
 ) -> None:
     # Again, if need be: the compiler takes memory of its own where it has to compile what small data did not need.
     assert any(peak_growth(shape=shape, max_memory=budget, **options) <= budget + SLACK for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    ("shape", "budget", "audit"),
+    [
+        ((200_000, 200, 8, 3, 0), 85_000_000, {}),
+        ((200_000, 200, 8, 3, 0), 125_000_000, {"keep_rows": True}),
+        ((2_000, 200_000, 4, 3, 0), 100_000_000, {}),
+    ],
+    ids=["rows", "levels apart", "points"],
+)
+def test_an_audit_stays_within_the_budget(shape: tuple[int, ...], budget: int, audit: dict[str, object]) -> None:
+    options: dict[str, Any] = {"shape": shape, "max_memory": budget, "n_jobs": 2, "audit": audit}
+    assert any(peak_growth(**options) <= budget + SLACK for _ in range(2))
+
+
+def test_an_audit_says_how_large_a_budget_must_be() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20_000, 3)), rng.integers(0, 2, size=20_000)
+    X_val, y_val = rng.normal(size=(50, 3)), rng.integers(0, 2, size=50)
+    model = KNNShapley(max_memory="6MB", progress=False).fit(X, y)
+    model.value(X_val, y_val)
+    options: dict[str, Any] = {"noise": [0.1], "repeats": 2, "progress": False}
+    with pytest.raises(ValueError, match=r"at least [\d.]+MB for an audit of 20000 training rows\. Got 6MB") as error:
+        audit_shift(model, X_val, y_val, **options)
+    enough = re.search(r"at least ([\d.]+)MB", str(error.value))
+    assert enough is not None
+    found = audit_shift(model.set_params(max_memory=f"{float(enough[1]) + 0.5}MB"), X_val, y_val, **options)
+    assert found.clean_values.tobytes() == model.set_params(max_memory=None).value(X_val, y_val).values.tobytes()
+
+
+GROUPS = {
+    "v2": ("0::/box", "", ("memory.max", "memory.current", "inactive_file")),
+    "hybrid": ("0::/box", "unified", ("memory.max", "memory.current", "inactive_file")),
+    "v1": ("4:cpu,memory:/box", "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")),
+}
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_available_memory_is_what_system_and_control_groups_leave(kind: str, tmp_path: Path) -> None:
+    line, mount, names = GROUPS[kind]
+
+    def limit(folder: str, most: str, used: int, cached: int) -> None:
+        group = tmp_path / "sys/fs/cgroup" / mount / folder
+        group.mkdir(parents=True, exist_ok=True)
+        for name, text in zip(
+            (*names[:2], "memory.stat"), (most, f"{used}", f"anon 7\n{names[2]} {cached}\n"), strict=True
+        ):
+            (group / name).write_text(text)
+
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  16 kB\nMemFree:  1 kB\nMemAvailable:  8 kB\n")
+    assert available_memory(str(tmp_path)) == 8192
+    (tmp_path / "proc/self/cgroup").write_text(f"7:cpuset:/other\n{line}/inner\n")
+    limit("box/inner", "max" if kind != "v1" else str(2**63 - 4096), 4000, 500)
+    assert available_memory(str(tmp_path)) == 8192
+    limit("box", "5000", 4000, 500)  # of a group above
+    assert available_memory(str(tmp_path)) == 1500
+    limit("", "4500", 4000, 500)  # the group of a container stands at the mount
+    assert available_memory(str(tmp_path)) == 1000
+    limit("", "3000", 4000, 500)
+    assert available_memory(str(tmp_path)) == 0
 
 
 def test_the_measurement_sees_memory() -> None:
@@ -144,25 +217,21 @@ def held(thing: Any) -> int:
 def test_the_plan_knows_what_a_worker_holds(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30_000, 2)), rng.integers(0, 2, 30_000)
-    given: list[tuple[Task, Method]] = []
-
-    def note(task: Task, *, method: Method = EXACT, **options: Any) -> Any:
-        given.append((task, method))
-        return run_task(task, method=method, **options)
-
-    monkeypatch.setattr("shapshift.estimators.run_task", note)
-    monkeypatch.setattr("shapshift.certified.run_task", note)
-    monkeypatch.setattr("shapshift.certified.choose_coarseness", lambda n, limit: Coarseness(300, 600))
-    monkeypatch.setattr("shapshift.rowfile.LOAD_BYTES", 0)
+    given: list[Method] = []
+    sums = Runner.sums
+    monkeypatch.setattr(Runner, "sums", lambda runner, method: given.append(method) or sums(runner, method))
+    monkeypatch.setattr("shapshift.engine.certified.choose_coarseness", lambda n, limit: Coarseness(300, 600))
+    monkeypatch.setattr("shapshift.engine.rows.file.LOAD_BYTES", 0)
     model = KNNShapley(method=case.split(",")[0], tol=1e9 if case == "certified" else None)
     model.fit(iter([(X, y)])) if "file" in case else model.fit(X, y)
     model.value(X[:40], y[:40], groups=y[:40])
-    ((task, method),) = given
+    (method,) = given
+    task, costs = method.task, method.costs()
     elsewhere = READING_BYTES if "file" in case else 0
     if case == "certified":
         elsewhere = 8 * 4 * task.n_train  # for the points that are ordered exactly, if there are any
     for batch in (1, 16):
-        planned = method.worker_bytes(task) + batch * method.point_bytes(task) - elsewhere
-        found = held(method.make_worker(task, batch, block_points(task)))
+        planned = costs.worker + batch * costs.point - elsewhere
+        found = held(method.worker(batch, block_points(task)))
         assert found <= planned + 200 * batch
         assert found > 0.95 * planned - 2000

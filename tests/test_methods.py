@@ -273,7 +273,7 @@ def test_methods_are_listed(here: Path) -> None:
         (("--method", "threshold:radius=-1"), "The radius of --method threshold must be"),
         (("--method", "weighted", "--semivalue", "banzhaf"), "does not take 'semivalue'"),
         (("--method", "weighted:bits=12"), "The bits of --method weighted must be at most 8"),
-        (("--method", "regression"), "Label 'class' is text in the training table"),
+        (("--method", "regression"), "Label 'class' must be a number for this method"),
     ],
 )
 def test_bad_methods_are_refused(here: Path, arguments: tuple[str, ...], says: str) -> None:

@@ -29,6 +29,7 @@ def test_nearest_rows_and_ranks_are_those_of_a_stable_sort(n_neighbors: int, n_t
     np.testing.assert_array_equal(found.nearest, np.argsort(distances, axis=1, kind="stable")[:, :k])
     expected = np.take_along_axis(rankdata(distances, axis=1) - 1, reference, axis=1)
     np.testing.assert_array_equal(found.reference_ranks, expected)
+    np.testing.assert_array_equal(model.neighbor_ranks(distances, y_val, reference), expected)
     np.testing.assert_array_equal(valuation.values, model.value(distances, y_val).values)
 
 
@@ -46,3 +47,13 @@ def test_a_bad_reference_is_refused(reference: object, message: str) -> None:
     model = KNNShapley().fit([[0.0], [1.0], [2.0]], [0, 1, 0])
     with pytest.raises(ValueError, match=f"(?s)reference.*({message})"):
         model.value_and_neighbors([[0.2]], [0], reference=reference)
+
+
+def test_ranks_of_points_that_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapshift.engine.rows.file.LOAD_BYTES", 0)
+    rng = np.random.default_rng(0)
+    X, y, reference = rng.normal(size=(50, 3)), np.arange(50) % 2, np.arange(40).reshape(20, 2)
+    model = KNNShapley(progress=False).fit(X, y)
+    want = model.value_and_neighbors(X[:20], y[:20], reference=reference)[1].reference_ranks
+    found = model.neighbor_ranks(iter([(X[:20], y[:20])]), None, reference)
+    np.testing.assert_array_equal(found, want)

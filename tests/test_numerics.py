@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import naive
 import numpy as np
 import pytest
 import reference
 from scipy import sparse
 
 from shapshift import KNNShapley
+from shapshift.engine.rows.distances import index_rows, row_measure, tile_filler
 
 METRICS = ["euclidean", "sqeuclidean", "manhattan", "cosine"]
 Transform = Callable[[np.ndarray], np.ndarray]
@@ -268,6 +270,93 @@ def test_a_single_feature_points_one_way_or_the_other(container: Callable[[np.nd
     y, y_val = rng.integers(0, 3, size=300), rng.integers(0, 3, size=20)
     distances = 1 - np.sign(X_val) @ np.sign(X).T
     assert_values((container(X), y, container(X_val), y_val), distances, metric="cosine")
+
+
+# --- cosine distances: equal angles are ties, whatever the lengths --------------------------------------------------
+
+
+def test_equal_angles_are_a_tie() -> None:
+    # Both cosines are the root of 2/3.
+    model = KNNShapley(1, metric="cosine").fit([[-1, 1, 0], [0, 1, 1]], [0, 1])
+    assert model.value([[-1, 1, 1]], [0]).values.tolist() == [0.5, -0.5]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_small_whole_numbers_have_the_enumerated_values(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_rows, width, most = rng.integers(2, 8), rng.integers(1, 5), rng.integers(1, 6)
+    X, X_val = (rng.integers(-most, most + 1, size=(n, width)) for n in (n_rows, 4))
+    y, y_val = rng.integers(0, 2, n_rows), rng.integers(0, 2, 4)
+    y[:2] = 0, 1
+    utility = str(rng.choice(["soft", "hard"]))
+    found = KNNShapley(2, metric="cosine", utility=utility).fit(X, y).value(X_val, y_val, matrix=True)
+    for p, distances in enumerate(naive.distance_matrix(X_val, X, "cosine")):
+        matches = (y == y_val[p]).tolist()
+        right = naive.knn_values(
+            distances, matches, n_neighbors=2, utility=utility, semivalue="shapley", n_classes=2, ties="average"
+        )
+        np.testing.assert_allclose(found.matrix[:, p], right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [2, 3, 6])
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_ties_of_whole_numbers(width: int, container: Callable[[np.ndarray], object]) -> None:
+    rng = np.random.default_rng(width)
+    X, X_val = rng.integers(-3, 4, size=(300, width)), rng.integers(-3, 4, size=(12, width))
+    y, y_val = rng.integers(0, 3, 300), rng.integers(0, 3, 12)
+    distances = naive.distance_matrix(X_val, X, "cosine")
+    assert np.mean([np.unique(row).size for row in distances]) < 280
+    assert_values((container(X), y, container(X_val), y_val), distances, metric="cosine")
+
+
+@pytest.mark.parametrize("method", ["exact", "truncated", "certified"])
+def test_the_length_of_a_row_means_nothing_to_its_cosine(method: str) -> None:
+    rng = np.random.default_rng(0)
+    X, X_val = rng.integers(-9, 10, size=(400, 4)).astype(float), rng.integers(-9, 10, size=(20, 4)).astype(float)
+    y, y_val = rng.integers(0, 2, 400), rng.integers(0, 2, 20)
+    lengths, point_lengths = rng.choice([1, 2, 3, 7, 1e6, 3 * 2.0**-300], 400), rng.choice([1, 3, 11, 5 * 2.0**600], 20)
+    longer, points = X * lengths[:, None], X_val * point_lengths[:, None]
+    model = KNNShapley(metric="cosine", method=method, tol={"certified": 0.5, "truncated": 0.1}.get(method))
+    expected = model.fit(X, y).value(X_val, y_val)
+    found = model.fit(longer, y).value(points, y_val)
+    atol = 1e-14 if method != "certified" else (expected.error_bound + found.error_bound).max()
+    np.testing.assert_allclose(found.values, expected.values, rtol=0, atol=atol)
+    three = np.vstack([X, 3 * X, X / 8])
+    same = KNNShapley(metric="cosine").fit(three, np.tile(y, 3)).value(X_val, y_val).values.reshape(3, -1)
+    np.testing.assert_array_equal(same[1:], same[[0, 0]])
+
+
+def hard_angles() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(1)
+    cases = {}
+    for width in (1, 2, 5, 9):
+        direction = rng.normal(size=width)
+        cases[f"any, {width}"] = rng.normal(size=(12, width)), rng.normal(size=(4, width))
+        for angle in (1e-3, 1e-5, 1e-8, 1e-12, 1e-16):
+            spread = direction + angle * rng.normal(size=(16, width))
+            cases[f"within {angle}, {width}"] = spread[:12], spread[12:]
+        whole = rng.integers(-50, 51, size=(3, width)).astype(float)
+        cases[f"multiples, {width}"] = np.vstack([whole * k for k in (1, 2, 3, 1_000_003, -3)]), whole
+        wild = rng.normal(size=(16, width)) * 10.0 ** rng.integers(-12, 12, size=(16, width))
+        cases[f"features of any size, {width}"] = wild[:12], wild[12:]
+    cases["tiny angles"] = np.array([[1, 2.0**-k] for k in (10, 50, 60, 70)]), np.array([[1, 2.0**-65], [3, 0]])
+    cases["nothing"] = np.array([[0.0, 0], [1, 2]]), np.array([[0.0, 0], [2, 1]])
+    return cases
+
+
+@pytest.mark.parametrize("name", hard_angles())
+def test_cosine_distances_are_rounded_once(name: str) -> None:
+    X, X_val = hard_angles()[name]
+    index = index_rows(X, "cosine")
+    found, thin, single = np.empty((3, len(X_val), len(X)))
+    everything = slice(0, len(X_val)), slice(0, len(X))
+    tile_filler(index, X_val)(*everything, found)
+    np.testing.assert_array_equal(found, naive.distance_matrix(X_val, X, "cosine"))
+    tile_filler(index_rows(sparse.csr_array(X), "cosine"), sparse.csr_array(X_val))(*everything, thin)
+    measure = row_measure(index, X_val, np.ascontiguousarray(index.rows.T))
+    for p in range(len(X_val)):
+        measure(p, np.arange(len(X)), single[p])
+    assert found.tobytes() == thin.tobytes() == single.tobytes()
 
 
 # --- dtypes ---------------------------------------------------------------------------------------------------------

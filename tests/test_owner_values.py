@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from shapshift import Beta, KNNShapley
 from shapshift.price import OwnerValues, owner_values
-from shapshift.price import _game as game_module
-from shapshift.price import _players as players_module
+from shapshift.price import owners as game_module
 
 RNG = np.random.default_rng(0)
 X, X_VAL = RNG.normal(size=(60, 3)), RNG.normal(size=(25, 3))
@@ -150,7 +149,7 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for method in ("exact", "sample"):
         whole = owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method=method, n_permutations=40)
         with monkeypatch.context() as patch:
-            patch.setattr(players_module, "TILE_BYTES", 1)
+            patch.setattr(game_module, "TILE_BYTES", 1)
             patch.setattr(game_module, "KEPT_BYTES", 0)
             assert owner_values(
                 MODEL, X_VAL, Y_VAL, OWNERS, method=method, n_permutations=40
@@ -161,7 +160,7 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_orders_together_are_exact() -> None:
-    tiles = game_module._kept_tiles(game := players_module.make_game(MODEL, X_VAL, Y_VAL, OWNERS, None))
+    tiles = game_module._kept_tiles(game := game_module._make_game(MODEL, X_VAL, Y_VAL, OWNERS, None))
     orders = np.array(list(itertools.permutations(range(5))))
     mean = game_module._marginals(game, tiles, orders).sum(axis=1).mean(axis=0) / 25
     np.testing.assert_allclose(mean, owner_values(MODEL, X_VAL, Y_VAL, OWNERS).values, atol=1e-14)

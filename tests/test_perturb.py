@@ -30,8 +30,8 @@ from shapshift.perturb import (
     Subsample,
     as_perturbation,
 )
+from shapshift.perturb.base import digest
 from shapshift.perturb.containers import count_rows, take_rows
-from shapshift.perturb.identity import digest
 
 EVERY = [
     GaussianNoise(0.5),

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shapshift import KNNShapley, audit_shift, places
-from shapshift.distances import index_rows
-from shapshift.engine import BlockJob
+from shapshift import KNNShapley, audit_shift
+from shapshift.engine import duplicates as places
+from shapshift.engine.rows.distances import index_rows
+from shapshift.engine.runner import BlockJob
 
 
 def row_by_row(model: KNNShapley) -> KNNShapley:
@@ -154,7 +155,7 @@ def test_nothing_to_gain(X: np.ndarray, reason: str) -> None:
 def test_where_copies_are_not_one(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = discrete(100, 3, 8)
     model = KNNShapley(**options).fit(X, y)
-    monkeypatch.setattr("shapshift.estimators.run_places", None)
+    monkeypatch.setattr("shapshift.knn.shapley.collapsed_sums", None)
     model.value(X[:5], y[:5])
     with pytest.raises(TypeError):
         KNNShapley().fit(X, y).value(X[:5], y[:5])
@@ -175,6 +176,6 @@ def test_workers_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     model = KNNShapley().fit(X, y)
     here = model.value(X[:20], y[:20]).values
     made = BlockJob.__init__
-    packed = lambda job, task, make, *rest: made(job, *pickle.loads(pickle.dumps((task, make))), *rest)  # noqa: E731
+    packed = lambda job, method, *rest: made(job, pickle.loads(pickle.dumps(method)), *rest)  # noqa: E731
     monkeypatch.setattr(BlockJob, "__init__", packed)
     np.testing.assert_array_equal(model.value(X[:20], y[:20]).values, here)

@@ -71,6 +71,56 @@ def test_settings_of_the_caller_stay() -> None:
     assert dict(mpl.rcParams) == before
 
 
+NOTEBOOK = """
+import matplotlib
+from matplotlib.backend_bases import FigureManagerBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg as FigureCanvas
+
+matplotlib.interactive(True)  # as IPython's inline backend does, whenever pyplot first needs it
+"""
+
+CELLS = """
+import matplotlib, numpy as np
+from shapshift import KNNShapley
+
+X = np.arange(40.0).reshape(20, 2)
+found = KNNShapley(3, progress=False).fit(X, X[:, 0] > 19).value(X + 0.5, X[:, 0] > 19)
+before = {**matplotlib.rcParams, "backend": None, "interactive": True}
+shown = 0
+for _ in range(3):
+    found.plot()
+    import matplotlib.pyplot as plt
+    # What a notebook does after each cell: show and close all figures, in interactive mode.
+    if matplotlib.is_interactive():
+        shown += len(plt.get_fignums())
+        plt.close("all")
+assert shown == 3, shown
+assert {**matplotlib.rcParams, "backend": None} == before
+"""
+
+
+def test_every_figure_shows_in_a_notebook(tmp_path: Path) -> None:
+    (tmp_path / "notebook_backend.py").write_text(NOTEBOOK)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "MPLBACKEND": "module://notebook_backend", "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", CELLS], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+def test_interactive_mode_stays_as_the_caller_set_it(interactive: bool) -> None:
+    with plt.rc_context({"interactive": interactive}):
+        plot_values(MODEL.value(X_VAL, Y_VAL))
+        assert mpl.is_interactive() == interactive
+
+
+def test_settings_of_the_caller_come_back_after_an_error() -> None:
+    before = dict(mpl.rcParams)
+    with pytest.raises(ValueError, match="sharey"):
+        _figure.new_axes(sharey="diagonal")
+    assert dict(mpl.rcParams) == before
+
+
 def test_one_axes_or_an_array() -> None:
     assert hasattr(_figure.new_axes(), "plot")
     assert _figure.new_axes(1, 2).shape == (1, 2)

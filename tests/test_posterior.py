@@ -27,15 +27,15 @@ from shapshift import (
     LaplaceNoise,
     PosteriorCorrector,
     Valuation,
-    estimators,
 )
 from shapshift.agreement import spearman
 from shapshift.correct import draws as drawing
 from shapshift.correct import prior as priors
 from shapshift.correct import rehearsal
-from shapshift.correct.draws import Game, Points, draw_in_stages
+from shapshift.correct.draws import NoisyPoints, TrainingSet, draw_in_stages
 from shapshift.correct.prior import fit_prior, label_probabilities, log_normal
 from shapshift.correct.rehearsal import mixing_weights
+from shapshift.knn import shapley
 
 SIGMA = 1.0
 
@@ -127,11 +127,11 @@ def test_log_densities_are_those_of_normals(seed: int) -> None:
         assert found[j, t] - np.log(2 * np.pi) == pytest.approx(expected)
 
 
-def small_game(seed: int = 0, n: int = 30, m: int = 12) -> tuple[Game, Points]:
+def small_game(seed: int = 0, n: int = 30, m: int = 12) -> tuple[TrainingSet, NoisyPoints]:
     X, y, X_val, y_val = make(n, m, seed)
     X_noisy = X_val + 0.5 * np.random.default_rng(seed).normal(size=X_val.shape)
     prior = fit_prior(X, y, 2, np.full(2, 0.5), np.random.default_rng(seed))
-    return Game(KNNShapley(3).fit(X, y), X, y.astype(np.int64), np.arange(n), prior), Points(X_noisy, y_val)
+    return TrainingSet(KNNShapley(3).fit(X, y), X, y.astype(np.int64), np.arange(n), prior), NoisyPoints(X_noisy, y_val)
 
 
 def naive_labels(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -145,7 +145,7 @@ def naive_labels(rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return found
 
 
-def dense_weights(game: Game, points: Points) -> np.ndarray:
+def dense_weights(game: TrainingSet, points: NoisyPoints) -> np.ndarray:
     """Posterior weights of rows, straight from Bayes' rule in the units of the table."""
     prior = game.prior
     labels = naive_labels(prior.rows / np.sqrt(prior.variance), game.codes)
@@ -216,7 +216,7 @@ def test_features_without_noise_are_kept() -> None:
 # --- points at rows -------------------------------------------------------------------------------------------------
 
 
-def naive_at_rows(game: Game, points: Points) -> np.ndarray:
+def naive_at_rows(game: TrainingSet, points: NoisyPoints) -> np.ndarray:
     """Sum over points and rows, with the row left out of the game and its own place left out of its value."""
     n = len(game.X)
     weights = dense_weights(game, points)
@@ -239,7 +239,7 @@ def test_points_at_rows_leave_the_row_out(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(priors, "NEGLIGIBLE", 0.0)
     monkeypatch.setattr(drawing, "DUST", 0.0)
     monkeypatch.setattr(drawing, "LARGEST_ODDS", np.inf)
-    exact = next(draw_in_stages(game, points, 8, np.random.default_rng(0), moved=False)).at_rows
+    exact = next(draw_in_stages(game, points, 8, np.random.default_rng(0), moved=False))["at_rows"]
     assert len(exact.rounds) == 1  # 60 rows and labels, 96 draws: every row is valued
     expected = naive_at_rows(game, points)
     np.testing.assert_allclose(exact.mean, expected, atol=1e-12)
@@ -247,13 +247,13 @@ def test_points_at_rows_leave_the_row_out(monkeypatch: pytest.MonkeyPatch) -> No
     assert sum(exact.shares.values()) == pytest.approx(1.0)
     # Drawing instead comes to the same on average.
     (*_, drawn) = draw_in_stages(game, points, 400, np.random.default_rng(0), moved=False, most_rows=1)
-    assert len(drawn.at_rows.rounds) == 400
-    np.testing.assert_allclose(drawn.at_rows.mean, expected, atol=0.05 * expected.std())
+    assert len(drawn["at_rows"].rounds) == 400
+    np.testing.assert_allclose(drawn["at_rows"].mean, expected, atol=0.05 * expected.std())
 
 
 def test_shortcuts_change_little() -> None:
     game, points = small_game()
-    found = next(draw_in_stages(game, points, 8, np.random.default_rng(0), moved=False)).at_rows.mean
+    found = next(draw_in_stages(game, points, 8, np.random.default_rng(0), moved=False))["at_rows"].mean
     expected = naive_at_rows(game, points)
     assert np.abs(found - expected).max() < 0.02 * expected.std()
 
@@ -264,8 +264,8 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(priors, "TILE", 60)
     monkeypatch.setattr(drawing, "MATRIX_BYTES", 8 * 30 * 7)
     (*_, cut) = draw_in_stages(game, points, 4, np.random.default_rng(0))
-    np.testing.assert_allclose(cut.at_rows.mean, whole.at_rows.mean, atol=1e-15)
-    np.testing.assert_allclose(cut.moved.mean, whole.moved.mean, atol=1e-15)
+    np.testing.assert_allclose(cut["at_rows"].mean, whole["at_rows"].mean, atol=1e-15)
+    np.testing.assert_allclose(cut["moved"].mean, whole["moved"].mean, atol=1e-15)
 
 
 def test_a_class_that_a_rehearsal_holds_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,15 +273,15 @@ def test_a_class_that_a_rehearsal_holds_back_whole(monkeypatch: pytest.MonkeyPat
     X = np.repeat(rng.normal(size=(40, 2)), 3, axis=0)  # copies, which the model measures once
     codes = np.concatenate([[0], 1 + (np.arange(119) % 2)])
     prior = fit_prior(X, codes, 3, np.full(2, 0.5), rng)
-    game = Game(KNNShapley(3, progress=False).fit(X, codes), X, codes, np.arange(120), prior)
+    game = TrainingSet(KNNShapley(3, progress=False).fit(X, codes), X, codes, np.arange(120), prior)
     held, rest = np.arange(30), np.arange(30, 120)  # the only row of class 0 is held back
 
     def split() -> tuple[np.ndarray, ...]:
         return rehearsal._one_split(game, held, rest, lambda X, rng: X + 0.5, 4, np.random.default_rng(1))
 
     found = split()
-    assert estimators.find_places(game.model._index, codes) is not None
-    monkeypatch.setattr(estimators, "find_places", lambda index, codes: None)
+    assert shapley.find_places(game.model._index, codes) is not None
+    monkeypatch.setattr(shapley, "find_places", lambda index, codes: None)
     for with_copies, without in zip(found, split(), strict=True):
         np.testing.assert_allclose(with_copies, without, atol=1e-12)
 
@@ -332,22 +332,54 @@ def test_levels_average_to_the_values(world: dict[str, Any], corrected: Any) -> 
     np.testing.assert_array_equal(found.entropy, world["noisy"].entropy)
 
 
+def spread_over_stated(runs: list[Valuation]) -> float:
+    """How far values of several seeds spread, in units of the standard errors that they state."""
+    spread = np.var([each.values for each in runs], axis=0, ddof=1)
+    return float(np.sqrt(np.mean(spread) / np.mean([each.standard_error**2 for each in runs])))
+
+
 def test_same_seed_same_bytes_and_another_seed_within_the_standard_error(world: dict[str, Any]) -> None:
     def run(seed: int) -> Valuation:
         corrector = PosteriorCorrector(world["noise"], tol=0, draws=8, random_state=seed).fit(world["model"])
         # One mixture for all seeds: only the draws shall differ.
-        weights = {"noisy": 0.2, "moved": 0.8, "at_rows": 0.0}
-        corrector._state = replace(corrector._state, weights=weights)
+        weights, sure = {"noisy": 0.2, "moved": 0.8, "at_rows": 0.0}, np.zeros((3, 3)).tolist()
+        rehearsed = replace(corrector.rehearsal_, covariance=sure)
+        corrector._state = replace(corrector._state, weights=weights, rehearsal=rehearsed)
         return corrector.transform(world["X_noisy"], world["y_val"])
 
     first, again = run(0), run(0)
     np.testing.assert_array_equal(first.values, again.values)
     np.testing.assert_array_equal(first.standard_error, again.standard_error)
-    runs = [first, *(run(seed) for seed in range(1, 9))]
-    spread = np.std([each.values for each in runs], axis=0, ddof=1)
-    stated = np.sqrt(np.mean([each.standard_error**2 for each in runs], axis=0))
-    ratio = np.sqrt(np.mean(spread**2) / np.mean(stated**2))
-    assert 0.5 < ratio < 1.15  # draws are spread evenly, so the stated error is a little high
+    np.testing.assert_allclose(first.degrees_of_freedom, 7.0)
+    # Draws are spread evenly, so the stated error is a little high.
+    assert 0.5 < spread_over_stated([first, *(run(seed) for seed in range(1, 9))]) < 1.15
+
+
+@pytest.mark.parametrize("sigma", [0.4, SIGMA])
+def test_the_standard_error_covers_the_mixture_of_another_seed(world: dict[str, Any], sigma: float) -> None:
+    X_noisy, y_val = GaussianNoise(sigma, random_state=1)(world["X_val"], world["y_val"])
+    correctors = [PosteriorCorrector(sigma, draws=4, random_state=seed).fit(world["model"]) for seed in range(10)]
+    runs = [corrector.transform(X_noisy, y_val) for corrector in correctors]
+    assert 0.5 < spread_over_stated(runs) < 1.2
+    # The mixture moves all rows of a run together: rows of one run say little.
+    low, high = np.transpose([each.interval() for each in runs], (1, 0, 2))
+    middle = np.mean([each.values for each in runs], axis=0)
+    assert np.mean((low <= middle) & (middle <= high)) > 0.9
+
+
+def test_a_part_that_only_other_rehearsals_mix_in_counts_in_the_error(world: dict[str, Any]) -> None:
+    corrector = PosteriorCorrector(world["noise"], draws=4).fit(world["model"])
+    alone = {"noisy": 1.0, "moved": 0.0, "at_rows": 0.0}
+    errors = []
+    for variance in (0.0, 0.01):
+        covariance = variance * np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+        rehearsed = replace(corrector.rehearsal_, covariance=covariance.tolist())
+        corrector._state = replace(corrector._state, weights=alone, rehearsal=rehearsed)
+        found = corrector.transform(world["X_noisy"], world["y_val"])
+        np.testing.assert_allclose(found.values, world["noisy"].values, atol=1e-15)
+        errors.append(found.standard_error)
+    assert not errors[0].any()
+    assert (errors[1] > 0).all()
 
 
 def test_the_order_of_the_rows_means_nothing_and_copies_are_equal(world: dict[str, Any]) -> None:
@@ -615,7 +647,7 @@ def test_the_size_of_the_noise_is_found(world: dict[str, Any], sigma: float) -> 
 
 def test_no_noise_cannot_be_told_apart_from_none(world: dict[str, Any]) -> None:
     corrector = PosteriorCorrector().fit(world["model"])
-    with pytest.warns(CorrectionWarning, match="cannot be told apart from no noise: the values stay as they are"):
+    with pytest.warns(CorrectionWarning, match="is indistinguishable from none: the values stay as they are"):
         found = corrector.transform(world["X_val"], world["y_val"])
     assert corrector.noise_estimate_.low == 0.0
     np.testing.assert_allclose(found.values, world["clean"].values, atol=1e-15)

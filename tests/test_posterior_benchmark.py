@@ -8,21 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from shapshift.reproduce import POSTERIOR_QUICK, _posterior, run_posterior_benchmark
-from shapshift.reproduce._bars import judge_bars
+from experiments import correction_choices, corrections
+from experiments.corrections import FULL, QUICK, judge_bars, run_corrections, write_comparison
+from shapshift.correct import posterior, prior, rehearsal
 
-pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
-
-TINY = replace(POSTERIOR_QUICK, name="tiny", n_train=120, n_val=60, seeds=2, datasets=("gaussian",))
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+TINY = replace(QUICK, name="tiny", n_train=120, n_val=60, seeds=2, datasets=("gaussian",))
+PATCHED = [(posterior, "fit_prior"), (prior, "label_probabilities"), (rehearsal, "mixing_weights")]
+families = correction_choices.families
 METHODS = ["noisy", "boundary", "entropy", "posterior", "posterior+boundary", "posterior+entropy"]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("correction")
-    run_posterior_benchmark(folder, settings=TINY, progress=False)
+    run_corrections(folder, TINY)
     return folder
 
 
@@ -40,32 +43,32 @@ def test_tables_page_and_picture(finished: Path) -> None:
     assert (finished / "posterior.png").exists()
 
 
-def test_an_interrupted_run_goes_on(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_resumes(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = finished / "cells" / "gaussian-balanced-values-1.json"
     kept = json.loads(lost.read_text())
     lost.unlink()
     computed: list[Any] = []
-    recovery = _posterior.recovery
-    monkeypatch.setattr(_posterior, "recovery", lambda *given: computed.append(given) or recovery(*given))
-    monkeypatch.setattr(_posterior, "draw_idea", lambda path: None)
+    recovery = corrections.recovery
+    monkeypatch.setattr(corrections, "recovery", lambda *given: computed.append(given) or recovery(*given))
+    monkeypatch.setattr(corrections, "draw_idea", lambda path: None)
     before = (finished / "tables" / "values.csv").read_bytes()
-    run_posterior_benchmark(finished, settings=TINY, progress=False)
+    run_corrections(finished, TINY)
     assert [given[2] for given in computed] == [1]  # that seed and no other
     assert json.loads(lost.read_text()) == kept
     assert (finished / "tables" / "values.csv").read_bytes() == before
     # Another number of draws makes other cells, another number of seeds does not.
-    run_posterior_benchmark(finished, settings=replace(TINY, seeds=1), progress=False)
+    run_corrections(finished, replace(TINY, seeds=1))
     assert len(computed) == 1
-    run_posterior_benchmark(finished, settings=replace(TINY, seeds=1, draws=3), progress=False)
+    run_corrections(finished, replace(TINY, seeds=1, draws=3))
     assert len(computed) == 2
 
 
-def made(spearman: float, rmse: float, area: float, dataset: str = "pol") -> tuple[list[Any], list[Any]]:
+def made(spearman: float, rmse: float, area: float, dataset: str = "pol") -> tuple[Any, Any]:
     """Tables of one cell in which noisy and boundary-corrected values have 0.5, 1 and 0.9."""
     where = {"dataset": dataset, "protocol": "natural", "sigma": 0.8, "seed": 0}
     values = [{**where, "method": name, "spearman": 0.5, "rmse": 1.0} for name in ("noisy", "boundary")]
     values.append({**where, "method": "posterior", "spearman": spearman, "rmse": rmse})
-    return values, [{**where, "clean": 0.95, "noisy": 0.9, "posterior": area}]
+    return pd.DataFrame(values), pd.DataFrame([{**where, "clean": 0.95, "noisy": 0.9, "posterior": area}])
 
 
 @pytest.mark.parametrize(
@@ -86,3 +89,33 @@ def test_bars_say_what_holds(found: tuple[float, float, float], holds: list[bool
 def test_the_gaussian_data_do_not_count_as_real() -> None:
     bars = judge_bars(*made(0.8, 0.5, 0.95, dataset="gaussian"))
     assert not any("real datasets" in bar.bar for bar in bars)
+
+
+def published(name: str) -> Any:
+    return pd.read_csv(DOCS / "correction" / "tables" / name, engine="pyarrow")  # reads numbers exactly
+
+
+def test_the_published_page_is_what_its_tables_give(tmp_path: Path) -> None:
+    values, labels = published("values.csv"), published("mislabelled.csv")
+    bars = judge_bars(values, labels)
+    page = write_comparison(tmp_path / "page.md", values, labels, bars, FULL)
+    assert page.read_bytes() == (DOCS / "correction_benchmark.md").read_bytes()
+    assert [bar.record()["found"] for bar in bars] == published("bars.csv")["found"].tolist()
+
+
+def test_the_published_choices_are_what_their_runs_give() -> None:
+    found = correction_choices.summarise(published("choices_runs.csv")).round(6)
+    pd.testing.assert_frame_equal(found, published("choices.csv"), check_dtype=False, check_exact=False, atol=2e-6)
+
+
+def test_choices_are_put_back_after_a_trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = [getattr(module, name) for module, name in PATCHED]
+    monkeypatch.setattr(correction_choices, "N_TRAIN", 60)
+    monkeypatch.setattr(correction_choices, "N_VAL", 30)
+    monkeypatch.setattr(correction_choices, "LEVELS", (0.8,))
+    monkeypatch.setattr(correction_choices, "families", lambda seed: list(families(seed))[:2])
+    correction_choices.run_choices(tmp_path, (0,))
+    assert [getattr(module, name) for module, name in PATCHED] == before
+    table = pd.read_csv(tmp_path / "choices.csv", index_col="choice")
+    assert list(table.index) == ["clean", "noisy", "plain", *correction_choices.CANDIDATES, "true labels"]
+    assert (table.loc["plain", ["spearman", "auc"]] == 0).all()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import dataclasses
 import html.parser
 import io
 import itertools
+import pickle
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -39,8 +41,9 @@ from shapshift.price import (
     show_money,
     write_statements,
 )
-from shapshift.price._split import split_cents
-from shapshift.price._statement import page_names
+from shapshift.price.money import split_cents
+from shapshift.price.statements import page_names
+from shapshift.report import build_report
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -332,9 +335,9 @@ def test_what_was_written_is_what_is_paid() -> None:
     ("budget", "message"),
     [
         (-1, "at least 0"),
-        ("10.005", "at most two decimals"),
-        (0.1 + 0.2, "at most two decimals"),
-        ("1e-400", "at most two decimals"),
+        ("10.005", "at most 2 decimals"),
+        (0.1 + 0.2, "at most 2 decimals"),
+        ("1e-400", "at most 2 decimals"),
         (float("nan"), "a finite one"),
         ("inf", "a finite one"),
         ("1e15", "below 10"),
@@ -1127,7 +1130,7 @@ def test_the_command_writes_copies_sources_and_notes(tables: Path) -> None:
     assert f"{float(own['change']):+,.2f}" in ran.out
     pages = list((tables / "shapshift-price" / "statements").glob("*.html"))
     text = _page_text(pages[0])
-    for part in ("train.csv (sha256 ", "val.csv (sha256 ", "2: p, q", "numbers scaled: standard"):
+    for part in ("Source: train", "sha256 ", "Source: val", "2: p, q", "numbers scaled: standard"):
         assert part in text
     made = Allocation.load("shapshift-price/allocation.npz")
     for owner, note in made.notes.items():
@@ -1160,10 +1163,31 @@ def test_statements_are_the_same_every_time_and_never_overwrite(tmp_path: Path) 
         write_statements(CLEAN, tmp_path / "d")  # type: ignore[arg-type]
 
 
-def test_statements_leave_no_table_when_a_page_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shapshift.price import _statement
+def test_statements_do_not_follow_planted_links(tmp_path: Path) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS)
+    names = [path.name for path in write_statements(made, tmp_path / "a")]
+    for goal in ("precious", "nothing"):
+        (tmp_path / "precious").write_text("mine")
+        for name in names:
+            folder = tmp_path / f"{goal}-{name}"
+            folder.mkdir()
+            (folder / name).symlink_to(tmp_path / goal)
+            with pytest.raises(FileExistsError, match="overwrite=True"):
+                write_statements(made, folder)
+            assert [path.name for path in folder.iterdir()] == [name]
+            write_statements(made, folder, overwrite=True)
+            assert (folder / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not (tmp_path / "nothing").exists()
+    (tmp_path / "dangling").symlink_to("nothing")
+    with pytest.raises(ValueError, match="must name a folder"):
+        write_statements(made, tmp_path / "dangling")
 
-    real, calls = _statement._write, io.StringIO()
+
+def test_statements_leave_no_table_when_a_page_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shapshift.price import statements
+
+    real, calls = statements.write_text, io.StringIO()
 
     def failing(path: Path, text: str) -> None:
         calls.write("x")
@@ -1171,8 +1195,126 @@ def test_statements_leave_no_table_when_a_page_fails(tmp_path: Path, monkeypatch
             raise OSError("disk full")
         real(path, text)
 
-    monkeypatch.setattr(_statement, "_write", failing)
+    monkeypatch.setattr(statements, "write_text", failing)
     with pytest.raises(OSError, match="disk full"):
         write_statements(allocate_budget(CLEAN, 1000, owners=OWNERS), tmp_path / "out")
     assert not (tmp_path / "out" / "payouts.csv").exists()
     assert not list((tmp_path / "out").glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("currency", "budget", "one", "odd", "fine"),
+    [
+        ("JPY", "1000", "{:,}", "1,000 JPY", "0.5"),
+        ("jpy", "1000", "{:,}", "1,000 jpy", "0.5"),
+        ("KWD", "100.125", "{:,.3f}", "100.125 KWD", "0.0005"),
+        ("CLF", "20.0001", "{:,.4f}", "20.0001 CLF", "0.00001"),
+        ("EUR", "99.50", "{:,.2f}", "99.50 EUR", "0.005"),
+        ("points", "99.50", "{:,.2f}", "99.50 points", "0.005"),
+    ],
+)
+def test_amounts_have_the_decimals_of_their_currency(
+    currency: str, budget: str, one: str, odd: str, fine: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), rng.integers(0, 2, 40)
+    model = KNNShapley(progress=False).fit(X, y)
+    owners = np.array(["ann", "bob", "cid"])[np.arange(40) % 3]
+    policy = Policy(floor="1", reserve="10%")
+    audit = audit_payouts(
+        model, X, y, budget, owners=owners, noise=[1.0], repeats=2, policy=policy, currency=currency, progress=False
+    )
+    pay = allocate_budget(model.value(X, y), budget, owners=owners, policy=policy, audit=audit, currency=currency)
+    assert pay.budget == Decimal(budget)
+    assert sum(pay.payouts.values()) + pay.reserve + pay.unallocated == Decimal(budget)
+    assert all(amount >= 0 for amount in pay.payouts.values())
+    assert pay.show(pay.budget_cents) == odd
+    # The whole budget is shared out: rounding leaves less than one unit per owner, whatever a unit is.
+    assert pay.unallocated == 0
+    for folder in ("one", "two"):
+        write_statements(pay, tmp_path / folder)
+        shown = one.format(pay.payouts["ann"])
+        (page,) = (tmp_path / folder).glob("owner-ann-*.html")
+        text = page.read_text(encoding="utf-8")
+        assert f"{shown} {currency}" in text
+        assert f"No owner is paid less than {one.format(Decimal(1))} {currency}." in text
+        rows = list(csv.DictReader(io.StringIO((tmp_path / folder / "payouts.csv").read_text(encoding="utf-8-sig"))))
+        assert [Decimal(row["payout"]) for row in rows] == list(pay.payouts.values())
+        assert rows[0]["payout"] == str(pay.payouts["ann"])
+        pay.save(tmp_path / "pay.npz")
+        pay = Allocation.load(tmp_path / "pay.npz")
+    audit.save(tmp_path / "audit.npz")
+    frame = PayoutAudit.load(tmp_path / "audit.npz").to_frame("pyarrow")
+    assert frame["clean"].to_pylist() == [float(amount) for amount in pay.payouts.values()]
+    assert pay.to_frame("pyarrow")["payout"].to_pylist() == [float(amount) for amount in pay.payouts.values()]
+    with pytest.raises(ValueError, match="decimal"):
+        allocate_budget(model.value(X, y), fine, owners=owners, currency=currency)
+    with pytest.raises(ValueError, match="decimal"):
+        allocate_budget(model.value(X, y), budget, owners=owners, currency=currency, policy=Policy(floor=fine))
+    page = build_report(tmp_path / "page.html", valuation=model.value(X, y), allocation=pay)
+    assert odd in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("currency", "digits"), [("ISK", 0), ("VND", 0), ("CHF", 2), ("TND", 3), ("UYW", 4), (" eur ", 2), ("", 2)]
+)
+def test_digits_of_currencies(currency: str, digits: int) -> None:
+    assert allocate_budget(valued([1.0]), 10, owners=["a"], currency=currency).digits == digits
+
+
+def test_results_are_copied_and_pickled_as_frozen_as_they_were(audit: PayoutAudit) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit)
+    for again in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert repr(again) == repr(made)
+        assert again.parameters == made.parameters
+        with pytest.raises(ValueError, match="read-only"):
+            again.cents[0] = 1
+        with pytest.raises(ValueError, match=r"(?i)writeable"):
+            again.cents.flags.writeable = True
+        with pytest.raises(TypeError):
+            again.parameters["n_val"] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"currency": None}, "it has no 'currency'"), ({"currency": 3}, "its 'currency' is not what"),
+        ({"budget_cents": True}, "its 'budget_cents' is not what"), ({"owners": "ab"}, "its 'owners' is not what"),
+        ({"kind": "excel"}, "unknown 'kind'"), ({"owners": ["a"]}, "has shape"),
+    ],
+)  # fmt: skip
+def test_headers_that_no_allocation_has_are_refused(change: dict[str, Any], message: str) -> None:
+    header, arrays = allocate_budget(CLEAN, 1000, owners=OWNERS)._to_archive()
+    with pytest.raises(ValueError, match=message):
+        Allocation._from_archive({**header, **change}, arrays)
+    with pytest.raises(ValueError, match="has a part 'more' that"):
+        Allocation._from_archive(header, {**arrays, "more": arrays["cents"]})
+
+
+def test_an_interval_comes_with_its_facts(audit: PayoutAudit) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS).with_interval(audit, up_to=0.5, bounds="quantiles")
+    facts = made.parameters["interval"]
+    assert facts["axis"] == "noise"
+    assert facts["reach"] == [min(facts["levels"]), 0.5]
+    assert (facts["bounds"], facts["up_to"], facts["relative"]) == ("quantiles", 0.5, False)
+    assert facts["draws"] == facts["draws_per_level"] * len(facts["levels"])
+    assert facts["random_state"] == audit.parameters["random_state"]
+
+
+def test_an_audit_in_another_currency_is_refused() -> None:
+    model = KNNShapley(n_neighbors=1).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    more = {"owners": ["ann", "bob", "cid"], "currency": "JPY"}
+    audit = audit_payouts(model, [[0.9]], ["b"], 100, owners=more["owners"], noise=[0.1], repeats=2, progress=False)
+    with pytest.raises(ValueError, match="currency differs"):
+        allocate_budget(model.value([[0.9]], ["b"]), 100, audit=audit, **more)
+
+
+def test_files_that_count_hundredths_of_every_currency_are_read_as_such(tmp_path: Path) -> None:
+    model = KNNShapley(n_neighbors=1).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    pay = allocate_budget(model.value([[0.9]], ["b"]), 100, owners=["ann", "bob", "cid"])
+    old = dataclasses.replace(pay, currency="JPY")  # as release 0.1 made it
+    header, arrays = old._to_archive()
+    del header["digits"]
+    again = Allocation._from_archive(header, arrays)
+    assert again.budget == 100
+    assert again.show(again.budget_cents) == "100.00 JPY"

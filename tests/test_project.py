@@ -62,18 +62,18 @@ def examples(name: str) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "README.md",
-        "docs/guide.md",
-        "docs/family_knn.md",
-        "docs/family_methods.md",
-        "docs/correction.md",
-        "docs/larger_than_memory.md",
-        "docs/incremental.md",
-    ],
-)
+PAGES = [
+    "README.md",
+    "docs/guide.md",
+    "docs/family_knn.md",
+    "docs/family_methods.md",
+    "docs/correction.md",
+    "docs/larger_than_memory.md",
+    "docs/incremental.md",
+]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_examples_print_what_they_show(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="the examples print pandas tables")
     found = examples(name)
@@ -89,6 +89,21 @@ def test_examples_print_what_they_show(name: str, tmp_path: Path) -> None:
         )
         assert run.returncode == 0, run.stderr
         assert trim(run.stdout) == trim(shown)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_says_that_its_examples_need_pandas(name: str) -> None:
+    needed = any(
+        word in code for code, _ in examples(name) for word in ("pandas", "_frame(", "as_frame", ".to_string(")
+    )
+    assert needed == ("[pandas]" in FENCE.sub("", read(name)))
+    assert not (needed and name == "README.md"), "the README's examples run after: pip install ."
+
+
+def test_every_dependency_states_its_lowest_version() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    assert not [line for line in project["dependencies"] + extras if ">=" not in line and "~=" not in line]
 
 
 def test_make_targets_in_readme_exist() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shapshift import Beta, KNNShapley, engine, tasks
+from shapshift import Beta, KNNShapley
+from shapshift.engine import runner
 
 UTILITIES = st.sampled_from(["soft", "hard"])
 SEMIVALUES = st.sampled_from(["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(0.5, 2)])
@@ -192,9 +193,9 @@ def test_entropy_levels_partition_the_overall_mean(case: Case) -> None:
 @given(cases(), st.integers(1, 3), st.integers(1, 40))
 def test_tile_size_and_workers_change_no_bit_of_any_case(case: Case, n_jobs: int, tile_rows: int) -> None:
     # Tiny blocks and tiles, so that small cases have many of both.
-    with patch.multiple(tasks, BLOCK_PAIRS=8, BLOCK_POINTS=1):
+    with patch.multiple(runner, BLOCK_PAIRS=8, BLOCK_POINTS=1):
         baseline = KNNShapley(case.n_neighbors).fit(case.X, case.y).value(case.X_val, case.y_val, matrix=True)
-        with patch.object(engine, "TILE_BYTES", tile_rows * 8):
+        with patch.object(runner, "TILE_BYTES", tile_rows * 8):
             found = KNNShapley(case.n_neighbors, n_jobs=n_jobs).fit(case.X, case.y)
             other = found.value(case.X_val, case.y_val, matrix=True)
     for name in ("values", "matrix", "entropy", "level_values"):

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import naive
@@ -12,14 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gammaln
+from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_exact import CIRCLE, LABELS, VALIDATION, distances, neighbor_counts, validation_labels
 
 from shapshift import KNNRegressionShapley, KNNShapley, ThresholdKNNShapley, WeightedKNNShapley
+from shapshift.engine.runner import Totals
 from shapshift.kernels.weighted import weighted_values
-from shapshift.relatives._privacy import gaussian_sigma, privacy_loss
-from shapshift.relatives.regression import regression_table
-from shapshift.relatives.threshold import worth_inside
+from shapshift.knn.regression import regression_table
+from shapshift.knn.threshold import gaussian_sigma, privacy_loss, worth_inside
 
 TOLERANCE = 1e-12
 TARGETS = np.array([0.3, -1.2, 2.5, 0.3, 1.75, -0.4, 3.0, 0.9])
@@ -267,13 +273,14 @@ def test_the_released_counts_carry_the_stated_noise(monkeypatch: pytest.MonkeyPa
     )
     model = ThresholdKNNShapley(1.0).fit(X, y)
     seen: list[np.ndarray] = []
-    make = ThresholdKNNShapley._private_job
+    make = ThresholdKNNShapley._private_method
+    counts = model._counts(model._prepare(X_val, y_val))
 
-    def spy(self: Any, points: Any, noisy: np.ndarray) -> Any:
-        seen.append(noisy - self._counts(points))
-        return make(self, points, noisy)
+    def spy(self: Any, task: Any, targets: Any, noisy: np.ndarray) -> Any:
+        seen.append(noisy - counts)
+        return make(self, task, targets, noisy)
 
-    monkeypatch.setattr(ThresholdKNNShapley, "_private_job", spy)
+    monkeypatch.setattr(ThresholdKNNShapley, "_private_method", spy)
     for seed in range(200):
         stated = model.release(X_val, y_val, epsilon=1.0, delta=1e-4, random_state=seed).parameters["privacy"]
     noise = np.ravel(seen)
@@ -295,14 +302,14 @@ def test_one_row_changes_the_counts_by_the_stated_sensitivity_at_most() -> None:
 
     def counts(rows: np.ndarray) -> np.ndarray:
         model = ThresholdKNNShapley(1.2).fit(X[rows], y[rows])
-        return model._counts(model._check_validation(X_val, y_val, None, False))
+        return model._counts(model._prepare(X_val, y_val))
 
     everyone = counts(np.arange(40))
     changes = [np.linalg.norm(everyone - counts(np.delete(np.arange(40), row))) for row in range(40)]
     assert 0 < max(changes) <= math.sqrt(30)
     far = ThresholdKNNShapley(100.0).fit(X, y)
     near = ThresholdKNNShapley(100.0).fit(X[1:], y[1:])
-    both = [model._counts(model._check_validation(X_val, y_val, None, False)) for model in (far, near)]
+    both = [model._counts(model._prepare(X_val, y_val)) for model in (far, near)]
     assert np.linalg.norm(both[0] - both[1]) == pytest.approx(math.sqrt(30))  # reached by a row within every radius
 
 
@@ -371,7 +378,10 @@ def test_weighted_is_exact_for_every_tie_pattern() -> None:
         for k in neighbor_counts(n_rows):
             tile = patterns.copy()
             targets = np.zeros(len(patterns), dtype=np.int32)
-            weighted_values(tile, order, weights, compact, targets, names.size, True, k, 3, 0.5, n_rows, log_factorial)
+            states = np.empty((8, min(k, n_rows), 2 * (min(k, n_rows) - 1) * 3 + 1))
+            weighted_values(
+                tile, order, weights, compact, targets, names.size, True, k, 3, 0.5, n_rows, log_factorial, states
+            )
             for place, row in enumerate(patterns):
                 groups = naive.tie_groups(row, "average")
                 utilities = naive.weighted_utilities(groups, compact.tolist(), weights[place].tolist(), 0, k, 0.5)
@@ -481,7 +491,7 @@ def test_groups_levels_and_matrix_are_parts_of_one_sum(model: Any, problem: Any)
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_threads_change_no_bit(model: Any, problem: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, X_val, y_val = problem
-    monkeypatch.setattr("shapshift.relatives._run.BLOCK_PAIRS", 300)
+    monkeypatch.setattr("shapshift.engine.runner.block_points", lambda task, pairs=None: 3)
     one = model.fit(X, y).value(X_val, y_val)
     many = type(model)(**{**model.get_params(), "n_jobs": 3}).fit(X, y).value(X_val, y_val)
     assert np.array_equal(one.values, many.values)
@@ -578,3 +588,116 @@ def test_regression_wants_numbers() -> None:
 def test_bad_privacy_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ThresholdKNNShapley(1.0).fit([[0.0]], ["a"]).release([[0.0]], ["a"], **more)
+
+
+# --- memory of weighted values --------------------------------------------------------------------------------------
+
+
+def test_tables_of_weighted_values_are_refused_before_they_are_made() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)
+    model = WeightedKNNShapley(100, bits=8, max_memory="100MB", progress=False).fit(X, y)
+    with pytest.raises(
+        ValueError, match=r"needs [\d.]+ GB .* n_neighbors=100 and bits=8, and 0\.0875 GB of max_memory may be used"
+    ):
+        model.value(X[:1], y[:1])
+    with pytest.raises(ValueError, match=r"'max_memory' parameter of WeightedKNNShapley must be a positive number"):
+        model.set_params(max_memory="much").value(X[:1], y[:1])
+
+
+def test_tables_of_weighted_values_must_fit_what_is_available() -> None:
+    if sys.platform != "linux":
+        pytest.skip("the size of the address space is read from /proc, which only Linux has")
+    code = """
+import resource
+import numpy as np
+from shapshift import WeightedKNNShapley
+X = np.random.default_rng(0).normal(size=(300, 2))
+model = WeightedKNNShapley(100, bits=8, progress=False).fit(X, np.arange(300) % 2)
+model.set_params(n_neighbors=1).value(X[:1], [0])  # loads the compiled code
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 100_000_000, resource.RLIM_INFINITY))
+model.set_params(n_neighbors=100).value(X[:1], [0])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert re.search(r"InputError: WeightedKNNShapley needs .* and (0\.0\d+|0\.1) GB is available", ran.stderr), (
+        ran.stderr
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_budget_changes_how_many_work_and_no_value(n_classes: int) -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(40, 2)).round(1), rng.integers(0, n_classes, 40)
+    X_val, y_val = rng.normal(size=(9, 2)).round(1), rng.integers(0, n_classes, 9)
+    model = WeightedKNNShapley(16, bits=5, n_jobs=4, progress=False).fit(X, y)
+    expected = model.value(X_val, y_val).values
+    assert model._runner().n_jobs == 4
+    model.set_params(max_memory=5 * model._table_bytes(41) // 2)
+    assert model._runner().n_jobs == 2
+    assert model.value(X_val, y_val).values.tobytes() == expected.tobytes()
+
+
+def test_tables_are_made_for_weights_that_occur() -> None:
+    # Two distances, so two weights: a few MB of the 20 GB that all of 8 bits would take.
+    X = np.array([[0.0], [2.0]]).repeat(60, axis=0)
+    model = WeightedKNNShapley(100, bits=8, max_memory="300MB", progress=False).fit(X, np.arange(120) % 2)
+    assert np.isfinite(model.value([[0.5]], [0]).values).all()
+
+
+def test_a_budget_of_weighted_values_counts_all_arrays() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20_000, 2)), rng.integers(0, 2, 20_000)
+    model = WeightedKNNShapley(2, max_memory="4MB", progress=False).fit(X, y)
+    with pytest.raises(ValueError, match="'max_memory' parameter must be at least"):
+        model.value(X[:64], y[:64], groups=np.arange(64), matrix=True)
+
+
+def test_a_checkpoint_needs_weights_that_can_be_named(tmp_path: Path) -> None:
+    X, y = np.arange(6.0)[:, None], np.arange(6) % 2
+    model = WeightedKNNShapley(2, weights=lambda distances: 1 / (1 + distances), progress=False).fit(X, y)
+    with pytest.raises(ValueError, match="'checkpoint' parameter needs a 'weights' that can be named"):
+        model.value(X, y, checkpoint=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_release_from_a_file_that_changes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    model = ThresholdKNNShapley(1.0, progress=False)
+    model.scratch = tmp_path
+    monkeypatch.setattr("shapshift.engine.rows.file.LOAD_BYTES", 0)
+    model.fit(iter([(X, y)]))
+    counts = ThresholdKNNShapley._counts
+
+    def change(self: Any, given: Any) -> Any:
+        os.utime(self._index.rows.path, ns=(1, 1))
+        return counts(self, given)
+
+    monkeypatch.setattr(ThresholdKNNShapley, "_counts", change)
+    with pytest.raises(ValueError, match="was changed after it was first read"):
+        model.release(X[:5], y[:5], epsilon=1.0, delta=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_a_stopped_run_resumes(model: Any, problem: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, X_val, y_val = problem
+    monkeypatch.setattr("shapshift.engine.runner.block_points", lambda task, pairs=None: 3)
+    monkeypatch.setattr("shapshift.engine.checkpoint.EVERY_SECONDS", 0.0)
+    model = clone(model).set_params(progress=False).fit(X, y)
+    want = model.value(X_val, y_val)
+    add, added = Totals.add, []
+
+    def stops(totals: Any, part: Any) -> None:
+        added.append(part)
+        if len(added) == 4:
+            raise KeyboardInterrupt
+        add(totals, part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Totals, "add", stops)
+        with pytest.raises(KeyboardInterrupt):
+            model.value(X_val, y_val, checkpoint=tmp_path / "kept")
+    blocks: list[int] = []
+    monkeypatch.setattr(Totals, "add", lambda totals, part: blocks.append(totals.done) or add(totals, part))
+    assert model.value(X_val, y_val, checkpoint=tmp_path / "kept").values.tobytes() == want.values.tobytes()
+    assert blocks[0] > 0

@@ -32,8 +32,8 @@ from shapshift.price import Policy, allocate_budget, audit_payouts
 from shapshift.report import _payout_words, _words, build_report
 from shapshift.report._format import MINUS, cell, change, count, distinct, figure, money, number, percent, unit_for
 from shapshift.report._page import as_json
-from shapshift.report._parts import DRAWN
 from shapshift.report._payout_words import Draws
+from shapshift.report._sections import DRAWN
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&<!--"
 FOLDER = Path(shapshift.report.__file__).parent
@@ -370,7 +370,7 @@ def test_no_row_is_listed_twice(tmp_path: Path, size: int) -> None:
 
 def test_tables_of_every_kind(tmp_path: Path) -> None:
     made = inputs()
-    frame = pd.DataFrame(made.X[:, :3], columns=["a", "b", "c"])
+    frame = pd.DataFrame(made.X[:, :3].copy(), columns=["a", "b", "c"])
     frame.loc[5, "a"] = np.nan
     frame["word"] = ["one", "two"] * (len(frame) // 2) + ["one"] * (len(frame) % 2)
     shown = {}
@@ -479,7 +479,12 @@ def test_words_on_payouts() -> None:
     assert "none of these draws changes who earns more" in words
     assert "settled" not in words
     assert "smallest and largest over 60 random draws (20 at each of 3 levels) of this one kind of change" in words
-    assert "move by up to 0.02 EUR; 0 of 2 pairs of neighbours in rank could change" in _payout_words.effect(apart)
+    assert "move by up to 0.01 EUR; 0 of 2 pairs of neighbours in rank could change" in _payout_words.effect(apart)
+    # The largest move is from what is paid, and need not be that of the owner with the widest interval.
+    moved = replace(apart, low=cents - np.array([300, 0, 200]), high=cents + np.array([0, 250, 200]))
+    words = _payout_words.payouts(["a", "b", "c"], moved)
+    assert "move by up to 3.00 EUR (a is paid 500.00, and between 497.00 and 500.00 in the draws)" in words
+    assert "move by up to 3.00 EUR;" in _payout_words.effect(moved)
     wide = replace(apart, low=cents * 0, high=cents * 2)
     assert "2 of 2 pairs of neighbours have overlapping intervals" in _payout_words.payouts(["a", "b", "c"], wide)
     one = replace(apart, high=cents + np.array([0, 0, 15_000]))
@@ -511,7 +516,8 @@ def test_change_by_correction_starts_from_the_noisy_payout(tmp_path: Path) -> No
 
 def test_the_verdict_speaks_of_payouts() -> None:
     made = inputs()
-    moved = money(int((made.allocation.high - made.allocation.low).max()), "EUR")
+    paid, low, high = made.allocation.cents, made.allocation.low, made.allocation.high
+    moved = money(made.allocation, max(max(h - p, p - b) for p, b, h in zip(paid, low, high, strict=True)))
     for audit in (made.audit, None):
         sentence = _words.verdict(audit, made.allocation).sentence
         assert f"payouts move by up to {moved}" in sentence
@@ -657,7 +663,7 @@ def test_numbers_are_written_for_people() -> None:
     assert percent(0.0) == "0%"
     assert percent(-0.25) == f"{MINUS}25%"
     assert change(float("inf")) == "cannot be compared"
-    assert money(-5, "EUR") == f"{MINUS}0.05 EUR"
+    assert money(inputs().allocation, -5) == f"{MINUS}0.05 EUR"
     unit = unit_for(np.array([2e-4, -3e-4]))
     assert unit.show(-0.000231) == f"{MINUS}2.31\N{MULTIPLICATION SIGN}10⁻⁴"
     assert unit.show(0.0) == "0"

@@ -7,9 +7,11 @@ Set SHAPSHIFT_SCREENSHOTS to a folder to look at the pages.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -466,3 +468,76 @@ def test_a_large_report_opens_fast(browser: Any, folder: Path) -> None:
     print(f"\n{path.stat().st_size / 1e6:.2f} MB, answers after {ready} ms, all charts after {drawn} ms")
     assert ready < 2000
     assert drawn < 4000
+
+
+def test_names_of_object_members_are_names(browser: Any, folder: Path) -> None:
+    """Owners, ids, labels, columns and texts that are members of every JavaScript object."""
+    names = ["__proto__", "constructor", "toString", "hasOwnProperty", "valueOf"]
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 5)), columns=names)
+    X_val = pd.DataFrame(rng.normal(size=(30, 5)), columns=names)
+    y, y_val = (np.array(names[:3])[rng.integers(0, 3, size)] for size in (60, 30))
+    model = KNNShapley(progress=False).fit(X, y, ids=names + [f"r{i}" for i in range(55)])
+    clean = model.value(X_val, y_val)
+    owners = np.array(names)[rng.integers(0, 5, 60)]
+    inputs = {
+        "valuation": clean,
+        "audit": audit_shift(model, X_val, y_val, perturbations=[FlipLabels(0.3)], repeats=2, progress=False),
+        "allocation": allocate_budget(clean, 100, owners=owners),
+        "y_train": y,
+    }
+    for number, columns in enumerate((names, names[:2])):  # two columns are the axes of the map
+        path = build_report(folder / f"names{number}.html", **inputs, X_train=X[columns], X_val=X_val[columns])
+        with opened(browser, path) as page:
+            assert page.evaluate("Object.keys(Object.prototype)") == []
+            shown = page.evaluate("document.querySelector('[data-chart=\"payouts\"]').chart.getOption().yAxis[0].data")
+            assert sorted(shown) == sorted(names)
+            assert page.locator("#row-table tbody tr").count() == 60
+            page.locator("#search").fill("__proto__")
+            assert 0 < page.locator("#row-table tbody tr:visible").count() < 60
+            assert all(n > 0 for n in ink(page).values())
+
+
+def test_nothing_overprints_on_paper(browser: Any, report: Path) -> None:
+    with opened(browser, report) as page:
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 700, "height": 1000})  # A4 without margins; charts were drawn at 1200
+        found = page.evaluate(
+            """() => {
+                const box = (element) => element.getBoundingClientRect();
+                const all = (names) => [...document.querySelectorAll(names)].filter((one) => box(one).height);
+                const sections = all("main > *, footer");
+                const outside = (inner, outer) => inner.right > outer.right + 1 || inner.bottom > outer.bottom + 1;
+                return {
+                    wide: all("main > *, .card, #row-table").filter((one) => box(one).right > 701).length,
+                    canvases: all("canvas").filter((one) => outside(box(one), box(one.closest(".card")))).length,
+                    table: outside(box(document.getElementById("row-table")), box(document.getElementById("rows"))),
+                    over: sections.slice(1).filter((one, i) => box(one).top < box(sections[i]).bottom - 1).length,
+                };
+            }"""
+        )
+        screenshot(page, "print")
+        assert found == {"wide": 0, "canvases": 0, "table": False, "over": 0}
+
+
+def test_paper_keeps_the_colours_of_legends_and_the_header_of_the_row_table(browser: Any, report: Path) -> None:
+    """Each part gets a colour of its own, which is then looked for on the pages of a PDF."""
+    parts = {"#row-table th": "1 0 0 rg", "#row-table td": "0 0 1 rg", ".legend i": "0 1 0 rg"}
+    with opened(browser, report) as page:
+        for part, colour in parts.items():
+            red, green, blue = (255 * int(level) for level in colour.split()[:3])
+            kind = "background" if part == ".legend i" else "color"
+            page.evaluate(
+                "([part, kind, colour]) => document.querySelectorAll(part).forEach("
+                "(one) => one.style.setProperty(kind, colour, 'important'))",
+                [part, kind, f"rgb({red}, {green}, {blue})"],
+            )
+        made = page.pdf(format="A4", print_background=False)  # as dialogs have it
+    pages = []
+    for packed in re.findall(rb"stream\r?\n(.*?)endstream", made, re.DOTALL):
+        with suppress(zlib.error):
+            pages.append(zlib.decompressobj().decompress(packed))
+    head, rows, legend = ([colour.encode() in one for one in pages] for colour in parts.values())
+    assert sum(legend) >= 1
+    assert sum(rows) >= 3
+    assert head == rows

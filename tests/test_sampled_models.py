@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import pickle
+import signal
+import subprocess
+import sys
 import time
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -42,7 +47,7 @@ from shapshift import (
 from shapshift.methods import REGRESSORS
 from shapshift.sampled import Distributional, Stratified, estimator
 from shapshift.sampled._loop import Outcome, run_sampler
-from shapshift.sampled._model import NAMED
+from shapshift.sampled.game import NAMED
 
 N_VAL = 12
 
@@ -206,6 +211,80 @@ def test_regression_values_against_enumeration() -> None:
 
 
 # --- the result -----------------------------------------------------------------------------------------------------
+
+
+KILLED = """
+import os, time
+import numpy as np
+from sklearn.base import BaseEstimator
+from shapshift import SampledShapley
+
+FOLDER = {folder!r}
+
+
+class Slow(BaseEstimator):
+    def fit(self, X, y):
+        open(os.path.join(FOLDER, str(os.getpid())), "w").close()
+        time.sleep(0.02)
+        self.label_ = y[0]
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.label_)
+
+
+X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+SampledShapley(Slow(), max_fits=10**6, n_jobs=2, cache=0, progress=False).fit(X, y).value(X, y)
+"""
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and not only waiting for its end to be noticed."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at processes")
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    script = KILLED.format(folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL) as process:
+        while len(workers := [int(path.name) for path in tmp_path.iterdir()]) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    patience = time.monotonic() + 60  # joblib's own workers wait five minutes
+    while any(map(is_running, workers)) and time.monotonic() < patience:
+        time.sleep(0.1)
+    left = [worker for worker in workers if is_running(worker)]
+    for worker in left:
+        os.kill(worker, signal.SIGKILL)
+    assert not left
+
+
+class FirstLabel(BaseEstimator):
+    """Predicts the first label it has seen."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> FirstLabel:
+        self.label_ = y[0]
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.full(len(X), self.label_)
+
+
+def test_out_of_bag_needs_memory_in_proportion_to_the_rows() -> None:
+    n = 4000
+    X, y = np.arange(2.0 * n).reshape(n, 2), np.arange(n) % 2
+    model = SampledShapley(FirstLabel(), sampler="oob", max_fits=60, cache=0, progress=False).fit(X, y)
+    tracemalloc.start()
+    try:
+        model.value(X[:5], y[:5])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < n * n  # bytes: an eighth of a square of floats
 
 
 @pytest.mark.parametrize("sampler", ["permutation", "classwise", "oob"])

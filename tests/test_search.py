@@ -13,9 +13,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from shapshift import KNNShapley, Valuation
-from shapshift.distances import index_rows, laid_out_points, row_measure, tile_filler
-from shapshift.search import lsh as hashing
-from shapshift.search.lists import SearchCache, wilson_interval
+from shapshift.engine.rows.distances import as_vectors, index_rows, laid_out_points, row_measure, tile_filler
+from shapshift.engine.search import lsh as hashing
+from shapshift.engine.search.lists import FitCache, wilson_interval
 
 METRICS = ["euclidean", "manhattan", "cosine"]
 TRUNCATED = {"method": "truncated", "tol": 0.02, "progress": False}  # of 8,000 rows, the nearest 50
@@ -53,7 +53,7 @@ def told(valuation: Valuation) -> dict:
 @pytest.fixture
 def no_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One point only is searched exactly for the recall."""
-    monkeypatch.setattr("shapshift.search.quick.CHECKED_POINTS", 1)
+    monkeypatch.setattr("shapshift.engine.search.quick.CHECKED_POINTS", 1)
     return
 
 
@@ -128,7 +128,7 @@ def test_hashing_finds_what_it_promises(case: Case, metric: str) -> None:
 
 @pytest.mark.usefixtures("always_hash")
 def test_recall_on_clusters_is_above_what_was_promised(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shapshift.search.quick.CHECKED_POINTS", 120)
+    monkeypatch.setattr("shapshift.engine.search.quick.CHECKED_POINTS", 120)
     misses = []
     for seed in range(6):
         monkeypatch.setattr(hashing, "SEED", seed)
@@ -141,7 +141,7 @@ def test_recall_on_clusters_is_above_what_was_promised(case: Case, monkeypatch: 
 @pytest.mark.usefixtures("always_hash")
 def test_lists_that_may_lack_rows_are_made_exactly(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     # Points a little off the rows: there are candidates enough, but not all that there should be.
-    monkeypatch.setattr("shapshift.search.quick.CHECKED_POINTS", 120)
+    monkeypatch.setattr("shapshift.engine.search.quick.CHECKED_POINTS", 120)
     X, y, X_val, y_val = case
     off = X, y, X_val + 2.5 * np.random.default_rng(1).normal(size=X_val.shape), y_val
     found = told(value(off, search="lsh"))
@@ -216,7 +216,7 @@ def test_the_certificate_counts_no_row_that_an_incomplete_list_may_lack(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One cell only: lists lack rows, and the bound must know.
-    monkeypatch.setattr("shapshift.search.ann._tune", lambda *args: 1)
+    monkeypatch.setattr("shapshift.engine.search.ann._tune", lambda *args: 1)
     X, y, X_val, y_val = case
     points = X_val + 8 * np.random.default_rng(1).normal(size=X_val.shape)
     exact = KNNShapley(progress=False).fit(X, y).value(points, y_val)
@@ -228,15 +228,15 @@ def test_the_certificate_counts_no_row_that_an_incomplete_list_may_lack(
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("n_probes", [4, 16])
 def test_nothing_below_the_certain_distance_is_missed(faiss: object, metric: str, n_probes: int) -> None:
-    from shapshift.search import ann
+    from shapshift.engine.search import ann
 
     rng = np.random.default_rng(0)
     X, X_val = rng.normal(size=(3_000, 3)), rng.normal(size=(200, 3))
     index = index_rows(X, metric)
     built = ann.build_ann(index)
-    here = laid_out_points(index, X_val) - built.origin
+    here = as_vectors(index, laid_out_points(index, X_val)) - built.origin
     found, sure = ann._look_into(faiss, built, here, 3_000, n_probes)
-    distances = cdist(here, built.table - built.origin, built.norm)
+    distances = cdist(here, as_vectors(index, built.table) - built.origin, built.norm)
     nearest_missed = [np.delete(row, rows[rows >= 0]).min() for row, rows in zip(distances, found, strict=True)]
     assert (sure <= nearest_missed).all()
     assert (sure > 0).any(), "nothing was certain"
@@ -253,7 +253,7 @@ def test_ties_and_shifted_features_over_an_index(case: Case) -> None:
 
 @pytest.mark.usefixtures("faiss")
 def test_an_index_is_kept_until_the_next_fit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shapshift.search import ann
+    from shapshift.engine.search import ann
 
     built = []
     build = ann.build_ann
@@ -315,6 +315,6 @@ def test_ranks_of_rows_that_are_not_on_a_list(case: Case) -> None:
 
 
 def test_a_cache_stays_behind() -> None:
-    cache = SearchCache()
+    cache = FitCache()
     assert cache.get("a", lambda: 1) == cache.get("a", lambda: 2) == 1
     assert pickle.loads(pickle.dumps(cache)).made == {}

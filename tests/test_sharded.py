@@ -18,10 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapshift import KNNShapley, Valuation, certified, rowfile
-from shapshift.certified import Coarseness
-from shapshift.rowfile import RowFile, RowWriter
-from shapshift.sharded import _certified, _exact, _layout, _run
+from shapshift import KNNShapley, Valuation
+from shapshift.engine import certified, sharded
+from shapshift.engine import exact as exact_module
+from shapshift.engine.certified import Coarseness
+from shapshift.engine.exact import RankWorker
+from shapshift.engine.rows import file as rowfile
+from shapshift.engine.rows.file import RowFile, RowWriter
 
 METHODS = {"exact": {}, "certified": {"tol": 1e9}, "truncated": {"tol": 0.05}}
 
@@ -31,9 +34,9 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if memory were tiny: nothing is loaded, shards are short, buckets are used for few rows too."""
     monkeypatch.setattr(rowfile, "LOAD_BYTES", 0)
     monkeypatch.setattr(rowfile, "CHUNK_BYTES", 2**10)
-    monkeypatch.setattr("shapshift.distances.CHUNK_BYTES", 2**10)
-    monkeypatch.setattr(_layout, "SHARD_ROWS", 100)
-    monkeypatch.setattr(_layout, "LEAST_SHARD", 20)
+    monkeypatch.setattr("shapshift.engine.rows.distances.CHUNK_BYTES", 2**10)
+    monkeypatch.setattr(sharded, "SHARD_ROWS", 100)
+    monkeypatch.setattr(sharded, "LEAST_SHARD", 20)
     monkeypatch.setattr(certified, "choose_coarseness", lambda n, limit: Coarseness(min(40, n), 60))
 
 
@@ -91,9 +94,9 @@ def test_any_cut_gives_the_same_bytes(
     data = Data(n, m, step=step, d=d, seed=seed)
     options = {"method": method, "metric": metric, "ties": ties, "n_neighbors": n_neighbors, **METHODS[method]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_layout, "SHARD_ROWS", shard)
-        patch.setattr(_layout, "ROUND_BYTES", 2**31 if keep else 0)
-        patch.setattr("shapshift._labels.warn", lambda *_: None)  # labels that no training row has
+        patch.setattr(sharded, "SHARD_ROWS", shard)
+        patch.setattr(sharded, "ROUND_BYTES", 2**31 if keep else 0)
+        patch.setattr("shapshift.checks.labels.warn", lambda *_: None)  # labels that no training row has
         same(*data.both(lambda model: model.value(data.X_val, data.y_val, groups=data.groups), {}, **options))
 
 
@@ -102,12 +105,12 @@ def test_any_cut_gives_the_same_bytes(
 def test_rounds_and_exactly_ordered_points_change_nothing(
     keep: bool, kept_points: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_layout, "ROUND_POINTS", 32)
-    monkeypatch.setattr(_layout, "ROUND_BYTES", 2**31 if keep else 0)
-    monkeypatch.setattr(_run, "KEPT_POINTS", kept_points)
+    monkeypatch.setattr(sharded, "ROUND_POINTS", 32)
+    monkeypatch.setattr(sharded, "ROUND_BYTES", 2**31 if keep else 0)
+    monkeypatch.setattr(sharded, "KEPT_POINTS", kept_points)
     ordered = []
-    rank = _exact.SpilledWorker.rank
-    monkeypatch.setattr(_exact.SpilledWorker, "rank", lambda *a: ordered.append(1) or rank(*a))
+    rank = sharded.ShardedRun._exact_values
+    monkeypatch.setattr(sharded.ShardedRun, "_exact_values", lambda *a: ordered.extend(found := rank(*a)) or found)
     data = Data(600, 100)
     data.X[:300] = data.X[0]  # too many at one distance for the buckets of the points nearby
     data.X_val[::3] = data.X[0] + 1e-3
@@ -125,32 +128,32 @@ def test_rounds_and_exactly_ordered_points_change_nothing(
 def test_blocks_and_bundles_are_added_up_in_the_same_order(
     method: str, round_points: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shapshift.tasks.LEAST_POINTS", 3)
-    monkeypatch.setattr("shapshift.tasks.BLOCK_POINTS", 3)
-    monkeypatch.setattr("shapshift.tasks.BLOCK_PAIRS", 1)
-    monkeypatch.setattr("shapshift.engine.LEAST_BUNDLES", 6)
-    monkeypatch.setattr(_layout, "ROUND_POINTS", round_points)
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_PAIRS", 1)
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_BUNDLES", 6)
+    monkeypatch.setattr(sharded, "ROUND_POINTS", round_points)
     data = Data(300, 77)
     options = {"method": method, **METHODS[method]}
     same(*data.both(lambda model: model.value(data.X_val, data.y_val, groups=data.groups), {}, **options))
 
 
 def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_layout, "SHARD_ROWS", 5000)
-    monkeypatch.setattr(_layout, "LEAST_SHARD", 500)
+    monkeypatch.setattr(sharded, "SHARD_ROWS", 5000)
+    monkeypatch.setattr(sharded, "LEAST_SHARD", 500)
     monkeypatch.setattr(certified, "choose_coarseness", lambda n, limit: Coarseness(200, 600))
     seen = []
-    make = _certified.make_layout
+    make = sharded.make_layout
 
-    def note(task: Any, index: Any, certificate: Any, **options: Any) -> Any:
-        layout = make(task, index, certificate, **options)
-        cost = _layout.costs(task, index, certificate, layout.shard)
+    def note(task: Any, index: Any, certificate: Any, runner: Any, **options: Any) -> Any:
+        layout = make(task, index, certificate, runner, **options)
+        cost = sharded.file_costs(task, index, certificate, layout.shard, False)
         points = layout.round * (cost.point + layout.keep * cost.images)
-        assert max(cost.fixed + layout.workers * cost.worker + points, cost.end) <= options["max_memory"] * 15 / 16
+        assert max(cost.fixed + layout.workers * cost.worker + points, cost.end) <= runner.max_memory * 15 / 16
         seen.append(layout)
         return layout
 
-    monkeypatch.setattr(_certified, "make_layout", note)
+    monkeypatch.setattr(sharded, "make_layout", note)
     data = Data(40_000, 70, classes=2)
     model = KNNShapley(method="certified", tol=1e9, n_jobs=8).fit(data.batches(4000))
     found = [model.set_params(max_memory=f"{memory}MB").value(data.X_val, data.y_val) for memory in (15, 18, 30, 60)]
@@ -220,9 +223,9 @@ def test_keys_that_do_not_fit_in_memory_go_to_a_scratch_file(
 ) -> None:
     n = 300_000
     made = []
-    spilled = _exact.spilled
-    monkeypatch.setattr(_exact, "spilled", lambda folder, *a: made.append(folder) or spilled(folder, *a))
-    monkeypatch.setattr("shapshift.distances.CHUNK_BYTES", 2**21)
+    spilled = exact_module.spilled
+    monkeypatch.setattr(exact_module, "spilled", lambda folder, *a: made.append(folder) or spilled(folder, *a))
+    monkeypatch.setattr("shapshift.engine.rows.distances.CHUNK_BYTES", 2**21)
     data = Data(n, 3, classes=2)
     model = KNNShapley(scratch=tmp_path, max_memory="60MB").fit(data.batches(2**16))
     found = model.value(data.X_val, data.y_val, matrix=matrix)
@@ -242,21 +245,21 @@ def test_keys_that_do_not_fit_in_memory_go_to_a_scratch_file(
 
 def test_exact_values_go_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Data(500, 90)
-    with RowWriter(None, 3, "<f8") as writer:
+    with RowWriter(tmp_path, 3, "<f8", keep="points") as writer:
         writer.append(data.X_val)
-        points = np.load(writer.finish(tmp_path / "points.npy").path, mmap_mode="r")
-    monkeypatch.setattr("shapshift.tasks.BLOCK_PAIRS", 1)
+        points = np.load(writer.finish().path, mmap_mode="r")
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_PAIRS", 1)
     want = KNNShapley().fit(data.X, data.y).value(data.X_val, data.y_val)
-    value = _exact.RankWorker.value
+    value = RankWorker.value
 
-    def dies(worker: Any, task: Any, batch: slice, *rest: Any) -> None:
+    def dies(worker: Any, batch: slice, *rest: Any) -> None:
         if batch.start >= 32:
             raise KeyboardInterrupt
-        value(worker, task, batch, *rest)
+        value(worker, batch, *rest)
 
     model = KNNShapley().fit(data.batches())
     with monkeypatch.context() as patch:
-        patch.setattr(_exact.RankWorker, "value", dies)
+        patch.setattr(RankWorker, "value", dies)
         with pytest.raises(KeyboardInterrupt):
             model.value(points, data.y_val, checkpoint=tmp_path / "kept")
     same(model.value(points, data.y_val, checkpoint=tmp_path / "kept"), want)
@@ -266,29 +269,29 @@ def test_exact_values_go_on_from_a_checkpoint(tmp_path: Path, monkeypatch: pytes
 def test_certified_values_go_on_from_a_checkpoint(
     bundles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shapshift.tasks.LEAST_POINTS", 3)
-    monkeypatch.setattr("shapshift.tasks.BLOCK_POINTS", 3)
-    monkeypatch.setattr("shapshift.tasks.BLOCK_PAIRS", 1)
-    monkeypatch.setattr("shapshift.engine.LEAST_BUNDLES", bundles)
-    monkeypatch.setattr("shapshift.checkpoint.EVERY_SECONDS", 0.0)
-    monkeypatch.setattr("shapshift.checkpoint.LOST_SHARE", 0.0)
-    monkeypatch.setattr("shapshift.checkpoint.WRITING_SHARE", np.inf)
-    monkeypatch.setattr(_layout, "ROUND_POINTS", 24)
-    monkeypatch.setattr(_run, "KEPT_POINTS", 1)
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_PAIRS", 1)
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_BUNDLES", bundles)
+    monkeypatch.setattr("shapshift.engine.checkpoint.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("shapshift.engine.checkpoint.LOST_SHARE", 0.0)
+    monkeypatch.setattr("shapshift.engine.checkpoint.WRITING_SHARE", np.inf)
+    monkeypatch.setattr(sharded, "ROUND_POINTS", 24)
+    monkeypatch.setattr(sharded, "KEPT_POINTS", 1)
     data = Data(600, 100)
     data.X[:300] = data.X[0]  # some points are ordered exactly, which cuts rounds into stretches
     data.X_val[::3] = data.X[0] + 1e-3
     rng = np.random.default_rng(1)
     call = {"groups": data.groups, "checkpoint": tmp_path / "kept"}
     want = KNNShapley(method="certified", tol=1e9).fit(data.X, data.y).value(data.X_val, data.y_val, groups=data.groups)
-    first, second = _run.ShardedRun._first_pass, _run.ShardedRun._second_pass
+    first, second = sharded.ShardedRun._first_pass, sharded.ShardedRun._second_pass
     measured = []
 
     def look(run: Any, here: slice, *rest: Any) -> Any:
         measured.append(here.start)
         return first(run, here, *rest)
 
-    monkeypatch.setattr(_run.ShardedRun, "_first_pass", look)
+    monkeypatch.setattr(sharded.ShardedRun, "_first_pass", look)
     for _ in range(30):
         model = KNNShapley(method="certified", tol=1e9).fit(data.batches())
         left = [int(rng.integers(1, 6))]
@@ -299,7 +302,7 @@ def test_certified_values_go_on_from_a_checkpoint(
                 raise KeyboardInterrupt
             second(run, *arguments)
 
-        monkeypatch.setattr(_run.ShardedRun, "_second_pass", dies)
+        monkeypatch.setattr(sharded.ShardedRun, "_second_pass", dies)
         try:
             found = model.value(data.X_val, data.y_val, **call)
         except KeyboardInterrupt:
@@ -342,7 +345,7 @@ def test_a_calculation_that_is_interrupted_leaves_no_scratch(tmp_path: Path, mon
         def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr(_run.ShardedRun, "_add_shard", interrupt)
+        patch.setattr(sharded.ShardedRun, "_add_shard", interrupt)
         with pytest.raises(KeyboardInterrupt):
             model.value(data.X_val, data.y_val)
     assert os.listdir(tmp_path) == before
@@ -352,7 +355,8 @@ def test_a_calculation_that_is_interrupted_leaves_no_scratch(tmp_path: Path, mon
 MEASURE = """
 import json, sys
 import numpy as np
-from shapshift import KNNShapley, rowfile
+from shapshift import KNNShapley
+from shapshift.engine.rows import file as rowfile
 rowfile.LOAD_BYTES = 0
 
 
@@ -398,14 +402,14 @@ def test_peak_memory_is_within_the_budget(tmp_path: Path, method: str, budget: i
 
 def test_a_writer_writes_plain_numpy_files(tmp_path: Path) -> None:
     rows = np.arange(12.0).reshape(4, 3)
-    with RowWriter(tmp_path, 3, "<f8") as writer:
+    with RowWriter(tmp_path, 3, "<f8", keep="rows") as writer:
         writer.append(rows[:3])
         writer.append(rows[3:])
-        file = writer.finish(tmp_path / "rows.npy")
-    np.testing.assert_array_equal(np.load(tmp_path / "rows.npy"), rows)
+        file = writer.finish()
+    np.testing.assert_array_equal(np.load(file.path), rows)
     np.testing.assert_array_equal(file[1:3], rows[1:3])
     np.testing.assert_array_equal(file.columns(1, 4), rows[1:4].T)
     np.testing.assert_array_equal(file.scaled(1, None).take(np.array([3, 0])), rows[[3, 0]].T / 2)
     with RowWriter(tmp_path, 3, "<f8") as writer:
         writer.append(rows)
-    assert os.listdir(tmp_path) == ["rows.npy"]
+    assert [str(path) for path in tmp_path.iterdir()] == [file.path]

@@ -20,9 +20,16 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
-from shapshift import KNNRegressionShapley, KNNShapley, Valuation, rowfile
-from shapshift.rowfile import RowFile, RowWriter
-from shapshift.sources import _parquet
+from shapshift import (
+    KNNRegressionShapley,
+    KNNShapley,
+    ThresholdKNNShapley,
+    Valuation,
+    WeightedKNNShapley,
+)
+from shapshift.engine.rows import file as rowfile
+from shapshift.engine.rows import parquet
+from shapshift.engine.rows.file import RowFile, RowWriter
 
 N, M, D = 60, 7, 3
 RNG = np.random.default_rng(0)
@@ -251,15 +258,15 @@ def test_rows_stay_in_a_folder_of_the_callers_choice_and_are_found_again(
 def test_two_fits_at_a_time_share_the_file_that_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, kept = write_parts(tmp_path / "data"), tmp_path / "kept"
     kept.mkdir()
-    first, second, convert = KNNShapley(scratch=kept), KNNShapley(scratch=kept), _parquet._convert
+    first, second, convert = KNNShapley(scratch=kept), KNNShapley(scratch=kept), parquet._convert
 
     def meanwhile(*given: Any) -> Any:
-        monkeypatch.setattr(_parquet, "_convert", convert)
+        monkeypatch.setattr(parquet, "_convert", convert)
         found = convert(*given)
         second.fit(folder, "label")
         return found
 
-    monkeypatch.setattr(_parquet, "_convert", meanwhile)
+    monkeypatch.setattr(parquet, "_convert", meanwhile)
     first.fit(folder, "label")
     for model in (second, first):
         model.value(pd.DataFrame(X_VAL, columns=NAMES), Y_VAL)
@@ -472,8 +479,9 @@ def test_an_interrupted_call_leaves_nothing_behind_and_the_last_fit_as_it_was(
 FULL = """
 import resource, sys
 import numpy as np
-from shapshift import KNNShapley, rowfile
-from shapshift.rowfile import spilled
+from shapshift import KNNShapley
+from shapshift.engine.rows import file as rowfile
+from shapshift.engine.rows.file import spilled
 rowfile.LOAD_BYTES = 0
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(4000, 40)), rng.integers(0, 2, 4000)
@@ -514,9 +522,14 @@ def test_room_for_a_mapped_file_is_asked_for_before_it_is_written_to(monkeypatch
         rowfile.spilled(None, (100,), np.float64)
 
 
-def test_the_relatives_say_that_they_want_rows_in_memory(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"'X' parameter of KNNRegressionShapley must be a table in memory. Got str"):
-        KNNRegressionShapley().fit(str(tmp_path), Y.astype(float))
-    model = KNNRegressionShapley().fit(X, Y.astype(float))
-    with pytest.raises(TypeError, match=r"'X_val' parameter of KNNRegressionShapley must be a table in memory. Got"):
-        model.value(iter([]), Y_VAL)
+def test_the_other_models_read_files_too(tmp_path: Path) -> None:
+    y, y_val = Y.astype(float), Y_VAL.astype(float)
+    for model in (
+        KNNRegressionShapley(progress=False),
+        ThresholdKNNShapley(2.0, progress=False),
+        WeightedKNNShapley(2, progress=False),
+    ):
+        want = model.fit(X, y).value(X_VAL, y_val)
+        model.scratch = tmp_path
+        found = model.fit((X[k : k + 50], y[k : k + 50]) for k in range(0, len(X), 50)).value(X_VAL, y_val)
+        assert found.values.tobytes() == want.values.tobytes()

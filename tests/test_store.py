@@ -16,8 +16,9 @@ import pytest
 from scipy import sparse
 
 from shapshift import Beta, KNNShapley, Valuation, ValuationStore
-from shapshift._archive import write_archive
-from shapshift.store import _chunks, _near, _state, _whole
+from shapshift.engine.rows import distances
+from shapshift.io.archive import write_archive
+from shapshift.store import _lists
 
 SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4)]
 
@@ -32,7 +33,7 @@ class Twin:
         self.X, self.y, self.ids = X, y, np.arange(n_train)
         self.owners = self.rng.integers(0, 8, n_train)
         self.points: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-        self.kinds: set[bool] = set()  # whether values had a bound
+        self.kinds: set[bool] = set()  # whether the store kept candidate lists
         self.weights: dict[str, float] = {}
         model = KNNShapley(**parameters).fit(X, y)
         self.store = ValuationStore(model, owners=self.owners)
@@ -64,7 +65,7 @@ class Twin:
     def add_rows(self) -> None:
         n = int(self.rng.integers(1, max(2, len(self.y) // 4)))
         X, y = self.rows(n)
-        first = int(max(self.store._now.training.ids.max(), self.ids.max())) + 1
+        first = self.store._now.next_id
         owners = self.rng.integers(0, 8, n)
         self.store.add_rows(X, y, ids=np.arange(first, first + n), owners=owners)
         self.X, self.y = np.vstack([self.X, X]), np.append(self.y, y)
@@ -87,7 +88,7 @@ class Twin:
 
     def check(self) -> None:
         found = self.store.valuation()
-        self.kinds.add(self.store._now.rows.bounded)
+        self.kinds.add("candidate lists" in repr(self.store))
         model = KNNShapley(**self.parameters).fit(self.X, self.y, ids=self.ids)
         sums, weight, fresh = np.zeros(len(self.y)), 0.0, {}
         X_val = np.vstack([x for name in found.group_names for x, _ in self.points[name]])
@@ -162,17 +163,31 @@ def test_truncated_values_are_those_of_a_fresh_truncated_fit(semivalue: Any, ste
     assert True in twin.kinds
 
 
+def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the number of points of each search."""
+    searched: list[int] = []
+    search = _lists._search
+
+    def count(fill: Any, here: slice, *rest: Any) -> Any:
+        searched.append(here.stop - here.start)
+        return search(fill, here, *rest)
+
+    monkeypatch.setattr(_lists, "_search", count)
+    return searched
+
+
+def lists_of(store: ValuationStore) -> list[_lists.Candidates]:
+    parts = [part for group in store._now.groups.values() for part in group.parts]
+    return [part.candidates for part in parts if part.candidates is not None]
+
+
 @pytest.mark.parametrize("utility", ["soft", "hard"])
 def test_long_lists_last_while_many_rows_change(utility: str, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = Twin(12, 3000, 0.0, method="truncated", tol=0.02, utility=utility)
     twin.add()
-    needed = twin.store._now.rows.needed
+    needed = twin.store.valuation().parameters["exact_ranks"]
     assert 30 < needed < 60
-    searched: list[int] = []
-    order_nearest = _near.order_nearest
-    monkeypatch.setattr(
-        _state, "order_nearest", lambda fill, b, rows: searched.append(b) or order_nearest(fill, b, rows)
-    )
+    searched = count_searches(monkeypatch)
     for _ in range(3):
         gone = twin.ids[::50]
         twin.store.remove_rows(gone)
@@ -181,7 +196,7 @@ def test_long_lists_last_while_many_rows_change(utility: str, monkeypatch: pytes
     assert not searched
     # One point loses nearly all rows around it, and is the only one that is searched anew.
     place = twin.points[next(iter(twin.points))][0][0][0]
-    gone = twin.ids[np.argsort(((twin.X - place) ** 2).sum(axis=1))[: needed + _near.SPARE + 1]]
+    gone = twin.ids[np.argsort(((twin.X - place) ** 2).sum(axis=1))[: needed + _lists.SPARE + 1]]
     twin.store.remove_rows(gone)
     twin.keep(~np.isin(twin.ids, gone))
     twin.check()
@@ -199,10 +214,11 @@ def test_lists_do_not_grow_with_the_rows() -> None:
         twin.X, twin.y = np.vstack([twin.X, X]), np.append(twin.y, y)
         twin.ids, twin.owners = np.append(twin.ids, ids), np.append(twin.owners, np.zeros(n, dtype=np.int64))
     twin.check()
-    rows = twin.store._now.rows
+    needed = twin.store.valuation().parameters["exact_ranks"]
     assert len(twin.y) > 30_000
-    for chunk in twin.store._now.chunks:
-        assert chunk.orders.rows.size <= 2 * (1.5 * rows.needed + _near.SPARE) * chunk.size
+    assert lists_of(twin.store)
+    for lists in lists_of(twin.store):
+        assert lists.rows.size <= 2 * (1.5 * needed + _lists.SPARE) * lists.reach.size
     # A list that was cut back reaches less far: the last rows that came are on none of them unless they are near.
     place = twin.points[next(iter(twin.points))][0][0][0]
     for count in (60, 10, 10, 10, 10, 10, 10):
@@ -220,7 +236,7 @@ def test_all_rows_around_a_point_go_at_once() -> None:
     model = KNNShapley(method="truncated", tol=0.1)
     store = ValuationStore(model.fit(X, y))
     store.add([[0.5, 0.5]], [1])
-    assert store._now.chunks[0].orders.rows.size == 300
+    assert lists_of(store)[0].rows.size == 300
     store.remove_rows(range(300))
     want = KNNShapley(method="truncated", tol=0.1).fit(X[300:], y[300:]).value([[0.5, 0.5]], [1])
     np.testing.assert_allclose(store.valuation().values, want.values, rtol=0, atol=1e-12)
@@ -269,14 +285,11 @@ def test_the_order_of_rows_and_of_their_coming_changes_no_truncated_value(step: 
 
 @pytest.mark.parametrize("semivalue", ["loo", "banzhaf", "calibrated"])
 def test_candidates_are_kept_and_filled_up_again(semivalue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_state, "SPARE", 0)
-    monkeypatch.setattr(_near, "SPARE", 0)
+    monkeypatch.setattr(_lists, "SPARE", 0)
     twin = Twin(0, 2000, 0.0, semivalue=semivalue, n_neighbors=2)
-    assert twin.store._now.rows.needed
     twin.add()
-    searched: list[int] = []
-    order_nearest = _near.order_nearest
-    monkeypatch.setattr(_state, "order_nearest", lambda *a: searched.append(1) or order_nearest(*a))
+    assert lists_of(twin.store)
+    searched = count_searches(monkeypatch)
     for change in ("remove_rows", "add_rows", "remove_rows", "remove_rows", "remove_rows", "remove_rows", "add_rows"):
         getattr(twin, change)()
         twin.check()
@@ -361,14 +374,17 @@ def test_other_containers(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters", [{}, {"semivalue": "loo"}, {"method": "truncated", "tol": 0.1}, {"method": "truncated", "tol": 0.01}]
+    "parameters",
+    [
+        {},
+        {"semivalue": "loo"},
+        {"semivalue": Beta(4, 1), "n_neighbors": np.int64(3)},
+        {"method": "truncated", "tol": np.float32(0.1)},
+        {"method": "truncated", "tol": 0.01},
+    ],
 )
-@pytest.mark.parametrize("scratch", [False, True])
-def test_a_store_is_saved_and_goes_on(tmp_path: Path, parameters: dict[str, Any], scratch: bool) -> None:
+def test_a_store_is_saved_and_resumed(tmp_path: Path, parameters: dict[str, Any]) -> None:
     twin = Twin(1, 300, 0.0, **parameters)
-    if scratch:
-        model = KNNShapley(**parameters).fit(twin.X, twin.y)
-        twin.store = ValuationStore(model, owners=twin.owners, scratch=tmp_path)
     twin.add()
     twin.add_rows()
     twin.remove_rows()
@@ -408,30 +424,34 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         ValuationStore.load(path)
 
 
-def test_a_change_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = Twin(3, 200, 0.0)
-    for _ in range(4):
+@pytest.mark.parametrize("parameters", [{}, {"method": "truncated", "tol": 0.1}])
+def test_a_change_that_fails_changes_nothing(parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = Twin(3, 300, 0.0, **parameters)
+    while len(twin.points) < 3:
         twin.add()
     calls = []
-    valued = _chunks.Chunk.valued
+    fill = distances.Tiles.__call__
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(1)
         if len(calls) % 3 == 0:
             raise KeyboardInterrupt
-        return valued(*arguments)
+        return fill(*arguments)
 
-    monkeypatch.setattr(_chunks.Chunk, "valued", interrupted)
+    X_val, y_val = twin.rows(5)
     for change in (
-        lambda: twin.store.remove_rows([0, 1]),
+        lambda: twin.store.add(X_val, y_val, groups=[*[*twin.points][:3], "new", "new"]),
         lambda: twin.store.add_rows(twin.X[:3], twin.y[:3], ids=[900, 901, 902], owners=[0, 0, 0]),
+        lambda: twin.store.remove_rows(range(0, 300, 2)),
     ):
+        monkeypatch.setattr(distances.Tiles, "__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             change()
         monkeypatch.undo()
+        calls.clear()
+        assert twin.store.ids.tolist() == twin.ids.tolist()
+        assert "new" not in twin.store.group_names
         twin.check()
-        monkeypatch.setattr(_chunks.Chunk, "valued", interrupted)
-    monkeypatch.undo()
     twin.remove_rows()
     twin.check()
 
@@ -454,39 +474,62 @@ def test_workers_change_nothing(parameters: dict[str, Any]) -> None:
     np.testing.assert_array_equal(found[0].values, found[1].values)
 
 
-def test_only_new_points_are_ordered_and_a_change_of_rows_orders_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = Twin(6, 120, 0.0)
+@pytest.mark.parametrize("parameters", [{}, {"method": "truncated", "tol": 0.1}])
+def test_only_what_is_new_is_measured(parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = Twin(6, 400, 0.0, **parameters)
     twin.add()
-    ordered, measured = [], []
-    order, place = _state.State.ordered, _whole.Whole.with_rows
+    pairs: list[int] = []
+    fill = distances.Tiles.__call__
 
-    def count(state: Any, index: Any, points: Any, *rest: Any) -> Any:
-        ordered.append(points.shape[0])
-        return order(state, index, points, *rest)
+    def count(tiles: Any, here: slice, rows: slice, tile: Any) -> None:
+        pairs.append(tile.size)
+        fill(tiles, here, rows, tile)
 
-    def count_rows(orders: Any, fill: Any, targets: Any, codes: Any, *rest: Any) -> Any:
-        measured.append(codes.size)
-        return place(orders, fill, targets, codes, *rest)
+    monkeypatch.setattr(distances.Tiles, "__call__", count)
 
-    monkeypatch.setattr(_state.State, "ordered", count)
-    monkeypatch.setattr(_whole.Whole, "with_rows", count_rows)
+    def measured() -> int:
+        total = sum(pairs)
+        pairs.clear()
+        return total
+
     X_val, y_val = twin.rows(5)
     twin.store.add(X_val, y_val, groups=["new"] * 5)
     twin.points["new"], twin.weights["new"] = [(X_val, y_val)], 1.0
-    assert ordered == [5]
+    assert measured() == 5 * 400
     twin.reweight()
-    twin.remove_rows()
-    twin.remove_owner()
-    twin.store.drop("new")
-    del twin.points["new"], twin.weights["new"]
-    assert ordered == [5]
+    twin.store.valuation()
+    assert measured() == 0
+    n_val = twin.store.n_val
+    twin.store.remove_rows([1, 2])
+    twin.store.remove_rows([0])
+    twin.keep(twin.ids > 2)
+    assert measured() == (0 if parameters else n_val * (398 + 397))
     X, y = twin.rows(3)
     twin.store.add_rows(X, y, ids=[900, 901, 902], owners=[0, 0, 0])
-    assert ordered == [5]
-    assert set(measured) == {3}
+    assert measured() == n_val * (3 if parameters else 400)
+    twin.store.drop("new")
+    del twin.points["new"], twin.weights["new"]
+    assert measured() == 0
     twin.X, twin.y = np.vstack([twin.X, X]), np.append(twin.y, y)
     twin.ids, twin.owners = np.append(twin.ids, [900, 901, 902]), np.append(twin.owners, [0, 0, 0])
     twin.check()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"semivalue": Beta(4, 1)}, {"method": "truncated", "tol": 0.05}])
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_a_store_of_one_group_has_the_bytes_of_a_fresh_fit(parameters: dict[str, Any], step: float) -> None:
+    twin = Twin(17, 800, step, **parameters)
+    X_val, y_val = twin.rows(150)
+    twin.store.add(X_val[:100], y_val[:100])
+    twin.store.add(X_val[100:], y_val[100:])
+    X, y = twin.rows(40)
+    twin.store.add_rows(1.9 * X, y, owners=np.zeros(40, dtype=np.int64))  # a wider range: another scale in a fresh fit
+    twin.store.remove_rows(np.arange(5, 800, 7))
+    kept = np.r_[~np.isin(np.arange(800), np.arange(5, 800, 7)), np.ones(40, dtype=bool)]
+    model = KNNShapley(**parameters).fit(np.vstack([twin.X, 1.9 * X])[kept], np.append(twin.y, y)[kept])
+    found, want = twin.store.valuation(), model.value(X_val, y_val)
+    for name in ("values", "level_values", "level_counts", "entropy", "error_bound"):
+        assert np.array_equal(getattr(found, name), getattr(want, name)), name
 
 
 @pytest.mark.parametrize("semivalue", ["shapley", "banzhaf", "loo"])
@@ -574,24 +617,32 @@ def test_a_save_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pyte
     twin.check()
 
 
-WHOLE_PARTS = ["words0", "distances0", "targets0", "codes", "entropy0", "tails0", "points0", "sums0"]
-NEAR_PARTS = ["rows0", "ends0", "distances0", "reach0", "bounds0", "bound0"]
+PARTS = ["rows", "labels", "ids", "owners", "points0", "labels0", "values0_values", "values0_entropy"]
+LIST_PARTS = ["list_rows0", "list_ends0", "list_distances0", "list_reach0", "values0_error_bound"]
 
 
-@pytest.mark.parametrize("what", WHOLE_PARTS + NEAR_PARTS)
+@pytest.mark.parametrize("what", PARTS + LIST_PARTS)
 def test_a_file_whose_parts_do_not_fit_together_is_refused(tmp_path: Path, what: str) -> None:
-    parameters = {"method": "truncated", "tol": 0.2} if what in NEAR_PARTS else {}
+    parameters = {"method": "truncated", "tol": 0.2} if what in LIST_PARTS else {}
     twin = Twin(2, 120, 0.0, **parameters)
     twin.add()
     header, arrays = twin.store._to_archive()
     array = arrays[what].copy()
-    if array.dtype == np.float64:
-        array = array[:-1]
-    else:
+    if what in ("list_rows0", "list_ends0"):
         array.flat[0] = array.max() * 4 + 400
+    else:
+        array = array[:-1]
     arrays[what] = array
-    write_archive(tmp_path / "store.npz", "shapshift.ValuationStore", 1, header, arrays)
+    write_archive(tmp_path / "store.npz", "shapshift.ValuationStore", 2, header, arrays)
     with pytest.raises(ValueError, match="not a whole"):
+        ValuationStore.load(tmp_path / "store.npz")
+
+
+def test_a_file_of_an_older_release_is_refused(tmp_path: Path) -> None:
+    twin = Twin(2, 30, 0.0)
+    twin.add()
+    write_archive(tmp_path / "store.npz", "shapshift.ValuationStore", 1, *twin.store._to_archive())
+    with pytest.raises(ValueError, match="format version 1, this release reads version 2"):
         ValuationStore.load(tmp_path / "store.npz")
 
 
@@ -650,5 +701,5 @@ def test_models_it_cannot_serve_are_refused() -> None:
 
 
 def test_it_says_what_it_holds() -> None:
-    assert repr(store()) == "ValuationStore(n_train=2, n_val=1, groups=1, orders=all rows)"
+    assert repr(store()) == "ValuationStore(n_train=2, n_val=1, groups=1, keeps=sums)"
     assert store().group_names == ("g",)

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapshift import data
+from shapshift import KNNShapley, data
 from shapshift.tables import Prepared, TableSpec, file_digest, prepare, read_table
 
 Table = Any
@@ -121,7 +121,7 @@ def prepared_from(kind: str, folder: Path, make: Callable[[int, int], Table], sp
         (folder / name).mkdir()
         path = folder / name / kind
         FORMATS.get(kind, write_npz)(make(n, seed), path)
-        tables.append(read_table(path))
+        tables.append(read_table(path, text=[column for column in (spec.label, spec.id, spec.owner) if column]))
     return prepare(*tables, spec)
 
 
@@ -419,6 +419,12 @@ def test_headers_that_are_none(tmp_path: Path) -> None:
     refuses(path, "more than once", "'a'")
 
 
+@pytest.mark.parametrize("column", [[1, 2], ["u", "v"]])
+def test_a_column_twice_in_parquet(tmp_path: Path, column: list[Any]) -> None:
+    pq.write_table(pa.table([column, column], names=["a", "a"]), tmp_path / "rows.parquet")
+    refuses(tmp_path / "rows.parquet", "more than once", "'a'")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -550,6 +556,24 @@ def test_folders_and_patterns_join_parts(tmp_path: Path) -> None:
     assert read_table(tmp_path / "data", columns=["year", "y"]).column_names == ["year", "y"]
 
 
+@pytest.mark.parametrize(
+    ("folders", "said"),
+    [
+        (("day=1", "."), "must name 'day' for every part"),
+        (("other", "x=1"), "must name 'x' for every part"),
+        (("y=1", "y=2"), "no part may have that column"),
+        (("day=%ff", "day=%fe"), "cannot be read as key=value"),
+    ],
+)
+def test_folder_names_that_do_not_fit(tmp_path: Path, folders: tuple[str, str], said: str) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1]}), tmp_path / folder / "part.parquet")
+    refuses(tmp_path, said)
+    with pytest.raises(ValueError, match=said):
+        KNNShapley().fit(tmp_path, "y")
+
+
 def test_csv_parts_whose_numbers_widen(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("x,y\n1,a\n")
     (tmp_path / "2.csv").write_text("y,x\nb,2.5\n")
@@ -566,6 +590,43 @@ def test_parts_that_differ_are_named(tmp_path: Path) -> None:
     refuses(tmp_path, "b.parquet", "'x'", "string", "int64")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 cut")
     refuses(tmp_path, "b.parquet", "truncated")
+
+
+def test_archives_of_the_other_byte_order(tmp_path: Path) -> None:
+    X, y, who = np.arange(12.0).reshape(6, 2), np.array([0, 1] * 3), np.array(["ann", "bob", "cy"] * 2)
+    swapped = {
+        "X": X.astype(">f8"),
+        "y": y.astype(">i4"),
+        "owners": who.astype(">U3"),
+        "ids": np.arange(6, dtype=">u8"),
+    }
+    np.savez(tmp_path / "swapped.npz", **swapped, feature_names=np.array(["p", "q"], dtype=">U1"))
+    table = read_table(tmp_path / "swapped.npz")
+    got = prepare(table, table, TableSpec(None, scale="none"))
+    np.testing.assert_array_equal(got.X_train, X)
+    assert got.feature_names == ["p", "q"]
+    assert (got.y_train.tolist(), got.owners.tolist()) == (y.tolist(), who.tolist())
+    assert got.ids.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("name", ["X", "y", "owners"])
+@pytest.mark.parametrize("dtype", [[("a", "f8"), ("b", "i4")], "c16", "V4", "O", "M8[Y]", "longdouble"])
+def test_arrays_of_other_kinds_are_refused(name: str, dtype: Any, tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {"X": np.ones((4, 2)), "y": np.arange(4), "owners": np.arange(4)}
+    if np.dtype(dtype) == np.float64:
+        pytest.skip("this machine has no longer floats")
+    arrays[name] = np.zeros(arrays[name].shape, dtype=dtype)
+    np.savez(tmp_path / "rows.npz", **arrays)
+    with pytest.raises(ValueError, match=f"array {name} .*type|arrays of Python objects"):
+        read_table(tmp_path / "rows.npz")
+
+
+@pytest.mark.parametrize("name", ["owners", "feature_names"])
+def test_bytes_that_are_no_text_are_refused(name: str, tmp_path: Path) -> None:
+    # Written with a mark for each bad byte, both would be one name.
+    np.savez(tmp_path / "rows.npz", **{"X": np.ones((2, 2)), "y": [0, 1], name: np.array([b"\xff", b"\xfe"])})
+    with pytest.raises(ValueError, match=f"array {name} .*UTF-8"):
+        read_table(tmp_path / "rows.npz")
 
 
 def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
@@ -745,8 +806,9 @@ def test_all_unusable_columns_are_named_at_once() -> None:
     )
     got = prepare(*tables, TableSpec("y", features=["user_id", "x", "squares"]))
     assert got.feature_names == ["user_id", "x", "squares"]
-    got = prepare(*tables, TableSpec("y", drop=["key", "user_id"], categorical="ordinal"))
-    assert got.feature_names == ["name", "note", "x", "squares"]
+    unprepared(
+        tables, TableSpec("y", drop=["key", "user_id"], categorical="ordinal"), "2 columns", "'name' looks like an id"
+    )
     short = pair(tag=([f"t{i}" for i in range(30)],) * 2, x=([1.0] * 30,) * 2)
     unprepared(short, TableSpec("y"), "'tag' looks like an id", "--id tag")
 
@@ -756,9 +818,11 @@ def test_unknown_categories() -> None:
     got = prepare(*tables, TableSpec("y"))
     np.testing.assert_array_equal(got.X_val[:, :2], [[0, 1], [0, 0]])
     assert any("1 validation rows" in note and "'z'" in note for note in got.notes)
-    got = prepare(*tables, TableSpec("y", categorical="ordinal", scale="none"))
+    unprepared(tables, TableSpec("y", categorical="ordinal"), "1 validation rows", "'z'", "--categorical onehot")
+    seen = tables[0], tables[1].slice(0, 1)
+    got = prepare(*seen, TableSpec("y", categorical="ordinal", scale="none"))
     np.testing.assert_array_equal(got.X_train[:, 0], [0, 1, 0])
-    np.testing.assert_array_equal(got.X_val[:, 0], [1, -1])
+    np.testing.assert_array_equal(got.X_val[:, 0], [1])
 
 
 def test_ordered_categories_keep_their_order() -> None:
@@ -776,7 +840,13 @@ def test_feature_types_that_differ_between_the_tables() -> None:
     got = prepare(*pair(a=(["1.5", "2", "3"], [1, 2])), TableSpec("y", scale="none"))
     assert got.X_train[:, 0].tolist() == [1.5, 2, 3]
     assert any("'a' is text in the training table" in note for note in got.notes)
-    unprepared(pair(a=(["1.5", "two", "3"], [1, 2])), TableSpec("y"), "'a' is string", "int64")
+    unprepared(
+        pair(a=(["1.5", "two", "3"], [1, 2])),
+        TableSpec("y"),
+        "'a' holds numbers",
+        "training table 1 of 3",
+        "'two' in row 1",
+    )
     unprepared(pair(a=([True, False, True], ["x", "y"])), TableSpec("y"), "'a' is bool")
     whole = prepare(*pair(a=([1, 2, 4], [1.5, 2])), TableSpec("y", scale="none"))
     assert whole.X_val[:, 0].tolist() == [1.5, 2]
@@ -832,7 +902,7 @@ def test_a_row_index_left_behind_is_no_feature(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.linspace(0, 1, 30), "y": [0, 1] * 15})
     frame.to_csv(tmp_path / "rows.csv")
     frame.iloc[::2].to_parquet(tmp_path / "rows.parquet")
-    got = prepare(read_table(tmp_path / "rows.csv"), read_table(tmp_path / "rows.csv"), TableSpec("y"))
+    got = prepare(*(read_table(tmp_path / "rows.csv", text="y") for _ in range(2)), TableSpec("y"))
     assert got.feature_names == ["x"]
     assert any("row index" in note for note in got.notes)
     got = prepare(read_table(tmp_path / "rows.parquet"), read_table(tmp_path / "rows.parquet"), TableSpec("y"))
@@ -893,5 +963,5 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
     name = '<script>alert("1")</script>'
     path = tmp_path / "rows.csv"
     csv_writer()(pa.table({name: [1.0, 2.0, 4.0], "=cmd()": [0.5, 0.25, 1.0], "y": [0, 1, 0]}), path)
-    got = prepare(read_table(path), read_table(path), TableSpec("y"))
+    got = prepare(read_table(path, text="y"), read_table(path, text="y"), TableSpec("y"))
     assert got.feature_names == [name, "=cmd()"]

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shapshift import Beta, KNNShapley, Valuation
-from shapshift import truncated as module
-from shapshift.coefficients import rank_table
-from shapshift.distances import index_rows, tile_filler
+from shapshift.engine import truncated as module
+from shapshift.engine.coefficients import rank_table
+from shapshift.engine.rows.distances import index_rows, tile_filler
+from shapshift.engine.search import exact_search
+from shapshift.engine.truncated import ranks_needed
 from shapshift.kernels.truncated import truncated_values
-from shapshift.search import exact_search
-from shapshift.truncated import ranks_needed
 
 SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Beta(0.5, 2)]
 UTILITIES = ["soft", "hard"]
@@ -255,7 +255,7 @@ def test_groups_levels_and_neighbours_are_those_of_the_exact_order(metric: str, 
 
 @pytest.mark.parametrize("search", ["exact", "lsh"])
 def test_rows_that_a_point_does_not_see(search: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shapshift.search.lsh.SCAN", 1e4)  # so that there is hashing
+    monkeypatch.setattr("shapshift.engine.search.lsh.SCAN", 1e4)  # so that there is hashing
     X, y, _, _ = larger_case()
     own = np.where(np.arange(100) % 3, np.arange(100), -1)
     exact = KNNShapley(progress=False).fit(X, y).value(X[:100], y[:100], exclude=own, matrix=True)
@@ -279,7 +279,7 @@ def test_row_order_changes_nothing() -> None:
 def test_workers_memory_and_blocks_change_nothing(search: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = larger_case()
     options = {"method": "truncated", "tol": 0.02, "search": search}
-    monkeypatch.setattr("shapshift.search.lsh.SCAN", 1e4)  # so that there is hashing
+    monkeypatch.setattr("shapshift.engine.search.lsh.SCAN", 1e4)  # so that there is hashing
     found = value(case, **options)
     for changed in ({"n_jobs": 3}, {"max_memory": "12MB", "n_jobs": 2}):
         other = value(case, **options, **changed)
@@ -431,8 +431,8 @@ def test_a_budget_knows_of_lists_that_ties_make_long(monkeypatch: pytest.MonkeyP
     X, y = rng.integers(0, 2, size=(20_000, 2)).astype(float), rng.integers(0, 2, 20_000)
     X_val, y_val = X[:64] + 0.1, y[:64]
     plans: list[Any] = []
-    make = module._make_plan
-    monkeypatch.setattr(module, "_make_plan", lambda *a, **k: plans.append((a[2], make(*a, **k))) or plans[-1][1])
+    make = module._plan_lists
+    monkeypatch.setattr(module, "_plan_lists", lambda *a: plans.append((a[2], make(*a))) or plans[-1][1])
     values = [
         KNNShapley(method="truncated", tol=0.01, max_memory=budget, progress=False).fit(X, y).value(X_val, y_val).values
         for budget in (None, "12MB")

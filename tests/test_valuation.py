@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from shapshift import Beta, KNNShapley, Valuation
+from shapshift.io.archive import read_archive, write_archive
 
 RNG = np.random.default_rng(0)
 X = np.round(RNG.normal(size=(40, 3)), 1)
@@ -220,6 +221,25 @@ def test_save_and_load_return_every_bit(ids: str, matrix: bool, tmp_path: Path) 
     found = make(ids=IDS[ids], matrix=matrix)
     found.save(tmp_path / "valuation.npz")
     assert_same(Valuation.load(tmp_path / "valuation.npz"), found)
+
+
+def test_a_file_holds_its_arrays_a_header_and_nothing_else(tmp_path: Path) -> None:
+    # NumPy before 2.2 takes np.savez(allow_pickle=False) for one more array.
+    found = make(ids=IDS["tuples"])
+    found.save(tmp_path / "valuation.npz")
+    _, arrays = found._to_archive()
+    with zipfile.ZipFile(tmp_path / "valuation.npz") as archive:
+        assert set(archive.namelist()) == {f"{name}.npy" for name in arrays if name != "ids"} | {"header.npy"}
+
+
+@pytest.mark.parametrize("kind", ["O", "T", [("name", "O"), ("rank", "i8")]], ids=["objects", "strings", "records"])
+def test_no_array_of_objects_is_pickled(kind: object, tmp_path: Path) -> None:
+    given = np.array([("a", 1), ("b", 2)] if isinstance(kind, list) else ["a", "b"], dtype=kind)
+    write_archive(tmp_path / "a.npz", "a test", 1, {}, {"names": given})
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
+        assert [file[name].dtype for name in file.files] == [np.uint8]
+    _, arrays = read_archive(tmp_path / "a.npz", "a test", 1)
+    assert arrays["names"].tolist() == given.tolist()
 
 
 def test_an_error_bound_is_saved_and_files_without_one_still_load(tmp_path: Path) -> None:
@@ -446,3 +466,31 @@ def test_no_file_at_all(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match="folder"):
         Valuation.load(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("part", ["whole", "slice", "transposed", "read-only"])
+def test_arrays_that_were_given_stay_the_callers(part: str) -> None:
+    found = KNNShapley(1).fit([[0.0], [1.0], [3.0]], [0, 1, 1]).value([[0.9], [2.0]], [1, 0], matrix=True)
+    parent = np.arange(24.0).reshape(4, 6)
+    given = {
+        "whole": parent[0].copy()[:3].copy(),
+        "slice": parent[1, :3],
+        "transposed": parent[:2, :3].T,
+        "read-only": np.broadcast_to(parent[0, :1], 3),
+    }[part]
+    expected, name = given.copy(), "matrix" if part == "transposed" else "values"
+    made = dataclasses.replace(found, **{name: given})
+    assert parent.flags.writeable
+    assert given.flags.writeable == (part != "read-only")
+    parent[:] = -1.0
+    if given.flags.writeable:
+        given[:] = -1.0
+    np.testing.assert_array_equal(getattr(made, name), expected)
+    with pytest.raises(ValueError, match=r"(?i)writeable"):
+        getattr(made, name).flags.writeable = True
+
+
+def test_no_sums_are_kept_alive_by_what_is_empty() -> None:
+    found = KNNShapley(1).fit([[0.0], [1.0], [3.0]], [0, 1, 1]).value([[0.9]], [1])
+    assert found.group_means.shape == (0, 3)
+    assert found.group_means.base is None or found.group_means.base.size == 0

@@ -1,0 +1,204 @@
+"""Checks the kernels on a GPU against plain torch on the CPU. Beside shapshift's source it needs torch and Triton only:
+
+    PYTHONPATH=src python tests/gpu_checks.py
+
+Every metric, few features and many, ties of one label and of several, rows at equal and at nearly equal angles, exact
+and certified values, with the CUDA kernel that counts in shared memory and without. tests/test_gpu.py starts it where
+there is a GPU; it ends with an error if a check fails. tests/gpu_kernels.py runs what Triton's interpreter can run.
+"""
+
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from shapshift.engine.gpu import shared_kernels, tiles
+from shapshift.engine.gpu.certify import certify_points, convex_from
+from shapshift.engine.gpu.core import Batch, Coarse, Result, Rules, Train, value_points
+from shapshift.engine.gpu.values import COSINE, EUCLIDEAN, MANHATTAN, distances, short_rows
+
+METRICS = {"euclidean": EUCLIDEAN, "manhattan": MANHATTAN, "cosine": COSINE}
+SAMPLED = 2048
+# Kinds of features with more ties, or tighter ones, than the kernels settle themselves.
+TIED = ("whole numbers", "nearly parallel")
+Problem = tuple[Train, Rules, Batch]
+
+
+def features(kind: str, n: int, d: int, random: Any) -> Any:
+    if kind == "whole numbers":  # hundreds of ties, zero rows, and equal angles
+        return torch.randint(-2, 3, (n, d), generator=random).double()
+    rows = torch.randn(n, d, generator=random, dtype=torch.float64) + 0.5
+    if kind == "nearly parallel":
+        rows = 1e6 + rows
+        rows[::50] = 3.0 * rows[0].round()  # parallel to each other
+    if kind == "copies":
+        rows[n // 2 :] = rows[: n - n // 2].clone()
+    return rows
+
+
+def problem(kind: str, metric: str, n: int, m: int, d: int, *, average: bool = True, k: int = 5) -> Problem:
+    random = torch.Generator().manual_seed(n + d)
+    rows, points = features(kind, n, d, random), features(kind, m, d, random)
+    points[0] = rows[n // 3]
+    codes = torch.randint(3, (n,), generator=random).int()
+    if kind == "copies":  # of one label: ties that the window sort settles
+        codes[n // 2 :] = codes[: n - n // 2].clone()
+    if metric == "cosine":
+        rows, points = short_rows(rows), short_rows(points)
+    c = 1 / torch.arange(1, n + 1, dtype=torch.float64).clamp(min=k)  # the hard utility: nothing is passed on at first
+    columns = rows.T.contiguous()
+    chosen = torch.randperm(n, generator=random)[: min(SAMPLED, 1 << (n.bit_length() - 1))]
+    train = Train(columns, codes, METRICS[metric], columns[:, chosen].contiguous())
+    rules = Rules(
+        c=c,
+        tail=torch.nn.functional.pad(c.flip(0).cumsum(0).flip(0), (0, 1)),
+        edges=torch.tensor([0.25, 0.55, 0.8, 1.0], dtype=torch.float64),
+        n_classes=3,
+        depth=5,
+        n_nearest=7,
+        n_groups=2,
+        average=average,
+    )
+    batch = Batch(
+        points=points,
+        targets=torch.randint(3, (m,), generator=random).int(),
+        bases=torch.zeros(m, dtype=torch.float64),
+        groups=torch.arange(m) % 2,
+        excluded=None,
+        reference=torch.randint(n, (m, 2), generator=random),
+    )
+    return train, rules, batch
+
+
+def on(device: str, given: Problem) -> Problem:
+    def put(part: Any) -> Any:
+        kept = {name: value.to(device) if torch.is_tensor(value) else value for name, value in vars(part).items()}
+        return type(part)(**kept)
+
+    train, rules, batch = (put(part) for part in given)
+    return train, rules, batch
+
+
+def check(done: bool, what: str) -> None:
+    if not done:
+        raise AssertionError(what)
+
+
+def check_same(found: Result, right: Result) -> float:
+    for name in ("nearest", "ranks", "level"):
+        check(torch.equal(getattr(found, name).cpu(), getattr(right, name)), f"another {name}")
+    check(float((found.entropy.cpu() - right.entropy).abs().max()) < 1e-12, "another entropy")
+    return float((found.sums.cpu() - right.sums).abs().max()) / right.entropy.numel()
+
+
+def check_exact(kind: str, metric: str, n: int, d: int, average: bool, device: str) -> str:
+    given = problem(kind, metric, n, 40, d, average=average)
+    right = value_points(*given, kernels=False)
+    there = on(device, given)
+    known = tiles.fill_distances(
+        there[0].columns, tiles._padded(there[2], torch.arange(40, device=device)).points, there[0].metric
+    )
+    plain = distances(given[0].columns, given[2].points, given[0].metric)
+    if metric != "euclidean":  # torch on the CPU does not fuse the squares of the others
+        check(torch.equal(known[:40].cpu(), plain), "distances with other bits")
+    found = value_points(*there)
+    kept: dict[int, Any] = {}
+    value_points(*there, keep=lambda here, values: kept.update(zip(here.tolist(), values.cpu(), strict=True)))
+    error = check_same(found, right)
+    check(error < 1e-12, f"values are off by {error:.1e}")
+    matrix = torch.stack([kept[p] for p in range(40)])
+    by_group = torch.stack([matrix[given[2].groups == g].sum(0) for g in range(2)])
+    check(float((by_group - right.sums[-2:]).abs().max()) < 1e-11, "another matrix")
+    by_torch = float(found.sorted.double().mean())
+    # In two dimensions most angles are near 0 or 180 degrees by their cosine: too many rows share an image there.
+    crowded = kind in TIED or (metric == "cosine" and d == 2)
+    check(by_torch < 0.2 or crowded, f"torch sorted {by_torch:.0%} of the points")
+    return f"off by {error:.0e}, {by_torch:.0%} of the points sorted by torch"
+
+
+def check_certified(kind: str, metric: str, n: int, d: int, shared: bool, device: str) -> str:
+    given = problem(kind, metric, n, 40, d)
+    right = value_points(*given, kernels=False)
+    there = on(device, given)
+    coarse = Coarse(2048, 512, 1.0, convex_from(there[1].c))
+    if shared:
+        check(shared_kernels.counter(0, coarse.buckets) is not None, "the CUDA kernel did not load")
+        found = value_points(*there, coarse=coarse)
+    else:
+        make, shared_kernels.counter = shared_kernels.counter, lambda device, buckets: None
+        try:
+            found = value_points(*there, coarse=coarse)
+        finally:
+            shared_kernels.counter = make
+    levels = given[1].n_levels
+    error = (found.sums[:levels].sum(0).cpu() - right.sums[:levels].sum(0)).abs()
+    bound = found.bounds.cpu() * 1.0001
+    check(bool((error <= bound + 1e-12).all()), f"{float((error / bound).max()):.3g} times the bound")
+    check_same(found, right)
+    share = float(found.inexact.double().mean())
+    check(share > 0.5 or kind in TIED, f"buckets served {share:.0%} of the points")
+    return (
+        f"{float(error.max() / bound.max().clamp(min=1e-300)):.2f} of the bound, buckets for {share:.0%} of the points"
+    )
+
+
+def check_end_to_end(metric: str, device: str) -> str:
+    given = problem("Gaussian", metric, 60_000, 200, 20)
+    right = value_points(*given, kernels=False)
+    found = certify_points(*on(device, given), tol=0.05, allowance=1e-13)
+    levels = given[1].n_levels
+    means = right.sums[:levels].sum(0) / 200
+    error = (found.result.sums[:levels].sum(0).cpu() / 200 - means).abs()
+    check(bool((error <= found.bound.cpu()).all()), "beyond the bound")
+    check(float(found.bound.max()) <= 0.05 * float(means.std()), "a bound larger than asked for")
+    check(found.coarse is not None, "no buckets were used")
+    return f"largest error {float((error / found.bound.cpu()).max()):.2f} of its bound"
+
+
+def check_equal_angles(device: str) -> str:
+    """Both cosines are the root of 2/3; all rows of either kind tie, whatever their length."""
+    n = 1500
+    lengths = torch.arange(1, n + 1, dtype=torch.float64)[:, None]
+    kinds = torch.tensor([[-1.0, 1, 0], [0, 1, 1]], dtype=torch.float64)
+    rows = short_rows(torch.cat([lengths * kinds[0], lengths * kinds[1]]))
+    point = short_rows(torch.tensor([[-1.0, 1, 1]], dtype=torch.float64)).expand(32, 3).contiguous()
+    found = tiles.fill_distances(rows.T.contiguous().to(device), point.to(device), COSINE)
+    check(found.unique().numel() == 1, f"{found.unique().numel()} different distances")
+    parallel = tiles.fill_distances(
+        rows.T.contiguous().to(device), rows[5:6].expand(32, 3).contiguous().to(device), COSINE
+    )
+    check(bool((parallel[:, :n] == 0).all()), "parallel rows apart")
+    return "one distance"
+
+
+def main(device: str = "cuda") -> int:
+    checks: list[tuple[str, Callable[[], str]]] = [("equal angles", partial(check_equal_angles, device))]
+    for metric, kind in itertools.product(METRICS, ("Gaussian", "copies", "whole numbers", "nearly parallel")):
+        for (n, d), average in itertools.product(((2048, 3), (5003, 20), (40_001, 2)), (True, False)):
+            name = f"exact, {metric}, {kind}, {n} rows of {d}, ties {'averaged' if average else 'by number'}"
+            checks.append((name, partial(check_exact, kind, metric, n, d, average, device)))
+        for (n, d), shared in itertools.product(((8192, 3), (20_003, 20), (20_003, 33)), (True, False)):
+            name = f"certified, {metric}, {kind}, {n} rows of {d}, counted by {'CUDA' if shared else 'Triton'}"
+            checks.append((name, partial(check_certified, kind, metric, n, d, shared, device)))
+    checks += [(f"to a tolerance, {metric}", partial(check_end_to_end, metric, device)) for metric in METRICS]
+    failed = 0
+    for name, run in checks:
+        start = time.perf_counter()
+        try:
+            told = run()
+        except AssertionError as error:
+            failed += 1
+            told = f"FAILED: {error}"
+        print(f"{name}: {told} ({time.perf_counter() - start:.1f} s)", flush=True)
+    print(f"{len(checks) - failed} of {len(checks)} checks passed on {torch.cuda.get_device_name()}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        sys.exit("There is no CUDA GPU here.")
+    sys.exit(main())
