@@ -22,7 +22,7 @@ from shapshift.checks import labels as _labels
 from shapshift.data.news20 import TEXT_FILE, TEXT_SHA256, fetch_newsgroups
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically, write_text
-from shapshift.tables.embedding import embed_texts
+from shapshift.tables.features import embed_texts
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
