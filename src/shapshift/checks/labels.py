@@ -57,39 +57,29 @@ def check_labels(y: Any, name: str, n_rows: int, of: str, noun: str = "label") -
 
 def encode_labels(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
     """Distinct training labels and the class number of each row."""
-    if labels.dtype != object:
-        classes, codes = np.unique(labels, return_inverse=True)
-        return classes, codes.astype(np.int32)
-    numbers = _numbered(labels, "y", ordered=True)
-    return object_array(list(numbers)), np.fromiter((numbers[label] for label in labels), np.int32, labels.size)
+    classes, codes = _numbered(labels, "y")
+    return classes, codes.astype(np.int32)
 
 
 def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any], *, quiet: bool = False) -> Codes:
     """Class number of each validation label, -1 (and one warning, unless quiet) for labels never seen in training."""
     known = {label: k for k, label in enumerate(classes.tolist())}
-    if labels.dtype != object:
-        distinct, inverse = np.unique(labels, return_inverse=True)
-        names = distinct.tolist()
-    else:
-        numbers = _numbered(labels, "y_val", ordered=True)
-        names = list(numbers)
-        inverse = np.fromiter((numbers[label] for label in labels), np.int64, labels.size)
-    codes = np.array([known.get(label, -1) for label in names], dtype=np.int32)
-    unseen = [label for label, code in zip(names, codes, strict=True) if code < 0]
-    if unseen and not quiet:
-        count = int((codes[inverse] < 0).sum())
+    distinct, places = _numbered(labels, "y_val")
+    codes = np.array([known.get(label, -1) for label in distinct.tolist()], dtype=np.int32)
+    found: Codes = codes[places]
+    if (codes < 0).any() and not quiet:
         warn(
-            f"{count} of {labels.size} validation labels were never seen in training: {some(unseen)}. No training row "
-            f"can match them. Training labels: {some(classes.tolist())}."
+            f"{(found < 0).sum()} of {labels.size} validation labels were never seen in training: "
+            f"{some(distinct[codes < 0].tolist())}. No training row can match them. Training labels: "
+            f"{some(classes.tolist())}."
         )
-    return codes[inverse]
+    return found
 
 
 def check_groups(groups: Any, n_val: int) -> tuple[list[Any], npt.NDArray[np.int64]]:
     """Distinct group names in order of first appearance, and the group number of each validation point."""
-    names = check_labels(groups, "groups", n_val, "X_val", "name")
-    numbers = _numbered(names, "groups", ordered=False)
-    return list(numbers), np.fromiter((numbers[name] for name in names.tolist()), np.int64, n_val)
+    names, codes = _numbered(check_labels(groups, "groups", n_val, "X_val", "name").astype(object), "groups", False)
+    return names.tolist(), codes
 
 
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
@@ -220,8 +210,12 @@ def _is_missing(label: object) -> bool:
         return True
 
 
-def _numbered(labels: npt.NDArray[Any], name: str, *, ordered: bool) -> dict[Any, int]:
-    """Give distinct labels numbers: in sorted order if asked for and possible, else by first appearance."""
+def _numbered(
+    labels: npt.NDArray[Any], name: str, ordered: bool = True
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Distinct labels and the number of each entry: in sorted order if asked for and possible, else as they appear."""
+    if labels.dtype != object:
+        return np.unique(labels, return_inverse=True)
     try:
         distinct = list(dict.fromkeys(labels.tolist()))
     except TypeError as error:
@@ -229,4 +223,5 @@ def _numbered(labels: npt.NDArray[Any], name: str, *, ordered: bool) -> dict[Any
     if ordered:
         with suppress(TypeError):
             distinct = sorted(distinct)
-    return {label: k for k, label in enumerate(distinct)}
+    numbers = {label: k for k, label in enumerate(distinct)}
+    return object_array(distinct), np.fromiter((numbers[label] for label in labels), np.int64, labels.size)
