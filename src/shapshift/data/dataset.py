@@ -164,9 +164,7 @@ def load_dataset(
     source = look_up(name)
     check.check_choice("load_dataset", "protocol", protocol, PROTOCOLS)
     if not (isinstance(standardize, bool) or standardize == "auto"):
-        raise InputError(
-            f"The 'standardize' parameter of load_dataset must be 'auto', True or False. Got {standardize!r} instead."
-        )
+        raise check.wrong("load_dataset", "standardize", "'auto', True or False", standardize)
     seed = check.check_count("load_dataset", "random_state", random_state, at_least=0)
     for parameter, size in (("n_train", n_train), ("n_val", n_val)):
         if size is not None:
