@@ -1,6 +1,5 @@
 """Where rows come from: scikit-learn, a local folder of Parquet files, OpenML, and the cache of what was fetched."""
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -23,7 +22,7 @@ from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically, write_text
 from shapshift.tables.features import embed_texts
-from shapshift.tables.files import file_digest
+from shapshift.tables.files import did_you_mean, file_digest
 from shapshift.tables.reading import read_table
 
 Floats = npt.NDArray[np.float64]
@@ -63,14 +62,7 @@ _KNOWN: dict[str, tuple[Any, ...]] = {
     "phoneme": ("openml", 5, (3818, 1586), "Nasal (0) and oral (1) vowels by five harmonics.", 1489, _ONE_TWO),
     "2dplanes": ("openml", 10, (20420, 20348), "2dplanes; label 1 = target below its mean.", 727, _P_AND_N),
     "pol": ("openml", 48, (5041, 9959), "pol (telecommunication); label 1 = target below its mean.", 722, _P_AND_N),
-    "cpu": (
-        "openml",
-        21,
-        (5715, 2477),
-        "cpu_act (computer activity); label 1 = target below its mean.",
-        761,
-        _P_AND_N,
-    ),
+    "cpu": ("openml", 21, (5715, 2477), "cpu_act (computer activity); label 1 = target below its mean.", 761, _P_AND_N),
     "news20": ("text", 384, (3839, 4777), "20 Newsgroups, comp.* (1) against rec.* (0), as MiniLM embeddings."),
     "creditcard": ("openml", 23, (23364, 6636), "Credit card clients; label 1 = default next month.", 42477, _ZERO_ONE),
     "iris": ("scikit-learn", 4, (50, 50, 50), "Iris: three species by four lengths."),
@@ -98,10 +90,9 @@ def look_up(name: object) -> Source:
     """Return what is known of a data set, or say which names there are."""
     if isinstance(name, str) and name in SOURCES:
         return SOURCES[name]
-    close = difflib.get_close_matches(str(name).lower(), list(SOURCES), n=1)
     raise InputError(
         f"The 'name' parameter of load_dataset must be one of {', '.join(map(repr, SOURCES))}. Got {name!r} instead."
-        + (f" Did you mean {close[0]!r}?" if close else "")
+        + did_you_mean(name, list(SOURCES))
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from shapshift.checks.inputs import parse_memory, some
 from shapshift.checks.memory import available_memory
 from shapshift.exceptions import InputError
-from shapshift.tables.arrow import read_arrow, read_parquet, table_size
+from shapshift.tables.binary import read_arrow, read_npz, read_parquet, table_size
 from shapshift.tables.files import (
     PARQUET_ENDINGS,
     About,
@@ -32,7 +32,6 @@ from shapshift.tables.files import (
     shown,
 )
 from shapshift.tables.labels import count_rounded, exact_numbers
-from shapshift.tables.npz import read_npz
 from shapshift.tables.text import read_csv, read_json
 
 _TEXT = {
