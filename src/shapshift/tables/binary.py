@@ -140,10 +140,17 @@ def _is_text(kind: Any) -> bool:
 
 @contextmanager
 def _damage_named(source: Source, kind: str) -> Iterator[None]:
-    """Name the file where Arrow says only what is wrong."""
+    """Name the file where the readers say only what is wrong, in whatever way."""
     try:
         yield
-    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
+    except (TableSizeError, MemoryError):
+        raise
+    except Exception as error:
+        if "allow_pickle" in str(error):
+            raise InputError(
+                f"{source.name} holds arrays of Python objects, and loading these runs code. Save numbers and strings "
+                "as such: numpy.savez(path, X=X.astype(float), y=y.astype(str))."
+            ) from None
         raise InputError(
             f"{source.name} is not a whole {kind} file: it is truncated or damaged ({error}). Copy or write it anew."
         ) from None
@@ -181,27 +188,15 @@ def read_npz(source: Source) -> Any:
 
 
 def _arrays(source: Source) -> dict[str, npt.NDArray[Any]]:
-    try:
-        with source.open() as file, zipfile.ZipFile(file) as archive:
-            members = archive.namelist()
-        if any(member.endswith(".npy") for member in members):
-            with source.open() as file:
-                return archives.read_npz(file, source.check_size)
-    except TableSizeError:
-        raise
-    except Exception as error:  # whatever a damaged file makes the readers say
-        if "allow_pickle" in str(error):
-            raise InputError(
-                f"{source.name} holds arrays of Python objects, and loading these runs code. Save numbers and strings "
-                "as such: numpy.savez(path, X=X.astype(float), y=y.astype(str))."
-            ) from None
+    with _damage_named(source, ".npz"), source.open() as file:
+        arrays = archives.read_npz(file, source.check_size)
+        members = zipfile.ZipFile(file).namelist()
+    if not arrays:
         raise InputError(
-            f"{source.name} is not a whole .npz file: it is truncated or damaged ({error}). Copy or write it anew."
-        ) from None
-    raise InputError(
-        f"{source.name} is a zip archive without NumPy arrays; it holds {some(members)}. Unpack it and name the table "
-        "in it."
-    )
+            f"{source.name} is a zip archive without NumPy arrays; it holds {some(members)}. Unpack it and name the "
+            "table in it."
+        )
+    return arrays
 
 
 def other_name(name: str, role: str) -> list[str]:
