@@ -176,8 +176,6 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     if sparse.issparse(X):
         if sparse_ok is not None:
             raise InputError(f"{name!r} is sparse, {sparse_ok}. Pass {name}.toarray(), or use another metric.")
-        if X.ndim != 2:
-            raise InputError(f"{name!r}: Expected 2D array, got {X.ndim}D array instead (shape={X.shape}).")
         check_shape(X.shape, name)
         rows = _float64(X, name)
         if X.dtype.kind in "iu":
@@ -202,15 +200,10 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
         return _check_frame(frame, name)
     if isinstance(frame, nw.LazyFrame):
         raise InputError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
-    rows = _plain_array(X, name)
-    if rows.ndim != 2:
-        hint = (
-            f"Reshape your data using {name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if "
-            "it is a single row."
-            if rows.ndim == 1
-            else f"Flatten each row to one list of features, for instance {name}.reshape(len({name}), -1)."
-        )
-        raise InputError(f"{name!r}: Expected 2D array, got {rows.ndim}D array instead (shape={rows.shape}). {hint}")
+    try:
+        rows = np.asarray(tensor_to_numpy(X))
+    except ValueError as error:
+        raise InputError(f"{name!r} must be a table of numbers with rows of the same length ({error}).") from None
     check_shape(rows.shape, name)
     # NumPy has made floats of a list with integers and floats.
     mixed = isinstance(X, list | tuple) and rows.dtype.kind == "f" and has_large(rows)
@@ -250,11 +243,15 @@ def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
                 f"'X_val' must hold distances of at least 0. Got {row.min()} at row {i}, column {row.argmin()}. "
                 "Similarities must be turned into distances first."
             )
-    if table is not None and table.columns is not None and table.columns != ids.tolist():
-        place = {column: j for j, column in enumerate(table.columns)}
-        if place.keys() == set(ids.tolist()):
-            return cast(npt.NDArray[Any], distances[:, [place[row] for row in ids.tolist()]])
+    if table is not None and table.columns is not None and set(table.columns) == set(ids.tolist()):
+        distances = distances[:, places(table.columns, ids.tolist())]
     return cast(npt.NDArray[Any], distances)
+
+
+def places(columns: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
+    """Positions of the wanted columns."""
+    known = {column: j for j, column in enumerate(columns)}
+    return [known[column] for column in wanted]
 
 
 def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: str) -> Table:
@@ -270,9 +267,7 @@ def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: 
                 f"have {width}: {'; '.join(parts)}. Select the same columns in both."
             )
         if table.columns != list(fitted):
-            place = {column: j for j, column in enumerate(table.columns)}
-            dense = cast(Floats, table.rows)[:, [place[column] for column in fitted]]
-            return replace(table, rows=dense, columns=list(fitted))
+            return replace(table, rows=table.rows[:, places(table.columns, fitted)], columns=list(fitted))
         return table
     if table.rows.shape[1] != width:
         raise InputError(
@@ -354,34 +349,22 @@ def tensor_to_numpy(data: Any) -> Any:
     return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 
-def _plain_array(X: Any, name: str) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(tensor_to_numpy(X))
-    except ValueError as error:
-        raise InputError(
-            f"{name!r} must be a table of numbers in which all rows have the same length ({error})."
-        ) from None
-
-
 def _float64(rows: Any, name: str) -> Any:
     if rows.dtype.kind == "c":
         raise InputError(f"{name!r}: Complex data not supported. Split it into real and imaginary columns.")
-    if rows.dtype.kind in "SUMm":
-        raise InputError(
-            f"{name!r} holds values of type {rows.dtype}; features must be numbers (could not convert to float). "
-            "Encode such columns, for instance with sklearn.preprocessing.OneHotEncoder."
-        )
-    try:
-        return (
-            sparse.csr_array(rows, dtype=np.float64, copy=True)
-            if sparse.issparse(rows)
-            else rows.astype(np.float64, copy=False)
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name!r} must hold numbers only: argument must be a string or a number that reads as one ({error}). "
-            "Encode or drop the other columns."
-        ) from None
+    why = "could not convert to float"
+    if rows.dtype.kind not in "SUMm":
+        try:
+            if sparse.issparse(rows):
+                return sparse.csr_array(rows, dtype=np.float64, copy=True)
+            return rows.astype(np.float64, copy=False)
+        except (TypeError, ValueError) as error:
+            why = str(error)
+    raise InputError(
+        f"{name!r} holds values of type {rows.dtype}; features must be numbers: argument must be a string or a number "
+        f"that reads as one ({why}). Encode other columns, for instance with sklearn.preprocessing.OneHotEncoder, or "
+        "drop them."
+    )
 
 
 def rounded_counts(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -446,7 +429,17 @@ def warn_rounded(where: str, counts: Mapping[Any, int]) -> None:
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
-    """Refuse a table without rows or without columns."""
+    """Refuse what has not two dimensions, no rows or no columns."""
+    if len(shape) != 2:
+        hint = (
+            f"{name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if it is a single row"
+            if len(shape) == 1
+            else f"{name}.reshape(len({name}), -1), so that each row is one list of features"
+        )
+        raise InputError(
+            f"{name!r}: Expected 2D array, got {len(shape)}D array instead (shape={shape}). Reshape your data using "
+            f"{hint}."
+        )
     for count, unit, what in ((shape[0], "sample", "row"), (shape[1], "feature", "column")):
         if count == 0:
             raise InputError(

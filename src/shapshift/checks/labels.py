@@ -211,24 +211,20 @@ def _column(y: Any, name: str, noun: str) -> npt.NDArray[Any]:
         raise InputError(f"{name!r} is a masked array. Drop the masked rows and pass {name}.data.")
     y = tensor_to_numpy(y)
     if isinstance(y, np.ndarray):
-        return _plain(_one_column(y, name, noun))
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y.ravel()
+            warn(
+                f"A column-vector {name} was passed when a 1d array was expected. Please change the shape to "
+                "(n_samples,), for example using ravel().",
+                DataConversionWarning,
+            )
+        if y.ndim != 1:
+            raise InputError(f"{name!r} must be one column with one {noun} per row. Got an array of shape {y.shape}.")
+        return _plain(y)
     if isinstance(y, str | bytes | set | frozenset | dict) or not hasattr(y, "__iter__"):
         raise InputError(f"{name!r} must be a list, array or column with one {noun} per row. Got {type(y).__name__}.")
     # A pyarrow array yields scalars of its own when iterated.
     return _from_entries(y.to_pylist() if hasattr(y, "to_pylist") else list(y))
-
-
-def _one_column(y: npt.NDArray[Any], name: str, noun: str) -> npt.NDArray[Any]:
-    if y.ndim == 2 and y.shape[1] == 1:
-        warn(
-            f"A column-vector {name} was passed when a 1d array was expected. Please change the shape to (n_samples,), "
-            "for example using ravel().",
-            DataConversionWarning,
-        )
-        return y.ravel()
-    if y.ndim != 1:
-        raise InputError(f"{name!r} must be one column with one {noun} per row. Got an array of shape {y.shape}.")
-    return y
 
 
 def _from_entries(entries: list[Any]) -> npt.NDArray[Any]:

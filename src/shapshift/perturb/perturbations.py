@@ -107,8 +107,7 @@ class GaussianNoise(FeaturePerturbation):
                 check.Table(rows, columns, None, "numpy"), columns and names, self._model.n_features_in_, "X_val"
             )
             if columns is not None and names is not None:
-                place = {name: j for j, name in enumerate(names)}
-                scale = scale[[place[column] for column in columns]]
+                scale = scale[check.places(names, columns)]
         return np.asarray(rows + scale * rng.standard_normal(rows.shape))
 
 
