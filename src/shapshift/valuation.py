@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from shapshift.checks.inputs import wrong
+from shapshift.checks.inputs import check_type, wrong
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
 
@@ -258,11 +258,7 @@ def summarize(values: Floats) -> dict[str, Any]:
 
 def check_valuation(owner: str, name: str, valuation: object) -> None:
     """Refuse anything but a Valuation as the parameter ``name``."""
-    if not isinstance(valuation, Valuation):
-        raise InputError(
-            f"The {name!r} parameter of {owner} must be a Valuation, as the value method of a model returns. Got "
-            f"{type(valuation).__name__} instead."
-        )
+    check_type(owner, name, valuation, Valuation, "a Valuation, as the value method of a model returns")
 
 
 def check_returned(owner: str, model: object, returned: object) -> Valuation:

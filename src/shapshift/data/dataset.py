@@ -1,12 +1,10 @@
 """Data sets ready for valuation: rows from any source, shuffled, split and scaled."""
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from shapshift.checks import inputs as check
 from shapshift.data.sources import (
@@ -24,6 +22,7 @@ from shapshift.data.sources import (
     whereabouts,
 )
 from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
 
 PROTOCOLS = ("natural", "balanced")
 
@@ -229,18 +228,16 @@ def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = 
     """
     folder, cache = data_folder(data_dir), cache_folder(cache_dir)
     found = [whereabouts(name, source, folder, cache) for name, source in SOURCES.items()]
-    table = pa.table(
-        {
-            "name": list(SOURCES),
-            "rows": [sum(source.counts) for source in SOURCES.values()],
-            "features": [source.n_features for source in SOURCES.values()],
-            "classes": [len(source.counts) or 2 for source in SOURCES.values()],
-            "source": [where for where, _ in found],
-            "offline": [offline for _, offline in found],
-            "description": [source.description for source in SOURCES.values()],
-        }
-    )
-    return table.to_pandas() if importlib.util.find_spec("pandas") else table
+    columns = {
+        "name": list(SOURCES),
+        "rows": [sum(source.counts) for source in SOURCES.values()],
+        "features": [source.n_features for source in SOURCES.values()],
+        "classes": [len(source.counts) or 2 for source in SOURCES.values()],
+        "source": [where for where, _ in found],
+        "offline": [offline for _, offline in found],
+        "description": [source.description for source in SOURCES.values()],
+    }
+    return to_table({name: np.array(column) for name, column in columns.items()}, None, "numpy")
 
 
 def _oversample(y: Ints, rng: np.random.Generator) -> Ints:
