@@ -257,14 +257,11 @@ def places(columns: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
 def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: str) -> Table:
     """Bring validation columns into the training order by name, or refuse."""
     if table.columns is not None and fitted is not None:
-        given, known = set(table.columns), set(fitted)
-        missing = [column for column in fitted if column not in given]
-        extra = [column for column in table.columns if column not in known]
-        if missing or extra:
-            parts = [f"missing {some(missing)}"] * bool(missing) + [f"not seen in training {some(extra)}"] * bool(extra)
+        differences = column_differences(table.columns, fitted, "missing", "not seen in training")
+        if differences:
             raise InputError(
                 f"The columns of {name!r} must be those of the training rows, but it has {len(table.columns)} and they "
-                f"have {width}: {'; '.join(parts)}. Select the same columns in both."
+                f"have {width}: {differences}. Select the same columns in both."
             )
         if table.columns != list(fitted):
             return replace(table, rows=table.rows[:, places(table.columns, fitted)], columns=list(fitted))
@@ -277,6 +274,19 @@ def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: 
     if table.columns is None and fitted is not None and all(isinstance(column, str) for column in fitted):
         warn(f"{name!r} does not have feature names, but the training rows have; columns are taken in training order.")
     return table
+
+
+def column_differences(given: Sequence[Any], expected: Sequence[Any], lacking: str, extra: str) -> str:
+    """Name the expected columns that are not given and those that are given beside them; empty if there are none.
+
+    Examples
+    --------
+    >>> column_differences(["a", "c"], ["a", "b"], "lacks", "also has")
+    "lacks 'b' and also has 'c'"
+    """
+    sides = ((lacking, expected, set(given)), (extra, given, set(expected)))
+    odd = [(word, [column for column in columns if column not in others]) for word, columns, others in sides]
+    return " and ".join(f"{word} {some(columns)}" for word, columns in odd if columns)
 
 
 def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:

@@ -7,20 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.checks import inputs as check
-from shapshift.data.sources import (
-    SOURCES,
-    Floats,
-    Folder,
-    Ints,
-    bundled_rows,
-    cache_folder,
-    data_folder,
-    digest_of,
-    gaussian_rows,
-    look_up,
-    real_rows,
-    whereabouts,
-)
+from shapshift.data import sources
+from shapshift.data.sources import SOURCES, Floats, Folder, Ints
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 
@@ -160,7 +148,7 @@ def load_dataset(
     >>> data.X_train.shape, data.y_val.shape
     ((200, 2), (100,))
     """
-    source = look_up(name)
+    source = sources.look_up(name)
     check.check_choice("load_dataset", "protocol", protocol, PROTOCOLS)
     if not (isinstance(standardize, bool) or standardize == "auto"):
         raise check.wrong("load_dataset", "standardize", "'auto', True or False", standardize)
@@ -169,11 +157,11 @@ def load_dataset(
         if size is not None:
             check.check_count("load_dataset", parameter, size)
     if source.kind == "generated":
-        rows = gaussian_rows((n_train or _N_TRAIN) + (n_val or _N_VAL), seed)
+        rows = sources.gaussian_rows((n_train or _N_TRAIN) + (n_val or _N_VAL), seed)
     elif source.kind == "scikit-learn":
-        rows = bundled_rows(name)
+        rows = sources.bundled_rows(name)
     else:
-        rows = real_rows(name, source, data_folder(data_dir), cache_folder(cache_dir))
+        rows = sources.real_rows(name, source, sources.data_folder(data_dir), sources.cache_folder(cache_dir))
     rng = np.random.default_rng(seed)
     order = rng.permutation(_oversample(rows.y, rng) if protocol == "balanced" else np.arange(rows.y.size))
     size_train, size_val = _sizes(name, order.size, n_train, n_val)
@@ -198,7 +186,7 @@ def load_dataset(
         scaler_mean=mean,
         scaler_scale=scale,
         source=rows.source,
-        sha256=digest_of(rows),
+        sha256=sources.digest_of(rows),
         verified=rows.verified,
         description=source.description,
         random_state=seed,
@@ -226,8 +214,8 @@ def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = 
     >>> len(list_datasets())
     11
     """
-    folder, cache = data_folder(data_dir), cache_folder(cache_dir)
-    found = [whereabouts(name, source, folder, cache) for name, source in SOURCES.items()]
+    folder, cache = sources.data_folder(data_dir), sources.cache_folder(cache_dir)
+    found = [sources.whereabouts(name, source, folder, cache) for name, source in SOURCES.items()]
     columns = {
         "name": list(SOURCES),
         "rows": [sum(source.counts) for source in SOURCES.values()],

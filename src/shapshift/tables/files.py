@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from shapshift.checks.inputs import some
+from shapshift.checks.inputs import column_differences, some
 from shapshift.exceptions import InputError
 
 PathLike = str | os.PathLike[str]
@@ -93,14 +93,11 @@ def cut(text: str, length: int) -> str:
 
 def check_columns(whole: str, part: str, given: Sequence[str], first: str, expected: Sequence[str]) -> None:
     """Refuse a part of a table whose columns are not those of the first part."""
-    known, there = set(expected), set(given)
-    missing = [name for name in expected if name not in there]
-    extra = [name for name in given if name not in known]
-    if missing or extra:
-        differences = [f"lacks {some(missing)}"] * bool(missing) + [f"also has {some(extra)}"] * bool(extra)
+    differences = column_differences(given, expected, "lacks", "also has")
+    if differences:
         raise InputError(
-            f"The parts of {whole} must have the same columns, but {part} {' and '.join(differences)}, unlike {first}. "
-            "Correct the part, or name only parts that belong together."
+            f"The parts of {whole} must have the same columns, but {part} {differences}, unlike {first}. Correct the "
+            "part, or name only parts that belong together."
         )
 
 
