@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 from shapshift._arrays import object_array
-from shapshift.checks.inputs import quoted, some, tensor_to_numpy
+from shapshift.checks.inputs import places, quoted, some, tensor_to_numpy
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 
@@ -158,9 +158,9 @@ def check_owners(owners: Any, ids: npt.NDArray[Any], name: str = "owners") -> Ow
         owners = _aligned(owners, ids, name)
     elif isinstance(owners, list | tuple):
         owners = object_array(list(owners))  # as they are: an array of strings would drop trailing NUL characters
-    labels = check_labels(owners, name, ids.size, "X_train")
-    names, codes = check_groups(labels, ids.size)
-    return Ownership(tuple(names), codes)
+    labels = check_labels(owners, name, ids.size, "X_train", "owner")
+    names, codes = _numbered(labels.astype(object), name, ordered=False)
+    return Ownership(tuple(names.tolist()), codes)
 
 
 def owner_column(owners: Sequence[Any]) -> npt.NDArray[Any]:
@@ -171,28 +171,24 @@ def owner_column(owners: Sequence[Any]) -> npt.NDArray[Any]:
 
 
 def _aligned(owners: Any, ids: npt.NDArray[Any], name: str) -> Any:
-    """Bring a pandas Series (or a frame of one column) into the order of the ids."""
-    if getattr(owners, "ndim", 1) != 1:
-        if owners.shape[1] != 1:
-            raise InputError(f"{name!r} must be one column. Got a table with {owners.shape[1]} columns; select one.")
-        owners = owners.iloc[:, 0]
+    """Bring a pandas Series or frame into the order of the ids."""
     index, wanted = owners.index.tolist(), ids.tolist()
     if index == wanted:
         return owners
-    place = {label: i for i, label in enumerate(index)}
-    missing = [label for label in wanted if label not in place]
+    known = set(index)
+    missing = [label for label in wanted if label not in known]
     if missing or len(index) != len(wanted):
         why = f"no entry for row {missing[0]!r}" if missing else f"{len(index)} entries for {len(wanted)} rows"
         raise InputError(
             f"The index of {name!r} must hold the ids of the training rows: there is {why}. If the entries are already "
             f"in the order of the rows, pass {name}.to_numpy()."
         )
-    if len(place) != len(index):
+    if len(known) != len(index):
         raise InputError(
             f"The index of {name!r} has repeated entries and another order than the training rows, so it cannot be "
             f"matched. Bring it into their order and pass {name}.to_numpy()."
         )
-    return owners.iloc[[place[label] for label in wanted]]
+    return owners.iloc[places(index, wanted)]
 
 
 def _column(y: Any, name: str, noun: str) -> npt.NDArray[Any]:
