@@ -90,13 +90,13 @@ def test_damaged_local_tables(tmp_path: Path, columns: dict[str, Any], message: 
 @pytest.mark.filterwarnings("ignore:.*not the published file")
 def test_files_that_are_no_such_table(tmp_path: Path) -> None:
     (tmp_path / "cpu.parquet").write_bytes(b"PAR1 but not really")
-    with pytest.raises(ValueError, match=r"cpu\.parquet cannot be read as Parquet"):
+    with pytest.raises(ValueError, match=r"cpu\.parquet' is not a whole Parquet file"):
         load_dataset("cpu", data_dir=tmp_path)
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "cpu.parquet")
     with pytest.raises(ValueError, match="must have the column 'label'"):
         load_dataset("cpu", data_dir=tmp_path)
     pq.write_table(pa.table({"label": [1]}), tmp_path / "cpu.parquet")
-    with pytest.raises(ValueError, match="must have feature columns"):
+    with pytest.raises(ValueError, match="must have the column 'label' and feature columns"):
         load_dataset("cpu", data_dir=tmp_path)
 
 

@@ -282,7 +282,7 @@ def test_a_series_is_matched_by_its_index() -> None:
         ({"n_permutations": 2}, "'n_permutations' parameter of owner_values must be at least 4"),
         ({"owners": range(60), "method": "exact"}, "at most 22 owners"),
         ({"owners": range(60), "semivalue": "banzhaf"}, "which is computed exactly only"),
-        ({"owners": OWNERS[:-1]}, "'owners' must have one label for each of the 60 rows"),
+        ({"owners": OWNERS[:-1]}, "'owners' must have one owner for each of the 60 rows"),
         ({"owners": [None] * 60}, "first .None. at row 0"),
     ],
 )

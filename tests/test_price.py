@@ -449,7 +449,7 @@ def test_trailing_nul_makes_another_owner() -> None:
         (["a", None], "at row 1"),
         ([float("nan"), "a"], "at row 0"),
         (pd.Series(["a", pd.NA]), "at row 1"),
-        (["a"], "one label for each of the 2 rows"),
+        (["a"], "one owner for each of the 2 rows"),
         (["a", ["b"]], "hashable"),
         (None, "one owner for each of the 2 training rows"),
         ("ab", "one owner for each of the 2 training rows"),

@@ -887,6 +887,7 @@ def test_columns_of_vectors_are_spread_out() -> None:
     fixed = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))
     assert prepare(*pair(v=(fixed, fixed)), TableSpec("y", scale="none")).X_train.tolist() == [[1, 2], [3, 4]]
     unprepared(pair(v=(pa.array([[1.0], [3.0, 4.0]]), vectors)), TableSpec("y"), "'v'", "lengths: 1, 2")
+    unprepared(pair(v=(vectors, pa.nulls(len(vectors)))), TableSpec("y"), "'v'", "missing")
 
 
 def test_numbers_of_every_type() -> None:

@@ -15,7 +15,7 @@ from shapshift._progress import progress_bar
 from shapshift.agreement import shared_seats
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.checks.owners import check_owners
+from shapshift.checks.labels import check_owners
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 from shapshift.sampled.game import Game, check_estimator, predicts_numbers, with_seeds

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from shapshift.checks.inputs import quoted
+from shapshift.checks.inputs import check_type, wrong
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
 
@@ -171,10 +171,7 @@ class Valuation(Result):
         True
         """
         if not 0 < confidence < 1:
-            raise InputError(
-                f"The 'confidence' parameter of Valuation.interval must be above 0 and below 1. Got "
-                f"{quoted(confidence)}."
-            )
+            raise wrong("Valuation.interval", "confidence", "above 0 and below 1", confidence)
         if self.standard_error is None:
             raise InputError(
                 "There is no interval: these values have no standard error. They are exact but for their "
@@ -261,11 +258,7 @@ def summarize(values: Floats) -> dict[str, Any]:
 
 def check_valuation(owner: str, name: str, valuation: object) -> None:
     """Refuse anything but a Valuation as the parameter ``name``."""
-    if not isinstance(valuation, Valuation):
-        raise InputError(
-            f"The {name!r} parameter of {owner} must be a Valuation, as the value method of a model returns. Got "
-            f"{type(valuation).__name__} instead."
-        )
+    check_type(owner, name, valuation, Valuation, "a Valuation, as the value method of a model returns")
 
 
 def check_returned(owner: str, model: object, returned: object) -> Valuation:

@@ -49,23 +49,26 @@ class Table:
     index_names: tuple[Any, ...] = ("id",)
 
 
+def wrong(owner: str, name: str, expected: str, value: object) -> InputError:
+    """Return the error for a parameter that is not what it must be."""
+    return InputError(f"The {name!r} parameter of {owner} must be {expected}. Got {quoted(value)} instead.")
+
+
 def check_choice(owner: str, name: str, value: object, choices: Sequence[str], or_else: str = "") -> None:
     """Refuse a value that is not one of ``choices``; ``or_else`` names what else the message should offer."""
     if not (isinstance(value, str) and value in choices):
-        listed = ", ".join([repr(choice) for choice in choices] + ([or_else] if or_else else []))
-        raise InputError(f"The {name!r} parameter of {owner} must be one of {listed}. Got {quoted(value)} instead.")
+        listed = ", ".join([*map(repr, choices), *([or_else] if or_else else [])])
+        raise wrong(owner, name, f"one of {listed}", value)
 
 
 def check_count(owner: str, name: str, value: object, at_least: int = 1, at_most: int | None = None) -> int:
     """Refuse anything but an integer from ``at_least`` to ``at_most``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(
-            f"The {name!r} parameter of {owner} must be an integer of at least {at_least}. Got {quoted(value)} instead."
-        )
+        raise wrong(owner, name, f"an integer of at least {at_least}", value)
     if value < at_least:
-        raise InputError(f"The {name!r} parameter of {owner} must be at least {at_least}. Got {quoted(value)} instead.")
+        raise wrong(owner, name, f"at least {at_least}", value)
     if at_most is not None and value > at_most:
-        raise InputError(f"The {name!r} parameter of {owner} must be at most {at_most}. Got {quoted(value)} instead.")
+        raise wrong(owner, name, f"at most {at_most}", value)
     return int(value)
 
 
@@ -86,23 +89,27 @@ def check_number(
     owner: str, name: str, value: object, *, least: float = 0.0, above: bool = False, most: float = np.inf
 ) -> None:
     """Refuse anything but a finite number from ``least`` (or above it) to ``most``."""
-    low = f" {'above' if above else 'of at least'} {least:g}" if np.isfinite(least) else ""
-    high = f" and at most {most:g}" if np.isfinite(most) else ""
-    message = f"The {name!r} parameter of {owner} must be a finite number{low}{high}. Got {quoted(value)} instead."
+    number = _as_float(value)
+    if not (np.isfinite(number) and least <= number <= most) or (above and number == least):
+        low = f" {'above' if above else 'of at least'} {least:g}" if np.isfinite(least) else ""
+        high = f" and at most {most:g}" if np.isfinite(most) else ""
+        raise wrong(owner, name, f"a finite number{low}{high}", value)
+
+
+def _as_float(value: object) -> float:
+    """Return a number as float; NaN for what is no number, infinity for integers larger than every float."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputError(message)
+        return np.nan
     try:
-        number = float(value)
-    except OverflowError:  # an integer that is larger than every float
-        raise InputError(message) from None
-    if not np.isfinite(number) or not least <= value <= most or (above and value == least):
-        raise InputError(message)
+        return float(value)
+    except OverflowError:
+        return np.inf
 
 
 def check_flag(owner: str, name: str, value: object) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"The {name!r} parameter of {owner} must be True or False. Got {quoted(value)} instead.")
+        raise wrong(owner, name, "True or False", value)
 
 
 def check_folder(owner: str, name: str, value: object) -> str | None:
@@ -110,9 +117,7 @@ def check_folder(owner: str, name: str, value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
-        raise InputError(
-            f"The {name!r} parameter of {owner} must be None or the path of a folder. Got {quoted(value)}."
-        )
+        raise wrong(owner, name, "None or the path of a folder", value)
     folder = os.fspath(value)
     if not os.path.isdir(folder):
         raise InputError(f"The {name!r} parameter of {owner} must name a folder. There is none at {folder!r}: make it.")
@@ -137,32 +142,23 @@ def check_jobs(owner: str, n_jobs: object) -> None:
     """Refuse a number of workers that is neither None nor a whole number other than 0."""
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (n_jobs == 0 or not whole):
-        raise InputError(
-            f"The 'n_jobs' parameter of {owner} must be None, a positive number of threads, or -1 for all "
-            f"processors. Got {quoted(n_jobs)} instead."
-        )
+        raise wrong(owner, "n_jobs", "None, a positive number of threads, or -1 for all processors", n_jobs)
 
 
 def check_progress(owner: str, progress: object) -> None:
     """Refuse anything but True, False and None."""
     if not (progress is None or isinstance(progress, bool | np.bool_)):
-        raise InputError(f"The 'progress' parameter of {owner} must be True, False or None. Got {quoted(progress)}.")
+        raise wrong(owner, "progress", "True, False or None", progress)
 
 
 def parse_memory(value: object, owner: str = "KNNShapley", name: str = "max_memory") -> int | None:
     """Bytes in ``"2GB"``, ``"500MiB"`` or a number; None stays None."""
     if value is None:
         return None
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if number and 0 < cast(float, value) < np.inf:
-        return int(cast(float, value))
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", value.lower()) if isinstance(value, str) else None
-    size = 0.0 if match is None else float(match[1]) * _UNITS.get(match[2], 0)
+    size = _as_float(value) if match is None else float(match[1]) * _UNITS.get(match[2], 0)
     if not 0 < size < np.inf:
-        raise InputError(
-            f"The {name!r} parameter of {owner} must be a positive number of bytes or a string such as '2GB' or "
-            f"'500MiB'. Got {quoted(value)} instead."
-        )
+        raise wrong(owner, name, "a positive number of bytes or a string such as '2GB' or '500MiB'", value)
     return int(size)
 
 
@@ -180,8 +176,6 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     if sparse.issparse(X):
         if sparse_ok is not None:
             raise InputError(f"{name!r} is sparse, {sparse_ok}. Pass {name}.toarray(), or use another metric.")
-        if X.ndim != 2:
-            raise InputError(f"{name!r}: Expected 2D array, got {X.ndim}D array instead (shape={X.shape}).")
         check_shape(X.shape, name)
         rows = _float64(X, name)
         if X.dtype.kind in "iu":
@@ -206,15 +200,10 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
         return _check_frame(frame, name)
     if isinstance(frame, nw.LazyFrame):
         raise InputError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
-    rows = _plain_array(X, name)
-    if rows.ndim != 2:
-        hint = (
-            f"Reshape your data using {name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if "
-            "it is a single row."
-            if rows.ndim == 1
-            else f"Flatten each row to one list of features, for instance {name}.reshape(len({name}), -1)."
-        )
-        raise InputError(f"{name!r}: Expected 2D array, got {rows.ndim}D array instead (shape={rows.shape}). {hint}")
+    try:
+        rows = np.asarray(tensor_to_numpy(X))
+    except ValueError as error:
+        raise InputError(f"{name!r} must be a table of numbers with rows of the same length ({error}).") from None
     check_shape(rows.shape, name)
     # NumPy has made floats of a list with integers and floats.
     mixed = isinstance(X, list | tuple) and rows.dtype.kind == "f" and has_large(rows)
@@ -254,29 +243,28 @@ def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
                 f"'X_val' must hold distances of at least 0. Got {row.min()} at row {i}, column {row.argmin()}. "
                 "Similarities must be turned into distances first."
             )
-    if table is not None and table.columns is not None and table.columns != ids.tolist():
-        place = {column: j for j, column in enumerate(table.columns)}
-        if place.keys() == set(ids.tolist()):
-            return cast(npt.NDArray[Any], distances[:, [place[row] for row in ids.tolist()]])
+    if table is not None and table.columns is not None and set(table.columns) == set(ids.tolist()):
+        distances = distances[:, places(table.columns, ids.tolist())]
     return cast(npt.NDArray[Any], distances)
+
+
+def places(columns: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
+    """Positions of the wanted columns."""
+    known = {column: j for j, column in enumerate(columns)}
+    return [known[column] for column in wanted]
 
 
 def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: str) -> Table:
     """Bring validation columns into the training order by name, or refuse."""
     if table.columns is not None and fitted is not None:
-        given, known = set(table.columns), set(fitted)
-        missing = [column for column in fitted if column not in given]
-        extra = [column for column in table.columns if column not in known]
-        if missing or extra:
-            parts = [f"missing {some(missing)}"] * bool(missing) + [f"not seen in training {some(extra)}"] * bool(extra)
+        differences = column_differences(table.columns, fitted, "missing", "not seen in training")
+        if differences:
             raise InputError(
                 f"The columns of {name!r} must be those of the training rows, but it has {len(table.columns)} and they "
-                f"have {width}: {'; '.join(parts)}. Select the same columns in both."
+                f"have {width}: {differences}. Select the same columns in both."
             )
         if table.columns != list(fitted):
-            place = {column: j for j, column in enumerate(table.columns)}
-            dense = cast(Floats, table.rows)[:, [place[column] for column in fitted]]
-            return replace(table, rows=dense, columns=list(fitted))
+            return replace(table, rows=table.rows[:, places(table.columns, fitted)], columns=list(fitted))
         return table
     if table.rows.shape[1] != width:
         raise InputError(
@@ -288,33 +276,42 @@ def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: 
     return table
 
 
+def column_differences(given: Sequence[Any], expected: Sequence[Any], lacking: str, extra: str) -> str:
+    """Name the expected columns that are not given and those that are given beside them; empty if there are none.
+
+    Examples
+    --------
+    >>> column_differences(["a", "c"], ["a", "b"], "lacks", "also has")
+    "lacks 'b' and also has 'c'"
+    """
+    sides = ((lacking, expected, set(given)), (extra, given, set(expected)))
+    odd = [(word, [column for column in columns if column not in others]) for word, columns, others in sides]
+    return " and ".join(f"{word} {some(columns)}" for word, columns in odd if columns)
+
+
 def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:
     """Check training row positions given per validation point; None means none."""
-    if reference is None:
-        return np.empty((n_val, 0), dtype=np.int64)
-    rows = np.asarray(reference)
-    if rows.ndim != 2 or rows.shape[0] != n_val or rows.dtype.kind not in "iu":
-        raise InputError(
-            f"The 'reference' parameter must hold integers in {n_val} rows, one per validation point. Got shape "
-            f"{rows.shape} of type {rows.dtype}."
-        )
-    if rows.size and not (rows.min() >= 0 and rows.max() < n_train):
-        raise InputError(f"The 'reference' parameter must hold positions of training rows, 0 to {n_train - 1}.")
-    return rows.astype(np.int64)
+    rows = np.empty((n_val, 0), dtype=np.int64) if reference is None else np.asarray(reference)
+    return _positions("reference", rows, (n_val, *rows.shape[1:2]), n_train)
 
 
 def check_excluded(exclude: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:
     """Check one training row position per validation point, -1 meaning none."""
-    rows = np.asarray(exclude)
-    if rows.shape != (n_val,) or rows.dtype.kind not in "iu":
+    return _positions("exclude", np.asarray(exclude), (n_val,), n_train, or_none=True)
+
+
+def _positions(
+    name: str, rows: npt.NDArray[Any], shape: tuple[int, ...], n_train: int, *, or_none: bool = False
+) -> npt.NDArray[np.int64]:
+    if rows.shape != shape or rows.dtype.kind not in "iu":
         raise InputError(
-            f"The 'exclude' parameter must hold {n_val} integers, one per validation point. Got shape {rows.shape} of "
-            f"type {rows.dtype}."
+            f"The {name!r} parameter must hold integers, for each of the {shape[0]} validation points. Got shape "
+            f"{rows.shape} of type {rows.dtype}."
         )
-    if not (rows.min() >= -1 and rows.max() < n_train):
+    if rows.size and not (rows.min() >= -or_none and rows.max() < n_train):
         raise InputError(
-            f"The 'exclude' parameter must hold positions of training rows, 0 to {n_train - 1}, or -1 for none. Got "
-            f"numbers from {rows.min()} to {rows.max()}."
+            f"The {name!r} parameter must hold positions of training rows, 0 to {n_train - 1}"
+            f"{', or -1 for none' * or_none}. Got numbers from {rows.min()} to {rows.max()}."
         )
     return rows.astype(np.int64)
 
@@ -362,34 +359,22 @@ def tensor_to_numpy(data: Any) -> Any:
     return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 
-def _plain_array(X: Any, name: str) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(tensor_to_numpy(X))
-    except ValueError as error:
-        raise InputError(
-            f"{name!r} must be a table of numbers in which all rows have the same length ({error})."
-        ) from None
-
-
 def _float64(rows: Any, name: str) -> Any:
     if rows.dtype.kind == "c":
         raise InputError(f"{name!r}: Complex data not supported. Split it into real and imaginary columns.")
-    if rows.dtype.kind in "SUMm":
-        raise InputError(
-            f"{name!r} holds values of type {rows.dtype}; features must be numbers (could not convert to float). "
-            "Encode such columns, for instance with sklearn.preprocessing.OneHotEncoder."
-        )
-    try:
-        return (
-            sparse.csr_array(rows, dtype=np.float64, copy=True)
-            if sparse.issparse(rows)
-            else rows.astype(np.float64, copy=False)
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name!r} must hold numbers only: argument must be a string or a number that reads as one ({error}). "
-            "Encode or drop the other columns."
-        ) from None
+    why = "could not convert to float"
+    if rows.dtype.kind not in "SUMm":
+        try:
+            if sparse.issparse(rows):
+                return sparse.csr_array(rows, dtype=np.float64, copy=True)
+            return rows.astype(np.float64, copy=False)
+        except (TypeError, ValueError) as error:
+            why = str(error)
+    raise InputError(
+        f"{name!r} holds values of type {rows.dtype}; features must be numbers: argument must be a string or a number "
+        f"that reads as one ({why}). Encode other columns, for instance with sklearn.preprocessing.OneHotEncoder, or "
+        "drop them."
+    )
 
 
 def rounded_counts(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -454,7 +439,17 @@ def warn_rounded(where: str, counts: Mapping[Any, int]) -> None:
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
-    """Refuse a table without rows or without columns."""
+    """Refuse what has not two dimensions, no rows or no columns."""
+    if len(shape) != 2:
+        hint = (
+            f"{name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if it is a single row"
+            if len(shape) == 1
+            else f"{name}.reshape(len({name}), -1), so that each row is one list of features"
+        )
+        raise InputError(
+            f"{name!r}: Expected 2D array, got {len(shape)}D array instead (shape={shape}). Reshape your data using "
+            f"{hint}."
+        )
     for count, unit, what in ((shape[0], "sample", "row"), (shape[1], "feature", "column")):
         if count == 0:
             raise InputError(

@@ -1,6 +1,8 @@
-"""Labels, validation groups and row ids: checked once, then numbers."""
+"""Labels, validation groups, row ids and owners: checked once, then numbers."""
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -10,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 from shapshift._arrays import object_array
-from shapshift.checks.inputs import quoted, some, tensor_to_numpy
+from shapshift.checks.inputs import places, quoted, some, tensor_to_numpy
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 
@@ -57,39 +59,29 @@ def check_labels(y: Any, name: str, n_rows: int, of: str, noun: str = "label") -
 
 def encode_labels(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
     """Distinct training labels and the class number of each row."""
-    if labels.dtype != object:
-        classes, codes = np.unique(labels, return_inverse=True)
-        return classes, codes.astype(np.int32)
-    numbers = _numbered(labels, "y", ordered=True)
-    return object_array(list(numbers)), np.fromiter((numbers[label] for label in labels), np.int32, labels.size)
+    classes, codes = _numbered(labels, "y")
+    return classes, codes.astype(np.int32)
 
 
 def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any], *, quiet: bool = False) -> Codes:
     """Class number of each validation label, -1 (and one warning, unless quiet) for labels never seen in training."""
     known = {label: k for k, label in enumerate(classes.tolist())}
-    if labels.dtype != object:
-        distinct, inverse = np.unique(labels, return_inverse=True)
-        names = distinct.tolist()
-    else:
-        numbers = _numbered(labels, "y_val", ordered=True)
-        names = list(numbers)
-        inverse = np.fromiter((numbers[label] for label in labels), np.int64, labels.size)
-    codes = np.array([known.get(label, -1) for label in names], dtype=np.int32)
-    unseen = [label for label, code in zip(names, codes, strict=True) if code < 0]
-    if unseen and not quiet:
-        count = int((codes[inverse] < 0).sum())
+    distinct, places = _numbered(labels, "y_val")
+    codes = np.array([known.get(label, -1) for label in distinct.tolist()], dtype=np.int32)
+    found: Codes = codes[places]
+    if (codes < 0).any() and not quiet:
         warn(
-            f"{count} of {labels.size} validation labels were never seen in training: {some(unseen)}. No training row "
-            f"can match them. Training labels: {some(classes.tolist())}."
+            f"{(found < 0).sum()} of {labels.size} validation labels were never seen in training: "
+            f"{some(distinct[codes < 0].tolist())}. No training row can match them. Training labels: "
+            f"{some(classes.tolist())}."
         )
-    return codes[inverse]
+    return found
 
 
 def check_groups(groups: Any, n_val: int) -> tuple[list[Any], npt.NDArray[np.int64]]:
     """Distinct group names in order of first appearance, and the group number of each validation point."""
-    names = check_labels(groups, "groups", n_val, "X_val", "name")
-    numbers = _numbered(names, "groups", ordered=False)
-    return list(numbers), np.fromiter((numbers[name] for name in names.tolist()), np.int64, n_val)
+    names, codes = _numbered(check_labels(groups, "groups", n_val, "X_val", "name").astype(object), "groups", False)
+    return names.tolist(), codes
 
 
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
@@ -128,6 +120,77 @@ def check_ids(ids: Any, table_index: npt.NDArray[Any] | None, n_rows: int) -> np
     return found
 
 
+@dataclass(frozen=True)
+class Ownership:
+    """Owners in order of first appearance, and the owner number of each training row."""
+
+    names: tuple[Any, ...]
+    codes: npt.NDArray[np.int64]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Rows per owner."""
+        return np.bincount(self.codes, minlength=len(self.names))
+
+    def rows_of(self) -> list[npt.NDArray[np.int64]]:
+        """Positions of the rows of each owner."""
+        order = np.argsort(self.codes, kind="stable")
+        return np.split(order, np.cumsum(self.counts)[:-1])
+
+
+def check_owners(owners: Any, ids: npt.NDArray[Any], name: str = "owners") -> Ownership:
+    """Match owners to training rows: by index where they have one, else by position.
+
+    Parameters
+    ----------
+    owners : array-like of shape (n_train,)
+        A pandas Series is matched by its index to ``ids``.
+    ids : ndarray of shape (n_train,)
+        Row ids.
+    name : str
+        How messages call the owners.
+    """
+    if owners is None or isinstance(owners, str | bytes) or not hasattr(owners, "__iter__"):
+        raise InputError(
+            f"The {name!r} parameter must hold one owner for each of the {ids.size} training rows. Got {owners!r}."
+        )
+    if hasattr(owners, "loc") and hasattr(owners, "index"):
+        owners = _aligned(owners, ids, name)
+    elif isinstance(owners, list | tuple):
+        owners = object_array(list(owners))  # as they are: an array of strings would drop trailing NUL characters
+    labels = check_labels(owners, name, ids.size, "X_train", "owner")
+    names, codes = _numbered(labels.astype(object), name, ordered=False)
+    return Ownership(tuple(names.tolist()), codes)
+
+
+def owner_column(owners: Sequence[Any]) -> npt.NDArray[Any]:
+    """Owners as a column of a table: as they are if they are of one plain kind, else as text."""
+    kinds = {type(owner) for owner in owners}
+    plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
+    return object_array(list(owners) if plain else [str(owner) for owner in owners])
+
+
+def _aligned(owners: Any, ids: npt.NDArray[Any], name: str) -> Any:
+    """Bring a pandas Series or frame into the order of the ids."""
+    index, wanted = owners.index.tolist(), ids.tolist()
+    if index == wanted:
+        return owners
+    known = set(index)
+    missing = [label for label in wanted if label not in known]
+    if missing or len(index) != len(wanted):
+        why = f"no entry for row {missing[0]!r}" if missing else f"{len(index)} entries for {len(wanted)} rows"
+        raise InputError(
+            f"The index of {name!r} must hold the ids of the training rows: there is {why}. If the entries are already "
+            f"in the order of the rows, pass {name}.to_numpy()."
+        )
+    if len(known) != len(index):
+        raise InputError(
+            f"The index of {name!r} has repeated entries and another order than the training rows, so it cannot be "
+            f"matched. Bring it into their order and pass {name}.to_numpy()."
+        )
+    return owners.iloc[places(index, wanted)]
+
+
 def _column(y: Any, name: str, noun: str) -> npt.NDArray[Any]:
     series = nw.from_native(y, allow_series=True, pass_through=True)
     if isinstance(series, nw.LazyFrame):
@@ -144,24 +207,20 @@ def _column(y: Any, name: str, noun: str) -> npt.NDArray[Any]:
         raise InputError(f"{name!r} is a masked array. Drop the masked rows and pass {name}.data.")
     y = tensor_to_numpy(y)
     if isinstance(y, np.ndarray):
-        return _plain(_one_column(y, name, noun))
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y.ravel()
+            warn(
+                f"A column-vector {name} was passed when a 1d array was expected. Please change the shape to "
+                "(n_samples,), for example using ravel().",
+                DataConversionWarning,
+            )
+        if y.ndim != 1:
+            raise InputError(f"{name!r} must be one column with one {noun} per row. Got an array of shape {y.shape}.")
+        return _plain(y)
     if isinstance(y, str | bytes | set | frozenset | dict) or not hasattr(y, "__iter__"):
         raise InputError(f"{name!r} must be a list, array or column with one {noun} per row. Got {type(y).__name__}.")
     # A pyarrow array yields scalars of its own when iterated.
     return _from_entries(y.to_pylist() if hasattr(y, "to_pylist") else list(y))
-
-
-def _one_column(y: npt.NDArray[Any], name: str, noun: str) -> npt.NDArray[Any]:
-    if y.ndim == 2 and y.shape[1] == 1:
-        warn(
-            f"A column-vector {name} was passed when a 1d array was expected. Please change the shape to (n_samples,), "
-            "for example using ravel().",
-            DataConversionWarning,
-        )
-        return y.ravel()
-    if y.ndim != 1:
-        raise InputError(f"{name!r} must be one column with one {noun} per row. Got an array of shape {y.shape}.")
-    return y
 
 
 def _from_entries(entries: list[Any]) -> npt.NDArray[Any]:
@@ -220,8 +279,12 @@ def _is_missing(label: object) -> bool:
         return True
 
 
-def _numbered(labels: npt.NDArray[Any], name: str, *, ordered: bool) -> dict[Any, int]:
-    """Give distinct labels numbers: in sorted order if asked for and possible, else by first appearance."""
+def _numbered(
+    labels: npt.NDArray[Any], name: str, ordered: bool = True
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Distinct labels and the number of each entry: in sorted order if asked for and possible, else as they appear."""
+    if labels.dtype != object:
+        return np.unique(labels, return_inverse=True)
     try:
         distinct = list(dict.fromkeys(labels.tolist()))
     except TypeError as error:
@@ -229,4 +292,5 @@ def _numbered(labels: npt.NDArray[Any], name: str, *, ordered: bool) -> dict[Any
     if ordered:
         with suppress(TypeError):
             distinct = sorted(distinct)
-    return {label: k for k, label in enumerate(distinct)}
+    numbers = {label: k for k, label in enumerate(distinct)}
+    return object_array(distinct), np.fromiter((numbers[label] for label in labels), np.int64, labels.size)

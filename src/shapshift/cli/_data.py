@@ -162,8 +162,8 @@ def named_columns(columns: "Columns | TableSpec", target: str) -> list[str]:
 
 def _as_read(columns: Columns, train: Any) -> Columns:
     """Name the ids and owners of an .npz file as they are called in there: ``owner`` and ``owners`` mean the same."""
+    from shapshift.tables.binary import other_name
     from shapshift.tables.files import about
-    from shapshift.tables.npz import other_name
 
     roles = about(train).roles
     changed: dict[str, Any] = {}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from shapshift.correct.prior import Prior, Weighed
-from shapshift.perturb.resample import largest_remainders
+from shapshift.perturb.perturbations import largest_remainders
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]

@@ -1,29 +1,16 @@
 """Data sets ready for valuation: rows from any source, shuffled, split and scaled."""
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from shapshift.checks import inputs as check
-from shapshift.data.sources import (
-    SOURCES,
-    Floats,
-    Folder,
-    Ints,
-    bundled_rows,
-    cache_folder,
-    data_folder,
-    digest_of,
-    gaussian_rows,
-    look_up,
-    real_rows,
-    whereabouts,
-)
+from shapshift.data import sources
+from shapshift.data.sources import SOURCES, Floats, Folder, Ints
 from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
 
 PROTOCOLS = ("natural", "balanced")
 
@@ -161,22 +148,20 @@ def load_dataset(
     >>> data.X_train.shape, data.y_val.shape
     ((200, 2), (100,))
     """
-    source = look_up(name)
+    source = sources.look_up(name)
     check.check_choice("load_dataset", "protocol", protocol, PROTOCOLS)
     if not (isinstance(standardize, bool) or standardize == "auto"):
-        raise InputError(
-            f"The 'standardize' parameter of load_dataset must be 'auto', True or False. Got {standardize!r} instead."
-        )
+        raise check.wrong("load_dataset", "standardize", "'auto', True or False", standardize)
     seed = check.check_count("load_dataset", "random_state", random_state, at_least=0)
     for parameter, size in (("n_train", n_train), ("n_val", n_val)):
         if size is not None:
             check.check_count("load_dataset", parameter, size)
     if source.kind == "generated":
-        rows = gaussian_rows((n_train or _N_TRAIN) + (n_val or _N_VAL), seed)
+        rows = sources.gaussian_rows((n_train or _N_TRAIN) + (n_val or _N_VAL), seed)
     elif source.kind == "scikit-learn":
-        rows = bundled_rows(name)
+        rows = sources.bundled_rows(name)
     else:
-        rows = real_rows(name, source, data_folder(data_dir), cache_folder(cache_dir))
+        rows = sources.real_rows(name, source, sources.data_folder(data_dir), sources.cache_folder(cache_dir))
     rng = np.random.default_rng(seed)
     order = rng.permutation(_oversample(rows.y, rng) if protocol == "balanced" else np.arange(rows.y.size))
     size_train, size_val = _sizes(name, order.size, n_train, n_val)
@@ -201,7 +186,7 @@ def load_dataset(
         scaler_mean=mean,
         scaler_scale=scale,
         source=rows.source,
-        sha256=digest_of(rows),
+        sha256=sources.digest_of(rows),
         verified=rows.verified,
         description=source.description,
         random_state=seed,
@@ -229,20 +214,18 @@ def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = 
     >>> len(list_datasets())
     11
     """
-    folder, cache = data_folder(data_dir), cache_folder(cache_dir)
-    found = [whereabouts(name, source, folder, cache) for name, source in SOURCES.items()]
-    table = pa.table(
-        {
-            "name": list(SOURCES),
-            "rows": [sum(source.counts) for source in SOURCES.values()],
-            "features": [source.n_features for source in SOURCES.values()],
-            "classes": [len(source.counts) or 2 for source in SOURCES.values()],
-            "source": [where for where, _ in found],
-            "offline": [offline for _, offline in found],
-            "description": [source.description for source in SOURCES.values()],
-        }
-    )
-    return table.to_pandas() if importlib.util.find_spec("pandas") else table
+    folder, cache = sources.data_folder(data_dir), sources.cache_folder(cache_dir)
+    found = [sources.whereabouts(name, source, folder, cache) for name, source in SOURCES.items()]
+    columns = {
+        "name": list(SOURCES),
+        "rows": [sum(source.counts) for source in SOURCES.values()],
+        "features": [source.n_features for source in SOURCES.values()],
+        "classes": [len(source.counts) or 2 for source in SOURCES.values()],
+        "source": [where for where, _ in found],
+        "offline": [offline for _, offline in found],
+        "description": [source.description for source in SOURCES.values()],
+    }
+    return to_table({name: np.array(column) for name, column in columns.items()}, None, "numpy")
 
 
 def _oversample(y: Ints, rng: np.random.Generator) -> Ints:

@@ -1,14 +1,13 @@
 """Where rows come from: scikit-learn, a local folder of Parquet files, OpenML, and the cache of what was fetched."""
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
 import json
 import os
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,16 +18,19 @@ import pyarrow.parquet as pq
 
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.data.news20 import TEXT_FILE, TEXT_SHA256, fetch_newsgroups
+from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically, write_text
-from shapshift.tables.embedding import embed_texts
+from shapshift.tables.features import embed_texts
+from shapshift.tables.files import did_you_mean, file_digest
+from shapshift.tables.reading import read_table
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Folder = str | os.PathLike[str]
 
-_BELOW_MEAN = {"N": 0, "P": 1}  # OpenML's binarised regression sets call a target below its mean "P"
+# What OpenML calls the classes; its binarised regression sets call a target below its mean "P".
+_P_AND_N, _ZERO_ONE, _ONE_TWO = {"N": 0, "P": 1}, {"0": 0, "1": 1}, {"1": 0, "2": 1}
 _NOT_FEATURES = ("label", "group", "split")
 
 
@@ -45,25 +47,31 @@ class Source:
     sha256: str = ""
 
 
-SOURCES = {
-    "gaussian": Source("generated", 2, (), "Gaussian quantiles: a disc of one class inside a ring of the other, 2-D."),
-    "phoneme": Source("openml", 5, (3818, 1586), "Nasal (0) and oral (1) vowels by five harmonics.", 1489,
-                       {"1": 0, "2": 1}, "93509ec9ed0dbf0a35446c3d4370ab5ed421b27c7527570c4d6aa80ba6ba0490"),
-    "2dplanes": Source("openml", 10, (20420, 20348), "2dplanes; label 1 = target below its mean.", 727, _BELOW_MEAN,
-                        "be5e59e502b01dd51c74c65dcb4c421df4cb0a13a3f8329ad7bb1594b39d82f7"),
-    "pol": Source("openml", 48, (5041, 9959), "pol (telecommunication); label 1 = target below its mean.", 722,
-                   _BELOW_MEAN, "ad85d8417e6b9909c604d33d2933cd95c8601d6e1ab3f7d653033e6a1b6002c5"),
-    "cpu": Source("openml", 21, (5715, 2477), "cpu_act (computer activity); label 1 = target below its mean.", 761,
-                   _BELOW_MEAN, "21981e5b57471edf6c184cdbc4190a0992a8c32a6265e384fd48f4e5813fe1ca"),
-    "news20": Source("text", 384, (3839, 4777), "20 Newsgroups, comp.* (1) against rec.* (0), as MiniLM embeddings.",
-                      sha256="bac59f7bf19537c2b84a13721a374bae9adbca68954690e355d14c551543a20c"),
-    "creditcard": Source("openml", 23, (23364, 6636), "Credit card clients; label 1 = default next month.", 42477,
-                          {"0": 0, "1": 1}, "67111b74945f4976f0c312ed1d4eed0c4cf0d831408848de4b4437591c8bc65b"),
-    "iris": Source("scikit-learn", 4, (50, 50, 50), "Iris: three species by four lengths."),
-    "wine": Source("scikit-learn", 13, (59, 71, 48), "Wine: three cultivars by 13 chemical measurements."),
-    "breast_cancer": Source("scikit-learn", 30, (212, 357), "Breast cancer: malignant (0) and benign (1) tumours."),
-    "digits": Source("scikit-learn", 64, (178, 182, 177, 183, 181, 182, 181, 179, 174, 180), "Digits: 8x8 images."),
-}  # fmt: skip
+# Checksums of the published files.
+_SHA256 = {
+    "phoneme": "93509ec9ed0dbf0a35446c3d4370ab5ed421b27c7527570c4d6aa80ba6ba0490",
+    "2dplanes": "be5e59e502b01dd51c74c65dcb4c421df4cb0a13a3f8329ad7bb1594b39d82f7",
+    "pol": "ad85d8417e6b9909c604d33d2933cd95c8601d6e1ab3f7d653033e6a1b6002c5",
+    "cpu": "21981e5b57471edf6c184cdbc4190a0992a8c32a6265e384fd48f4e5813fe1ca",
+    "news20": "bac59f7bf19537c2b84a13721a374bae9adbca68954690e355d14c551543a20c",
+    "news20_text": "e74dd8374af89d9f357f78e02b5fff910825d677fff3707e3b8c17c4129b38ce",
+    "creditcard": "67111b74945f4976f0c312ed1d4eed0c4cf0d831408848de4b4437591c8bc65b",
+}
+_KNOWN: dict[str, tuple[Any, ...]] = {
+    "gaussian": ("generated", 2, (), "Gaussian quantiles: a disc of one class inside a ring of the other, 2-D."),
+    "phoneme": ("openml", 5, (3818, 1586), "Nasal (0) and oral (1) vowels by five harmonics.", 1489, _ONE_TWO),
+    "2dplanes": ("openml", 10, (20420, 20348), "2dplanes; label 1 = target below its mean.", 727, _P_AND_N),
+    "pol": ("openml", 48, (5041, 9959), "pol (telecommunication); label 1 = target below its mean.", 722, _P_AND_N),
+    "cpu": ("openml", 21, (5715, 2477), "cpu_act (computer activity); label 1 = target below its mean.", 761, _P_AND_N),
+    "news20": ("text", 384, (3839, 4777), "20 Newsgroups, comp.* (1) against rec.* (0), as MiniLM embeddings."),
+    "creditcard": ("openml", 23, (23364, 6636), "Credit card clients; label 1 = default next month.", 42477, _ZERO_ONE),
+    "iris": ("scikit-learn", 4, (50, 50, 50), "Iris: three species by four lengths."),
+    "wine": ("scikit-learn", 13, (59, 71, 48), "Wine: three cultivars by 13 chemical measurements."),
+    "breast_cancer": ("scikit-learn", 30, (212, 357), "Breast cancer: malignant (0) and benign (1) tumours."),
+    "digits": ("scikit-learn", 64, (178, 182, 177, 183, 181, 182, 181, 179, 174, 180), "Digits: 8x8 images."),
+}
+SOURCES = {name: replace(Source(*known), sha256=_SHA256.get(name, "")) for name, known in _KNOWN.items()}
+_TEXT_FILE = "news20_text.parquet"
 
 
 @dataclass(frozen=True)
@@ -82,10 +90,9 @@ def look_up(name: object) -> Source:
     """Return what is known of a data set, or say which names there are."""
     if isinstance(name, str) and name in SOURCES:
         return SOURCES[name]
-    close = difflib.get_close_matches(str(name).lower(), list(SOURCES), n=1)
     raise InputError(
         f"The 'name' parameter of load_dataset must be one of {', '.join(map(repr, SOURCES))}. Got {name!r} instead."
-        + (f" Did you mean {close[0]!r}?" if close else "")
+        + did_you_mean(name, list(SOURCES))
     )
 
 
@@ -135,60 +142,47 @@ def real_rows(name: str, source: Source, folder: Path | None, cache: Path) -> Ro
     """Read a real set from the folder if one is named, else from the cache, else from where it is published."""
     if folder is None:
         if source.kind == "text":
-            return _cached(cache, "news20", lambda: _embedded(*fetch_newsgroups(cache), "20 Newsgroups, embedded here"))
+            return _cached(cache, "news20", lambda: _embedded(*_newsgroups(cache), "20 Newsgroups, embedded here"))
         return _cached(cache, f"openml-{source.openml_id}", lambda: _fetched(name, source, cache))
     path = folder / f"{name}.parquet"
     if path.is_file():
-        known = _check_file(path, source.sha256)
-        return replace(_read_rows(path), source=f"file {path.name}", verified=known)
-    text = folder / TEXT_FILE
+        digest = _checked_digest(path, source.sha256)
+        return replace(_read_rows(path), source=f"file {path.name}", verified=digest == source.sha256)
+    text = folder / _TEXT_FILE
     if source.kind == "text" and text.is_file():
-        known = _check_file(text, TEXT_SHA256)
-        table = _read_parquet(text, ("text", "label", "group"))
-        key = f"news20-{hashlib.sha256(text.read_bytes()).hexdigest()[:16]}"
-        texts, y, groups = (table[column].to_pylist() for column in ("text", "label", "group"))
-        rows = _cached(cache, key, lambda: _embedded(texts, y, groups, f"file {TEXT_FILE}, embedded here"))
-        return replace(rows, verified=known)
+        digest = _checked_digest(text, _SHA256["news20_text"])
+        texts, y, groups = (c.to_pylist() for c in read_table(text, columns=("text", "label", "group")).columns)
+        make = partial(_embedded, texts, y, groups, f"file {_TEXT_FILE}, embedded here")
+        rows = _cached(cache, f"news20-{digest[:16]}", make)
+        return replace(rows, verified=digest == _SHA256["news20_text"])
     present = sorted(file.name for file in folder.glob("*.parquet"))
     raise FileNotFoundError(
         f"The folder {str(folder)!r} has no {path.name}"
-        + (f" and no {TEXT_FILE}" if source.kind == "text" else "")
+        + (f" and no {_TEXT_FILE}" if source.kind == "text" else "")
         + f". It has: {', '.join(present) or 'no Parquet file'}. Put the file there; or, to download the data set, "
         "leave out data_dir and unset SHAPSHIFT_DATA."
     )
 
 
-def _check_file(path: Path, sha256: str) -> bool:
-    known = hashlib.sha256(path.read_bytes()).hexdigest() == sha256
-    if not known:
-        warnings.warn(
+def _checked_digest(path: Path, sha256: str) -> str:
+    """Return the checksum of a file, and warn if it is not that of the published one."""
+    digest = file_digest(path)
+    if digest != sha256:
+        warn(
             f"{path.name} is not the published file: its sha256 differs from {sha256}. It is read all the same; "
-            "results may differ from published ones.",
-            UserWarning,
-            stacklevel=4,
+            "results may differ from published ones."
         )
-    return known
-
-
-def _read_parquet(path: Path, required: Sequence[str]) -> Any:
-    try:
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path.name} cannot be read as Parquet ({error}). Replace the file.") from None
-    missing = [column for column in required if column not in table.column_names]
-    if missing:
-        raise InputError(
-            f"{path.name} must have the column {missing[0]!r}. It has: {', '.join(table.column_names[:8])}"
-            + (" ..." if len(table.column_names) > 8 else ".")
-        )
-    return table
+    return digest
 
 
 def _read_rows(path: Path) -> Rows:
-    table = _read_parquet(path, ("label",))
+    table = read_table(path)
     names = [column for column in table.column_names if column not in _NOT_FEATURES]
-    if not names:
-        raise InputError(f"{path.name} must have feature columns beside 'label'. It has none.")
+    if "label" not in table.column_names or not names:
+        raise InputError(
+            f"{path.name} must have the column 'label' and feature columns beside it. It has: "
+            f"{check.some(table.column_names)}."
+        )
     X = cast(Floats, check.check_features(table.select(names), path.name).rows)
     labels = _labels.check_labels(table["label"], "label", X.shape[0], path.name)
     if labels.dtype.kind not in "iub":
@@ -210,9 +204,7 @@ def _cached(cache: Path, key: str, make: Callable[[], Rows]) -> Rows:
             f"{what} is not what was fetched first: sha256 {digest}, expected {stored['sha256']} (from {note.name}). "
             f"Delete {key}.parquet and {key}.json in {str(cache)!r} to fetch it anew and accept what comes."
         )
-    about: dict[str, Any] = (
-        stored if stored is not None else {"sha256": digest, "source": rows.source, "rows": len(rows.y)}
-    )
+    about: dict[str, Any] = stored or {"sha256": digest, "source": rows.source, "rows": len(rows.y)}
     if fresh:
         cache.mkdir(parents=True, exist_ok=True)
         columns = {name: rows.X[:, j] for j, name in enumerate(rows.feature_names)} | {"label": rows.y}
@@ -273,6 +265,30 @@ def _fetched(name: str, source: Source, cache: Path) -> Rows:
     return Rows(X, y, tuple(features[j] for j in kept), source=f"OpenML {source.openml_id}")
 
 
+def _newsgroups(cache: Path) -> tuple[list[str], list[int], list[str]]:
+    """Fetch the messages of comp.* (1) and rec.* (0): texts, labels and newsgroups; empty messages are dropped."""
+    from sklearn.datasets import fetch_20newsgroups
+
+    texts, labels, groups = [], [], []
+    for subset in ("train", "test"):
+        try:
+            bunch = fetch_20newsgroups(
+                subset=subset, shuffle=False, remove=("headers", "footers", "quotes"), data_home=str(cache)
+            )
+        except OSError as error:
+            raise ConnectionError(
+                f"Could not fetch 20 Newsgroups ({error}). Without a network, put news20.parquet or {_TEXT_FILE} into "
+                "a folder and name it with data_dir or SHAPSHIFT_DATA."
+            ) from error
+        for text, target in zip(bunch.data, bunch.target, strict=True):
+            group = str(bunch.target_names[target])
+            if group.startswith(("comp.", "rec.")) and text.strip():
+                texts.append(text)
+                labels.append(int(group.startswith("comp.")))
+                groups.append(group)
+    return texts, labels, groups
+
+
 def _embedded(texts: list[str], labels: list[int], groups: list[str], source: str) -> Rows:
     X = embed_texts(texts).astype(np.float64)
     names = tuple(f"e{j:03d}" for j in range(X.shape[1]))
@@ -286,12 +302,12 @@ def whereabouts(name: str, source: Source, folder: Path | None, cache: Path) -> 
     if folder is not None:
         if (folder / f"{name}.parquet").is_file():
             return f"file {name}.parquet", True
-        if source.kind == "text" and (folder / TEXT_FILE).is_file():
-            return f"file {TEXT_FILE}, embedded here", importlib.util.find_spec("sentence_transformers") is not None
+        if source.kind == "text" and (folder / _TEXT_FILE).is_file():
+            return f"file {_TEXT_FILE}, embedded here", importlib.util.find_spec("sentence_transformers") is not None
         return f"missing: no {name}.parquet in the folder", False
-    key, where = ("news20", "20 Newsgroups, embedded here") if source.kind == "text" else (
-        f"openml-{source.openml_id}", f"OpenML {source.openml_id}"
-    )  # fmt: skip
+    key, where = f"openml-{source.openml_id}", f"OpenML {source.openml_id}"
+    if source.kind == "text":
+        key, where = "news20", "20 Newsgroups, embedded here"
     kept = (cache / f"{key}.parquet").is_file() and (cache / f"{key}.json").is_file()
     return where + (" (cached)" if kept else ""), kept
 

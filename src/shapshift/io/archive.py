@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
-from typing import Any, BinaryIO, ClassVar, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 import numpy as np
@@ -102,11 +102,7 @@ def write_archive(
     whole = {"format": kind, "version": version, "objects": objects, **header}
     # Raw bytes rather than a string array: NumPy strips trailing NUL characters from strings.
     plain["header"] = np.frombuffer(json.dumps(whole, allow_nan=False).encode(), dtype=np.uint8)
-
-    def write(file: BinaryIO) -> None:
-        np.savez(file, **plain)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda file: np.savez(file, **plain))
 
 
 def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple[dict[str, Any], Arrays]:

@@ -14,7 +14,7 @@ from shapshift.exceptions import InputError
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> Path:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
     """Write a file under a temporary name beside ``path``, make it durable, then rename it into place.
 
     A crash at any instant leaves the old file or the new one, never a mixture. A link at ``path`` is replaced, and what
@@ -56,12 +56,7 @@ def destination(path: str | os.PathLike[str]) -> Path:
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write UTF-8 text atomically; see :func:`write_atomically`."""
-    content = text.encode()
-
-    def write(file: BinaryIO) -> None:
-        file.write(content)
-
-    return write_atomically(path, write)
+    return write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def hidden_prefix(target: Path) -> str:
@@ -69,7 +64,7 @@ def hidden_prefix(target: Path) -> str:
     return f".{target.name[:40]}."
 
 
-def written(path: Path, write: Callable[[BinaryIO], None]) -> Path:
+def written(path: Path, write: Callable[[BinaryIO], object]) -> Path:
     """Write a durable file of a new name, to be renamed; whatever goes wrong, no file is left."""
     handle = _create(path)
     try:

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from importlib.util import find_spec
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
@@ -166,15 +167,9 @@ def to_table(
     if ids is not None:
         columns = {"id" if id_names[0] is None or len(id_names) > 1 else str(id_names[0]): ids} | columns
     plain = {name: _column_entries(column) for name, column in columns.items()}
-    if kind == "polars":
-        import polars as pl
-
-        return pl.DataFrame(plain)
-    if kind == "pyarrow":
-        import pyarrow as pa
-
-        return pa.table({name: pa.array(column) for name, column in plain.items()})
-    raise InputError(f"The 'kind' parameter must be one of 'pandas', 'polars', 'pyarrow'. Got {kind!r} instead.")
+    if kind not in _KINDS:
+        raise InputError(f"The 'kind' parameter must be one of 'pandas', 'polars', 'pyarrow'. Got {kind!r} instead.")
+    return nw.from_dict(plain, backend=cast(Any, kind)).to_native()
 
 
 def _column_entries(column: npt.NDArray[Any]) -> Any:

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from shapshift._progress import progress_bar
 from shapshift.checks import inputs as check
-from shapshift.checks.owners import check_owners, owner_column
+from shapshift.checks.labels import check_owners, owner_column
 from shapshift.engine.parallel import n_workers, stream
 from shapshift.engine.runner import Plan, Runner, span
 from shapshift.engine.tasks import ClassTask, Points

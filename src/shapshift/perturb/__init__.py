@@ -11,9 +11,17 @@ Training rows are never touched, and neither are the caller's arrays: what chang
 """
 
 from shapshift.perturb.base import Compose, FunctionPerturbation, Perturbation, as_perturbation
-from shapshift.perturb.features import GaussianNoise, LaplaceNoise, MaskFeatures, Quantize, Round
-from shapshift.perturb.labels import FlipLabels
-from shapshift.perturb.resample import BoundaryCoverage, ShiftPriors, Subsample
+from shapshift.perturb.perturbations import (
+    BoundaryCoverage,
+    FlipLabels,
+    GaussianNoise,
+    LaplaceNoise,
+    MaskFeatures,
+    Quantize,
+    Round,
+    ShiftPriors,
+    Subsample,
+)
 
 __all__ = [
     "BoundaryCoverage",

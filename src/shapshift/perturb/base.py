@@ -32,10 +32,12 @@ from shapshift.exceptions import InputError
 from shapshift.perturb.containers import count_rows
 
 # Types whose repr is complete and does not depend on the run.
-_REPR_SUFFICES = (bytes, complex, float, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
-                 fractions.Fraction, pathlib.PurePath)  # fmt: skip
+_DATES = (datetime.date, datetime.time, datetime.timedelta)
+_REPR_SUFFICES = (bytes, complex, float, decimal.Decimal, fractions.Fraction, pathlib.PurePath, *_DATES)
 
 Pair = tuple[Any, Any]
+#: Functions that refuse what a parameter must not be, given the class, the parameter's name and its value.
+Checks = Mapping[str, Callable[[str, str, Any], object]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +77,33 @@ class Perturbation(ABC):
     random_state: int | None = None
     # How many steps of the same kind come before this one in a composition.
     _place: ClassVar[int] = 0
+    # Two parameters of which exactly one is given, and the check of each parameter that is not None by default.
+    _either: ClassVar[tuple[str, ...]] = ()
+    _checks: ClassVar[Checks] = {}
 
     def __post_init__(self) -> None:
         if self.random_state is not None:
             check.check_count(self._owner, "random_state", self.random_state, at_least=0)
+        if self._either and sum(getattr(self, name) is not None for name in self._either) != 1:
+            first, second = self._either
+            raise InputError(
+                f"{self._owner} takes either {first!r} or {second!r}. Got {first}={getattr(self, first)!r}, "
+                f"{second}={getattr(self, second)!r}."
+            )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in self._checks and not (value is None and field.default is None):
+                self._checks[field.name](self._owner, field.name, value)
+                if isinstance(value, Mapping):  # a copy: the caller's may change
+                    object.__setattr__(self, field.name, dict(value))
 
     def __call__(self, X_val: Any, y_val: Any) -> Pair:
         """Return the changed features and labels."""
         # Kind and place enter the seed: steps that share a seed must not share their random numbers.
         key = (zlib.crc32(self._owner.encode()), *([self._place] if self._place else []))
         rng = np.random.default_rng(np.random.SeedSequence(self.random_state, spawn_key=key))
-        if type(self).apply.__module__.startswith(f"{__package__}."):  # ours leave their arguments alone
+        ours = type(self).apply.__module__.startswith(f"{__package__}.")
+        if ours and not isinstance(self, FunctionPerturbation):  # they leave their arguments alone
             return self.apply(X_val, y_val, rng)
         return self._checked(self.apply(copy.deepcopy(X_val), copy.deepcopy(y_val), rng))
 
@@ -201,10 +219,10 @@ class FunctionPerturbation(Perturbation):
     function: Callable[..., Any]
 
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
-        """Call the function on copies, with ``rng`` if it has such an argument."""
+        """Call the function, with ``rng`` if it has such an argument."""
         seeded = "rng" in inspect.signature(self.function).parameters
-        given = copy.deepcopy(X_val), copy.deepcopy(y_val)
-        return self._checked(self.function(*given, **({"rng": rng} if seeded else {})))
+        result: Pair = self.function(X_val, y_val, **({"rng": rng} if seeded else {}))
+        return result
 
     @property
     def pointwise(self) -> bool | None:
@@ -254,15 +272,6 @@ def as_perturbation(obj: Any) -> Perturbation:
             f"A perturbation must be a Perturbation or a function (X_val, y_val) -> (X_val, y_val). Got {obj!r}. {hint}"
         )
     return FunctionPerturbation(obj)
-
-
-def check_one(owner: str, **given: object) -> None:
-    """Refuse both or neither of two parameters."""
-    if sum(value is not None for value in given.values()) != 1:
-        first, second = given
-        raise InputError(
-            f"{owner} takes either {first!r} or {second!r}. Got {first}={given[first]!r}, {second}={given[second]!r}."
-        )
 
 
 def without_seeds(parameters: Any) -> Any:

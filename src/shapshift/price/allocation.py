@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.checks import inputs as check
-from shapshift.checks.owners import Ownership, check_owners, owner_column
+from shapshift.checks.labels import Ownership, check_owners, owner_column
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
 from shapshift.price.money import show_money, to_decimal

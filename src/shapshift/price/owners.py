@@ -13,7 +13,7 @@ from scipy import special, stats
 
 from shapshift._progress import progress_bar
 from shapshift.checks import inputs as check
-from shapshift.checks.owners import Ownership, check_owners, owner_column
+from shapshift.checks.labels import Ownership, check_owners, owner_column
 from shapshift.engine.coefficients import Beta
 from shapshift.engine.tasks import ClassTask
 from shapshift.exceptions import InputError

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shapshift._progress import progress_bar
 from shapshift.audit._levels import NOISE, UNORDERED, level_axis, perturbed_sets, read_levels
 from shapshift.checks import inputs as check
-from shapshift.checks.owners import check_owners, owner_column
+from shapshift.checks.labels import check_owners, owner_column
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
 from shapshift.price.allocation import Allocation, draw_keys, row_contributions

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.checks.owners import check_owners, owner_column
+from shapshift.checks.labels import check_owners, owner_column
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 from shapshift.perturb.containers import take_rows

@@ -13,7 +13,7 @@ from shapshift.agreement import agreement
 from shapshift.audit import ShiftAudit
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.checks.owners import check_owners
+from shapshift.checks.labels import check_owners
 from shapshift.correct import evaluate
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.checks.owners import check_owners
+from shapshift.checks.labels import check_owners
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
 from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError

@@ -1,9 +1,11 @@
 """Feature columns: what kind each is, why it cannot be used, and its columns in the matrix of features."""
 
+import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import compress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,20 +16,65 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, StandardScaler
 
 from shapshift._arrays import object_array
-from shapshift.checks.inputs import rounded_counts, rounded_entries, some
+from shapshift.checks.inputs import check_count, rounded_counts, rounded_entries, some, warn_rounded
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError, MissingLibraryError
-from shapshift.tables.embedding import EMBEDDING_MODEL, embed_texts
+from shapshift.tables.files import about
 from shapshift.tables.labels import count_rounded, odd_entry, odd_places, plain
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
+SCALES = ("standard", "robust", "none")
+CATEGORICAL = ("onehot", "ordinal")
+IMPUTE = ("median", "mean", "most_frequent")
+EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+EMBEDDING_TOKENS = 256
 MOST_CATEGORIES = 50
 _LONG_TEXT = 60  # characters on average
 _FEW_ROWS = 20  # below this, "all distinct" says nothing
 _ID_NAME = re.compile(r"(.*[_\W])?(id|uuid|guid|key|index|idx|row|rowid|row_number)", re.IGNORECASE)
 _ID_CAMEL = re.compile(r".*[a-z](Id|ID|Key|Index)")
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """How the columns of a table are to be used.
+
+    Parameters
+    ----------
+    label : str or None
+        The column of the class. None only for formats that say which it is (``y`` in ``.npz``).
+    id : str, optional
+        The column that names the rows; no two training rows may share a name.
+    owner : str, optional
+        The column that says whose a row is.
+    drop : sequence of str, default=()
+        Columns to leave out.
+    features : sequence of str, optional
+        The feature columns, in this order; by default all that remain.
+    scale : {"standard", "robust", "none"}, default="standard"
+        Numbers are scaled by mean and standard deviation, by median and interquartile range, or not at all.
+    categorical : {"onehot", "ordinal"}, default="onehot"
+        Whether categories become a column each or numbers in sorted order. Neither looks at the labels.
+    impute : {False, "median", "mean", "most_frequent"}, default=False
+        How missing numbers are filled in; missing categories become the most frequent one. False refuses them.
+    embed : str or sequence of str, optional
+        Text columns to turn into vectors with a sentence-transformers model.
+    target : {"class", "number"}, default="class"
+        What the label column holds: names of classes, or numbers to predict.
+    """
+
+    label: str | None
+    id: str | None = None
+    owner: str | None = None
+    drop: Sequence[str] = ()
+    features: Sequence[str] | None = None
+    scale: str = "standard"
+    categorical: str = "onehot"
+    impute: str | bool = False
+    embed: str | Sequence[str] | None = None
+    target: str = "class"
 
 
 @dataclass(frozen=True)
@@ -66,111 +113,114 @@ class Column:
 
 
 class UnusableError(InputError):
-    """A column that cannot be a feature, and what to do about it."""
+    """Why a column cannot be a feature and what to do about it, as the rest of a sentence that begins with its name."""
 
 
-def make_column(
-    name: str,
-    train: Any,
-    val: Any,
-    *,
-    where: tuple[str, str],
-    asked: bool,
-    ordinal: bool,
-    embed: bool,
-    rounded: tuple[int, int],
-) -> tuple[Column, list[str]]:
-    """Turn a column of both tables into numbers or categories.
+def make_columns(
+    train: Any, val: Any, spec: TableSpec, names: Sequence[str], where: tuple[str, str], notes: list[str]
+) -> list[Column]:
+    """Turn columns of both tables into numbers or categories; one error names all columns that cannot be used.
 
     Parameters
     ----------
-    name : str
-    train, val : pyarrow.ChunkedArray
+    train, val : pyarrow.Table
+    spec : TableSpec
+    names : sequence of str
+        The feature columns.
     where : tuple of str
         How messages call the tables.
-    asked : bool
-        Whether the caller named it as a feature, which settles doubts whether it is one.
-    ordinal : bool
-        Whether categories become numbers in order, of which any number will do.
-    embed : bool
-        Whether it is text to be embedded.
-    rounded : tuple of int
-        Numbers of entries of each table that reading it rounded to float64.
-
-    Returns
-    -------
-    column : Column
     notes : list of str
+        Receives what was done.
     """
-    order = train.type.ordered and _dictionary(train) if pt.is_dictionary(train.type) else None
-    category = pt.is_dictionary(train.type) or pt.is_dictionary(val.type)
-    train, val = plain(train), plain(val)
-    family, notes = _common_family(name, train, val, where)
-    if family == "mixed":
-        # Unsafe casts round whole numbers; safe ones refuse them.
-        floats = train.cast(pa.float64(), safe=False), val.cast(pa.float64(), safe=False)
-        rounded = count_rounded(train, floats[0]), count_rounded(val, floats[1])
-        train, val, family = *floats, "number"
-    if family in ("date", "other"):
-        hint = (
-            "Turn it into numbers first (for instance days since a fixed day)"
-            if family == "date"
-            else "Turn it into columns of numbers first"
+    made, problems = [], []
+    for name in names:
+        try:
+            made.append(_make_column(name, (train, val), spec, where, notes))
+        except UnusableError as error:
+            problems.append(f"Column {name!r} {error}.")
+    if len(problems) > 1:
+        problems = [f"{len(problems)} columns cannot be used as they are:", *(f"- {text}" for text in problems)]
+    if problems:
+        raise InputError("\n".join(problems))
+    counts = [(column.name, *column.missing()) for column in made]
+    gaps = [f"{name!r} ({n} training and {m} validation rows)" for name, n, m in counts if n or m]
+    if gaps and spec.impute is False:
+        listed = ", ".join(gaps[:8]) + (f" and {len(gaps) - 8} more columns" if len(gaps) > 8 else "")
+        raise InputError(
+            f"Values are missing in {listed}. Distances need all of them: fill them in with --impute median (or mean, "
+            "or most_frequent), leave columns out with --drop, or remove the rows."
         )
+    warn_rounded("the table", {column.name: column.rounded for column in made})
+    return made
+
+
+def _make_column(
+    name: str, tables: tuple[Any, Any], spec: TableSpec, where: tuple[str, str], notes: list[str]
+) -> Column:
+    stored = [table[name] for table in tables]
+    coded = [pt.is_dictionary(column.type) for column in stored]
+    order = _dictionary(stored[0]) if coded[0] and stored[0].type.ordered else None
+    rounded = [about(table).rounded.get(name, 0) for table in tables]
+    sides = [plain(column) for column in stored]
+    family = _common_family(name, sides, where)
+    if family == "mixed":
+        notes.append(
+            f"column {name!r} is text in {where[pt.is_string(sides[1].type)]} but reads as numbers throughout; used as "
+            "numbers"
+        )
+        # Unsafe casts round whole numbers; safe ones refuse them.
+        floats = [side.cast(pa.float64(), safe=False) for side in sides]
+        rounded = list(map(count_rounded, sides, floats))
+        sides, family = floats, "number"
+    if family in ("date", "other"):
+        into = "numbers first (for instance days since a fixed day)" if family == "date" else "columns of numbers first"
         raise UnusableError(
-            f"Column {name!r} holds {train.type}, which is no feature. {hint}, or leave it out: --drop {name}"
+            f"holds {sides[0].type}, which is no feature. Turn it into {into}, or leave it out: --drop {name}"
         )
     if family == "empty":
-        raise UnusableError(f"Column {name!r} has no value in any row. Leave it out: --drop {name}")
-    if embed:
+        raise _no_value(name)
+    if name in (spec.embed or ()):
         if family != "text":
-            raise UnusableError(
-                f"Column {name!r} is to be embedded but holds {train.type}, not text. Do without --embed {name}"
-            )
-        return Column(name, "text", _objects(train), _objects(val), []), notes
-    if family == "list":
-        return _vectors(name, train, val, rounded), notes
-    if family == "number" and not category:
-        if not asked and pt.is_integer(train.type):
-            _refuse_row_numbers(name, train)
-        numbers = _numbers(train), _numbers(val)
-        count = sum(_rounded(*side) for side in zip((train, val), numbers, rounded, strict=True))
-        return Column(name, "number", numbers[0][:, None], numbers[1][:, None], [name], rounded=count), notes
-    column = Column(name, "category", _objects(train), _objects(val), [], order or None)
-    _refuse_identifiers(column, where[0], asked=asked, ordinal=ordinal)
+            raise UnusableError(f"is to be embedded but holds {sides[0].type}, not text. Do without --embed {name}")
+        return Column(name, "text", _objects(sides[0]), _objects(sides[1]), [])
+    if family == "list" or (family == "number" and not any(coded)):
+        if spec.features is None and pt.is_integer(sides[0].type):
+            _refuse_row_numbers(name, sides[0])
+        return _number_column(name, sides, rounded, vectors=family == "list")
+    column = Column(name, "category", _objects(sides[0]), _objects(sides[1]), [], order or None)
+    _refuse_identifiers(column, where[0], spec)
     mixed = _mostly_numbers(column)
     if mixed:
         # A warning and no note: it quotes an entry, and notes are shown to every owner.
         warn(f"Column {name!r} is used as a category, but most of it reads as numbers. In {where[0]} {mixed}.")
-    return column, notes
+    return column
 
 
-def _common_family(name: str, train: Any, val: Any, where: tuple[str, str]) -> tuple[str, list[str]]:
-    families = _family(train.type), _family(val.type)
+def _no_value(name: str) -> UnusableError:
+    return UnusableError(f"has no value in any training row. Leave it out: --drop {name}")
+
+
+def _common_family(name: str, sides: Sequence[Any], where: tuple[str, str]) -> str:
+    families = [_family(side.type) for side in sides]
     if families[0] == families[1]:
-        return families[0], []
+        return families[0]
     if "empty" in families:
-        return next(family for family in families if family != "empty"), []
+        return next(family for family in families if family != "empty")
     if set(families) == {"text", "number"}:
-        side = families.index("text")
-        text = (train, val)[side]
+        text = families.index("text")
         try:
-            text.cast(pa.float64())
+            sides[text].cast(pa.float64())
+            return "mixed"
         except pa.ArrowException:
-            pass
-        else:
-            return "mixed", [
-                f"column {name!r} is text in {where[side]} but reads as numbers throughout; used as numbers"
-            ]
-        odd = odd_entry(text.to_pylist())
+            odd = odd_entry(sides[text].to_pylist())
         if odd is not None:
             raise UnusableError(
-                f"Column {name!r} holds numbers in {where[1 - side]}, but in {where[side]} {odd}. Correct the file, or "
-                f"leave the column out: --drop {name}"
+                f"holds numbers in {where[1 - text]}, but in {where[text]} {odd}. Correct the file, or leave the "
+                f"column out: --drop {name}"
             )
     raise UnusableError(
-        f"Column {name!r} is {train.type} in the training table but {val.type} in the validation table. Write it the "
-        f"same way in both, or leave it out: --drop {name}"
+        f"is {sides[0].type} in the training table but {sides[1].type} in the validation table. Write it the same way "
+        f"in both, or leave it out: --drop {name}"
     )
 
 
@@ -179,14 +229,18 @@ def _family(kind: Any) -> str:
         return "empty"
     if pt.is_boolean(kind):
         return "bool"
-    if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind):
+    if _is_number(kind):
         return "number"
     if pt.is_string(kind):
         return "text"
     if pt.is_temporal(kind):
         return "date"
     is_list = pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
-    return "list" if is_list and _family(kind.value_type) == "number" else "other"
+    return "list" if is_list and _is_number(kind.value_type) else "other"
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
 
 
 def _rounded(array: Any, numbers: Floats, read: int) -> int:
@@ -199,12 +253,6 @@ def _rounded(array: Any, numbers: Floats, read: int) -> int:
     return min(read, int((np.abs(numbers) >= 2**53).sum())) if read else 0
 
 
-def _numbers(array: Any) -> Floats:
-    # Unsafe only in that whole numbers beyond 2**53 are rounded, which the caller is told of.
-    numbers = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return cast(Floats, np.array(numbers, dtype=np.float64))
-
-
 def _objects(array: Any) -> Array:
     return object_array(array.to_pylist())
 
@@ -213,21 +261,40 @@ def _dictionary(column: Any) -> list[Any]:
     return list(dict.fromkeys(column.unify_dictionaries().chunk(0).dictionary.to_pylist()))
 
 
-def _vectors(name: str, train: Any, val: Any, rounded: tuple[int, int]) -> Column:
-    lengths = {length for array in (train, val) for length in pc.unique(pc.list_value_length(array)).to_pylist()}
-    if len(lengths) != 1 or lengths & {0, None}:
-        listed = sorted(lengths, key=lambda n: n or 0)[:5]
-        shown = ", ".join("missing" if length is None else str(length) for length in listed)
+def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, vectors: bool) -> Column:
+    """Column of numbers; several columns of them where it holds vectors."""
+    width, names = 1, [name]
+    if vectors:
+        lengths = _lengths(sides[0]) | _lengths(sides[1])
+        if len(lengths) != 1 or lengths & {0, None}:
+            listed = sorted(lengths, key=lambda n: n or 0)[:5]
+            shown = ", ".join("missing" if length is None else str(length) for length in listed)
+            raise UnusableError(
+                f"holds vectors, but not all of one length (lengths: {shown}). Make them equally long, or leave it "
+                f"out: --drop {name}"
+            )
+        width = lengths.pop()
+        names = [f"{name}[{j}]" for j in range(width)]
+        sides = [plain(pa.chunked_array([pc.list_flatten(side)])) for side in sides]
+    # Unsafe only in that whole numbers beyond 2**53 are rounded, which the caller is told of.
+    floats = [side.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for side in sides]
+    train, val = (np.array(side, dtype=np.float64).reshape(-1, width) for side in floats)
+    infinite = np.isinf(train), np.isinf(val)
+    counts = [int(side.sum()) for side in infinite]
+    if any(counts):
+        first, which = (infinite[0], "training") if counts[0] else (infinite[1], "validation")
         raise UnusableError(
-            f"Column {name!r} holds vectors, but not all of one length (lengths: {shown}). Make them equally long, or "
-            f"leave it out: --drop {name}"
+            f"holds infinity ({counts[0]} training and {counts[1]} validation entries, the first in {which} row "
+            f"{first.any(axis=1).argmax()}, counted from 0). Correct them, or leave it out: --drop {name}"
         )
-    width = lengths.pop()
-    flat = [plain(pa.chunked_array([pc.list_flatten(array)])) for array in (train, val)]
-    numbers = [_numbers(array) for array in flat]
-    count = sum(_rounded(*side) for side in zip(flat, numbers, rounded, strict=True))
-    names = [f"{name}[{j}]" for j in range(width)]
-    return Column(name, "number", numbers[0].reshape(-1, width), numbers[1].reshape(-1, width), names, rounded=count)
+    if np.isnan(train).all(axis=0).any():
+        raise _no_value(name)
+    return Column(name, "number", train, val, names, rounded=sum(map(_rounded, sides, (train, val), rounded)))
+
+
+def _lengths(vectors: Any) -> set[Any]:
+    """Lengths that occur, None where a vector is missing."""
+    return {None} if pt.is_null(vectors.type) else set(pc.unique(pc.list_value_length(vectors)).to_pylist())
 
 
 def _refuse_row_numbers(name: str, train: Any) -> None:
@@ -238,36 +305,32 @@ def _refuse_row_numbers(name: str, train: Any) -> None:
     steps = np.diff(train.to_numpy().astype(np.float64))
     if (steps == 1).all() or _ID_NAME.fullmatch(name) or _ID_CAMEL.fullmatch(name):
         raise UnusableError(
-            f"Column {name!r} looks like a row number or id: {size} whole numbers, all different. Say --id {name} or "
-            f"--drop {name}; if it is a feature, list it in --features"
+            f"looks like a row number or id: {size} whole numbers, all different. Say --id {name} or --drop {name}; if "
+            "it is a feature, list it in --features"
         )
 
 
-def _refuse_identifiers(column: Column, where: str, *, asked: bool, ordinal: bool) -> None:
-    present: list[Any] = [entry for entry in column.train if entry is not None]
+def _refuse_identifiers(column: Column, where: str, spec: TableSpec) -> None:
+    """Refuse categories that name the rows, or are too many to be categories."""
+    name, present = column.name, [entry for entry in column.train.tolist() if entry is not None]
     if not present:
-        raise UnusableError(
-            f"Column {column.name!r} has no value in any training row. Leave it out: --drop {column.name}"
-        )
+        raise _no_value(name)
     distinct, texts = set(present), [entry for entry in present if isinstance(entry, str)]
-    name = column.name
     # Sorted texts have no order that distances could use: numbers in that order are no way out.
     ways = f"--drop {name} or --embed {name}" if texts else f"--drop {name} or --categorical ordinal"
     if sum(map(len, texts)) > _LONG_TEXT * max(1, len(texts)) and len(distinct) > _FEW_ROWS:
-        raise UnusableError(f"Column {name!r} holds long texts, for instance {present[0][:40]!r}...; say {ways}")
-    if len(distinct) > MOST_CATEGORIES and not ordinal:
+        raise UnusableError(f"holds long texts, for instance {present[0][:40]!r}...; say {ways}")
+    if len(distinct) > MOST_CATEGORIES and spec.categorical != "ordinal":
         mixed = _mostly_numbers(column)
         numeric = f" Most read as numbers, but in {where} {mixed}: correct these if they are wrong." if mixed else ""
         if texts and odd_entry(texts) is None:
             numeric = " They all read as numbers: store them as such."
         raise UnusableError(
-            f"Column {name!r} has {len(distinct)} distinct values in {len(present)} training rows, more than the "
-            f"{MOST_CATEGORIES} that are made into columns of their own.{numeric} Say {ways}"
+            f"has {len(distinct)} distinct values in {len(present)} training rows, more than the {MOST_CATEGORIES} "
+            f"that are made into columns of their own.{numeric} Say {ways}"
         )
-    if not asked and len(present) >= _FEW_ROWS and len(distinct) == len(present):
-        raise UnusableError(
-            f"Column {name!r} looks like an id: every training row has another value. Say --id {name}, {ways}"
-        )
+    if spec.features is None and len(distinct) == len(present) >= _FEW_ROWS:
+        raise UnusableError(f"looks like an id: every training row has another value. Say --id {name}, {ways}")
 
 
 def _mostly_numbers(column: Column) -> str | None:
@@ -277,50 +340,46 @@ def _mostly_numbers(column: Column) -> str | None:
     return odd_entry(entries) if 0 < len(odd_places(texts)) < len(texts) / 2 else None
 
 
-def problem(messages: Sequence[str]) -> InputError:
-    """Return one error for all columns that cannot be used, so that they can be dealt with at once."""
-    if len(messages) == 1:
-        return InputError(f"{messages[0]}.")
-    return InputError(
-        f"{len(messages)} columns cannot be used as they are:\n" + "\n".join(f"- {text}." for text in messages)
-    )
+def embed_texts(
+    texts: Sequence[str], *, model_name: str = EMBEDDING_MODEL, batch_size: int = 64, device: str | None = None
+) -> npt.NDArray[np.float32]:
+    """Embed texts as vectors of unit length with a sentence-transformers model.
+
+    Needs the optional extra: ``pip install "shapshift[embed]"``. The model is downloaded at its first use.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Each is cut at 256 tokens.
+    model_name : str, default="sentence-transformers/all-MiniLM-L6-v2"
+        Any model that sentence-transformers can load.
+    batch_size : int, default=64
+        Texts per batch.
+    device : str, optional
+        Such as "cpu" or "cuda"; by default sentence-transformers chooses.
+
+    Returns
+    -------
+    ndarray of float32, shape (n_texts, n_dimensions)
+    """
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise InputError("'texts' must be a sequence of strings. Wrap a single text in a list.")
+    check_count("embed_texts", "batch_size", batch_size)
+    try:
+        library = importlib.import_module("sentence_transformers")
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"Embedding texts needs the sentence-transformers package ({error}). Install it with: "
+            'pip install "shapshift[embed]". To do without it, put news20.parquet into the folder that data_dir or '
+            "SHAPSHIFT_DATA names."
+        ) from error
+    model = library.SentenceTransformer(model_name, device=device)
+    model.max_seq_length = EMBEDDING_TOKENS
+    vectors = model.encode(list(texts), batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False)
+    return np.asarray(vectors, dtype=np.float32)
 
 
-def check_values(columns: Sequence[Column], impute: str | bool) -> None:
-    """Refuse infinities, columns without any training value and, unless they are to be filled in, missing values."""
-    problems, gaps = [], []
-    for column in columns:
-        if column.kind == "number":
-            infinite = int(np.isinf(column.train).sum()), int(np.isinf(column.val).sum())
-            if any(infinite):
-                side, which = (column.train, "training") if infinite[0] else (column.val, "validation")
-                row = int(np.argmax(np.isinf(side).any(axis=1)))
-                problems.append(
-                    f"Column {column.name!r} holds infinity ({infinite[0]} training and {infinite[1]} validation "
-                    f"entries, the first in {which} row {row}, counted from 0). Correct them, or leave it out: --drop "
-                    f"{column.name}"
-                )
-            if np.isnan(column.train).all(axis=0).any():
-                problems.append(
-                    f"Column {column.name!r} has no value in any training row. Leave it out: --drop {column.name}"
-                )
-                continue
-        missing = column.missing()
-        if any(missing):
-            gaps.append(f"{column.name!r} ({missing[0]} training and {missing[1]} validation rows)")
-    if problems:
-        raise problem(problems)
-    if gaps and impute is False:
-        listed = ", ".join(gaps[:8]) + (f" and {len(gaps) - 8} more columns" if len(gaps) > 8 else "")
-        raise InputError(
-            f"Values are missing in {listed}. Distances need all of them: fill them in with --impute median (or mean, "
-            "or most_frequent), leave columns out with --drop, or remove the rows."
-        )
-
-
-def encode(
-    columns: Sequence[Column], scale: str, categorical: str, impute: str | bool, notes: list[str]
-) -> tuple[Floats, Floats, list[str]]:
+def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tuple[Floats, Floats, list[str]]:
     """Fill in, encode, scale and put the columns side by side in their order.
 
     Returns
@@ -329,9 +388,9 @@ def encode(
     feature_names : list of str
     """
     blocks = [
-        (column.train, column.val, column.names)
-        if column.kind == "number"
-        else (_encoded(column, categorical, notes) if column.kind == "category" else _embedded(column, notes))
+        _encoded(column, spec.categorical, notes)
+        if column.kind == "category"
+        else (_embedded(column, notes) if column.kind == "text" else (column.train, column.val, column.names))
         for column in columns
     ]
     train, val = (np.ascontiguousarray(np.hstack([b[side] for b in blocks]), dtype=np.float64) for side in (0, 1))
@@ -339,7 +398,7 @@ def encode(
     kinds = np.repeat([column.kind for column in columns], [len(block[2]) for block in blocks])
     numbers = kinds == "number"
     if np.isnan(train).any() or np.isnan(val).any():
-        filler = SimpleImputer(strategy=impute).fit(train.compress(numbers, axis=1))
+        filler = SimpleImputer(strategy=spec.impute).fit(train.compress(numbers, axis=1))
         for side in (train, val):
             side[:, numbers] = filler.transform(side.compress(numbers, axis=1))
     filled = [column for column in columns if any(column.missing())]
@@ -347,16 +406,15 @@ def encode(
         texts = ", texts by the empty text" if any(column.kind == "text" for column in filled) else ""
         notes.append(
             f"filled in missing values of {len(filled)} columns ({some([column.name for column in filled])}): numbers "
-            f"by the {impute!s} of the training rows, categories by the most frequent one{texts}"
+            f"by the {spec.impute!s} of the training rows, categories by the most frequent one{texts}"
         )
     # Numbers in order of categories are as arbitrary in size as any; columns of 0 and 1 are not.
-    scaled = numbers | ((kinds == "category") & (categorical == "ordinal"))
+    scaled = numbers | ((kinds == "category") & (spec.categorical == "ordinal"))
     if scaled.any():
-        listed = [name for name, chosen in zip(names, scaled, strict=True) if chosen]
         # Compressed arrays are row-major, as the whole ones are: sums of another order would be other floats.
         sides = train.compress(scaled, axis=1), val.compress(scaled, axis=1)
-        train[:, scaled], val[:, scaled] = _scaled(*sides, listed, scale, notes)
-    elif scale != "none":
+        train[:, scaled], val[:, scaled] = _scaled(*sides, list(compress(names, scaled)), spec.scale, notes)
+    elif spec.scale != "none":
         notes.append("nothing was scaled: there is no column of numbers")
     return train, val, _distinct(names)
 
@@ -411,7 +469,7 @@ def _embedded(column: Column, notes: list[str]) -> tuple[Array, Array, list[str]
 def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: list[str]) -> tuple[Floats, Floats]:
     constant = train.max(axis=0) == train.min(axis=0)
     if constant.any():
-        listed = some([name for name, same in zip(names, constant, strict=True) if same])
+        listed = some(list(compress(names, constant)))
         # It adds the same to the distance from a validation point to every training row.
         notes.append(
             f"{int(constant.sum())} columns have one value in all training rows ({listed}) and cannot tell neighbours "
@@ -429,7 +487,7 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
             narrow = (low == high) & ~constant
             scaler.scale_ = np.where(narrow, train.std(axis=0), scaler.scale_)
             if narrow.any():
-                listed = some([name for name, flat in zip(names, narrow, strict=True) if flat])
+                listed = some(list(compress(names, narrow)))
                 notes.append(
                     f"scaled {int(narrow.sum())} columns by their standard deviation, as their quartiles coincide: "
                     f"{listed}"
@@ -438,7 +496,7 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         train[:, constant] = val[:, constant] = 0.0
     usable = np.isfinite(train).all(axis=0) & np.isfinite(val).all(axis=0) & (constant | (train != 0).any(axis=0))
     if not usable.all():
-        listed = some([name for name, good in zip(names, usable, strict=True) if not good])
+        listed = some(list(compress(names, ~usable)))
         raise InputError(
             f"Scaling overflows in {listed}: the numbers are too large for their spread to be computed. Correct the "
             "entries, or leave the columns out with --drop."

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from shapshift.checks.inputs import some
+from shapshift.checks.inputs import column_differences, some
 from shapshift.exceptions import InputError
 
 PathLike = str | os.PathLike[str]
@@ -68,13 +68,17 @@ def about(table: Any) -> About:
 
 def no_column(what: str, name: object, columns: Sequence[str], where: str, hint: str = "") -> InputError:
     """Return the error for a column that is not there."""
-    lowered = {column.lower(): column for column in reversed(columns)}
-    close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1)
     return InputError(
         f"{what} {name!r} is not a column of {where}. It has {len(columns)}: {some(columns)}."
-        + (f" Did you mean {lowered[close[0]]!r}?" if close else "")
-        + hint
+        f"{did_you_mean(name, columns)}{hint}"
     )
+
+
+def did_you_mean(name: object, known: Sequence[str]) -> str:
+    """Ask whether one of the known names was meant; empty if none is close."""
+    lowered = {other.lower(): other for other in reversed(known)}
+    close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1)
+    return f" Did you mean {lowered[close[0]]!r}?" if close else ""
 
 
 def repeated(names: Sequence[str]) -> list[str]:
@@ -89,14 +93,11 @@ def cut(text: str, length: int) -> str:
 
 def check_columns(whole: str, part: str, given: Sequence[str], first: str, expected: Sequence[str]) -> None:
     """Refuse a part of a table whose columns are not those of the first part."""
-    known, there = set(expected), set(given)
-    missing = [name for name in expected if name not in there]
-    extra = [name for name in given if name not in known]
-    if missing or extra:
-        differences = [f"lacks {some(missing)}"] * bool(missing) + [f"also has {some(extra)}"] * bool(extra)
+    differences = column_differences(given, expected, "lacks", "also has")
+    if differences:
         raise InputError(
-            f"The parts of {whole} must have the same columns, but {part} {' and '.join(differences)}, unlike {first}. "
-            "Correct the part, or name only parts that belong together."
+            f"The parts of {whole} must have the same columns, but {part} {differences}, unlike {first}. Correct the "
+            "part, or name only parts that belong together."
         )
 
 
@@ -331,9 +332,8 @@ def _parquet_files(folder: Path) -> list[Path]:
         here = (name for name in names if name.lower().endswith(PARQUET_ENDINGS) and not name.startswith((".", "_")))
         found.extend(Path(place) / name for name in here)
     for file in found:
-        if not stat.S_ISREG(
-            _mode(file) or stat.S_IFREG
-        ):  # opening a pipe would never end; reading says what is missing
+        # Opening a pipe would never end; reading says what is missing.
+        if not stat.S_ISREG(_mode(file) or stat.S_IFREG):
             raise InputError(f"{shown(file)} is not a regular file. Take it out of the folder.")
     return sorted(found)
 

@@ -7,61 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.checks.inputs import check_choice, some, warn_rounded
+from shapshift.checks.inputs import check_choice, some
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
-from shapshift.tables.features import Column, UnusableError, check_values, encode, make_column, problem
+from shapshift.tables.features import CATEGORICAL, IMPUTE, SCALES, TableSpec, encode, make_columns
 from shapshift.tables.files import about, no_column, repeated
 from shapshift.tables.labels import names_alike, read_names, same_labels, same_numbers
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
-SCALES = ("standard", "robust", "none")
-CATEGORICAL = ("onehot", "ordinal")
-IMPUTE = ("median", "mean", "most_frequent")
 _ROLES = ("label", "id", "owner")
 _INDEX_NAMES = ("", "__index_level_0__", "Unnamed: 0")
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """How the columns of a table are to be used.
-
-    Parameters
-    ----------
-    label : str or None
-        The column of the class. None only for formats that say which it is (``y`` in ``.npz``).
-    id : str, optional
-        The column that names the rows; no two training rows may share a name.
-    owner : str, optional
-        The column that says whose a row is.
-    drop : sequence of str, default=()
-        Columns to leave out.
-    features : sequence of str, optional
-        The feature columns, in this order; by default all that remain.
-    scale : {"standard", "robust", "none"}, default="standard"
-        Numbers are scaled by mean and standard deviation, by median and interquartile range, or not at all.
-    categorical : {"onehot", "ordinal"}, default="onehot"
-        Whether categories become a column each or numbers in sorted order. Neither looks at the labels.
-    impute : {False, "median", "mean", "most_frequent"}, default=False
-        How missing numbers are filled in; missing categories become the most frequent one. False refuses them.
-    embed : str or sequence of str, optional
-        Text columns to turn into vectors with a sentence-transformers model.
-    target : {"class", "number"}, default="class"
-        What the label column holds: names of classes, or numbers to predict.
-    """
-
-    label: str | None
-    id: str | None = None
-    owner: str | None = None
-    drop: Sequence[str] = ()
-    features: Sequence[str] | None = None
-    scale: str = "standard"
-    categorical: str = "onehot"
-    impute: str | bool = False
-    embed: str | Sequence[str] | None = None
-    target: str = "class"
 
 
 @dataclass(frozen=True)
@@ -150,7 +107,7 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
         if column is not None and column not in train.column_names:
             raise no_column(f"The {option}", column, train.column_names, where[0])
     features = _feature_names(train, val, spec, where, notes)
-    columns = _columns(train, val, spec, features, where, notes)
+    columns = make_columns(train, val, spec, features, where, notes)
     labels, (ids, ids_val), (owners, owners_val) = (
         [_names(what, column, table, name, exact) for table, name in zip(tables, where, strict=True)]
         for what, column, exact in (
@@ -179,7 +136,7 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
                 f"Owners in column {spec.owner!r} that differ only in spaces, capitals or writing are counted as "
                 f"different owners: {alike}. Write them the same way if they are the same."
             )
-    X_train, X_val, names = encode(columns, spec.scale, spec.categorical, spec.impute, notes)
+    X_train, X_val, names = encode(columns, spec, notes)
     return Prepared(X_train, y_train, X_val, y_val, names, ids, owners, ids_val, owners_val, notes, asdict(spec))
 
 
@@ -224,40 +181,34 @@ def _called(table: Any, which: str) -> str:
 
 def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str], notes: list[str]) -> list[str]:
     of_train, of_val = dict.fromkeys(train.column_names), dict.fromkeys(val.column_names)
-    both, dropped = of_train | of_val, set(spec.drop)
-    for name in spec.drop:
-        if name not in both:
-            raise no_column("The --drop entry", name, list(both), "either table")
-    for name in spec.embed or []:
-        if name not in of_train:
-            raise no_column("The --embed entry", name, train.column_names, where[0])
-    kept_apart = {spec.label, spec.id, spec.owner, *dropped, *about(train).roles.values(), *about(val).roles.values()}
+    both, named = of_train | of_val, list(spec.features or ())
+    options = {"drop": (spec.drop, both), "embed": (spec.embed, of_train), "features": (spec.features, of_train)}
+    for option, (names, there) in options.items():
+        for name in names or ():
+            if name not in there:
+                place = "either table" if option == "drop" else where[0]
+                raise no_column(f"The --{option} entry", name, list(there), place)
+    if repeated(named):
+        raise InputError(f"--features names {some(repeated(named))} more than once. Name each column once.")
+    apart = {spec.label, spec.id, spec.owner, *spec.drop}
+    extra: list[str] = []
     if spec.features is not None:
-        chosen = list(dict.fromkeys([*spec.features, *(spec.embed or [])]))
+        chosen = list(dict.fromkeys([*named, *(spec.embed or ())]))
         for name in chosen:
-            if name not in of_train:
-                raise no_column("The --features entry", name, train.column_names, where[0])
-            if name in (spec.id, spec.owner) or name in dropped:
+            if name in apart:
                 raise InputError(
                     f"Column {name!r} cannot be a feature and also the id, the owner or dropped. Choose one."
                 )
-        absent = [name for name in chosen if name not in of_val]
-        extra: list[str] = []
-        if repeated(list(spec.features)):
-            raise InputError(
-                f"--features names {some(repeated(list(spec.features)))} more than once. Name each column once."
-            )
     else:
-        kept_apart |= {name for name in _INDEX_NAMES if name in both}
-        chosen = [name for name in of_train if name not in kept_apart]
-        absent = [name for name in chosen if name not in of_val]
-        extra = [name for name in of_val if name not in kept_apart and name not in of_train]
+        apart |= {*about(train).roles.values(), *about(val).roles.values(), *_INDEX_NAMES}
+        chosen = [name for name in of_train if name not in apart]
+        extra = [name for name in of_val if name not in apart and name not in of_train]
         index = [name for name in _INDEX_NAMES if name in of_train]
         if index:
             notes.append(f"left out {some(index)}, an unnamed column such as a row index leaves behind")
+    absent = [name for name in chosen if name not in of_val]
     if absent or extra:
-        parts = [f"{some(absent)} only in {where[0]}"] * bool(absent)
-        parts += [f"{some(extra)} only in {where[1]}"] * bool(extra)
+        parts = [f"{some(names)} only in {place}" for names, place in zip((absent, extra), where, strict=True) if names]
         raise InputError(
             f"Both tables must have the same feature columns, but they have {' and '.join(parts)}. Leave columns out "
             "with --drop, or list the ones to use with --features."
@@ -267,34 +218,6 @@ def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str]
     if spec.drop:
         notes.append(f"left out {some(list(spec.drop))}, as asked")
     return chosen
-
-
-def _columns(
-    train: Any, val: Any, spec: TableSpec, features: list[str], where: tuple[str, str], notes: list[str]
-) -> list[Column]:
-    made, problems = [], []
-    rounded = about(train).rounded, about(val).rounded
-    for name in features:
-        try:
-            column, remarks = make_column(
-                name,
-                train[name],
-                val[name],
-                where=where,
-                asked=spec.features is not None,
-                ordinal=spec.categorical == "ordinal",
-                embed=name in (spec.embed or ()),
-                rounded=(rounded[0].get(name, 0), rounded[1].get(name, 0)),
-            )
-            made.append(column)
-            notes += remarks
-        except UnusableError as error:
-            problems.append(str(error))
-    if problems:
-        raise problem(problems)
-    check_values(made, spec.impute)
-    warn_rounded("the table", {column.name: column.rounded for column in made})
-    return made
 
 
 def _names(what: str, column: str | None, table: Any, where: str, exact: bool = True) -> Any:

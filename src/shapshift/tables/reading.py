@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from shapshift.checks.inputs import parse_memory, some
 from shapshift.checks.memory import available_memory
 from shapshift.exceptions import InputError
-from shapshift.tables.arrow import read_arrow, read_parquet, table_size
+from shapshift.tables.binary import read_arrow, read_npz, read_parquet, table_size
 from shapshift.tables.files import (
     PARQUET_ENDINGS,
     About,
@@ -32,7 +32,6 @@ from shapshift.tables.files import (
     shown,
 )
 from shapshift.tables.labels import count_rounded, exact_numbers
-from shapshift.tables.npz import read_npz
 from shapshift.tables.text import read_csv, read_json
 
 _TEXT = {
@@ -177,21 +176,18 @@ def _reader(source: Source, head: bytes, columns: list[str] | None, text: Collec
     if endings and endings[-1] in _PACKED_ENDINGS:
         endings.pop()
     ending = endings[-1] if endings else ""
-    if _is_text(source, head):
-        # Nobody's CSV header begins with a brace and a quotation mark.
-        looks_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b'{"', b'[{"'))
-        return partial(read_json if _TEXT[ending] == "json" or looks_json else read_csv, text=text)
-    if head.startswith(b"PAR1"):
-        return partial(read_parquet, columns=columns)
-    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
-        return partial(read_arrow, stream=head.startswith(b"\xff"))
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        if ending in (".xlsx", ".xlsm", ".ods"):
-            raise InputError(f"{source.name} is a spreadsheet. Save the sheet as CSV and name that file.")
-        return read_npz
-    for magic, what in _REFUSED.items():
-        if head.startswith(magic):
-            raise InputError(f"{source.name} is {what}. Expected {_READABLE}.")
+    if not _is_text(source, head):
+        if head.startswith(b"PAR1"):
+            return partial(read_parquet, columns=columns)
+        if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+            return partial(read_arrow, stream=head.startswith(b"\xff"))
+        if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+            if ending in (".xlsx", ".xlsm", ".ods"):
+                raise InputError(f"{source.name} is a spreadsheet. Save the sheet as CSV and name that file.")
+            return read_npz
+        for magic, what in _REFUSED.items():
+            if head.startswith(magic):
+                raise InputError(f"{source.name} is {what}. Expected {_READABLE}.")
     if ending in _BINARY:
         looks_text = not any(byte < 9 or byte > 126 for byte in head)
         rename = "It looks like text: rename it to .csv or .jsonl if it is that."
@@ -202,7 +198,9 @@ def _reader(source: Source, head: bytes, columns: list[str] | None, text: Collec
             f"{source.name} has {f'the unknown ending {ending!r}' if ending else 'no ending'}, and its content is none "
             f"of the binary formats. Expected {_READABLE}. If it is text with separators, rename it to .csv."
         )
-    return partial(read_json if _TEXT[ending] == "json" else read_csv, text=text)
+    # Nobody's CSV header begins with a brace and a quotation mark.
+    looks_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b'{"', b'[{"'))
+    return partial(read_json if _TEXT[ending] == "json" or looks_json else read_csv, text=text)
 
 
 def _is_text(source: Source, head: bytes) -> bool:

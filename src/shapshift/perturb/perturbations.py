@@ -1,0 +1,564 @@
+"""The perturbations: changes to the features, to the labels, and to the choice of the points."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.exceptions import InputError
+from shapshift.perturb.base import Checks, Pair, Perturbation
+from shapshift.perturb.containers import count_points, count_rows, like_features, like_labels, take_rows
+from shapshift.valuation import check_returned
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_share = partial(check.check_number, most=1.0)
+_positive = partial(check.check_number, above=True)
+
+
+def _mapping(owner: str, name: str, value: object, *, to: str, least: int = 0) -> None:
+    if not isinstance(value, Mapping) or len(value) < least:
+        raise InputError(f"The {name!r} parameter of {owner} must map labels to {to}. Got {check.quoted(value)}.")
+
+
+class FeaturePerturbation(Perturbation):
+    """A perturbation of the features alone."""
+
+    pointwise: ClassVar[bool] = True
+
+    @abstractmethod
+    def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
+        """Return changed rows; ``rows`` may be the caller's own."""
+
+    def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
+        """Change the features; the labels pass through."""
+        table = check.check_features(X_val, "X_val")
+        rows = table.rows.toarray() if sparse.issparse(table.rows) else table.rows
+        return like_features(self._change(cast(Floats, rows), table.columns, rng), X_val), y_val
+
+    def bind(self, model: Any) -> Self:
+        """Refuse models that take distances: there are no features to change."""
+        if getattr(model, "metric", None) == "precomputed":
+            raise InputError(
+                f"{self._owner} changes features, but the model has metric='precomputed' and takes distances. Perturb "
+                "the features yourself and compute the distances again."
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class GaussianNoise(FeaturePerturbation):
+    """Add independent normal noise to every feature.
+
+    The noise at one seed is the same for every ``sigma`` up to its size, so levels differ by level alone.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of the noise, at least 0.
+    relative : bool, default=False
+        Take ``sigma`` in units of each feature's standard deviation over the training rows; needs `bind`.
+    random_state : int, optional
+        See `Perturbation`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift.perturb import GaussianNoise
+    >>> X, y = GaussianNoise(0.5, random_state=0)(np.zeros((4000, 2)), np.zeros(4000))
+    >>> print(f"{X.std():.1f}")
+    0.5
+    """
+
+    sigma: float
+    _: KW_ONLY
+    relative: bool = False
+    _model: ClassVar[Any] = None
+    _checks: ClassVar[Checks] = {"sigma": check.check_number, "relative": check.check_flag}
+
+    def bind(self, model: Any) -> Self:
+        """Take the features' training standard deviations from a fitted model, when noise is relative to them."""
+        super().bind(model)
+        if not self.relative:
+            return self
+        if getattr(model, "feature_std_", None) is None:
+            raise InputError(
+                f"GaussianNoise(relative=True) needs a fitted model with the attribute 'feature_std_'. "
+                f"{type(model).__name__} has none (not fitted, sparse rows, or another kind). Use relative=False."
+            )
+        return self._with(_model=model)
+
+    def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
+        scale: Any = self.sigma
+        if self.relative:
+            if self._model is None:
+                raise InputError("GaussianNoise(relative=True) needs the model: call .bind(model) first.")
+            scale = self.sigma * np.asarray(self._model.feature_std_)
+            names = getattr(self._model, "feature_names_in_", None)
+            check.match_columns(
+                check.Table(rows, columns, None, "numpy"), columns and names, self._model.n_features_in_, "X_val"
+            )
+            if columns is not None and names is not None:
+                scale = scale[check.places(names, columns)]
+        return np.asarray(rows + scale * rng.standard_normal(rows.shape))
+
+
+@dataclass(frozen=True)
+class LaplaceNoise(FeaturePerturbation):
+    """Add independent Laplace noise of scale ``sensitivity / epsilon`` to every feature: the Laplace mechanism.
+
+    See `guarantee` for what that protects and what it does not.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy parameter, above 0; less is more private and more noise.
+    sensitivity : float, default=1.0
+        Largest L1 distance, summed over all features, by which one row may differ from another. It is stated, not
+        enforced: bound the features (clip them) before, in the units they have here.
+    random_state : int, optional
+        See `Perturbation`.
+
+    Examples
+    --------
+    >>> from shapshift.perturb import LaplaceNoise
+    >>> LaplaceNoise(0.5, sensitivity=2.0).scale
+    4.0
+    >>> LaplaceNoise.from_scale(4.0, sensitivity=2.0).epsilon
+    0.5
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    sensitivity: float = 1.0
+    _checks: ClassVar[Checks] = {"epsilon": _positive, "sensitivity": _positive}
+
+    @classmethod
+    def from_scale(cls, scale: float, *, sensitivity: float = 1.0, random_state: int | None = None) -> Self:
+        """Make the noise from its scale b (its standard deviation is b times the square root of 2)."""
+        _positive(cls.__name__, "scale", scale)
+        _positive(cls.__name__, "sensitivity", sensitivity)
+        return cls(sensitivity / scale, sensitivity=sensitivity, random_state=random_state)
+
+    @property
+    def scale(self) -> float:
+        """Scale b of the noise."""
+        return self.sensitivity / self.epsilon
+
+    @property
+    def guarantee(self) -> str:
+        """What the noise guarantees, in words."""
+        return (
+            f"Each released feature row is {self.epsilon:g}-differentially private with respect to replacing that row "
+            f"by one at an L1 distance of at most {self.sensitivity:g} (over all features together), for one release; "
+            f"r releases of the same rows cost r * {self.epsilon:g}. Not covered: the labels, which are released as "
+            "they are; the number of rows; rows that differ by more than the stated sensitivity, which is not "
+            "enforced; several rows of one person; scaling computed from the rows; attacks on floating-point rounding."
+        )
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Name and parameters, with the scale they make."""
+        return super().parameters | {"scale": self.scale}
+
+    def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
+        return rows + self.scale * rng.laplace(size=rows.shape)
+
+
+@dataclass(frozen=True)
+class Round(FeaturePerturbation):
+    """Round every feature to a number of decimals (negative: tens, hundreds). Nothing is random.
+
+    Parameters
+    ----------
+    decimals : int
+        Digits after the point.
+    random_state : int, optional
+        Not used.
+
+    Examples
+    --------
+    >>> from shapshift.perturb import Round
+    >>> Round(1)([[0.12, 3.46]], ["a"])
+    (array([[0.1, 3.5]]), ['a'])
+    """
+
+    decimals: int
+    _checks: ClassVar[Checks] = {"decimals": partial(check.check_count, at_least=-300, at_most=300)}
+
+    def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
+        return np.round(rows, self.decimals)
+
+
+@dataclass(frozen=True)
+class Quantize(FeaturePerturbation):
+    """Move every feature to the nearest multiple of a step, or to the middle of one of a few bins. Nothing is random.
+
+    Parameters
+    ----------
+    step : float, optional
+        Distance between the values that remain, above 0.
+    bins : int, optional
+        Instead of ``step``: number of equally wide bins between the smallest and the largest entry of each column of
+        the validation set. Constant columns stay.
+    random_state : int, optional
+        Not used.
+
+    Examples
+    --------
+    >>> from shapshift.perturb import Quantize
+    >>> Quantize(0.5)([[0.3], [0.9]], [0, 1])[0].ravel()
+    array([0.5, 1. ])
+    >>> Quantize(bins=2)([[0.0], [1.0], [4.0]], [0, 0, 1])[0].ravel()
+    array([1., 1., 3.])
+    """
+
+    step: float | None = None
+    _: KW_ONLY
+    bins: int | None = None
+    _either: ClassVar[tuple[str, ...]] = ("step", "bins")
+    _checks: ClassVar[Checks] = {"step": _positive, "bins": check.check_count}
+
+    def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
+        if self.step is not None:
+            return np.round(rows / self.step) * self.step
+        bins = cast(int, self.bins)
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        width = np.where(high > low, (high - low) / bins, 1.0)
+        number = np.minimum(np.floor((rows - low) / width), bins - 1)
+        return np.where(high > low, low + (number + 0.5) * width, rows)
+
+
+@dataclass(frozen=True)
+class MaskFeatures(FeaturePerturbation):
+    """Replace entries, or whole features, by a fill value.
+
+    Parameters
+    ----------
+    fraction : float
+        Between 0 and 1: probability of each entry, or share of the features.
+    fill : {"mean", "zero"} or float, default="mean"
+        What to put there; "mean" is the column's mean over the validation set as it comes in.
+    by : {"entry", "feature"}, default="entry"
+        Hide each entry independently, or the same features (a random choice) of all rows.
+    random_state : int, optional
+        See `Perturbation`.
+
+    Examples
+    --------
+    >>> from shapshift.perturb import MaskFeatures
+    >>> MaskFeatures(1.0, fill=7)([[1.0, 2.0]], [0])[0]
+    array([[7., 7.]])
+    """
+
+    fraction: float
+    _: KW_ONLY
+    fill: str | float = "mean"
+    by: str = "entry"
+    _checks: ClassVar[Checks] = {"fraction": _share, "by": partial(check.check_choice, choices=("entry", "feature"))}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.fill, str):
+            check.check_choice(self._owner, "fill", self.fill, ("mean", "zero"))
+        else:
+            check.check_number(self._owner, "fill", self.fill, least=-np.inf)
+
+    def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
+        if self.by == "entry":
+            masked = rng.random(rows.shape) < self.fraction
+        else:
+            masked = np.zeros(rows.shape[1], dtype=bool)
+            masked[rng.permutation(rows.shape[1])[: round(self.fraction * rows.shape[1])]] = True
+        fill = rows.mean(axis=0) if self.fill == "mean" else 0.0 if self.fill == "zero" else self.fill
+        return np.where(masked, fill, rows)
+
+
+@dataclass(frozen=True)
+class FlipLabels(Perturbation):
+    """Replace labels by others, each independently with its class's probability.
+
+    Parameters
+    ----------
+    rate : float, optional
+        Probability for every label, between 0 and 1.
+    rates : mapping from label to float, optional
+        Instead of ``rate``: a probability per label; labels that are not named stay.
+    targets : mapping, optional
+        What a flipped label becomes: another label, or a mapping from labels to weights. A label that is not named here
+        becomes any other class of the validation set (or of the model, see `bind`) with equal probability.
+    random_state : int, optional
+        See `Perturbation`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift.perturb import FlipLabels
+    >>> FlipLabels(rates={"cat": 1.0})(np.zeros((3, 1)), ["cat", "dog", "dog"])[1]
+    ['dog', 'dog', 'dog']
+    """
+
+    rate: float | None = None
+    _: KW_ONLY
+    rates: Mapping[Any, float] | None = None
+    targets: Mapping[Any, Any] | None = None
+    pointwise: ClassVar[bool] = True
+    _classes: ClassVar[tuple[Any, ...]] = ()
+    _either: ClassVar[tuple[str, ...]] = ("rate", "rates")
+    _checks: ClassVar[Checks] = {
+        "rate": _share,
+        "rates": partial(_mapping, to="probabilities, such as {0: 0.1}"),
+        "targets": partial(_mapping, to="labels, such as {0: 1}"),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for rate in (self.rates or {}).values():
+            _share(self._owner, "rates", rate)
+        for label, target in (self.targets or {}).items():
+            weights = target if isinstance(target, Mapping) else {target: 1.0}
+            for weight in weights.values():
+                check.check_number(self._owner, "targets", weight)
+            if label in weights or not sum(weights.values()) > 0:
+                raise InputError(
+                    f"The 'targets' parameter of FlipLabels must lead {check.quoted(label)} elsewhere. Got "
+                    f"{check.quoted(target)}."
+                )
+
+    def bind(self, model: Any) -> Self:
+        """Let labels become any class that the model was fitted on."""
+        return self._with(_classes=tuple(np.asarray(getattr(model, "classes_", ())).tolist()))
+
+    def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
+        """Flip labels; the features pass through."""
+        labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
+        present, codes = _labels.encode_labels(labels)
+        classes = list(dict.fromkeys([*present, *self._classes]))
+        unknown = [label for label in (*(self.rates or ()), *(self.targets or ())) if label not in classes]
+        if unknown:
+            raise InputError(
+                f"FlipLabels names the label {check.quoted(unknown[0])}, which does not occur. There are: "
+                f"{check.some(classes)}."
+            )
+        # Drawn for all rows at once, so that one class's rate does not change what happens to another.
+        draws, choices = rng.random(labels.size), rng.random(labels.size)
+        flipped = labels.tolist()
+        for code, label in enumerate(present.tolist()):
+            rate = self.rate if self.rates is None else self.rates.get(label, 0.0)
+            where = np.flatnonzero((codes == code) & (draws < cast(float, rate)))
+            if where.size:
+                others, weights = self._others(label, classes)
+                picks = np.searchsorted(np.cumsum(weights) / np.sum(weights), choices[where], side="right")
+                for row, pick in zip(where, picks, strict=True):
+                    flipped[row] = others[min(pick, len(others) - 1)]
+        return X_val, like_labels(flipped, labels, y_val)
+
+    def _others(self, label: Any, classes: list[Any]) -> tuple[list[Any], list[float]]:
+        if self.targets is not None and label in self.targets:
+            target = self.targets[label]
+            weights = target if isinstance(target, Mapping) else {target: 1.0}
+            return list(weights), list(weights.values())
+        others = [other for other in classes if other != label]
+        if not others:
+            raise InputError(
+                f"FlipLabels has nothing to turn {check.quoted(label)} into: it is the only label. Call .bind(model) "
+                "or give 'targets'."
+            )
+        return others, [1.0] * len(others)
+
+
+class ResamplePerturbation(Perturbation):
+    """A perturbation that keeps, drops or repeats whole points."""
+
+    pointwise: ClassVar[bool] = False
+
+    @abstractmethod
+    def _rows(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Ints:
+        """Positions of the points to take, in order."""
+
+    def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
+        """Take the chosen points."""
+        rows = self._rows(X_val, y_val, rng)
+        return take_rows(X_val, rows), take_rows(y_val, rows)
+
+
+@dataclass(frozen=True)
+class Subsample(ResamplePerturbation):
+    """Keep a random part of the validation set, without repeats and in its order.
+
+    Parameters
+    ----------
+    fraction : float, optional
+        Share of the points to keep, above 0 and at most 1; at least one point stays.
+    n : int, optional
+        Instead of ``fraction``: how many points to keep.
+    random_state : int, optional
+        See `Perturbation`.
+
+    Examples
+    --------
+    >>> from shapshift.perturb import Subsample
+    >>> len(Subsample(0.25, random_state=0)([[0.0]] * 8, list("abcdefgh"))[1])
+    2
+    """
+
+    fraction: float | None = None
+    _: KW_ONLY
+    n: int | None = None
+    _either: ClassVar[tuple[str, ...]] = ("fraction", "n")
+    _checks: ClassVar[Checks] = {"fraction": partial(_positive, most=1.0), "n": check.check_count}
+
+    def _rows(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Ints:
+        total = count_points(X_val, y_val)
+        count = self.n if self.fraction is None else max(1, round(self.fraction * total))
+        if cast(int, count) > total:
+            raise InputError(
+                f"The 'n' parameter of Subsample must be at most the {total} points there are. Got {self.n}."
+            )
+        return np.sort(rng.permutation(total)[:count])
+
+
+@dataclass(frozen=True)
+class ShiftPriors(ResamplePerturbation):
+    """Resample the validation set to given class shares.
+
+    Points of a class are repeated only when it has too few, and then as evenly as possible; otherwise a random part of
+    them is kept. Counts are rounded so that they sum to the size; the order stays.
+
+    Parameters
+    ----------
+    shares : mapping from label to float
+        Share of each class. Classes that are not named divide what is left in their present proportions; if all are
+        named, the shares must sum to 1.
+    n : int, optional
+        Size of the result; by default as before.
+    random_state : int, optional
+        See `Perturbation`.
+
+    Examples
+    --------
+    >>> from shapshift.perturb import ShiftPriors
+    >>> X, y = ShiftPriors({"a": 0.75}, random_state=0)([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
+    >>> y
+    ['a', 'a', 'a', 'b']
+    """
+
+    shares: Mapping[Any, float]
+    _: KW_ONLY
+    n: int | None = None
+    _checks: ClassVar[Checks] = {
+        "shares": partial(_mapping, to="shares, such as {0: 0.3}", least=1),
+        "n": check.check_count,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for share in self.shares.values():
+            _share(self._owner, "shares", share)
+        if sum(self.shares.values()) > 1 + 1e-9:
+            raise InputError(
+                f"The 'shares' parameter of ShiftPriors must sum to at most 1. Got {check.quoted(self.shares)}."
+            )
+
+    def _rows(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Ints:
+        labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
+        classes, codes = _labels.encode_labels(labels)
+        names, counts = classes.tolist(), np.bincount(codes)
+        absent = [label for label in self.shares if label not in names and self.shares[label] > 0]
+        if absent:
+            raise InputError(
+                f"ShiftPriors has no point to draw for the label {check.quoted(absent[0])}. The labels are "
+                f"{check.some(names)}."
+            )
+        free = np.array([name not in self.shares for name in names])
+        left = 1.0 - sum(self.shares.values())
+        if not free.any() and abs(left) > 1e-9:
+            raise InputError(
+                f"The 'shares' parameter of ShiftPriors names all classes, so it must sum to 1. Got "
+                f"{check.quoted(self.shares)}."
+            )
+        rest = max(left, 0.0) * counts / max(1, counts[free].sum())
+        shares = np.array([self.shares.get(name, part) for name, part in zip(names, rest, strict=True)])
+        groups = [np.flatnonzero(codes == code) for code in range(len(names))]
+        return _resample(groups, largest_remainders(shares, self.n or labels.size), rng)
+
+
+@dataclass(frozen=True)
+class BoundaryCoverage(ResamplePerturbation):
+    """Resample the validation set to a given share of boundary points; needs `bind`.
+
+    Boundary points are those whose five nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the
+    points as they come in). Points of a group are repeated only when it has too few, and then as evenly as possible;
+    the order stays. If the share asks for a group of which there is no point at all, that is a ValueError: nothing can
+    be resampled from an empty group.
+
+    Parameters
+    ----------
+    fraction : float
+        Share of boundary points, between 0 and 1.
+    n : int, optional
+        Size of the result; by default as before.
+    random_state : int, optional
+        See `Perturbation`.
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley
+    >>> from shapshift.data import load_dataset
+    >>> from shapshift.perturb import BoundaryCoverage
+    >>> data = load_dataset("gaussian", n_train=200, n_val=100)
+    >>> model = KNNShapley().fit(data.X_train, data.y_train)
+    >>> half = BoundaryCoverage(0.5, random_state=0).bind(model)
+    >>> model.value(*half(data.X_val, data.y_val)).boundary_fraction
+    0.5
+    """
+
+    fraction: float
+    _: KW_ONLY
+    n: int | None = None
+    _model: ClassVar[Any] = None
+    _checks: ClassVar[Checks] = {"fraction": _share, "n": check.check_count}
+
+    def bind(self, model: Any) -> Self:
+        """Take the model whose neighbours define the boundary points."""
+        return self._with(_model=model)
+
+    def _rows(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Ints:
+        if self._model is None:
+            raise InputError("BoundaryCoverage needs the model: call .bind(model) first.")
+        boundary = check_returned("BoundaryCoverage.bind", self._model, self._model.value(X_val, y_val)).boundary
+        groups = [np.flatnonzero(boundary), np.flatnonzero(~boundary)]
+        counts = largest_remainders(np.array([self.fraction, 1 - self.fraction]), self.n or boundary.size)
+        for rows, count, kind in zip(groups, counts, ("boundary", "non-boundary"), strict=True):
+            if count and not rows.size:
+                raise InputError(
+                    f"BoundaryCoverage({self.fraction:g}) needs {count} {kind} points, but none of the {boundary.size} "
+                    f"validation points is one. Ask for fraction={float(kind != 'boundary'):g}, or use other points."
+                )
+        return _resample(groups, counts, rng)
+
+
+def largest_remainders(shares: Floats, total: int) -> Ints:
+    """Whole numbers in the given proportions that sum to ``total``: the largest remainders are rounded up."""
+    exact = np.round(shares / shares.sum() * total, 9)
+    counts: Ints = np.floor(exact).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
+    return counts
+
+
+def _resample(groups: Sequence[Ints], counts: Ints, rng: np.random.Generator) -> Ints:
+    """``counts[g]`` rows of each group, every row equally often up to one; ascending."""
+    chosen = []
+    for rows, count in zip(groups, counts.tolist(), strict=True):
+        if count:
+            whole, rest = divmod(count, rows.size)
+            chosen += [np.repeat(rows, whole), rng.permutation(rows)[:rest]]
+    return np.sort(np.concatenate(chosen))
