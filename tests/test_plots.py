@@ -23,7 +23,7 @@ from shapshift.audit._statistics import STATISTICS
 from shapshift.perturb import GaussianNoise, Round, Subsample
 from shapshift.plots import _figure
 from shapshift.plots.audit import plot_neighbors, plot_shift, plot_statistic
-from shapshift.plots.valuation import histogram_edges, plot_values
+from shapshift.plots.results import histogram_edges, plot_values
 
 RNG = np.random.default_rng(0)
 X, X_VAL = RNG.normal(size=(80, 2)), RNG.normal(size=(40, 2))
@@ -180,7 +180,8 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest
 
 def test_works_without_a_screen(tmp_path: Path) -> None:
     code = (
-        "import sys; from shapshift.plots import _figure, audit, valuation; assert 'matplotlib' not in sys.modules\n"
+        "import sys; from shapshift.plots import _figure, audit, mechanism, results\n"
+        "assert 'matplotlib' not in sys.modules\n"
         f"_figure.save_figure(_figure.new_axes(), {str(tmp_path / 'figure')!r})"
     )
     hidden = {"DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND"}

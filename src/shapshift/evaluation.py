@@ -109,7 +109,7 @@ class ValuationEvaluation:
         axes : array of two Axes, optional
             Where to draw; a new figure by default.
         """
-        from shapshift.plots.evaluation import plot_evaluation
+        from shapshift.plots.results import plot_evaluation
 
         return plot_evaluation(self, axes=axes)
 

@@ -127,8 +127,8 @@ class DesignResult:
         return to_table(columns, None, kind)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the selection among the random sets; see :mod:`shapshift.plots.design`."""
-        from shapshift.plots.design import plot_design
+        """Draw the selection among the random sets; see :mod:`shapshift.plots.results`."""
+        from shapshift.plots.results import plot_design
 
         return plot_design(self, ax)
 

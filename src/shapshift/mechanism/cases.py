@@ -17,6 +17,7 @@ from shapshift.exceptions import InputError
 from shapshift.knn.shapley import KNNShapley
 from shapshift.mechanism.points import (
     KINDS,
+    LETTERS,
     SCENARIOS,
     ValidationSet,
     check_validation_set,
@@ -101,25 +102,10 @@ def case_one(
         sets = choose_points(val_set, kind or "boundary", n_points, random_state)[:, None]
     else:
         sets = _check_points(plan.owner, "point", point, val_set, "n_points", n_points, size=1)
-    clean = val_set.value_at(sets.ravel()).valuation
-    entropy = clean.entropy.reshape(sets.shape)
-    found = {KINDS[0] if at > 0 else KINDS[1] for at in entropy[:, 0]}
-    if kind is not None and found != {kind}:
-        raise InputError(
-            f"The 'point' parameter of {plan.owner} must name {kind} points only (a boundary point has entropy above "
-            f"0). Got {_described(sets, entropy)}."
-        )
-    samples, kept, _ = measure(val_set, sets, plan, clean.n_train, one_statistics)
-    return CaseOne(
-        parameters=parameters(plan, sets[:, 0], clean),
-        noise=np.append(0.0, plan.levels),
-        points=sets[:, 0],
-        labels=val_set.labels[sets[:, 0]],
-        entropy=entropy[:, 0],
-        samples=samples,
-        example=kept,
-        kind=found.pop() if len(found) == 1 else "mixed",
-    )
+    wanted = None if kind is None else kind[0].upper()
+    rule = f"'point' parameter of {plan.owner} must name {kind} points only (a boundary point has entropy above 0)"
+    made, letters, _ = _follow(val_set, sets, plan, one_statistics, wanted, rule)
+    return CaseOne(**made, kind=LETTERS.get(letters, letters))
 
 
 def case_two(
@@ -184,27 +170,12 @@ def case_two(
                 f"The 'points' parameter of {plan.owner} must name pairs of points of different classes. Got "
                 f"{pair.tolist()}, both of class {check.quoted(val_set.labels[pair[0]])}."
             )
-    clean = val_set.value_at(sets.ravel()).valuation
-    entropy = clean.entropy.reshape(sets.shape)
-    draw = None if X_train is None else projection(X_train, val_set.model, clean.n_train)
-    found = {"".join("B" if at > 0 else "N" for at in pair) for pair in entropy}
-    if scenario is not None and found != {scenario}:
-        raise InputError(
-            f"The 'points' parameter of {plan.owner} must name {scenario} pairs only, in this order (B is a boundary "
-            f"point, with entropy above 0; N is not). Got {_described(sets, entropy)}."
-        )
-    samples, kept, moved = measure(val_set, sets, plan, clean.n_train, two_statistics)
-    return CaseTwo(
-        parameters=parameters(plan, sets, clean),
-        noise=np.append(0.0, plan.levels),
-        points=sets,
-        labels=val_set.labels[sets],
-        entropy=entropy,
-        samples=samples,
-        example=kept,
-        scenario=found.pop() if len(found) == 1 else "mixed",
-        map=None if draw is None else draw(getattr(model, "codes_", None), take_rows(X_val, sets[0]), moved),
+    rule = (
+        f"'points' parameter of {plan.owner} must name {scenario} pairs only, in this order (B is a boundary point, "
+        "with entropy above 0; N is not)"
     )
+    made, letters, plane = _follow(val_set, sets, plan, two_statistics, scenario, rule, X_train)
+    return CaseTwo(**made, scenario=letters, map=plane)
 
 
 def noise_demo(
@@ -273,7 +244,7 @@ def noise_demo(
         noise=plan.example,
         point=int(at[0]),
         label=val_set.labels[at[0]],
-        map=projection(X_train, val_set.model, valuation.n_train)(model.codes_, X_clean, X_noisy),
+        map=projection(X_train, val_set.model, valuation.n_train)(X_clean, X_noisy),
         ids=valuation.ids,
         classes=np.asarray(model.classes_),
         before=before.nearest[0],
@@ -378,6 +349,61 @@ def _ratio(new: float, old: float) -> float:
     return new / old if old > 0 else np.nan
 
 
+def _follow(
+    val_set: ValidationSet,
+    sets: Ints,
+    plan: NoisePlan,
+    statistics: Statistics,
+    wanted: str | None,
+    rule: str,
+    X_train: Any = None,
+) -> tuple[dict[str, Any], str, FeatureMap | None]:
+    """Follow points or pairs as noise grows.
+
+    Parameters
+    ----------
+    val_set : ValidationSet
+    sets : ndarray of shape (n_sets, 1) or (n_sets, 2)
+        Positions of the points or pairs.
+    plan : NoisePlan
+    statistics : callable
+        What is kept of the values on a set.
+    wanted : str or None
+        What all sets must be: "B" or "N" for each point, see ``SCENARIOS``.
+    rule : str
+        What the caller must keep to, for the message.
+    X_train : table, optional
+        Training rows for a map of the example.
+
+    Returns
+    -------
+    fields : dict
+        Those that both cases have.
+    letters : str
+        What the sets are, or "mixed".
+    map : FeatureMap or None
+    """
+    clean = val_set.value_at(sets.ravel()).valuation
+    entropy = clean.entropy.reshape(sets.shape)
+    draw = None if X_train is None else projection(X_train, val_set.model, clean.n_train)
+    found = {"".join("B" if at > 0 else "N" for at in points) for points in entropy}
+    if wanted is not None and found != {wanted}:
+        raise InputError(f"The {rule}. Got {_described(sets, entropy)}.")
+    samples, example, moved = measure(val_set, sets, plan, clean.n_train, statistics)
+    points = sets[:, 0] if sets.shape[1] == 1 else sets
+    fields = {
+        "parameters": parameters(plan, points, clean),
+        "noise": np.append(0.0, plan.levels),
+        "points": points,
+        "labels": val_set.labels[points],
+        "entropy": entropy.reshape(points.shape),
+        "samples": samples,
+        "example": example,
+    }
+    plane = None if draw is None else draw(take_rows(val_set.X, sets[0]), moved)
+    return fields, found.pop() if len(found) == 1 else "mixed", plane
+
+
 def measure(
     val_set: ValidationSet, sets: Ints, plan: NoisePlan, n_train: int, statistics: Statistics
 ) -> tuple[MappingProxyType[str, Floats], Example, Any]:
@@ -391,9 +417,8 @@ def measure(
             samples.setdefault(name, np.empty(shape))[level, at, repeat] = number
 
     for at, positions in enumerate(sets):
-        (before,) = set_values(
-            val_set, take_rows(val_set.X, positions), val_set.labels[positions], positions.size, n_train
-        )
+        X, y = take_rows(val_set.X, positions), val_set.labels[positions]
+        (before,) = set_values(val_set, X, y, positions.size, n_train)
         record(0, at, slice(None), statistics(before, before))
         for level, noise in enumerate(plan.levels.tolist(), start=1):
             X, y = perturbed(val_set, positions, plan, noise, at)
@@ -453,7 +478,7 @@ def parameters(plan: NoisePlan, sets: Ints, valuation: Valuation) -> MappingProx
     )
 
 
-def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureMap]:
+def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any], FeatureMap]:
     """Make a map of the training rows that places validation points on it.
 
     Two features are taken as they are, one is drawn on a line, more are reduced to the first two principal components
@@ -472,7 +497,7 @@ def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, An
     Returns
     -------
     callable
-        Takes the class numbers of the training rows (or None) and two tables of points, before and after.
+        Takes two tables of points, before and after.
     """
     table = check.check_features(X_train, "X_train")
     if table.rows.shape[0] != n_train:
@@ -482,17 +507,12 @@ def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, An
     _check_same_rows(X_train, table.rows, model)
     width = table.rows.shape[1]
     names, place = _plane(table.rows, table.columns)
+    codes = getattr(model, "codes_", np.zeros(n_train, np.int32))
 
-    def draw(codes: npt.NDArray[np.int32] | None, before: Any, after: Any) -> FeatureMap:
-        points = (
-            check.match_columns(check.check_features(X, "X_val"), table.columns, width, "X_val").rows
-            for X in (before, after)
-        )
-        return FeatureMap(
-            names, place(table.rows), np.zeros(n_train, np.int32) if codes is None else codes, *map(place, points)
-        )
+    def position(X: Any) -> Floats:
+        return place(check.match_columns(check.check_features(X, "X_val"), table.columns, width, "X_val").rows)
 
-    return draw
+    return lambda before, after: FeatureMap(names, place(table.rows), codes, position(before), position(after))
 
 
 def _check_same_rows(X_train: Any, rows: Any, model: Any) -> None:

@@ -172,6 +172,11 @@ def save_figure(fig: Any, path: str | os.PathLike[str], *, close: bool = False) 
     return written[0], written[1]
 
 
+def shortened(name: str, length: int) -> str:
+    """Cut a name that is longer than there is room for."""
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
 def _figure_of(drawn: Any) -> Any:
     if hasattr(drawn, "savefig"):
         return drawn

@@ -173,12 +173,12 @@ def _histogram(
 ) -> Chart:
     """Count values for a chart; ``names`` are those of the legend."""
     # Inside, as plots may be imported only where something is drawn.
-    from shapshift.plots.valuation import count_values, histogram_edges
+    from shapshift.plots.results import count_values, histogram_edges
 
     everything = unit.scale(np.concatenate(list(values.values())))
     edges = histogram_edges(np.clip(everything, *_view(everything)), BINS)
     series = [
-        {"name": names[role], "role": role, "counts": count_values(unit.scale(part), BINS, edges)[1].tolist()}
+        {"name": names[role], "role": role, "counts": count_values(unit.scale(part), edges).tolist()}
         for role, part in values.items()
     ]
     switch = "Use the buttons to show or hide each." if len(values) > 1 else ""
