@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shapshift._facts import level_name
 from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, new_axes, shortened, style, tidy
 
 if TYPE_CHECKING:
@@ -155,11 +156,7 @@ def _finish(ax: Any, audit: ShiftAudit, title: str, *, legend: bool) -> Any:
     else:
         ax.set_yticks(audit.positions, [shortened(str(name), NAME_LENGTH) for name in audit.levels])
         ax.set_ylim(audit.positions.max() + 0.5, audit.positions.min() - 0.5)  # the first on top
-    xlabel = audit.axis.capitalize() if audit.ordered else ""
-    if audit.axis == "noise":
-        relative = audit.perturbations[0].get("relative")
-        xlabel += " (in stds of each feature)" if relative else " (standard deviation)"
-    return tidy(ax, xlabel=xlabel, title=title, legend=legend)
+    return tidy(ax, xlabel=level_name(audit) if audit.ordered else "", title=title, legend=legend)
 
 
 def _level_axis(ax: Any, positions: Any) -> None:

@@ -169,8 +169,8 @@ def _figures(results: Results) -> list[tuple[str, str, str]]:
         if np.isfinite(worst["spearman"]):
             remark = f"{where}, mean of {plural(audit.repeats, 'draw')}"
             found.append((fixed(worst["spearman"]), "lowest rank agreement", remark))
-    if results.corrected is not None and results.noisy is not None:
-        before, after = (results.agreement[name]["spearman"] for name in ("noisy", "corrected"))
+    if results.evaluation is not None and results.noisy is not None:
+        before, after = (results.evaluation.rows[name]["spearman"] for name in ("noisy", "corrected"))
         if after - before > _words.SAME:
             remark = f"{fixed(before)} before the correction, on this one noisy set"
             found.append((fixed(after), "rank agreement, corrected", remark))

@@ -12,9 +12,9 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from shapshift._facts import level_name
 from shapshift.agreement import agreement, spearman
 from shapshift.audit import ShiftAudit
-from shapshift.correct import evaluate
 from shapshift.price import Allocation
 from shapshift.report import _words
 from shapshift.report._format import NOTHING, Unit, cell, count, distinct, fixed, money, number, percent, rounded
@@ -142,8 +142,8 @@ def _values(results: Results) -> Section:
     )
     names = {name: name for name in results.values}
     chart = _histogram("distribution", "How the values are distributed", results.values, names, results.unit, words)
-    if results.corrected is not None:
-        words += " " + _words.correction(evaluate(results.corrected, results.valuation, results.noisy))
+    if results.evaluation is not None:
+        words += " " + _words.correction(results.evaluation)
     return Section("values", "What the rows are worth", "Values", words, [chart])
 
 
@@ -362,7 +362,7 @@ def _curves(
         What the dashed line is, and where; by default the clean value of the first statistic, if it has one.
     """
     along, write = np.argsort(audit.positions, kind="stable"), _SHOW[show]
-    at, axis = audit.positions[along], _level_name(audit)
+    at, axis = audit.positions[along], level_name(audit)
     levels = [f"{x:g}" for x in at] if audit.ordered else [cell(audit.levels[i]) for i in along]
     curves = {label: scale(np.stack(audit.statistic(name)))[:, along] for name, (label, _) in lines.items()}
     if not any(np.isfinite(curve[0]).any() for curve in curves.values()):
@@ -407,14 +407,6 @@ def _curves(
     return [chart]
 
 
-def _level_name(audit: ShiftAudit) -> str:
-    """Name of the axis of levels."""
-    if audit.axis != "noise":
-        return audit.axis.capitalize()
-    relative = audit.perturbations[0].get("relative")
-    return "Noise (in stds of each feature)" if relative else "Noise (standard deviation)"
-
-
 def _with_interval(show: Callable[[float], str], mean: float, low: float, high: float) -> str:
     if not np.isfinite(mean):
         return NOTHING
@@ -445,7 +437,8 @@ def _rows_moved(results: Results) -> Section | None:
     charts = []
     for name, values in others.items():
         title, lead, axis = titles[name]
-        found = results.agreement.get(name) or agreement(values, clean.values)
+        known = {} if results.evaluation is None else results.evaluation.rows
+        found = known.get(name) or agreement(values, clean.values)
         charts.append(
             Chart(
                 id=f"scatter-{name}",

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._facts import audit_facts, worst_level
-from shapshift.agreement import agreement
 from shapshift.audit import ShiftAudit
 from shapshift.audit._levels import NOISE
+from shapshift.correct import CorrectionEvaluation, evaluate
 from shapshift.exceptions import InputError
 from shapshift.price import Allocation, PayoutAudit
 from shapshift.report._format import (
@@ -85,10 +85,9 @@ class Results:
         return unit_for(np.concatenate(list(self.values.values())))
 
     @cached_property
-    def agreement(self) -> dict[str, dict[str, float]]:
-        """How far noisy and corrected values agree with the clean ones, row by row."""
-        clean = self.values["clean"]
-        return {name: agreement(values, clean) for name, values in self.values.items() if name != "clean"}
+    def evaluation(self) -> CorrectionEvaluation | None:
+        """How corrected and noisy values compare with the clean ones; None without corrected ones."""
+        return None if self.corrected is None else evaluate(self.corrected, self.valuation, self.noisy)
 
     @cached_property
     def draws(self) -> "Draws | None":
