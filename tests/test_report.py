@@ -522,6 +522,10 @@ def test_the_verdict_speaks_of_payouts() -> None:
         assert f"payouts move by up to {moved}" in sentence
         assert "of 2 pairs of neighbours in rank could change places" in sentence
         assert "as the model sees them" in _words.verdict(audit, made.allocation).detail
+    kinds = [FlipLabels(0.1), Subsample(0.5)]
+    other = audit_shift(made.model, made.X_val, made.y_val, perturbations=kinds, repeats=1, progress=False)
+    assert "as the model sees them" in _words.verdict(other, made.allocation).detail
+    assert "as the model sees them" not in _words.verdict(other).detail
     assert "payouts" not in _words.verdict(made.audit).sentence
     assert "as the model sees them" in _words.verdict(made.audit).detail
 

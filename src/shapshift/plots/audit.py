@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapshift._facts import level_name
-from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, new_axes, shortened, style, tidy
+from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
 
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit
@@ -154,7 +154,7 @@ def _finish(ax: Any, audit: ShiftAudit, title: str, *, legend: bool) -> Any:
     if audit.ordered:
         _level_axis(ax, audit.positions)
     else:
-        ax.set_yticks(audit.positions, [shortened(str(name), NAME_LENGTH) for name in audit.levels])
+        ax.set_yticks(audit.positions, [as_written(name, NAME_LENGTH) for name in audit.levels])
         ax.set_ylim(audit.positions.max() + 0.5, audit.positions.min() - 0.5)  # the first on top
     return tidy(ax, xlabel=level_name(audit) if audit.ordered else "", title=title, legend=legend)
 

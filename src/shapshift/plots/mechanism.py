@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, new_axes, style, tidy
+from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
 
 if TYPE_CHECKING:
     from shapshift.mechanism import CaseOne, CaseTwo, FeatureMap, NoiseDemo
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LOST, GAINED, KEPT = NOISY, CORRECTED, "#B8B8B8"
 CLASS_COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#999999")
 CLASS_MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+NAME_LENGTH = 28
 ROUNDING = 1e-12  # values below this share of the largest are 0
 KINDS = {"boundary": "Boundary", "nonboundary": "Non-boundary", "mixed": "Mixed"}
 KIND_COLOURS = {"boundary": BOUNDARY, "nonboundary": NONBOUNDARY, "mixed": CLEAN}
@@ -134,7 +135,7 @@ def plot_noise_demo(demo: NoiseDemo) -> Any:
         _draw_rows(ax, demo.map, row_size, demo.classes.tolist())
         for point, colour in ((clean, CLEAN), (noisy, NOISY)):
             ax.scatter(*point, marker="*", s=star_size, color=colour, edgecolor="white", linewidth=0.8, zorder=6)
-        tidy(ax, xlabel=demo.map.axes[0], ylabel=demo.map.axes[1], title=title)
+        tidy(ax, xlabel=as_written(demo.map.axes[0]), ylabel=as_written(demo.map.axes[1]), title=title)
     low = middle - reach
     box = low + 2 * reach * np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
     whole.plot(*box.T, color="#333333", linewidth=1.1, zorder=5)
@@ -218,9 +219,9 @@ def _draw_changed_rows(ax: Any, case: CaseTwo, plane: FeatureMap) -> None:
         ax.annotate("", noisy, clean, arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.3}, zorder=6)
         ax.scatter(*clean, marker=marker, s=210, color="black", edgecolor="white", linewidth=1.0, zorder=7)
         ax.scatter(*noisy, marker=marker, s=150, color="white", edgecolor="black", linewidth=1.2, zorder=7)
-    labels = case.labels.reshape(-1, 2)[0].tolist()
+    labels = [as_written(label, NAME_LENGTH) for label in case.labels.reshape(-1, 2)[0].tolist()]
     title = f"Classes of the points: {labels[0]} (star), {labels[1]} (cross)"
-    tidy(ax, xlabel=plane.axes[0], ylabel=plane.axes[1], title=title)
+    tidy(ax, xlabel=as_written(plane.axes[0]), ylabel=as_written(plane.axes[1]), title=title)
 
 
 def _draw_signs(ax: Any, places: Any, case: CaseTwo) -> None:
@@ -234,7 +235,8 @@ def _draw_rows(ax: Any, plane: FeatureMap, size: float, names: list[Any]) -> Non
     for code, name in enumerate(names):
         turn = code % len(CLASS_COLOURS)
         look = {"color": CLASS_COLOURS[turn], "marker": CLASS_MARKERS[turn], "alpha": 0.75, "linewidth": 0}
-        ax.scatter(*plane.rows[plane.codes == code].T, s=size, label=f"class {name}", rasterized=True, **look)
+        label = f"class {as_written(name, NAME_LENGTH)}"
+        ax.scatter(*plane.rows[plane.codes == code].T, s=size, label=label, rasterized=True, **look)
 
 
 def _draw_band(ax: Any, noise: Any, interval: Any, colour: str, label: str, line: str) -> None:

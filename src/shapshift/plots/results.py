@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapshift.checks.inputs import quoted
-from shapshift.checks.names import visible
 from shapshift.exceptions import InputError
-from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, NONBOUNDARY, new_axes, shortened, style, tidy
+from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
 
 if TYPE_CHECKING:
     from shapshift.correct import CorrectionEvaluation
@@ -166,7 +165,7 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any
             ax.plot(100 * removed, curves[f"{kind}_{order}"], color=colour, marker=marker, markersize=4, label=label)
         chance = np.interp(at, removed, curves["random"])
         ax.plot(100 * removed, chance, color=CLEAN, linestyle="--", linewidth=1.2, label="at random")
-        title = f"{word} by value, {evaluation.method}"
+        title = f"{word} by value, {as_written(evaluation.method)}"
         tidy(ax, xlabel=f"{word} (% of the players)", title=title, legend=True)
     tidy(panels[0], ylabel="Test score")
     return panels
@@ -189,7 +188,7 @@ def plot_interactions(interactions: Interactions, *, per_pair: bool = False, ax:
     -------
     Axes
     """
-    owners = [str(name) for name in interactions.owners]
+    owners = [as_written(name, NAME_LENGTH) for name in interactions.owners]
     if not owners:
         raise InputError("There are no owners to draw. Pass 'owners' to knn_interactions.")
     shown = np.array(interactions.owner_totals)
@@ -236,7 +235,7 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         raise InputError(f"The 'top' parameter must be a number of owners, at least 1. Got {quoted(top)} instead.")
     order = np.argsort(-allocation.cents, kind="stable")
     shown, rest = order[:top], order[top:]
-    names = [shortened(visible(str(allocation.owners[i]), keep=""), NAME_LENGTH) for i in shown]
+    names = [as_written(allocation.owners[i], NAME_LENGTH) for i in shown]
     unit = 10**allocation.digits
 
     def amounts(cents: Any) -> Any:
@@ -252,7 +251,7 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         # Files made by hand may hold anything; a length below 0 is no whisker.
         reach = np.maximum([money - low, high - money], 0.0)
         look: dict[str, Any] = {"fmt": "none", "ecolor": CLEAN, "elinewidth": 1.3, "capsize": 3}
-        ax.errorbar(money, places, xerr=reach, label=f"under {allocation.interval}", **look)
+        ax.errorbar(money, places, xerr=reach, label=f"under {as_written(allocation.interval)}", **look)
     if sampled[0] is not None and sampled[1] is not None:
         # Beside the other whisker, not on it: they answer different questions.
         ax.hlines(places + 0.2, *sampled, color=UNSURE, linewidth=3, label="95%, owner values are sampled")
@@ -261,14 +260,11 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
     if rest.size:
         names.append(f"{rest.size:,} others")
         ax.barh([shown.size], [allocation.cents[rest].sum() / unit], height=0.62, color="#BBBBBB", linewidth=0)
-    # Names are data: a dollar sign in one must not start a formula.
     ax.set_yticks(np.arange(len(names)), names)
-    for label in ax.get_yticklabels():
-        label.set_parse_math(False)
     ax.set_ylim(len(names) - 0.4, -0.6)  # the largest on top
     ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter(lambda amount, _: f"{amount:,.10g}")
-    tidy(ax, xlabel=f"Payout ({allocation.currency})", title=_payout_title(allocation))
+    tidy(ax, xlabel=f"Payout ({as_written(allocation.currency)})", title=_payout_title(allocation))
     if any(part is not None for part in (low, after, sampled[0])):
         # Between the title and the bars, where it can hide neither.
         ax.set_title(ax.get_title(loc="left"), loc="left", pad=24)
@@ -282,7 +278,7 @@ def _payout_title(allocation: Allocation) -> str:
     said = f"{allocation.show(allocation.cents.sum())} to {n:,} owner{'s' if n != 1 else ''}"
     for name, cents in (("kept back", allocation.reserve_cents), ("unallocated", allocation.unallocated_cents)):
         said += f", {allocation.show(cents, label=False)} {name}" if cents else ""
-    return said.replace("$", r"\$")
+    return as_written(said)
 
 
 @style()
