@@ -18,8 +18,7 @@ from shapshift.checks.owners import check_owners
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically
 from shapshift.price import Allocation, PayoutAudit
-from shapshift.report import _words
-from shapshift.report._format import capital, count, distinct, fixed, money, percent, plural
+from shapshift.report import _format, _words
 from shapshift.report._page import render
 from shapshift.report._sections import DRAWN, make_sections
 from shapshift.report._table import read_features, row_table
@@ -135,11 +134,12 @@ def build_report(
             "date": date,
             "notes": list(notes),
             "verdict": _words.verdict(audit, allocation),
-            "figures": _figures(results),
+            "facts": value_facts(valuation),
             "sections": sections,
             "table": row_table(results, table_rows, features, labels, _owners(owners, allocation, valuation)),
             "results": results,
-            "terms": _terms(results),
+            "words": _words,
+            "show": _format,
             "parameter_groups": _words.parameter_groups(results, parameters or {}, page),
             "version": version("shapshift"),
         },
@@ -152,57 +152,6 @@ def build_report(
     return write_atomically(path, write)
 
 
-def _figures(results: Results) -> list[tuple[str, str, str]]:
-    """Few large numbers under the verdict: figure, what it is, and a remark."""
-    facts, audit, allocation = value_facts(results.valuation), results.audit, results.allocation
-    found = [
-        (count(facts["n_train"]), "training rows", f"valued on {count(facts['n_val'])} validation points"),
-        (
-            percent(facts["helpful"] / facts["n_train"]),
-            "of the rows help",
-            f"{count(facts['helpful'])} have a positive value",
-        ),
-        (percent(facts["boundary_fraction"]), "boundary points", "validation points whose neighbours disagree"),
-    ]
-    if audit is not None:
-        where, worst = _words.worst_case(audit)
-        if np.isfinite(worst["spearman"]):
-            remark = f"{where}, mean of {plural(audit.repeats, 'draw')}"
-            found.append((fixed(worst["spearman"]), "lowest rank agreement", remark))
-    if results.evaluation is not None and results.noisy is not None:
-        before, after = (results.evaluation.rows[name]["spearman"] for name in ("noisy", "corrected"))
-        if after - before > _words.SAME:
-            remark = f"{fixed(before)} before the correction, on this one noisy set"
-            found.append((fixed(after), "rank agreement, corrected", remark))
-        else:
-            remark = f"{fixed(after)} after the correction, which does not raise it"
-            found.append((fixed(before), "rank agreement on one noisy set", remark))
-    if allocation is not None:
-        paid = money(allocation, int(allocation.cents.sum()), label=False).removesuffix(".00")
-        who = f"paid to {count(int((allocation.cents > 0).sum()))} of {count(len(allocation.owners))} owners"
-        found.append((paid, allocation.currency or "money", who))
-    return found
-
-
-def _terms(results: Results) -> dict[str, Any]:
-    """Collect what the definitions on the page say about these results."""
-    audit, allocation = results.audit, results.allocation
-    found: dict[str, Any] = {
-        "regression": _words.of_numbers(results.valuation),
-        "noise": _words.noise_in_words(audit, allocation),
-    }
-    if audit is not None:
-        found["thresholds"] = capital(str(audit.thresholds).replace(">=", "≥").replace("<=", "≤"))
-    if allocation is not None:
-        found["budget"] = money(allocation, allocation.budget_cents)
-        found["rules"] = " ".join(allocation.policy.sentences(allocation.currency, allocation.digits))
-        found["condition"] = _words.condition(allocation)
-        found["basis"] = _words.basis(allocation, results.draws)
-    if (draws := results.draws) is not None:
-        found["draws"] = f"{plural(draws.repeats, 'draw')} at each of {plural(draws.levels, 'level')}"
-    return found
-
-
 def _owners(owners: Any, allocation: Allocation | None, valuation: Valuation) -> Any:
     """Owner of each row, as text."""
     if owners is not None:
@@ -212,7 +161,7 @@ def _owners(owners: Any, allocation: Allocation | None, valuation: Valuation) ->
         names, codes = allocation.owners, allocation.codes
     else:
         return None
-    return np.array(distinct(names), dtype=object)[codes]
+    return np.array(_format.distinct(names), dtype=object)[codes]
 
 
 def _check_results(results: Results) -> None:
