@@ -578,16 +578,13 @@ def check_plan(
     given = np.atleast_1d(np.asarray(noise))
     numbers = given.ndim == 1 and given.dtype.kind in "iuf"
     levels = given.astype(np.float64) if numbers else np.empty(0)
-    if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or np.unique(levels).size < levels.size:
+    usable = np.isfinite(levels).all() and np.unique(levels).size == levels.size and (levels >= 0).all()
+    if not usable or not (levels > 0).any():
         raise InputError(
-            f"The 'noise' parameter of {owner} must hold different numbers of at least 0. Got "
+            f"The 'noise' parameter of {owner} must hold different numbers of at least 0, with a level above 0. Got "
             f"{check.quoted(noise)} instead."
         )
     levels = levels[levels > 0]  # the clean points are level 0 of every case
-    if levels.size == 0:
-        raise InputError(
-            f"The 'noise' parameter of {owner} must hold a level above 0. Got {check.quoted(noise)} instead."
-        )
     if example is None:
         example = float(levels[levels.size // 2])
     elif example not in levels:
