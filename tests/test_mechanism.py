@@ -25,7 +25,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from shapshift import KNNShapley
 from shapshift.mechanism import case_one, case_two, cases, noise_demo, pick_pairs, pick_points
-from shapshift.mechanism.results import signs
+from shapshift.mechanism.cases import signs
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
 from shapshift.plots._figure import save_figure
 

@@ -12,18 +12,20 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-from shapshift import KNNShapley
+from shapshift import KNNShapley, allocate_budget, knn_interactions
 from shapshift.audit import ShiftAudit, audit_shift
 from shapshift.audit._statistics import STATISTICS
-from shapshift.perturb import GaussianNoise, Round, Subsample
+from shapshift.mechanism import case_two, noise_demo
+from shapshift.perturb import FlipLabels, GaussianNoise, Round, Subsample
 from shapshift.plots import _figure
 from shapshift.plots.audit import plot_neighbors, plot_shift, plot_statistic
-from shapshift.plots.valuation import histogram_edges, plot_values
+from shapshift.plots.results import histogram_edges, plot_values
 
 RNG = np.random.default_rng(0)
 X, X_VAL = RNG.normal(size=(80, 2)), RNG.normal(size=(40, 2))
@@ -81,7 +83,7 @@ matplotlib.interactive(True)  # as IPython's inline backend does, whenever pyplo
 
 CELLS = """
 import matplotlib, numpy as np
-from shapshift import KNNShapley
+from shapshift import KNNShapley, allocate_budget, knn_interactions
 
 X = np.arange(40.0).reshape(20, 2)
 found = KNNShapley(3, progress=False).fit(X, X[:, 0] > 19).value(X + 0.5, X[:, 0] > 19)
@@ -159,6 +161,32 @@ def test_saving_writes_both_kinds_with_the_same_bytes(tmp_path: Path, name: str,
     assert "<dc:date>" not in svg
 
 
+FORMULA = r"a $\frac{$ b"
+
+
+def test_names_from_the_data_are_no_formulas() -> None:
+    def identity(X: Any, y: Any) -> Any:
+        return X, y
+
+    identity.__name__ = identity.__qualname__ = FORMULA
+    columns, names = [FORMULA, "b"], np.array(["no", FORMULA])
+    rows, points = (pd.DataFrame(features, columns=columns) for features in (X, X_VAL))
+    labels, targets = (names[y] for y in (Y, Y_VAL))
+    model = KNNShapley(progress=False).fit(rows, labels)
+    owners = names[np.arange(len(rows)) % 2]
+    axes = [
+        noise_demo(model, points, targets, rows, noise=1.0).plot(),
+        case_two(model, points, targets, X_train=rows, noise=[1.0], repeats=1).plot(),
+        audit_shift(model, points, targets, perturbations=[identity, FlipLabels(0.1)], repeats=1).plot(),
+        knn_interactions(model, points, targets, owners=owners).plot(),
+        allocate_budget(model.value(points, targets), 100, owners=owners).plot(),
+    ]
+    for drawn in axes:
+        figure = drawn.flat[0].figure if hasattr(drawn, "flat") else drawn.figure
+        figure.canvas.draw()
+        plt.close(figure)
+
+
 def test_saving_can_close(tmp_path: Path) -> None:
     ax = _figure.new_axes()
     _figure.save_figure(ax, tmp_path / "kept")
@@ -180,7 +208,8 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest
 
 def test_works_without_a_screen(tmp_path: Path) -> None:
     code = (
-        "import sys; from shapshift.plots import _figure, audit, valuation; assert 'matplotlib' not in sys.modules\n"
+        "import sys; from shapshift.plots import _figure, audit, mechanism, results\n"
+        "assert 'matplotlib' not in sys.modules\n"
         f"_figure.save_figure(_figure.new_axes(), {str(tmp_path / 'figure')!r})"
     )
     hidden = {"DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND"}

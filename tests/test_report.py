@@ -29,11 +29,10 @@ from shapshift.audit import audit_shift
 from shapshift.correct import BoundaryCorrector, evaluate
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
 from shapshift.price import Policy, allocate_budget, audit_payouts
-from shapshift.report import _payout_words, _words, build_report
+from shapshift.report import _page, _words, build_report
 from shapshift.report._format import MINUS, cell, change, count, distinct, figure, money, number, percent, unit_for
-from shapshift.report._page import as_json
-from shapshift.report._payout_words import Draws
 from shapshift.report._sections import DRAWN
+from shapshift.report._words import Draws
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&<!--"
 FOLDER = Path(shapshift.report.__file__).parent
@@ -220,7 +219,7 @@ def test_hostile_strings_stay_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "]]>", "\u2028", "&lt;", '"', "\\u003c"])
 def test_json_in_a_script_reads_back(text: str) -> None:
-    written = as_json({text: [text]})
+    written = _page._environment().from_string("{{ data | tojson }}").render(data={text: [text]})
     assert not set("<>&\u2028") & set(written)
     assert json.loads(written) == {text: [text]}
 
@@ -472,26 +471,26 @@ def test_verdicts(tmp_path: Path) -> None:
 def test_words_on_payouts() -> None:
     made = inputs()
     plain = allocate_budget(made.clean, 1000, owners=made.owners, policy=None)
-    assert "was not measured" in _payout_words.payouts(["a", "b", "c"], plain)
+    assert "was not measured" in _words.payouts(["a", "b", "c"], plain)
     cents = np.array([50_000, 30_000, 20_000])
     apart = replace(plain, cents=cents, low=cents - 1, high=cents + 1, interval="\N{GREEK SMALL LETTER SIGMA} ≤ 1")
-    words = _payout_words.payouts(["a", "b", "c"], apart, Draws(3, 20, 7))
+    words = _words.payouts(["a", "b", "c"], apart, Draws(3, 20, 7))
     assert "none of these draws changes who earns more" in words
     assert "settled" not in words
     assert "smallest and largest over 60 random draws (20 at each of 3 levels) of this one kind of change" in words
-    assert "move by up to 0.01 EUR; 0 of 2 pairs of neighbours in rank could change" in _payout_words.effect(apart)
+    assert "move by up to 0.01 EUR; 0 of 2 pairs of neighbours in rank could change" in _words.effect(apart)
     # The largest move is from what is paid, and need not be that of the owner with the widest interval.
     moved = replace(apart, low=cents - np.array([300, 0, 200]), high=cents + np.array([0, 250, 200]))
-    words = _payout_words.payouts(["a", "b", "c"], moved)
+    words = _words.payouts(["a", "b", "c"], moved)
     assert "move by up to 3.00 EUR (a is paid 500.00, and between 497.00 and 500.00 in the draws)" in words
-    assert "move by up to 3.00 EUR;" in _payout_words.effect(moved)
+    assert "move by up to 3.00 EUR;" in _words.effect(moved)
     wide = replace(apart, low=cents * 0, high=cents * 2)
-    assert "2 of 2 pairs of neighbours have overlapping intervals" in _payout_words.payouts(["a", "b", "c"], wide)
+    assert "2 of 2 pairs of neighbours have overlapping intervals" in _words.payouts(["a", "b", "c"], wide)
     one = replace(apart, high=cents + np.array([0, 0, 15_000]))
-    assert "1 of 2 pairs of neighbours has overlapping intervals" in _payout_words.payouts(["a", "b", "c"], one)
+    assert "1 of 2 pairs of neighbours has overlapping intervals" in _words.payouts(["a", "b", "c"], one)
     # Owners that are paid the same nothing in every draw do not change places.
     still = replace(apart, cents=cents * 0, low=cents * 0, high=cents * 0, unallocated_cents=100_000)
-    words = _payout_words.payouts(["a", "b", "c"], still)
+    words = _words.payouts(["a", "b", "c"], still)
     assert words.startswith("Nobody is paid anything. 1,000.00 EUR are not paid to anyone.")
     assert "paid most" not in words
     assert "no payout moves" in words
@@ -501,10 +500,10 @@ def test_words_say_who_is_paid_for_a_negative_total() -> None:
     plain = allocate_budget(inputs().clean, 1000, owners=inputs().owners)
     harmful = replace(plain, values=np.array([0.1, -0.2, 0.3]))
     assert plain.policy.negatives == "clip"
-    assert "b is paid although its rows taken together" in _payout_words.payouts(["a", "b", "c"], harmful)
-    assert "although" not in _payout_words.payouts(["a", "b", "c"], plain)
+    assert "b is paid although its rows taken together" in _words.payouts(["a", "b", "c"], harmful)
+    assert "although" not in _words.payouts(["a", "b", "c"], plain)
     carried = replace(harmful, policy=Policy(negatives="carry"))
-    assert "although" not in _payout_words.payouts(["a", "b", "c"], carried)
+    assert "although" not in _words.payouts(["a", "b", "c"], carried)
 
 
 def test_change_by_correction_starts_from_the_noisy_payout(tmp_path: Path) -> None:
@@ -523,6 +522,10 @@ def test_the_verdict_speaks_of_payouts() -> None:
         assert f"payouts move by up to {moved}" in sentence
         assert "of 2 pairs of neighbours in rank could change places" in sentence
         assert "as the model sees them" in _words.verdict(audit, made.allocation).detail
+    kinds = [FlipLabels(0.1), Subsample(0.5)]
+    other = audit_shift(made.model, made.X_val, made.y_val, perturbations=kinds, repeats=1, progress=False)
+    assert "as the model sees them" in _words.verdict(other, made.allocation).detail
+    assert "as the model sees them" not in _words.verdict(other).detail
     assert "payouts" not in _words.verdict(made.audit).sentence
     assert "as the model sees them" in _words.verdict(made.audit).detail
 

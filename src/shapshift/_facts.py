@@ -67,6 +67,14 @@ def audit_facts(audit: Any) -> dict[str, Any]:
     }
 
 
+def level_name(audit: Any) -> str:
+    """Name the axis of the levels: what they measure, and in which unit."""
+    name = str(audit.axis).capitalize()
+    if audit.axis != "noise":
+        return name
+    return name + (" (in stds of each feature)" if audit.perturbations[0].get("relative") else " (standard deviation)")
+
+
 def flip_shares(audit: Any) -> npt.NDArray[np.float64]:
     """Share of the rows that change sign, at each level."""
     lost, gained = (audit.statistic(name)[0] for name in ("flips_to_negative", "flips_to_positive"))
@@ -86,14 +94,8 @@ def evaluation_facts(evaluation: Any) -> dict[str, Any]:
 
 def payout_facts(allocation: Any) -> dict[str, Any]:
     """Amounts of an allocation, as decimal numbers so that no cent is lost; owners in the order of the allocation."""
-    columns = {
-        "payout": allocation.cents,
-        "low": allocation.low,
-        "high": allocation.high,
-        "corrected": allocation.corrected,
-        "sampling_low": allocation.sampling_low,
-        "sampling_high": allocation.sampling_high,
-    }
+    names = ("low", "high", "corrected", "sampling_low", "sampling_high")
+    columns = {"payout": allocation.cents} | {name: getattr(allocation, name) for name in names}
     known = {name: cents for name, cents in columns.items() if cents is not None}
     notes = allocation.notes
 

@@ -77,25 +77,12 @@ class ValuationEvaluation:
         kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
             "numpy" means pandas if it is installed, else pyarrow.
         """
-        entries = [
-            (use, name, value)
-            for use, found in (
-                ("detection", self.detection),
-                ("area", self.areas),
-                ("selection", self.selection),
-                ("duplicates", self.duplicates),
-            )
-            for name, value in (found or {}).items()
-        ]
-        return to_table(
-            {
-                "use": np.array([use for use, _, _ in entries], dtype=object),
-                "statistic": np.array([name for _, name, _ in entries], dtype=object),
-                "value": np.array([value for _, _, value in entries], dtype=np.float64),
-            },
-            None,
-            kind,
-        )
+        parts = {"detection": self.detection, "area": self.areas, "selection": self.selection}
+        parts["duplicates"] = self.duplicates
+        entries = [(use, name, value) for use, found in parts.items() for name, value in (found or {}).items()]
+        uses, names, values = zip(*entries, strict=True)
+        columns = {"use": np.array(uses, dtype=object), "statistic": np.array(names, dtype=object)}
+        return to_table({**columns, "value": np.array(values, dtype=np.float64)}, None, kind)
 
     def curve_frame(self, kind: str = "numpy") -> Any:
         """Tabulate the curves: one row per fraction, one column per curve."""
@@ -109,7 +96,7 @@ class ValuationEvaluation:
         axes : array of two Axes, optional
             Where to draw; a new figure by default.
         """
-        from shapshift.plots.evaluation import plot_evaluation
+        from shapshift.plots.results import plot_evaluation
 
         return plot_evaluation(self, axes=axes)
 

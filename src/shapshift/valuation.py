@@ -221,7 +221,7 @@ class Valuation(Result):
         ax : Axes, optional
             Where to draw; a new figure by default.
         """
-        from shapshift.plots.valuation import plot_values
+        from shapshift.plots.results import plot_values
 
         return plot_values(self, ax=ax)
 

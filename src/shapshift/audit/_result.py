@@ -1,4 +1,4 @@
-"""ShiftAudit: what an audit found, level by level and row by row, and whether the values can be relied on."""
+"""ShiftAudit: what an audit found, level by level and row by row, and the thresholds by which values are stable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from shapshift.audit._levels import NOISE, UNORDERED
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS
-from shapshift.audit._thresholds import VERDICTS, Interval, Thresholds, check_thresholds
 from shapshift.checks.inputs import quoted
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays
@@ -17,8 +16,123 @@ from shapshift.io.results import Result, to_table
 
 Floats = npt.NDArray[np.float64]
 
+#: From good to bad. "undefined" is better than what is known to be bad, and not as good as what is known to hold.
+VERDICTS = ("stable", "undefined", "shifts", "unstable")
+#: Values whose standard deviation falls to this share of the clean one are all equal, up to rounding.
+COLLAPSED = 1e-9
 _CLEAN = ("mean", "std", "positive_count", "positive_ratio", "boundary_fraction")
 _PARAMETERS: dict[str, type] = {"repeats": int, "random_state": int, "top": int, "confidence": float, "model": dict}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where "stable" ends and "unstable" begins; all compare means over the repeats of one level.
+
+    A level is unstable if the Spearman correlation with the clean values is below ``unstable_spearman``, more than the
+    share ``unstable_flips`` of the rows change sign, or the values collapse: all rows get the same one, so that their
+    order is lost. It is stable if the correlation is at least ``stable_spearman``, at most ``stable_flips`` of the rows
+    change sign, and the standard deviation of the values is within ``stable_std_change`` of the clean one, relatively.
+    Otherwise it shifts. Where a statistic is not defined (a correlation over one row, or with clean values that are
+    all equal) and the others do not make the level unstable, the verdict is "undefined".
+
+    Parameters
+    ----------
+    stable_spearman, unstable_spearman : float
+        From -1 to 1, the second at most the first.
+    stable_flips, unstable_flips : float
+        Shares of the training rows, the second at least the first.
+    stable_std_change : float
+        At least 0; 0.1 lets the standard deviation change by a tenth.
+
+    Examples
+    --------
+    >>> Thresholds().judge(spearman=0.95, flips=0.01, std_ratio=0.8)
+    'shifts'
+    >>> Thresholds(stable_std_change=0.25).judge(spearman=0.95, flips=0.01, std_ratio=0.8)
+    'stable'
+    >>> Thresholds().judge(spearman=float("nan"), flips=0.0, std_ratio=1.0)
+    'undefined'
+    """
+
+    stable_spearman: float = 0.9
+    unstable_spearman: float = 0.5
+    stable_flips: float = 0.05
+    unstable_flips: float = 0.25
+    stable_std_change: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, lowest, highest in (
+            ("stable_spearman", -1.0, 1.0),
+            ("unstable_spearman", -1.0, self.stable_spearman),
+            ("stable_flips", 0.0, 1.0),
+            ("unstable_flips", self.stable_flips, 1.0),
+            ("stable_std_change", 0.0, np.inf),
+        ):
+            value = getattr(self, name)
+            if not _number(value) or not lowest <= value <= highest:
+                raise InputError(
+                    f"The {name!r} parameter of Thresholds must be a number from {lowest:g} to {highest:g}. Got "
+                    f"{value!r} instead."
+                )
+            object.__setattr__(self, name, float(value))
+
+    def judge(self, *, spearman: float, flips: float, std_ratio: float) -> str:
+        """Judge one level.
+
+        Parameters
+        ----------
+        spearman : float
+            Correlation with the clean values.
+        flips : float
+            Share of the rows that change sign.
+        std_ratio : float
+            Standard deviation of the values over that of the clean values.
+
+        Returns
+        -------
+        {"stable", "shifts", "unstable", "undefined"}
+        """
+        if spearman < self.unstable_spearman or flips > self.unstable_flips or std_ratio <= COLLAPSED:
+            return "unstable"
+        if np.isnan([spearman, flips, std_ratio]).any():
+            return "undefined"
+        moved = (
+            spearman < self.stable_spearman or flips > self.stable_flips or abs(std_ratio - 1) > self.stable_std_change
+        )
+        return "shifts" if moved else "stable"
+
+    def borderline(self, *, spearman: Floats, flips: Floats, std_ratio: Floats) -> bool:
+        """Tell whether another verdict lies within the confidence intervals.
+
+        Each statistic is moved through its interval while the others stay at their means.
+
+        Parameters
+        ----------
+        spearman, flips, std_ratio : ndarray of shape (3,)
+            Mean, lower and upper bound, see :meth:`judge`. Bounds that are NaN move nothing.
+
+        Returns
+        -------
+        bool
+        """
+        given = {"spearman": spearman, "flips": flips, "std_ratio": std_ratio}
+        means = {name: interval[0] for name, interval in given.items()}
+        verdict = self.judge(**means)
+        for name, (_, low, high) in given.items():
+            if np.isnan([low, high]).any():
+                continue
+            # The bounds will do where more is better or worse throughout; a ratio is best at 1.
+            ends = (low, high, min(max(1.0, low), high)) if name == "std_ratio" else (low, high)
+            if any(self.judge(**{**means, name: end}) != verdict for end in ends):
+                return True
+        return False
+
+    def __str__(self) -> str:
+        return (
+            f"stable: Spearman >= {self.stable_spearman:g}, sign flips in <= {self.stable_flips:.0%} of the rows, and "
+            f"std within {self.stable_std_change:.0%}; unstable: Spearman < {self.unstable_spearman:g}, or sign flips "
+            f"in > {self.unstable_flips:.0%} of the rows, or all values equal"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,7 +246,7 @@ class ShiftAudit(Result):
     def verdicts(self) -> tuple[str, ...]:
         """Verdict of each level: "stable", "shifts", "unstable", or "undefined" where a statistic is not defined."""
         return tuple(
-            self.thresholds.judge(**{name: interval[0] for name, interval in judged.items()})
+            self.thresholds.judge(**{name: float(bounds[0]) for name, bounds in judged.items()})
             for judged in self._judged()
         )
 
@@ -156,21 +270,27 @@ class ShiftAudit(Result):
 
         Then which levels are borderline, or that one run per level gives no interval to tell.
         """
-        return describe(self)
+        along = np.argsort(self.positions, kind="stable")
+        names = [f"{self.positions[at]:g}" if self.ordered else str(self.levels[at]) for at in along]
+        judged = self.verdicts
+        verdicts = [judged[at] for at in along]
+        where = f"at {self.axis}" if self.ordered else "under"
+        found = _along_noise(names, verdicts) if self.axis == NOISE else _one_by_one(names, verdicts, where)
+        borderline = self.borderline
+        if close := [name for name, at in zip(names, along, strict=True) if borderline[at]]:
+            found += f"; borderline {where} {', '.join(close)}"
+        if self.repeats == 1:
+            found += "; one run per level, so no confidence interval"
+        return found
 
-    def _judged(self) -> list[dict[str, Interval]]:
-        """For each level, the intervals that verdicts rest on."""
+    def _judged(self) -> list[dict[str, Floats]]:
+        """For each level, mean and bounds of the statistics that verdicts rest on."""
         scale = self.clean["std"] if self.clean["std"] > 0 else np.nan
-        bounds = {name: np.stack(self.statistic(name)) for name in ("spearman", "std")}
-        flips = np.stack(self.statistic("flips_to_negative")) + np.stack(self.statistic("flips_to_positive"))
-        found = {"spearman": bounds["spearman"], "flips": flips / self.n_train, "std_ratio": bounds["std"] / scale}
-        return [
-            {
-                name: (float(low_high[0, at]), float(low_high[1, at]), float(low_high[2, at]))
-                for name, low_high in found.items()
-            }
-            for at in range(len(self.levels))
-        ]
+        spearman, std, lost, gained = (
+            np.stack(self.statistic(name)) for name in ("spearman", "std", "flips_to_negative", "flips_to_positive")
+        )
+        found = {"spearman": spearman, "flips": (lost + gained) / self.n_train, "std_ratio": std / scale}
+        return [{name: bounds[:, at] for name, bounds in found.items()} for at in range(len(self.levels))]
 
     def summary(self) -> str:
         """Verdict in one line: at which level the values stop being stable, and by which thresholds."""
@@ -301,22 +421,6 @@ class ShiftAudit(Result):
         )
 
 
-def describe(audit: ShiftAudit) -> str:
-    """Say where the verdict changes, which levels are borderline, and what one run per level cannot tell."""
-    along = np.argsort(audit.positions, kind="stable")
-    verdicts, borderline = audit.verdicts, audit.borderline
-    names = [f"{audit.positions[place]:g}" if audit.ordered else str(audit.levels[place]) for place in along]
-    ordered = [verdicts[place] for place in along]
-    where = f"at {audit.axis}" if audit.ordered else "under"
-    found = _along_noise(names, ordered) if audit.axis == NOISE else _one_by_one(names, ordered, where)
-    close = [name for name, place in zip(names, along, strict=True) if borderline[place]]
-    if close:
-        found += f"; borderline {where} {', '.join(close)}"
-    if audit.repeats == 1:
-        found += "; one run per level, so no confidence interval"
-    return found
-
-
 def _along_noise(names: list[str], verdicts: list[str]) -> str:
     """More noise is stronger, so it is enough to say from where on a verdict holds."""
     end = len(names)
@@ -338,8 +442,20 @@ def _one_by_one(names: list[str], verdicts: list[str], where: str) -> str:
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _has_name(perturbation: Any) -> bool:
     return isinstance(perturbation, dict) and isinstance(perturbation.get("name"), str)
+
+
+def check_thresholds(thresholds: object) -> Thresholds:
+    """Refuse anything but Thresholds; None means the default ones."""
+    if thresholds is None:
+        return Thresholds()
+    if not isinstance(thresholds, Thresholds):
+        raise InputError(
+            "The 'thresholds' parameter must be a Thresholds object, such as Thresholds(stable_spearman=0.8). Got "
+            f"{thresholds!r} instead."
+        )
+    return thresholds

@@ -3,7 +3,9 @@
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy.typing as npt
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
 from shapshift.audit._levels import level_axis, level_seeds, read_levels
-from shapshift.audit._result import ShiftAudit
+from shapshift.audit._result import ShiftAudit, Thresholds, check_thresholds
 from shapshift.audit._statistics import (
     CONFIDENCE,
     ROW_STATISTICS,
@@ -24,7 +26,6 @@ from shapshift.audit._statistics import (
     distribution,
     group_stds,
 )
-from shapshift.audit._thresholds import Thresholds, check_thresholds
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.engine.parallel import is_cluster_active, n_workers, stream
@@ -116,20 +117,7 @@ def audit_shift(
     >>> bool(mean[0] > 0.9 > 0.5 > mean[1])
     True
     """
-    return ShiftStream(
-        model,
-        X_val,
-        y_val,
-        noise=noise,
-        perturbations=perturbations,
-        repeats=repeats,
-        random_state=random_state,
-        top=top,
-        thresholds=thresholds,
-        relative=relative,
-        keep_rows=keep_rows,
-        progress=progress,
-    ).audit()
+    return ShiftStream(**locals()).audit()  # it takes the same parameters
 
 
 class ShiftStream(Iterator[Valuation]):
@@ -158,8 +146,10 @@ class ShiftStream(Iterator[Valuation]):
     """
 
     def __init__(self, model: Any, X_val: Any, y_val: Any, **options: Any) -> None:
+        given = signature(audit_shift).bind(model, X_val, y_val, **options)
+        given.apply_defaults()
         self._audit: ShiftAudit | None = None
-        self._runs = self._run(model, X_val, y_val, **options)
+        self._runs = self._run(SimpleNamespace(**given.arguments))
 
     def __next__(self) -> Valuation:
         return next(self._runs)
@@ -171,28 +161,15 @@ class ShiftStream(Iterator[Valuation]):
             raise RuntimeError("A run of this audit failed, so that it has no result.")
         return self._audit
 
-    def _run(
-        self,
-        model: Any,
-        X_val: Any,
-        y_val: Any,
-        *,
-        noise: Any = None,
-        perturbations: Any = None,
-        repeats: int = 20,
-        random_state: int | None = 0,
-        top: float = 0.1,
-        thresholds: Thresholds | None = None,
-        relative: bool = False,
-        keep_rows: bool = False,
-        progress: bool | None = None,
-    ) -> Iterator[Valuation]:
-        levels = read_levels(noise, perturbations, relative, owner="audit_shift")
+    def _run(self, given: SimpleNamespace) -> Iterator[Valuation]:
+        """Yield the valuations; ``given`` are the parameters of :func:`audit_shift`."""
+        repeats, keep_rows = given.repeats, given.keep_rows
+        levels = read_levels(given.noise, given.perturbations, given.relative, owner="audit_shift")
         check.check_count("audit_shift", "repeats", repeats, at_most=check.MOST)
-        seed = check.check_seed("audit_shift", random_state)
-        judge = check_thresholds(thresholds)
-        quiet = check.check_model("audit_shift", model)
-        clean_run = _CleanRun(quiet, X_val, y_val, top, len(levels) if keep_rows else 0)
+        seed = check.check_seed("audit_shift", given.random_state)
+        judge = check_thresholds(given.thresholds)
+        quiet = check.check_model("audit_shift", given.model)
+        clean_run = _CleanRun(quiet, given.X_val, given.y_val, given.top, len(levels) if keep_rows else 0)
         yield clean_run.valuation
         bound = [level.perturbation.bind(quiet) for level in levels]
 
@@ -207,7 +184,7 @@ class ShiftStream(Iterator[Valuation]):
             for run_seed in level_seeds(seed, level.parameters, repeats)
         )
         runs = stream(clean_run.measure, sets, clean_run.workers)
-        with progress_bar("Auditing", len(levels) * repeats, progress) as advance:
+        with progress_bar("Auditing", len(levels) * repeats, given.progress) as advance:
             for number in range(len(levels)):
                 running = Running(len(STATISTICS))
                 own_rows = None  # those of the level before make room
@@ -225,7 +202,7 @@ class ShiftStream(Iterator[Valuation]):
                     for name, column in own_rows.summary().items():
                         level_rows[name][number] = column
         clean = clean_run.valuation
-        axis, positions = level_axis(levels, noise is not None)
+        axis, positions = level_axis(levels, given.noise is not None)
         self._audit = ShiftAudit(
             levels=tuple(level.name for level in levels),
             axis=axis,
@@ -268,28 +245,24 @@ class _CleanRun:
     def __init__(self, model: Any, X_val: Any, y_val: Any, top: float, kept_levels: int) -> None:
         self._X_val, self._y_val = X_val, y_val
         self._neighbors: Neighbors | None = None
-        self.valuation: Valuation
         # A provisional estimate: the numbers of points and neighbours are known after the first valuation.
-        guess = _Room(model, len(getattr(model, "ids_", ())), kept_levels)
-        if callable(getattr(model, "value_and_neighbors", None)):
-            with guess:
+        hood = None
+        with _Room(model, len(getattr(model, "ids_", ())), kept_levels) as guess:
+            if callable(getattr(model, "value_and_neighbors", None)):
                 self.valuation, hood = guess.model.value_and_neighbors(X_val, y_val)
-            check_returned("audit_shift", model, self.valuation)
-            # Only a second look gives the clean neighbours' ranks with ties averaged, as the perturbed ones are.
-            with _Room(model, self.valuation.n_train, kept_levels, self.valuation.n_val, hood.nearest.size) as room:
-                model = room.model
-                ranks = _ranks(model, X_val, y_val, hood.nearest)
-            self._neighbors = Neighbors(hood.nearest, ranks, self.valuation.boundary, getattr(model, "codes_", None))
-        else:
-            with guess:
-                self.valuation = check_returned("audit_shift", model, guess.model.value(X_val, y_val))
-            with _Room(model, self.valuation.n_train, kept_levels, self.valuation.n_val) as room:
-                model = room.model
+            else:
+                self.valuation = guess.model.value(X_val, y_val)
+        check_returned("audit_shift", model, self.valuation)
+        listed = 0 if hood is None else hood.nearest.size
+        with _Room(model, self.valuation.n_train, kept_levels, self.valuation.n_val, listed) as room:
+            if hood is not None:
+                # Only a second look gives the clean neighbours' ranks with ties averaged, as the perturbed ones are.
+                ranks, codes = _ranks(room.model, X_val, y_val, hood.nearest), getattr(model, "codes_", None)
+                self._neighbors = Neighbors(hood.nearest, ranks, self.valuation.boundary, codes)
         self._labels = _labels.check_labels(y_val, "y_val", self.valuation.n_val, "X_val")
         self._stds = group_stds(self.valuation)
         self.baseline = Baseline(self.valuation.values, top)
-
-        self._model, self.workers = _one_thread_each(model, self.valuation.n_train * self.valuation.n_val)
+        self._model, self.workers = _one_thread_each(room.model, self.valuation.n_train * self.valuation.n_val)
 
     def perturb(self, perturbation: Any) -> tuple[Any, Any, bool]:
         """Return a perturbed validation set, and whether its points are those of the clean one."""

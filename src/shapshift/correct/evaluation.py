@@ -58,8 +58,8 @@ class CorrectionEvaluation:
         return to_table(columns, None, kind)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the distributions, and the clean values against the others; see :mod:`shapshift.plots.correction`."""
-        from shapshift.plots.correction import plot_correction
+        """Draw the distributions, and the clean values against the others; see :mod:`shapshift.plots.results`."""
+        from shapshift.plots.results import plot_correction
 
         return plot_correction(self, axes)
 

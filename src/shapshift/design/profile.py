@@ -119,8 +119,8 @@ class ProfileComparison:
         return to_table(columns, None, kind)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw both profiles side by side; see :mod:`shapshift.plots.design`."""
-        from shapshift.plots.design import plot_profile
+        """Draw both profiles side by side; see :mod:`shapshift.plots.results`."""
+        from shapshift.plots.results import plot_profile
 
         return plot_profile(self, ax)
 

@@ -127,8 +127,8 @@ class DesignResult:
         return to_table(columns, None, kind)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the selection among the random sets; see :mod:`shapshift.plots.design`."""
-        from shapshift.plots.design import plot_design
+        """Draw the selection among the random sets; see :mod:`shapshift.plots.results`."""
+        from shapshift.plots.results import plot_design
 
         return plot_design(self, ax)
 
@@ -222,16 +222,13 @@ def design_validation(
     model = check.check_model(owner, model)
     _check_matrix(owner, model)
     n_pool = count_rows(X_pool)
-    for name, count, least in (
-        ("m", m, 1), ("repeats", repeats, 2), ("holdout", holdout, 1), ("n_random", n_random, 5), ("sketch", sketch, 1),
-        ("sweeps", sweeps, 1),
-    ):  # fmt: skip
-        check.check_count(owner, name, count, at_least=least, at_most=check.MOST)
+    counts = {"m": m, "repeats": repeats, "holdout": holdout, "n_random": n_random, "sketch": sketch, "sweeps": sweeps}
+    for name, count in counts.items():
+        check.check_count(owner, name, count, {"repeats": 2, "n_random": 5}.get(name, 1), check.MOST)
     if m >= n_pool:
         raise InputError(
             f"The 'm' parameter of {owner} must be below the {n_pool} points of the pool. Got {check.quoted(m)} "
-            "instead; there is "
-            "nothing to select."
+            "instead; there is nothing to select."
         )
     check.check_number(owner, "fidelity", fidelity)
     numeric = isinstance(noise, int | float | np.number) and not isinstance(noise, bool)
@@ -334,8 +331,8 @@ def _check_matrix(owner: str, model: Any) -> None:
     if not any(parameter.name == "matrix" or parameter.kind is Parameter.VAR_KEYWORD for parameter in taken):
         raise InputError(
             f"The 'model' parameter of {owner} must give the values on single points, "
-            "value(X_val, y_val, matrix=True), as KNNShapley does. "
-            f"{type(model).__name__}.value has no 'matrix' argument."
+            f"value(X_val, y_val, matrix=True), as KNNShapley does. {type(model).__name__}.value has no 'matrix' "
+            "argument."
         )
 
 
@@ -370,9 +367,8 @@ def _improve(
                 continue
             cost = 2 * np.einsum("ij,j->i", features[candidates], rest) + own_cost[candidates]
             best = int(cost.argmin())
-            now = (
-                2 * (features[leaving] * rest).sum() + own_cost[leaving]
-            )  # without what the rest costs, so it can be negative
+            # Without what the rest costs, so it can be negative.
+            now = 2 * (features[leaving] * rest).sum() + own_cost[leaving]
             if cost[best] < now - 1e-12 * abs(now):
                 entering = candidates[best]
                 members[place], free[leaving], free[entering] = entering, True, False

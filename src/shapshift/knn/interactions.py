@@ -143,7 +143,7 @@ class Interactions(Result):
         ax : Axes, optional
             Where to draw; a new figure by default.
         """
-        from shapshift.plots.interactions import plot_interactions
+        from shapshift.plots.results import plot_interactions
 
         return plot_interactions(self, per_pair=per_pair, ax=ax)
 

@@ -7,9 +7,17 @@ single points. :func:`case_one` follows one point, :func:`case_two` a pair of po
 many, with confidence intervals.
 """
 
-from shapshift.mechanism.cases import case_one, case_two, noise_demo
+from shapshift.mechanism.cases import (
+    CaseOne,
+    CaseTwo,
+    Example,
+    FeatureMap,
+    NoiseDemo,
+    case_one,
+    case_two,
+    noise_demo,
+)
 from shapshift.mechanism.points import KINDS, SCENARIOS, pick_pairs, pick_points
-from shapshift.mechanism.results import CaseOne, CaseTwo, Example, FeatureMap, NoiseDemo
 
 __all__ = [
     "KINDS",

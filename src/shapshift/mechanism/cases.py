@@ -1,7 +1,7 @@
-"""The paper's cases: one point, two points, and the neighbours of a point, before and after noise."""
+"""The paper's cases and their results: one point, two points, and the neighbours of a point, under noise."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from types import MappingProxyType
@@ -12,18 +12,20 @@ import numpy.typing as npt
 from scipy import sparse
 from sklearn.base import clone
 
+from shapshift.agreement import t_interval
 from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
+from shapshift.io.results import to_table
 from shapshift.knn.shapley import KNNShapley
 from shapshift.mechanism.points import (
     KINDS,
+    LETTERS,
     SCENARIOS,
     ValidationSet,
     check_validation_set,
     choose_pairs,
     choose_points,
 )
-from shapshift.mechanism.results import CaseOne, CaseTwo, Example, FeatureMap, NoiseDemo, signs
 from shapshift.perturb import GaussianNoise, as_perturbation
 from shapshift.perturb.base import must_keep_points, without_seeds
 from shapshift.perturb.containers import take_rows
@@ -36,6 +38,311 @@ Ints = npt.NDArray[np.int64]
 CHUNK_BYTES = 16 * 2**20
 #: Default noise levels.
 NOISE = (0.1, 0.2, 0.5, 1.0, 2.0)
+# Values smaller than this share of the largest are rounding errors of 0.
+ROUNDING = 1e-12
+
+
+def signs(values: Floats) -> npt.NDArray[np.int8]:
+    """-1, 0 or 1 for each value, 0 for what is 0 up to rounding.
+
+    On two points of different classes out of two, the rows far from both have a value of exactly 0: what they gain on
+    one they lose on the other. Rounding must not decide whether they count as positive.
+
+    Examples
+    --------
+    >>> signs(np.array([0.1, -1e-18, -0.2])).tolist()
+    [1, 0, -1]
+    """
+    size = np.abs(values)
+    return np.where(size > ROUNDING * size.max(), np.sign(values), 0).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """The values of one point or pair before and after one draw of noise.
+
+    Attributes
+    ----------
+    noise : float
+        The noise level.
+    before, after : ndarray of shape (n_train,)
+        Values of the training rows.
+    """
+
+    noise: float
+    before: Floats
+    after: Floats
+
+    @property
+    def lost(self) -> npt.NDArray[np.bool_]:
+        """Rows that are positive before and no longer after."""
+        return (signs(self.before) > 0) & (signs(self.after) <= 0)
+
+    @property
+    def gained(self) -> npt.NDArray[np.bool_]:
+        """Rows that are positive after and were not before."""
+        return (signs(self.before) <= 0) & (signs(self.after) > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """Training rows and validation points in two dimensions.
+
+    Attributes
+    ----------
+    axes : (str, str)
+        What the two coordinates are: features, or principal components of the training rows when there are more than
+        two features.
+    rows : ndarray of shape (n_train, 2)
+    codes : ndarray of int32 of shape (n_train,)
+        Class number of each training row; all 0 where the model does not tell.
+    before, after : ndarray of shape (n_points, 2)
+        The validation points before and after the noise.
+    """
+
+    axes: tuple[str, str]
+    rows: Floats
+    codes: npt.NDArray[np.int32]
+    before: Floats
+    after: Floats
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Case:
+    """Fields and methods of both cases.
+
+    Attributes
+    ----------
+    parameters : mapping
+        What made the result, ready for JSON.
+    noise : ndarray of shape (n_levels,)
+        Noise levels; the first is 0, the clean points.
+    points : ndarray of int64
+        Positions in the validation set: one row per point or pair.
+    labels : ndarray
+        Their labels, in the shape of ``points``.
+    entropy : ndarray
+        Their neighbour-label entropy before any noise, in the shape of ``points``.
+    samples : mapping of str to ndarray of shape (n_levels, n_sets, repeats)
+        Every statistic for every level, point or pair, and repeat.
+    example : Example
+        The first point or pair and the first draw of noise, at one level.
+    """
+
+    parameters: Mapping[str, Any]
+    noise: Floats
+    points: Ints
+    labels: npt.NDArray[Any]
+    entropy: Floats
+    samples: Mapping[str, Floats]
+    example: Example
+
+    def interval(self, statistic: str, confidence: float = 0.95) -> tuple[Floats, Floats, Floats]:
+        """Mean of a statistic at each level, with the bounds of its confidence interval.
+
+        With one point or pair the interval is over repeats. With several it is over points or pairs, whose repeats
+        are averaged first: repeats at one point say nothing about other points.
+
+        Parameters
+        ----------
+        statistic : str
+            A key of ``samples``.
+        confidence : float, default=0.95
+
+        Returns
+        -------
+        mean, low, high : ndarray of shape (n_levels,)
+            Student's t interval; its bounds are NaN when there is one observation only.
+        """
+        check.check_choice(type(self).__name__, "statistic", statistic, tuple(self.samples))
+        if not 0 < confidence < 1:
+            raise InputError(
+                f"The 'confidence' parameter must lie between 0 and 1. Got {check.quoted(confidence)} instead."
+            )
+        observed = self.samples[statistic]
+        observed = observed.mean(axis=2) if observed.shape[1] > 1 else observed[:, 0]
+        mean, n = observed.mean(axis=1), observed.shape[1]
+        return mean, *t_interval(mean, observed.std(axis=1, ddof=1 if n > 1 else 0), n, confidence)
+
+    def to_frame(self, kind: str = "numpy") -> Any:
+        """Tabulate every statistic: one row per noise level.
+
+        Parameters
+        ----------
+        kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
+            "numpy" means pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            ``noise``, then mean, ``_low`` and ``_high`` (95% confidence) of each statistic.
+        """
+        columns: dict[str, npt.NDArray[Any]] = {"noise": self.noise}
+        for name in self.samples:
+            for suffix, column in zip(("", "_low", "_high"), self.interval(name), strict=True):
+                columns[name + suffix] = column
+        return to_table(columns, None, kind)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CaseOne(_Case):
+    """One validation point across noise levels; see :func:`case_one`.
+
+    Attributes
+    ----------
+    parameters, noise, points, labels, entropy, samples, example
+        ``points`` has one entry per point. The statistics in ``samples`` are ``min``, ``max``, ``range``, ``std`` and
+        ``positive_count`` of the training rows' values; ``range_ratio`` and ``std_ratio``, to those of the same point
+        without noise; ``sign_kept``, the share of rows that are positive before and after or neither;
+        ``prediction_changed`` (0 or 1; NaN where the model does not tell neighbours), whether the vote of the
+        nearest training rows changes, an equal vote going to the first class; and ``boundary`` (0 or 1), whether the
+        noisy point is a boundary point.
+    kind : str
+        "boundary", "nonboundary", or "mixed" for given points of both kinds.
+    """
+
+    kind: str
+
+    def plot(self, *others: "CaseOne") -> Any:
+        """Draw values before and after, and spread and positive count against noise, together with ``others``.
+
+        Returns
+        -------
+        ndarray of Axes
+        """
+        from shapshift.plots.mechanism import plot_case_one
+
+        return plot_case_one(self, *others)
+
+    def __repr__(self) -> str:
+        ratio = self.interval("std_ratio")[0][-1]
+        return f"CaseOne({self.kind}, points={len(self.points)}, std_ratio={ratio:.3g} at noise {self.noise[-1]:g})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CaseTwo(_Case):
+    """Two validation points of different classes across noise levels; see :func:`case_two`.
+
+    Attributes
+    ----------
+    parameters, noise, points, labels, entropy, samples, example
+        ``points`` has one row per pair. The statistics in ``samples`` are ``positive_to_negative`` and
+        ``negative_to_positive``, numbers of training rows that stop and start being positive, so that their
+        difference is that of the positive counts; ``positive_to_zero`` and ``zero_to_positive``, those among them
+        whose value is exactly 0 after and before (0 is not positive); ``positive_count``; ``positive_change``, from
+        before to after; ``std``; and ``std_ratio``, to the std before.
+    scenario : str
+        "BB", "NN" or "BN", or "mixed" for given pairs of several kinds.
+    map : FeatureMap or None
+        Where the training rows and the example's two points lie; None without training rows.
+    """
+
+    scenario: str
+    map: FeatureMap | None
+
+    def plot(self, *others: "CaseTwo") -> Any:
+        """Draw values before against after and where the changed rows lie, together with ``others``.
+
+        Returns
+        -------
+        ndarray of Axes
+        """
+        from shapshift.plots.mechanism import plot_case_two
+
+        return plot_case_two(self, *others)
+
+    def plot_levels(self, *others: "CaseTwo") -> Any:
+        """Draw the numbers of rows that change sign against the noise level, together with ``others``.
+
+        Returns
+        -------
+        ndarray of Axes
+        """
+        from shapshift.plots.mechanism import plot_case_two_levels
+
+        return plot_case_two_levels(self, *others)
+
+    def __repr__(self) -> str:
+        lost, gained = (self.interval(name)[0][-1] for name in ("positive_to_negative", "negative_to_positive"))
+        return (
+            f"CaseTwo({self.scenario}, pairs={len(self.points)}, positive_to_negative={lost:.1f}, "
+            f"negative_to_positive={gained:.1f} at noise {self.noise[-1]:g})"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoiseDemo:
+    """One validation point, its noisy version, and the nearest training rows of both; see :func:`noise_demo`.
+
+    Attributes
+    ----------
+    parameters : mapping
+        What made the result, ready for JSON.
+    noise : float
+    point : int
+        Position in the validation set.
+    label : object
+    map : FeatureMap
+    ids : ndarray of shape (n_train,)
+        Ids of the training rows.
+    classes : ndarray
+        Names of the classes, by class number.
+    before, after : ndarray of int64
+        Positions of the nearest training rows, nearest first.
+    id_names : tuple
+        Names of the levels of the caller's index.
+    """
+
+    parameters: Mapping[str, Any]
+    noise: float
+    point: int
+    label: Any
+    map: FeatureMap
+    ids: npt.NDArray[Any]
+    classes: npt.NDArray[Any]
+    before: Ints
+    after: Ints
+    id_names: tuple[Any, ...] = ("id",)
+
+    @property
+    def shared(self) -> Ints:
+        """Rows that are among the nearest both before and after."""
+        return np.intersect1d(self.before, self.after)
+
+    def to_frame(self, kind: str = "numpy") -> Any:
+        """Tabulate the neighbours: id, class, and rank before and after (1 is the nearest, 0 not among them).
+
+        Parameters
+        ----------
+        kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
+
+        Returns
+        -------
+        table
+        """
+        rows = np.array(list(dict.fromkeys([*self.before.tolist(), *self.after.tolist()])), dtype=np.int64)
+        ranks = {}
+        for name, nearest in (("rank_before", self.before), ("rank_after", self.after)):
+            found = rows[:, None] == nearest[None, :]
+            ranks[name] = np.where(found.any(axis=1), found.argmax(axis=1) + 1, 0)
+        return to_table({"class": self.classes[self.map.codes[rows]], **ranks}, self.ids[rows], kind, self.id_names)
+
+    def plot(self) -> Any:
+        """Draw the whole distribution and a zoom on the point.
+
+        Returns
+        -------
+        ndarray of two Axes
+        """
+        from shapshift.plots.mechanism import plot_noise_demo
+
+        return plot_noise_demo(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"NoiseDemo(point={self.point}, noise={self.noise:g}, neighbors={self.before.size}, "
+            f"shared={self.shared.size})"
+        )
 
 
 def case_one(
@@ -101,25 +408,10 @@ def case_one(
         sets = choose_points(val_set, kind or "boundary", n_points, random_state)[:, None]
     else:
         sets = _check_points(plan.owner, "point", point, val_set, "n_points", n_points, size=1)
-    clean = val_set.value_at(sets.ravel()).valuation
-    entropy = clean.entropy.reshape(sets.shape)
-    found = {KINDS[0] if at > 0 else KINDS[1] for at in entropy[:, 0]}
-    if kind is not None and found != {kind}:
-        raise InputError(
-            f"The 'point' parameter of {plan.owner} must name {kind} points only (a boundary point has entropy above "
-            f"0). Got {_described(sets, entropy)}."
-        )
-    samples, kept, _ = measure(val_set, sets, plan, clean.n_train, one_statistics)
-    return CaseOne(
-        parameters=parameters(plan, sets[:, 0], clean),
-        noise=np.append(0.0, plan.levels),
-        points=sets[:, 0],
-        labels=val_set.labels[sets[:, 0]],
-        entropy=entropy[:, 0],
-        samples=samples,
-        example=kept,
-        kind=found.pop() if len(found) == 1 else "mixed",
-    )
+    wanted = None if kind is None else kind[0].upper()
+    rule = f"'point' parameter of {plan.owner} must name {kind} points only (a boundary point has entropy above 0)"
+    made, letters, _ = _follow(val_set, sets, plan, one_statistics, wanted, rule)
+    return CaseOne(**made, kind=LETTERS.get(letters, letters))
 
 
 def case_two(
@@ -184,27 +476,12 @@ def case_two(
                 f"The 'points' parameter of {plan.owner} must name pairs of points of different classes. Got "
                 f"{pair.tolist()}, both of class {check.quoted(val_set.labels[pair[0]])}."
             )
-    clean = val_set.value_at(sets.ravel()).valuation
-    entropy = clean.entropy.reshape(sets.shape)
-    draw = None if X_train is None else projection(X_train, val_set.model, clean.n_train)
-    found = {"".join("B" if at > 0 else "N" for at in pair) for pair in entropy}
-    if scenario is not None and found != {scenario}:
-        raise InputError(
-            f"The 'points' parameter of {plan.owner} must name {scenario} pairs only, in this order (B is a boundary "
-            f"point, with entropy above 0; N is not). Got {_described(sets, entropy)}."
-        )
-    samples, kept, moved = measure(val_set, sets, plan, clean.n_train, two_statistics)
-    return CaseTwo(
-        parameters=parameters(plan, sets, clean),
-        noise=np.append(0.0, plan.levels),
-        points=sets,
-        labels=val_set.labels[sets],
-        entropy=entropy,
-        samples=samples,
-        example=kept,
-        scenario=found.pop() if len(found) == 1 else "mixed",
-        map=None if draw is None else draw(getattr(model, "codes_", None), take_rows(X_val, sets[0]), moved),
+    rule = (
+        f"'points' parameter of {plan.owner} must name {scenario} pairs only, in this order (B is a boundary point, "
+        "with entropy above 0; N is not)"
     )
+    made, letters, plane = _follow(val_set, sets, plan, two_statistics, scenario, rule, X_train)
+    return CaseTwo(**made, scenario=letters, map=plane)
 
 
 def noise_demo(
@@ -273,7 +550,7 @@ def noise_demo(
         noise=plan.example,
         point=int(at[0]),
         label=val_set.labels[at[0]],
-        map=projection(X_train, val_set.model, valuation.n_train)(model.codes_, X_clean, X_noisy),
+        map=projection(X_train, val_set.model, valuation.n_train)(X_clean, X_noisy),
         ids=valuation.ids,
         classes=np.asarray(model.classes_),
         before=before.nearest[0],
@@ -301,16 +578,13 @@ def check_plan(
     given = np.atleast_1d(np.asarray(noise))
     numbers = given.ndim == 1 and given.dtype.kind in "iuf"
     levels = given.astype(np.float64) if numbers else np.empty(0)
-    if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or np.unique(levels).size < levels.size:
+    usable = np.isfinite(levels).all() and np.unique(levels).size == levels.size and (levels >= 0).all()
+    if not usable or not (levels > 0).any():
         raise InputError(
-            f"The 'noise' parameter of {owner} must hold different numbers of at least 0. Got "
+            f"The 'noise' parameter of {owner} must hold different numbers of at least 0, with a level above 0. Got "
             f"{check.quoted(noise)} instead."
         )
     levels = levels[levels > 0]  # the clean points are level 0 of every case
-    if levels.size == 0:
-        raise InputError(
-            f"The 'noise' parameter of {owner} must hold a level above 0. Got {check.quoted(noise)} instead."
-        )
     if example is None:
         example = float(levels[levels.size // 2])
     elif example not in levels:
@@ -378,6 +652,61 @@ def _ratio(new: float, old: float) -> float:
     return new / old if old > 0 else np.nan
 
 
+def _follow(
+    val_set: ValidationSet,
+    sets: Ints,
+    plan: NoisePlan,
+    statistics: Statistics,
+    wanted: str | None,
+    rule: str,
+    X_train: Any = None,
+) -> tuple[dict[str, Any], str, FeatureMap | None]:
+    """Follow points or pairs as noise grows.
+
+    Parameters
+    ----------
+    val_set : ValidationSet
+    sets : ndarray of shape (n_sets, 1) or (n_sets, 2)
+        Positions of the points or pairs.
+    plan : NoisePlan
+    statistics : callable
+        What is kept of the values on a set.
+    wanted : str or None
+        What all sets must be: "B" or "N" for each point, see ``SCENARIOS``.
+    rule : str
+        What the caller must keep to, for the message.
+    X_train : table, optional
+        Training rows for a map of the example.
+
+    Returns
+    -------
+    fields : dict
+        Those that both cases have.
+    letters : str
+        What the sets are, or "mixed".
+    map : FeatureMap or None
+    """
+    clean = val_set.value_at(sets.ravel()).valuation
+    entropy = clean.entropy.reshape(sets.shape)
+    draw = None if X_train is None else projection(X_train, val_set.model, clean.n_train)
+    found = {"".join("B" if at > 0 else "N" for at in points) for points in entropy}
+    if wanted is not None and found != {wanted}:
+        raise InputError(f"The {rule}. Got {_described(sets, entropy)}.")
+    samples, example, moved = measure(val_set, sets, plan, clean.n_train, statistics)
+    points = sets[:, 0] if sets.shape[1] == 1 else sets
+    fields = {
+        "parameters": parameters(plan, points, clean),
+        "noise": np.append(0.0, plan.levels),
+        "points": points,
+        "labels": val_set.labels[points],
+        "entropy": entropy.reshape(points.shape),
+        "samples": samples,
+        "example": example,
+    }
+    plane = None if draw is None else draw(take_rows(val_set.X, sets[0]), moved)
+    return fields, found.pop() if len(found) == 1 else "mixed", plane
+
+
 def measure(
     val_set: ValidationSet, sets: Ints, plan: NoisePlan, n_train: int, statistics: Statistics
 ) -> tuple[MappingProxyType[str, Floats], Example, Any]:
@@ -391,9 +720,8 @@ def measure(
             samples.setdefault(name, np.empty(shape))[level, at, repeat] = number
 
     for at, positions in enumerate(sets):
-        (before,) = set_values(
-            val_set, take_rows(val_set.X, positions), val_set.labels[positions], positions.size, n_train
-        )
+        X, y = take_rows(val_set.X, positions), val_set.labels[positions]
+        (before,) = set_values(val_set, X, y, positions.size, n_train)
         record(0, at, slice(None), statistics(before, before))
         for level, noise in enumerate(plan.levels.tolist(), start=1):
             X, y = perturbed(val_set, positions, plan, noise, at)
@@ -453,7 +781,7 @@ def parameters(plan: NoisePlan, sets: Ints, valuation: Valuation) -> MappingProx
     )
 
 
-def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, Any], FeatureMap]:
+def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any], FeatureMap]:
     """Make a map of the training rows that places validation points on it.
 
     Two features are taken as they are, one is drawn on a line, more are reduced to the first two principal components
@@ -472,7 +800,7 @@ def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, An
     Returns
     -------
     callable
-        Takes the class numbers of the training rows (or None) and two tables of points, before and after.
+        Takes two tables of points, before and after.
     """
     table = check.check_features(X_train, "X_train")
     if table.rows.shape[0] != n_train:
@@ -482,17 +810,12 @@ def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any, An
     _check_same_rows(X_train, table.rows, model)
     width = table.rows.shape[1]
     names, place = _plane(table.rows, table.columns)
+    codes = getattr(model, "codes_", np.zeros(n_train, np.int32))
 
-    def draw(codes: npt.NDArray[np.int32] | None, before: Any, after: Any) -> FeatureMap:
-        points = (
-            check.match_columns(check.check_features(X, "X_val"), table.columns, width, "X_val").rows
-            for X in (before, after)
-        )
-        return FeatureMap(
-            names, place(table.rows), np.zeros(n_train, np.int32) if codes is None else codes, *map(place, points)
-        )
+    def position(X: Any) -> Floats:
+        return place(check.match_columns(check.check_features(X, "X_val"), table.columns, width, "X_val").rows)
 
-    return draw
+    return lambda before, after: FeatureMap(names, place(table.rows), codes, position(before), position(after))
 
 
 def _check_same_rows(X_train: Any, rows: Any, model: Any) -> None:

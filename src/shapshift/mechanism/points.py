@@ -23,7 +23,8 @@ Ints = npt.NDArray[np.int64]
 KINDS = ("boundary", "nonboundary")
 #: Kinds of pairs: two boundary points, two that are none, or the first a boundary point and the second not.
 SCENARIOS = ("BB", "NN", "BN")
-_LETTERS = {"B": "boundary", "N": "nonboundary"}
+#: How pairs call the kinds of their points.
+LETTERS = {"B": "boundary", "N": "nonboundary"}
 
 
 def pick_points(
@@ -182,7 +183,7 @@ def choose_pairs(val_set: ValidationSet, scenario: str, n_pairs: int, random_sta
     rng = np.random.default_rng(random_state)
     pools: dict[tuple[str, int], deque[int]] = {}
     for letter in sorted(set(scenario)):
-        candidates = _candidates(val_set, _LETTERS[letter], seen)
+        candidates = _candidates(val_set, LETTERS[letter], seen)
         for code in by_frequency:
             own = candidates[val_set.codes[candidates] == code]
             pools[letter, code] = deque(_in_order(val_set, own, seen.valuation.entropy, n_pairs, rng).tolist())

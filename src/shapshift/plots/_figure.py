@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from shapshift.checks.names import visible
 from shapshift.exceptions import MissingLibraryError
 from shapshift.io.files import write_atomically
 
@@ -170,6 +171,14 @@ def save_figure(fig: Any, path: str | os.PathLike[str], *, close: bool = False) 
     if close:
         pyplot().close(figure)
     return written[0], written[1]
+
+
+def as_written(name: Any, length: int | None = None) -> str:
+    """Write a name from the data: hidden characters spelled out, cut to ``length``, and never read as a formula."""
+    text = visible(str(name), keep="")
+    if length is not None and len(text) > length:
+        text = text[: length - 1] + "…"
+    return text.replace("$", r"\$")
 
 
 def _figure_of(drawn: Any) -> Any:

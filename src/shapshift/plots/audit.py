@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, new_axes, style, tidy
+from shapshift._facts import level_name
+from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
 
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit
@@ -44,6 +45,7 @@ NAME_LENGTH = 44
 MOST_TICKS = 8
 
 
+@style()
 def plot_statistic(audit: ShiftAudit, statistic: str, *, ax: Any = None, legend: bool = True) -> Any:
     """Draw one statistic against the level, with its confidence band and the clean value.
 
@@ -63,15 +65,14 @@ def plot_statistic(audit: ShiftAudit, statistic: str, *, ax: Any = None, legend:
     """
     audit.statistic(statistic)  # an unknown name is refused before a figure is opened
     ax = new_axes() if ax is None else ax
-    with style():
-        _curve(ax, audit, statistic, NOISY, "perturbed", "o")
-        if statistic in audit.clean:
-            line = ax.axhline if audit.ordered else ax.axvline
-            line(audit.clean[statistic], color=CLEAN, linestyle="--", linewidth=1.2, label="clean")
-        _finish(ax, audit, _label(statistic), legend=legend and statistic in audit.clean)
-    return ax
+    _curve(ax, audit, statistic, NOISY, "perturbed", "o")
+    if statistic in audit.clean:
+        line = ax.axhline if audit.ordered else ax.axvline
+        line(audit.clean[statistic], color=CLEAN, linestyle="--", linewidth=1.2, label="clean")
+    return _finish(ax, audit, _label(statistic), legend=legend and statistic in audit.clean)
 
 
+@style()
 def plot_neighbors(audit: ShiftAudit, statistic: str = "neighbor_jaccard", *, ax: Any = None) -> Any:
     """Draw how far neighbours are reshuffled: all points, boundary points and the others.
 
@@ -88,15 +89,14 @@ def plot_neighbors(audit: ShiftAudit, statistic: str = "neighbor_jaccard", *, ax
     """
     audit.statistic(statistic + "_boundary")
     ax = new_axes() if ax is None else ax
-    with style():
-        drawn = [
-            _curve(ax, audit, statistic + part, colour, label, marker, aside)
-            for (part, (label, colour, marker)), aside in zip(PARTS.items(), (-0.2, 0.2, 0.0), strict=True)
-        ]
-        _finish(ax, audit, _label(statistic), legend=any(drawn))
-    return ax
+    drawn = [
+        _curve(ax, audit, statistic + part, colour, label, marker, aside)
+        for (part, (label, colour, marker)), aside in zip(PARTS.items(), (-0.2, 0.2, 0.0), strict=True)
+    ]
+    return _finish(ax, audit, _label(statistic), legend=any(drawn))
 
 
+@style()
 def plot_shift(audit: ShiftAudit) -> Any:
     """Draw the main statistics of an audit in one figure.
 
@@ -115,10 +115,9 @@ def plot_shift(audit: ShiftAudit) -> Any:
     axes = new_axes(2, 3, size=(4.0, height), sharey=False if audit.ordered else "row")
     for ax, statistic in zip(axes[0], ("mean", "std", "positive_ratio"), strict=True):
         plot_statistic(audit, statistic, ax=ax, legend=statistic == "mean")
-    with style():
-        _curve(axes[1, 0], audit, "spearman", NOISY, "Spearman", "o", -0.1)
-        _curve(axes[1, 0], audit, "top_overlap", CORRECTED, f"overlap of the top {audit.parameters['top']}", "s", 0.1)
-        _finish(axes[1, 0], audit, "Agreement with the clean values", legend=True)
+    _curve(axes[1, 0], audit, "spearman", NOISY, "Spearman", "o", -0.1)
+    _curve(axes[1, 0], audit, "top_overlap", CORRECTED, f"overlap of the top {audit.parameters['top']}", "s", 0.1)
+    _finish(axes[1, 0], audit, "Agreement with the clean values", legend=True)
     plot_statistic(audit, "boundary_fraction", ax=axes[1, 1], legend=False)
     plot_neighbors(audit, ax=axes[1, 2])
     found = audit.finding if audit.ordered else audit.verdict
@@ -147,7 +146,7 @@ def _curve(
     return True
 
 
-def _finish(ax: Any, audit: ShiftAudit, title: str, *, legend: bool) -> None:
+def _finish(ax: Any, audit: ShiftAudit, title: str, *, legend: bool) -> Any:
     if not ax.has_data():
         ax.text(0.5, 0.5, "not defined here", transform=ax.transAxes, ha="center", va="center", color="#666666")
     numbers = "y" if audit.ordered else "x"
@@ -155,13 +154,9 @@ def _finish(ax: Any, audit: ShiftAudit, title: str, *, legend: bool) -> None:
     if audit.ordered:
         _level_axis(ax, audit.positions)
     else:
-        ax.set_yticks(audit.positions, [_short(str(name)) for name in audit.levels])
+        ax.set_yticks(audit.positions, [as_written(name, NAME_LENGTH) for name in audit.levels])
         ax.set_ylim(audit.positions.max() + 0.5, audit.positions.min() - 0.5)  # the first on top
-    xlabel = audit.axis.capitalize() if audit.ordered else ""
-    if audit.axis == "noise":
-        relative = audit.perturbations[0].get("relative")
-        xlabel += " (in stds of each feature)" if relative else " (standard deviation)"
-    tidy(ax, xlabel=xlabel, title=title, legend=legend)
+    return tidy(ax, xlabel=level_name(audit) if audit.ordered else "", title=title, legend=legend)
 
 
 def _level_axis(ax: Any, positions: Any) -> None:
@@ -180,7 +175,3 @@ def _label(statistic: str) -> str:
         if part and statistic not in LABELS and statistic.endswith(part):
             return f"{LABELS[statistic.removesuffix(part)]}, {label}"
     return LABELS[statistic]
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, new_axes, tidy
+from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
 
 if TYPE_CHECKING:
     from shapshift.mechanism import CaseOne, CaseTwo, FeatureMap, NoiseDemo
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 LOST, GAINED, KEPT = NOISY, CORRECTED, "#B8B8B8"
 CLASS_COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#999999")
 CLASS_MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+NAME_LENGTH = 28
 ROUNDING = 1e-12  # values below this share of the largest are 0
 KINDS = {"boundary": "Boundary", "nonboundary": "Non-boundary", "mixed": "Mixed"}
 KIND_COLOURS = {"boundary": BOUNDARY, "nonboundary": NONBOUNDARY, "mixed": CLEAN}
 SCENARIOS = {"BB": "two boundary points", "NN": "two non-boundary points", "BN": "one boundary, one not"}
 
 
+@style()
 def plot_case_one(*cases: CaseOne) -> Any:
     """Draw how values change on one validation point, for one or more kinds of point.
 
@@ -43,22 +45,21 @@ def plot_case_one(*cases: CaseOne) -> Any:
     for ax, case in zip(axes, cases, strict=False):
         _draw_distributions(ax, case, _signed_log_edges(threshold, *examples))
         _signed_log_axis(ax, "x", threshold, *examples)
-    for ax, statistic, label in (
-        (axes[n], "std", "standard deviation of the values"),
-        (axes[n + 1], "positive_count", "rows of positive value"),
+    for ax, statistic, label, title in (
+        (axes[n], "std", "standard deviation of the values", "Spread against noise"),
+        (axes[n + 1], "positive_count", "rows of positive value", "Positive count against noise"),
     ):
-        for case, style in zip(cases, ("-", "--", ":", "-.") * n, strict=False):
+        for case, line in zip(cases, ("-", "--", ":", "-.") * n, strict=False):
             name, colour = KINDS[case.kind], KIND_COLOURS[case.kind]
-            _draw_band(ax, case.noise, case.interval(statistic), colour, name, style)
-        tidy(ax, xlabel="noise level", ylabel=label, legend=True)
+            _draw_band(ax, case.noise, case.interval(statistic), colour, name, line)
+        tidy(ax, xlabel="noise level", ylabel=label, title=title + _averaged(cases, "point"), legend=True)
         ax.set_ylim(bottom=0)
     axes[n].yaxis.set_major_formatter("{x:.3g}")
-    tidy(axes[n], title=f"Spread against noise{_averaged(cases, 'point')}")
-    tidy(axes[n + 1], title=f"Positive count against noise{_averaged(cases, 'point')}")
     axes[n + 1].set_ylim(top=cases[0].example.before.size)
     return axes
 
 
+@style()
 def plot_case_two(*cases: CaseTwo) -> Any:
     """Draw values before against after noise on two validation points, and where the rows that change sign lie.
 
@@ -84,6 +85,7 @@ def plot_case_two(*cases: CaseTwo) -> Any:
     return axes
 
 
+@style()
 def plot_case_two_levels(*cases: CaseTwo) -> Any:
     """Draw the numbers of rows whose value changes sign against the noise level, one panel per case.
 
@@ -100,15 +102,14 @@ def plot_case_two_levels(*cases: CaseTwo) -> Any:
         lost, gained = (case.interval(name) for name in ("positive_to_negative", "negative_to_positive"))
         _draw_band(ax, case.noise, lost, LOST, "positive to negative", "-")
         _draw_band(ax, case.noise, gained, GAINED, "negative to positive", "--")
-        title = f"{_scenario(case)}{_averaged([case], 'pair')}"
-        tidy(ax, xlabel="noise level", title=title, legend=ax is axes[0])
-        if ax is axes[0]:
-            ax.legend(loc="upper left", frameon=False, fontsize=9)
+        tidy(ax, xlabel="noise level", title=f"{_scenario(case)}{_averaged([case], 'pair')}")
     tidy(axes[0], ylabel="training rows that change sign")
+    axes[0].legend(loc="upper left")
     axes[0].set_ylim(bottom=0)
     return axes
 
 
+@style()
 def plot_noise_demo(demo: NoiseDemo) -> Any:
     """Draw a validation point, its noisy version and the nearest training rows of both.
 
@@ -122,42 +123,44 @@ def plot_noise_demo(demo: NoiseDemo) -> Any:
         The whole distribution, and a zoom on the point.
     """
     axes = new_axes(1, 2, size=(5.2, 4.8)).ravel()
+    whole, zoom = axes
     clean, noisy = demo.map.before[0], demo.map.after[0]
-    near = demo.map.rows[np.concatenate([demo.before, demo.after])]
-    seen = np.vstack([near, clean, noisy])
+    seen = np.vstack([demo.map.rows[np.concatenate([demo.before, demo.after])], clean, noisy])
     middle = (seen.min(axis=0) + seen.max(axis=0)) / 2
     reach = max(float(np.abs(seen - middle).max()) * 1.35, 1e-9)
-    for ax, size in ((axes[0], 9.0), (axes[1], 55.0)):
-        _draw_rows(ax, demo.map, size, demo.classes.tolist())
-    for ax, size in ((axes[0], 60.0), (axes[1], 220.0)):
-        ax.scatter(*clean, marker="*", s=size * 1.3, color=CLEAN, edgecolor="white", linewidth=0.8, zorder=6)
-        ax.scatter(*noisy, marker="*", s=size * 1.3, color=NOISY, edgecolor="white", linewidth=0.8, zorder=6)
-    low, zoom = middle - reach, axes[1]
+    for ax, row_size, star_size, title in (
+        (whole, 9.0, 78.0, "Training rows and one validation point"),
+        (zoom, 55.0, 286.0, f"Zoom: {demo.shared.size} of {demo.before.size} nearest rows stay the same"),
+    ):
+        _draw_rows(ax, demo.map, row_size, demo.classes.tolist())
+        for point, colour in ((clean, CLEAN), (noisy, NOISY)):
+            ax.scatter(*point, marker="*", s=star_size, color=colour, edgecolor="white", linewidth=0.8, zorder=6)
+        tidy(ax, xlabel=as_written(demo.map.axes[0]), ylabel=as_written(demo.map.axes[1]), title=title)
+    low = middle - reach
     box = low + 2 * reach * np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
-    axes[0].plot(*box.T, color="#333333", linewidth=1.1, zorder=5)
-    for nearest, point, colour, style in ((demo.before, clean, CLEAN, "-"), (demo.after, noisy, NOISY, "--")):
+    whole.plot(*box.T, color="#333333", linewidth=1.1, zorder=5)
+    whole.set_aspect("equal", adjustable="datalim")
+    zoom.set(xlim=(low[0], low[0] + 2 * reach), ylim=(low[1], low[1] + 2 * reach))
+    zoom.set_aspect("equal", adjustable="box")
+    zoom.locator_params(nbins=5)
+    # The rings of noisy neighbours are larger, so that a row among the neighbours of both has two.
+    for nearest, point, colour, line, ring, when in (
+        (demo.before, clean, CLEAN, "-", 130.0, "before"),
+        (demo.after, noisy, NOISY, "--", 230.0, "after"),
+    ):
         rows = demo.map.rows[nearest]
         for row in rows:
-            zoom.plot(*np.column_stack([point, row]), color=colour, linewidth=1.1, linestyle=style, alpha=0.8, zorder=4)
-        grown = 130.0 if colour == CLEAN else 230.0  # so that a row among the neighbours of both has two rings
-        zoom.scatter(*rows.T, s=grown, facecolor="none", edgecolor=colour, linewidth=1.6, linestyle=style, zorder=5)
+            zoom.plot(*np.column_stack([point, row]), color=colour, linewidth=1.1, linestyle=line, alpha=0.8, zorder=4)
+        zoom.scatter(*rows.T, s=ring, facecolor="none", edgecolor=colour, linewidth=1.6, linestyle=line, zorder=5)
+        zoom.plot([], [], color=colour, linewidth=1.5, linestyle=line, label=f"nearest rows {when}")
     zoom.annotate("", noisy, clean, arrowprops={"arrowstyle": "->", "color": "#333333", "linewidth": 1.4}, zorder=7)
-    zoom.set_xlim(low[0], low[0] + 2 * reach)
-    zoom.set_ylim(low[1], low[1] + 2 * reach)
-    for ax, title in ((axes[0], "Training rows and one validation point"), (zoom, _neighbour_title(demo))):
-        tidy(ax, xlabel=demo.map.axes[0], ylabel=demo.map.axes[1], title=title)
-        ax.set_aspect("equal", adjustable="box" if ax is zoom else "datalim")
     for point, colour, name in ((clean, CLEAN, "validation point"), (noisy, NOISY, f"with noise {demo.noise:g}")):
-        axes[0].scatter(*point, marker="*", s=0, color=colour, label=name)
-    legend = axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize=9)
-    for handle in legend.legend_handles:
+        whole.scatter(*point, marker="*", s=0, color=colour, label=name)
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
+    for handle in whole.legend(**below).legend_handles:
         handle.set_sizes([60])
-    zoom.locator_params(nbins=5)
-    lines = [
-        zoom.plot([], [], color=colour, linestyle=style, label=f"nearest rows {when}")[0]
-        for colour, style, when in ((CLEAN, "-", "before"), (NOISY, "--", "after"))
-    ]
-    zoom.legend(handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize=9)
+    lines, names = zoom.get_legend_handles_labels()
+    zoom.legend(lines[-2:], names[-2:], **below)  # its classes are those of the other panel
     return axes
 
 
@@ -175,27 +178,24 @@ def _draw_distributions(ax: Any, case: CaseOne, edges: Any) -> None:
 
 def _draw_before_after(ax: Any, case: CaseTwo) -> None:
     before, after = case.example.before, case.example.after
-    lost, gained = case.example.lost, case.example.gained
-    for keep, colour, size in ((~lost & ~gained, KEPT, 7), (lost, LOST, 9), (gained, GAINED, 9)):
-        ax.scatter(before[keep], after[keep], s=size, color=colour, linewidth=0, alpha=0.8, rasterized=True)
+    _draw_signs(ax, np.column_stack([before, after]), case)
     for which, values in (("x", before), ("y", after)):
         _signed_log_axis(ax, which, _threshold(before, after), values)
     ax.axhline(0, color="#666666", linewidth=0.8)
     ax.axvline(0, color="#666666", linewidth=0.8)
     # A value of 0 is not positive: rows on an axis count with the negative side.
     now = np.count_nonzero(after > ROUNDING * np.abs(after).max())
-    flips = np.count_nonzero(lost), np.count_nonzero(gained)
+    lost, gained = np.count_nonzero(case.example.lost), np.count_nonzero(case.example.gained)
     for x, y, count, colour in (
-        (0.03, 0.97, flips[1], GAINED),
-        (0.97, 0.97, now - flips[1], "#444444"),
-        (0.03, 0.03, before.size - now - flips[0], "#444444"),
-        (0.97, 0.03, flips[0], LOST),
+        (0.03, 0.97, gained, GAINED),
+        (0.97, 0.97, now - gained, "#444444"),
+        (0.03, 0.03, before.size - now - lost, "#444444"),
+        (0.97, 0.03, lost, LOST),
     ):
-        ax.text(
-            x, y, f"{count}", color=colour, transform=ax.transAxes, fontsize=13, fontweight="bold",
-            ha="left" if x < 0.5 else "right", va="bottom" if y < 0.5 else "top",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-        )  # fmt: skip
+        look = {"fontsize": 13, "fontweight": "bold", "transform": ax.transAxes, "color": colour}
+        look |= {"ha": "left" if x < 0.5 else "right", "va": "bottom" if y < 0.5 else "top"}
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+        ax.text(x, y, f"{count}", bbox=box, **look)
     tidy(ax, xlabel="value before noise", ylabel=f"value after noise {case.example.noise:g}", title=_scenario(case))
 
 
@@ -210,35 +210,38 @@ def _draw_key(ax: Any, mapped: bool, columns: int) -> None:
             ax.scatter([], [], s=90, marker="*", color=colour, edgecolor="black", label=f"validation point {when}")
             for colour, when in (("black", "before"), ("white", "after"))
         ]
-    ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=10)
+    ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=10)
 
 
 def _draw_changed_rows(ax: Any, case: CaseTwo, plane: FeatureMap) -> None:
-    lost, gained = case.example.lost, case.example.gained
-    for keep, colour, size in ((~lost & ~gained, KEPT, 7), (lost, LOST, 9), (gained, GAINED, 9)):
-        ax.scatter(*plane.rows[keep].T, s=size, color=colour, linewidth=0, alpha=0.8, rasterized=True)
+    _draw_signs(ax, plane.rows, case)
     for clean, noisy, marker in zip(plane.before, plane.after, ("*", "P"), strict=False):
         ax.annotate("", noisy, clean, arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.3}, zorder=6)
         ax.scatter(*clean, marker=marker, s=210, color="black", edgecolor="white", linewidth=1.0, zorder=7)
         ax.scatter(*noisy, marker=marker, s=150, color="white", edgecolor="black", linewidth=1.2, zorder=7)
-    labels = case.labels.reshape(-1, 2)[0].tolist()
+    labels = [as_written(label, NAME_LENGTH) for label in case.labels.reshape(-1, 2)[0].tolist()]
     title = f"Classes of the points: {labels[0]} (star), {labels[1]} (cross)"
-    tidy(ax, xlabel=plane.axes[0], ylabel=plane.axes[1], title=title)
+    tidy(ax, xlabel=as_written(plane.axes[0]), ylabel=as_written(plane.axes[1]), title=title)
+
+
+def _draw_signs(ax: Any, places: Any, case: CaseTwo) -> None:
+    """Draw the training rows at their places, in colour where their value changes sign."""
+    lost, gained = case.example.lost, case.example.gained
+    for keep, colour, size in ((~lost & ~gained, KEPT, 7), (lost, LOST, 9), (gained, GAINED, 9)):
+        ax.scatter(*places[keep].T, s=size, color=colour, linewidth=0, alpha=0.8, rasterized=True)
 
 
 def _draw_rows(ax: Any, plane: FeatureMap, size: float, names: list[Any]) -> None:
     for code, name in enumerate(names):
-        own = plane.codes == code
-        style = code % len(CLASS_COLOURS)
-        ax.scatter(
-            *plane.rows[own].T, s=size, color=CLASS_COLOURS[style], marker=CLASS_MARKERS[style], linewidth=0,
-            alpha=0.75, label=f"class {name}", rasterized=True,
-        )  # fmt: skip
+        turn = code % len(CLASS_COLOURS)
+        look = {"color": CLASS_COLOURS[turn], "marker": CLASS_MARKERS[turn], "alpha": 0.75, "linewidth": 0}
+        label = f"class {as_written(name, NAME_LENGTH)}"
+        ax.scatter(*plane.rows[plane.codes == code].T, s=size, label=label, rasterized=True, **look)
 
 
-def _draw_band(ax: Any, noise: Any, interval: Any, colour: str, label: str, style: str) -> None:
+def _draw_band(ax: Any, noise: Any, interval: Any, colour: str, label: str, line: str) -> None:
     mean, low, high = interval
-    ax.plot(noise, mean, style, color=colour, marker="o", markersize=4, label=label)
+    ax.plot(noise, mean, line, color=colour, marker="o", markersize=4, label=label)
     ax.fill_between(noise, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
@@ -277,7 +280,3 @@ def _scenario(case: CaseTwo) -> str:
 def _averaged(cases: Any, unit: str) -> str:
     counts = {len(case.points) for case in cases}
     return f" (mean of {counts.pop()} {unit}s)" if len(counts) == 1 and counts != {1} else ""
-
-
-def _neighbour_title(demo: NoiseDemo) -> str:
-    return f"Zoom: {demo.shared.size} of {demo.before.size} nearest rows stay the same"

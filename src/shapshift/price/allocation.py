@@ -293,7 +293,7 @@ class Allocation(Result):
         -------
         Axes
         """
-        from shapshift.plots.price import plot_payouts
+        from shapshift.plots.results import plot_payouts
 
         return plot_payouts(self, top=top, ax=ax)
 

@@ -161,6 +161,16 @@ def rows(n: float) -> str:
     return plural(n, "row")
 
 
+def either(n: float, one: str, many: str) -> str:
+    """Return the word that goes with the number."""
+    return one if abs(n) == 1 else many
+
+
+def capital(text: str) -> str:
+    """Return a text that starts with a capital."""
+    return text[:1].upper() + text[1:]
+
+
 def listed(names: list[str]) -> str:
     """Such as "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

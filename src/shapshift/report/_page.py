@@ -2,13 +2,12 @@
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shapshift.checks.names import visible
 
@@ -30,8 +29,8 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
     bytes
         The same for the same input: nothing on the page depends on the time or the machine.
     """
-    style, library = _read("report.css"), _read("vendor/echarts.report.min.js")
-    script = _read("charts.js") + _read("page.js")
+    style, library = _read("templates/report.css"), _read("vendor/echarts.report.min.js")
+    script = _read("templates/charts.js") + _read("templates/page.js")
     # Only these very scripts and this style may run; nothing may be loaded from or sent to anywhere.
     policy = "; ".join(
         (
@@ -50,7 +49,7 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
         style=style,
         library=library,
         script=script,
-        data=as_json(_readable(charts)),
+        data=_readable(charts),
         licences=[_read(f"vendor/{name}").strip() for name in _LICENCES],
     )
     return text.encode("utf-8")
@@ -58,36 +57,29 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
 
 def fill_template(name: str, **content: Any) -> str:
     """Fill a template of this package; every text in ``content`` is escaped."""
-    return _environment().from_string(_read(name)).render(**content)
-
-
-def as_json(data: Any) -> str:
-    r"""Write JSON that cannot end the script element it stands in, nor open another.
-
-    Examples
-    --------
-    >>> as_json({"name": "</script>"})
-    '{"name":"\\u003c/script\\u003e"}'
-    """
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: no line separators that end a string
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return _environment().get_template(name).render(**content)
 
 
 @cache
 def _read(name: str) -> str:
-    folder = "" if name.startswith("vendor/") else "templates/"
-    text = files("shapshift.report").joinpath(folder + name).read_text(encoding="utf-8")
+    text = files("shapshift.report").joinpath(name).read_text(encoding="utf-8")
     # Windows may have checked the files out with other line ends, which a browser would undo before hashing.
     return text.replace("\r\n", "\n")
 
 
 @cache
 def _environment() -> Environment:
-    return Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+    made = Environment(
+        loader=PackageLoader("shapshift.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
     )
+    # "tojson" writes JSON that cannot end the script element it stands in, nor open another.
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return made
 
 
 def _finalize(entry: Any) -> Any:

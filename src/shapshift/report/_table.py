@@ -1,6 +1,6 @@
 """The most and the least valuable rows, with their features."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift.audit import ShiftAudit
+from shapshift.checks.inputs import tensor_to_numpy
 from shapshift.exceptions import InputError
 from shapshift.report._format import Unit, cell, count, figure
-from shapshift.report._words import of_numbers
+from shapshift.report._words import Results, of_numbers
 from shapshift.valuation import Valuation
 
 Ints = npt.NDArray[np.int64]
@@ -26,35 +26,30 @@ class Features:
     Attributes
     ----------
     names : tuple of str
-    n_rows : int
     source : frame, ndarray or sparse matrix
     """
 
     names: tuple[str, ...]
-    n_rows: int
     source: Any
 
-    def column(self, place: int, rows: Ints) -> list[Any]:
-        """Entries of one column in some rows."""
+    def columns(self, rows: Ints, places: Sequence[int]) -> list[list[Any]]:
+        """Entries of some columns in some rows, column by column."""
         if isinstance(self.source, nw.DataFrame):
-            return list(self.source[:, place][rows.tolist()].to_list())
-        if sparse.issparse(self.source):
-            return list(self.source[rows][:, [place]].toarray().ravel().tolist())
-        return list(self.source[rows, place].tolist())
+            # Not column by column: narwhals lists all columns for each.
+            taken = list(self.source[rows.tolist()].iter_columns())
+            return [taken[place].to_list() for place in places]
+        part = self.source[rows][:, list(places)]
+        columns: list[list[Any]] = (part.toarray() if sparse.issparse(part) else part).T.tolist()
+        return columns
 
     def numeric(self, rows: Ints) -> Any:
         """Numeric columns of some rows, as a dense or sparse matrix; None where there are fewer than two."""
-        if sparse.issparse(self.source):
-            return self.source[rows] if len(self.names) > 1 else None
         places = self.numeric_places()
         if len(places) < 2:
             return None
         if isinstance(self.source, nw.DataFrame):
-            # Not column by column: narwhals lists all columns for each.
-            taken = list(self.source[rows.tolist()].iter_columns())
-            columns = [taken[place].to_list() for place in places]
-            return np.array([[np.nan if x is None else float(x) for x in column] for column in columns]).T
-        return np.asarray(self.source[rows], dtype=np.float64)
+            return np.array(self.columns(rows, places), dtype=np.float64).T
+        return self.source[rows] if sparse.issparse(self.source) else np.asarray(self.source[rows], dtype=np.float64)
 
     def numeric_places(self) -> list[int]:
         """Places of the columns that hold numbers."""
@@ -83,7 +78,7 @@ def read_features(X: Any, parameter: str, n_rows: int, of: str, names: Any = Non
     if isinstance(source, nw.DataFrame):
         own: list[Any] = list(source.columns)
     else:
-        source = X.tocsr() if sparse.issparse(X) else _array(X)
+        source = X.tocsr() if sparse.issparse(X) else np.asarray(tensor_to_numpy(X))
         if source.ndim != 2:
             raise InputError(f"{parameter!r} must be a table of rows and columns. Got shape {source.shape}.")
         own = [f"feature {i}" for i in range(source.shape[1])]
@@ -92,19 +87,10 @@ def read_features(X: Any, parameter: str, n_rows: int, of: str, names: Any = Non
             f"{parameter!r} must have the {n_rows} rows of {of}, in the same order. Got {source.shape[0]} rows."
         )
     if names is not None:
-        given = list(names)
-        if len(given) != len(own):
-            raise InputError(
-                f"'feature_names' must name the {len(own)} columns of {parameter!r}. Got {len(given)} names."
-            )
-        own = given
-    return Features(tuple(str(name) for name in own), n_rows, source)
-
-
-def _array(X: Any) -> npt.NDArray[Any]:
-    if type(X).__module__.split(".")[0] == "torch":
-        X = X.detach().cpu().numpy()
-    return np.asarray(X)
+        width, own = len(own), list(names)
+        if len(own) != width:
+            raise InputError(f"'feature_names' must name the {width} columns of {parameter!r}. Got {len(own)} names.")
+    return Features(tuple(str(name) for name in own), source)
 
 
 # Columns of features shown: a page with more cannot be read.
@@ -113,9 +99,10 @@ COLUMNS = 30
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its heading, what the heading means, and whether it sorts as numbers."""
+    """A column of the table: its heading, its cells, what the heading means, and whether it sorts as numbers."""
 
     name: str
+    cells: Sequence[str]
     hint: str = ""
     numeric: bool = True
 
@@ -127,80 +114,66 @@ class RowTable:
     Attributes
     ----------
     columns : sequence of Column
-    rows : sequence of (end, cells)
-        ``end`` is "most" or "least": of which end of the order the row is.
+    ends : sequence of str
+        "most" or "least": of which end of the order each row is.
     notes : sequence of str
     """
 
     columns: Sequence[Column]
-    rows: Sequence[tuple[str, Sequence[str]]]
+    ends: Sequence[str]
     notes: Sequence[str]
 
+    @property
+    def rows(self) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """End and cells of each row."""
+        return zip(self.ends, zip(*(column.cells for column in self.columns), strict=True), strict=True)
 
-def row_table(
-    valuation: Valuation,
-    unit: Unit,
-    size: int,
-    *,
-    audit: ShiftAudit | None,
-    corrected: Valuation | None,
-    features: Features | None,
-    labels: Any,
-    owners: Any,
-) -> RowTable:
+
+def row_table(results: Results, size: int, features: Features | None, labels: Any, owners: Any) -> RowTable:
     """Tabulate ``size`` rows from each end.
 
     Parameters
     ----------
-    valuation : Valuation
-    unit : Unit
+    results : Results
     size : int
-    audit : ShiftAudit or None
-        For the stability of each row.
-    corrected : Valuation or None
     features : Features or None
     labels : ndarray of shape (n_train,) or None
     owners : ndarray of shape (n_train,) or None
         Names as they are to be shown.
     """
+    valuation, audit, unit = results.valuation, results.audit, results.unit
     n = valuation.n_train
     order = np.argsort(-valuation.values, kind="stable")
     half = min(size, -(-n // 2))
     most, least = order[:half], order[max(half, n - size) :]
     chosen = np.concatenate([most, least])
     rank = np.concatenate([np.arange(most.size), np.arange(n - least.size, n)]) + 1
-    columns = [Column("rank", "1 is the most valuable row"), Column("row", "its id", _numeric(valuation.ids))]
-    cells: list[list[str]] = [[str(r) for r in rank], [cell(entry) for entry in valuation.ids[chosen]]]
-
-    def add(column: Column, entries: list[str]) -> None:
-        columns.append(column)
-        cells.append(entries)
-
-    add(
-        Column(
-            unit.axis("value"),
-            f"what the row adds to {'predicting' if of_numbers(valuation) else 'classifying'} the validation points",
-        ),
-        _fixed(valuation, chosen, unit),
-    )
-    if corrected is not None:
-        add(Column(unit.axis("corrected"), "value after the correction"), _fixed(corrected, chosen, unit))
+    hint = f"what the row adds to {'predicting' if of_numbers(valuation) else 'classifying'} the validation points"
+    columns = [
+        Column("rank", [str(r) for r in rank], "1 is the most valuable row"),
+        Column("row", [cell(entry) for entry in valuation.ids[chosen]], "its id", _numeric(valuation.ids)),
+        Column(unit.axis("value"), _fixed(valuation, chosen, unit), hint),
+    ]
+    if results.corrected is not None:
+        cells = _fixed(results.corrected, chosen, unit)
+        columns.append(Column(unit.axis("corrected"), cells, "value after the correction"))
     if audit is not None:
         hint = "1: keeps its place and its sign in every run of the audit; 0: neither says anything"
-        add(Column("stability", hint), [f"{x:.2f}" for x in audit.rows["stability"][chosen]])
+        columns.append(Column("stability", [f"{x:.2f}" for x in audit.rows["stability"][chosen]], hint))
         hint = "share of the runs in which its sign is not that of the clean run, in %"
-        add(Column("sign flips (%)", hint), [f"{100 * x:.0f}" for x in audit.rows["flip_probability"][chosen]])
+        cells = [f"{100 * x:.0f}" for x in audit.rows["flip_probability"][chosen]]
+        columns.append(Column("sign flips (%)", cells, hint))
     if owners is not None:
-        add(Column("owner", numeric=False), owners[chosen].tolist())
+        columns.append(Column("owner", owners[chosen].tolist(), numeric=False))
     if labels is not None:
-        add(Column("label", numeric=_numeric(labels)), [cell(entry) for entry in labels[chosen]])
+        columns.append(Column("label", [cell(entry) for entry in labels[chosen]], numeric=_numeric(labels)))
     notes = []
     if features is not None:
-        numeric = set(features.numeric_places())
-        for place, name in enumerate(features.names[:COLUMNS]):
-            column = Column(cell(name), numeric=place in numeric)
-            entries = features.column(place, chosen)
-            add(column, [_shown(entry) if column.numeric else cell(entry) for entry in entries])
+        numeric, places = set(features.numeric_places()), range(len(features.names))[:COLUMNS]
+        for place, entries in zip(places, features.columns(chosen, places), strict=True):
+            show = _shown if place in numeric else cell
+            name = cell(features.names[place])
+            columns.append(Column(name, [show(entry) for entry in entries], numeric=place in numeric))
         if len(features.names) > COLUMNS:
             notes.append(f"The table shows the first {COLUMNS} of {count(len(features.names))} features.")
     if n > chosen.size:
@@ -208,8 +181,7 @@ def row_table(
             f"The table holds the {count(most.size)} most and the {count(least.size)} least valuable of {count(n)} "
             "rows."
         )
-    ends = ["most"] * most.size + ["least"] * least.size
-    return RowTable(columns, list(zip(ends, zip(*cells, strict=True), strict=True)), notes)
+    return RowTable(columns, ["most"] * most.size + ["least"] * least.size, notes)
 
 
 def _fixed(valuation: Valuation, chosen: Any, unit: Unit) -> list[str]:

@@ -1,0 +1,346 @@
+"""Figures of single results: values, corrections, evaluations, interactions, payouts and validation design."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shapshift.checks.inputs import quoted
+from shapshift.exceptions import InputError
+from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
+
+if TYPE_CHECKING:
+    from shapshift.correct import CorrectionEvaluation
+    from shapshift.design import DesignResult, ProfileComparison
+    from shapshift.evaluation import ValuationEvaluation
+    from shapshift.knn.interactions import Interactions
+    from shapshift.price import Allocation
+    from shapshift.valuation import Valuation
+
+# Beyond these quantiles a few extreme rows would squeeze all others into one bar; they are counted in the outer bars.
+TAILS = (0.001, 0.999)
+BINS = 60
+# Quantiles between which a correction is drawn; rows beyond are drawn at the edge.
+VIEW = (0.002, 0.998)
+COLOURS = {"clean": CLEAN, "noisy": NOISY, "corrected": CORRECTED}
+# Most owners for which numbers are written into the cells; those of more would overlap.
+MOST_WRITTEN = 10
+# Most owners whose names are all written along the axes; of more, every second, third, ...
+MOST_NAMED = 30
+NAME_LENGTH = 28
+UNSURE = "#777777"
+
+
+@style()
+def plot_values(valuation: Valuation, *, bins: int = BINS, ax: Any = None) -> Any:
+    """Draw a histogram of the values, positive and other rows in different colours.
+
+    Parameters
+    ----------
+    valuation : Valuation
+    bins : int, default=60
+        Number of bars.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    values = valuation.values
+    ax = new_axes(size=(5.4, 3.6)) if ax is None else ax
+    edges = histogram_edges(values, bins)
+    inside = _inside(values, edges)
+    positive = int(np.count_nonzero(values > 0))
+    for chosen, colour, label in (
+        (values > 0, CORRECTED, f"positive: {positive:,}"),
+        (values <= 0, NOISY, f"zero or negative: {values.size - positive:,}"),
+    ):
+        ax.hist(inside[chosen], bins=edges, color=colour, label=label, linewidth=0)
+    ax.axvline(values.mean(), color=CLEAN, linestyle="--", linewidth=1.2, label=f"mean: {values.mean():.3g}")
+    ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+    title = f"{values.size:,} training rows on {valuation.n_val:,} validation points"
+    return tidy(ax, xlabel="Value of a training row", ylabel="Training rows", title=title, legend=True)
+
+
+def histogram_edges(values: Any, bins: int) -> Any:
+    """Edges of equal bars; where some values are positive and some not, one edge is at 0 so that no bar mixes them."""
+    low, high = np.quantile(values, TAILS)
+    if not low < high:
+        width = abs(float(low)) or 1.0
+        return np.array([low - width / 2, low + width / 2])
+    step = (high - low) / max(bins, 1)
+    if values.min() <= 0 < values.max():
+        first, last = min(np.floor(low / step), -1), max(np.ceil(high / step), 1)
+        return step * np.arange(first, last + 1)
+    return np.linspace(low, high, max(bins, 1) + 1)
+
+
+def count_values(values: Any, edges: Any) -> Any:
+    """Count the values between edges; those beyond count in the outer bars."""
+    return np.histogram(_inside(values, edges), bins=edges)[0]
+
+
+def _inside(values: Any, edges: Any) -> Any:
+    # A value of 0 is not positive and belongs left of the edge at 0.
+    return np.clip(np.where(values == 0, np.nextafter(0, -1), values), edges[0], edges[-1])
+
+
+@style()
+def plot_correction(evaluation: CorrectionEvaluation, axes: Any = None) -> Any:
+    """Draw what a correction restores, the distribution, and what it does not, the rows.
+
+    Parameters
+    ----------
+    evaluation : CorrectionEvaluation
+    axes : sequence of Axes, optional
+        One for the distributions, then one per valuation other than the clean one, for its values against the clean
+        ones.
+
+    Returns
+    -------
+    ndarray of Axes
+    """
+    others = [name for name in evaluation.values if name != "clean"]
+    panels = _panels(1 + len(others), axes)
+    low, high = np.quantile(np.concatenate(list(evaluation.values.values())), VIEW)
+    _draw_distributions(panels[0], evaluation)
+    if high > low:
+        panels[0].set_xlim(low, high)
+    # Far outliers would squeeze all other rows into a corner; they are drawn at the edge.
+    low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
+    for ax, name in zip(panels[1:], others, strict=True):
+        rows = evaluation.rows[name]
+        if high > low:
+            ax.set(xlim=(low, high), ylim=(low, high))
+        ax.axhline(0, color="0.6", linewidth=0.8)
+        ax.axvline(0, color="0.6", linewidth=0.8)
+        ax.axline((0, 0), slope=1, color=CLEAN, linewidth=1, linestyle="--")
+        x, y = (np.clip(evaluation.values[which], low, high) for which in ("clean", name))
+        ax.scatter(x, y, s=6, alpha=0.35, color=COLOURS[name], linewidths=0, rasterized=True)
+        ax.ticklabel_format(style="sci", scilimits=(-2, 3))
+        title = f"Rows, {name}: Spearman {rows['spearman']:.2f}, same sign {rows['sign_agreement']:.0%}"
+        tidy(ax, xlabel="clean value of a row", ylabel=f"{name} value of the row", title=title)
+    return panels
+
+
+def _draw_distributions(ax: Any, evaluation: CorrectionEvaluation) -> None:
+    for name, values in evaluation.values.items():
+        found = evaluation.distribution[name]
+        label = f"{name}: std {found['std']:.2g}, {int(found['positive_count'])} positive"
+        look = {"linestyle": "--", "zorder": 3} if name == "clean" else {"linestyle": "-", "zorder": 2}
+        share = np.arange(1, values.size + 1) / values.size
+        ax.plot(np.sort(values), share, color=COLOURS[name], label=label, **look)
+    ax.axvline(0, color="0.6", linewidth=0.8)
+    ax.set_ylim(0, 1.28)  # room for the legend above the curves
+    ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    ax.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
+    tidy(ax, xlabel="value", ylabel="share of rows at or below", title="Distribution")
+    ax.legend(loc="upper left", fontsize=8.5, borderaxespad=0.1, labelspacing=0.25)
+
+
+@style()
+def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any:
+    """Draw the removal curves in one panel and the addition curves in another.
+
+    Parameters
+    ----------
+    evaluation : ValuationEvaluation
+        With curves: made with an estimator.
+    axes : array of two Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes
+    """
+    if not evaluation.curves:
+        raise InputError("There are no curves to draw. Pass 'estimator', 'X_test' and 'y_test' to evaluate_valuation.")
+    panels = _panels(2, axes, sharey=True)
+    removed, curves = evaluation.fractions, evaluation.curves
+    for ax, kind, word, at in ((panels[0], "remove", "Removed", removed), (panels[1], "add", "Added", 1 - removed)):
+        for order, colour, marker in (("high", CORRECTED, "o"), ("low", NOISY, "s")):
+            label = f"{order}est first (area {evaluation.areas[f'{kind}_{order}']:.3f})"
+            ax.plot(100 * removed, curves[f"{kind}_{order}"], color=colour, marker=marker, markersize=4, label=label)
+        chance = np.interp(at, removed, curves["random"])
+        ax.plot(100 * removed, chance, color=CLEAN, linestyle="--", linewidth=1.2, label="at random")
+        title = f"{word} by value, {as_written(evaluation.method)}"
+        tidy(ax, xlabel=f"{word} (% of the players)", title=title, legend=True)
+    tidy(panels[0], ylabel="Test score")
+    return panels
+
+
+@style()
+def plot_interactions(interactions: Interactions, *, per_pair: bool = False, ax: Any = None) -> Any:
+    """Draw which owners complement each other and which are redundant, and on the diagonal the rows of each owner.
+
+    Parameters
+    ----------
+    interactions : Interactions
+        With owners.
+    per_pair : bool, default=False
+        Mean over the pairs of rows instead of their sum, so that owners of many rows do not outshine the others.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    owners = [as_written(name, NAME_LENGTH) for name in interactions.owners]
+    if not owners:
+        raise InputError("There are no owners to draw. Pass 'owners' to knn_interactions.")
+    shown = np.array(interactions.owner_totals)
+    if per_pair:
+        shown /= np.maximum(interactions.owner_pairs, 1)
+    limit = float(np.abs(shown).max()) or 1.0
+    side = min(3.4 + 0.28 * len(owners), 9.0)
+    ax = new_axes(size=(side + 1.2, side)) if ax is None else ax
+    # Orange to purple, told apart with every common kind of colour blindness.
+    image = ax.imshow(shown, cmap="PuOr", vmin=-limit, vmax=limit)
+    if len(owners) <= MOST_WRITTEN:
+        for (row, column), entry in np.ndenumerate(shown):
+            colour = "white" if abs(entry) > 0.6 * limit else "black"
+            ax.text(column, row, f"{entry:.2g}", ha="center", va="center", fontsize=9, color=colour)
+    named = range(0, len(owners), -(-len(owners) // MOST_NAMED))
+    labels = [owners[number] for number in named]
+    tidy(ax, title=f"Interactions {'per pair of rows' if per_pair else 'of owners'}")
+    ax.set_xticks(list(named), labels, rotation=45 if max(map(len, labels)) > 3 else 0)
+    ax.set_yticks(list(named), labels)
+    ax.grid(False)
+    bar = ax.figure.colorbar(image, ax=ax, shrink=0.8)
+    bar.set_label("redundant (below 0)   complementary (above 0)", fontsize=9)
+    bar.ax.tick_params(labelsize=9)
+    return ax
+
+
+@style()
+def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> Any:
+    """Draw the payout of each owner, largest first, and how far it moves, where that is known.
+
+    Parameters
+    ----------
+    allocation : Allocation
+    top : int, default=20
+        Owners to draw, those paid most; the others are summed up in one bar.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    if not top >= 1:
+        raise InputError(f"The 'top' parameter must be a number of owners, at least 1. Got {quoted(top)} instead.")
+    order = np.argsort(-allocation.cents, kind="stable")
+    shown, rest = order[:top], order[top:]
+    names = [as_written(allocation.owners[i], NAME_LENGTH) for i in shown]
+    unit = 10**allocation.digits
+
+    def amounts(cents: Any) -> Any:
+        return None if cents is None else cents[shown] / unit
+
+    money, low, high, after = map(amounts, (allocation.cents, allocation.low, allocation.high, allocation.corrected))
+    sampled = amounts(allocation.sampling_low), amounts(allocation.sampling_high)
+    if ax is None:
+        ax = new_axes(size=(6.4, 1.5 + 0.32 * (shown.size + (rest.size > 0))))
+    places = np.arange(shown.size)
+    ax.barh(places, money, height=0.62, color=CORRECTED, alpha=0.55, linewidth=0, label="paid")
+    if low is not None and high is not None:
+        # Files made by hand may hold anything; a length below 0 is no whisker.
+        reach = np.maximum([money - low, high - money], 0.0)
+        look: dict[str, Any] = {"fmt": "none", "ecolor": CLEAN, "elinewidth": 1.3, "capsize": 3}
+        ax.errorbar(money, places, xerr=reach, label=f"under {as_written(allocation.interval)}", **look)
+    if sampled[0] is not None and sampled[1] is not None:
+        # Beside the other whisker, not on it: they answer different questions.
+        ax.hlines(places + 0.2, *sampled, color=UNSURE, linewidth=3, label="95%, owner values are sampled")
+    if after is not None:
+        ax.plot(after, places, "D", color=NONBOUNDARY, markersize=5, label="after correction")
+    if rest.size:
+        names.append(f"{rest.size:,} others")
+        ax.barh([shown.size], [allocation.cents[rest].sum() / unit], height=0.62, color="#BBBBBB", linewidth=0)
+    ax.set_yticks(np.arange(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)  # the largest on top
+    ax.set_xlim(left=0)
+    ax.xaxis.set_major_formatter(lambda amount, _: f"{amount:,.10g}")
+    tidy(ax, xlabel=f"Payout ({as_written(allocation.currency)})", title=_payout_title(allocation))
+    if any(part is not None for part in (low, after, sampled[0])):
+        # Between the title and the bars, where it can hide neither.
+        ax.set_title(ax.get_title(loc="left"), loc="left", pad=24)
+        ax.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, columnspacing=1.4)
+    ax.grid(False, axis="y")
+    return ax
+
+
+def _payout_title(allocation: Allocation) -> str:
+    n = len(allocation.owners)
+    said = f"{allocation.show(allocation.cents.sum())} to {n:,} owner{'s' if n != 1 else ''}"
+    for name, cents in (("kept back", allocation.reserve_cents), ("unallocated", allocation.unallocated_cents)):
+        said += f", {allocation.show(cents, label=False)} {name}" if cents else ""
+    return as_written(said)
+
+
+@style()
+def plot_profile(comparison: ProfileComparison, ax: Any = None) -> Any:
+    """Draw the share of points per entropy level, training (leave-one-out) beside validation.
+
+    Parameters
+    ----------
+    comparison : ProfileComparison
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax = new_axes() if ax is None else ax
+    levels = comparison.training.levels
+    places = np.arange(levels.size)
+    for offset, name, profile, color in (
+        (-0.2, "training, leave-one-out", comparison.training, CLEAN),
+        (0.2, "validation", comparison.validation, NOISY),
+    ):
+        label = f"{name} ({profile.boundary_fraction:.0%} boundary)"
+        ax.bar(places + offset, profile.shares, width=0.38, color=color, label=label)
+    ax.set_xticks(places, [f"{level:.2f}" for level in levels])
+    highest = max(comparison.training.shares.max(), comparison.validation.shares.max())
+    ax.set_ylim(0, 1.3 * highest)  # room for the legend
+    title = f"Total variation {comparison.distance:.3f} (chance allows {comparison.expected:.3f})"
+    return tidy(ax, xlabel="entropy of the neighbours' labels", ylabel="share of points", title=title, legend=True)
+
+
+@style()
+def plot_design(design: DesignResult, ax: Any = None) -> Any:
+    """Draw every set by its shift under noise and its distance from the pool's values.
+
+    Parameters
+    ----------
+    design : DesignResult
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax = new_axes() if ax is None else ax
+    for name, sets, colour, size, marker in (
+        ("random", design.random, NOISY, 28, "o"),
+        ("stratified", design.stratified, CLEAN, 28, "s"),
+        ("selected", design.chosen, CORRECTED, 140, "*"),
+    ):
+        ax.scatter(sets["distance"], sets["shift"], color=colour, s=size, marker=marker, label=name)
+    for name, limit in (("distance", ax.set_xlim), ("shift", ax.set_ylim)):
+        limit(0, 1.06 * max(design.chosen[name], *design.random[name], *design.stratified[name]) or 1)
+    title = f"{design.parameters['m']} of {design.parameters['n_pool']} points: {design.gain:+.0%} shift saved"
+    tidy(ax, xlabel="distance to the pool's values (stds)", ylabel="shift under held-out noise (stds)", title=title)
+    ax.legend(loc="lower right")
+    return ax
+
+
+def _panels(n: int, axes: Any, **options: Any) -> Any:
+    """Return the ``n`` Axes that the caller gives, or new ones."""
+    panels = np.asarray(new_axes(1, n, **options) if axes is None else axes, dtype=object).ravel()
+    if panels.size != n:
+        raise InputError(f"'axes' must be {n} Axes. Got {panels.size}.")
+    return panels
