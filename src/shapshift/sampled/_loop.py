@@ -14,13 +14,13 @@ import numpy.typing as npt
 from shapshift._progress import progress_bar
 from shapshift.checks.warnings import warn
 from shapshift.engine.checkpoint import seconds_between_saves
+from shapshift.engine.estimate import Estimate, Observations, relative_error
 from shapshift.engine.parallel import worker_pool
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, read_archive, write_archive
 from shapshift.io.files import locked
-from shapshift.sampled._estimate import Estimate, relative_error
 from shapshift.sampled.game import Answers
-from shapshift.sampled.samplers import Observations, Round, Sampler, Setting
+from shapshift.sampled.samplers import Round, Sampler, Setting
 
 Floats = npt.NDArray[np.float64]
 
@@ -197,7 +197,7 @@ class SamplingPlan:
         ``cells @ total`` is the utility over all validation points.
     seed, max_fits : int
     tol : float or None
-        See :func:`shapshift.sampled._estimate.relative_error`.
+        See :func:`shapshift.engine.estimate.relative_error`.
     classes : ndarray or None
         Class of each player.
     cache_bytes : int

@@ -1,11 +1,10 @@
 """Running means of observations, per stratum, player and cell, and how sure they are."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-
-from shapshift.sampled.samplers import Observations
 
 Floats = npt.NDArray[np.float64]
 
@@ -13,6 +12,14 @@ Floats = npt.NDArray[np.float64]
 LEAST_SPREAD = 1e-3
 # Number of prior rounds in the estimate of how much players' observations have in common.
 ROUNDS_OF_ONE = 2.0
+
+
+@dataclass(frozen=True)
+class Observations:
+    """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed."""
+
+    values: Floats
+    stratum: npt.NDArray[np.int64]
 
 
 class Estimate:
