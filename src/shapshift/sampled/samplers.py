@@ -437,13 +437,8 @@ class OutOfBag(Sampler):
         return Observations(utility[:, None], np.where(drawn > 0, -1, 0))
 
 
-SAMPLERS: dict[str, Sampler] = {
-    sampler.name: sampler
-    for sampler in (
-        Permutation(), Truncated(), Antithetic(), Stratified(), Complementary(), GroupTesting(),
-        MaximumSampleReuse(), LeaveOneOut(), Exact(), ClassWise(), OutOfBag(),
-    )
-}  # fmt: skip
+#: Samplers by name: all of this file.
+SAMPLERS: dict[str, Sampler] = {sampler.name: sampler() for sampler in Sampler.__subclasses__()}
 
 
 def choose_sampler(owner: str, sampler: Any, semivalue: Any, n_players: int | None = None, fits: int = 0) -> Sampler:
