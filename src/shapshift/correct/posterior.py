@@ -27,6 +27,7 @@ from shapshift.correct.prior import (
     resolve_noise,
 )
 from shapshift.correct.rehearsal import FEWEST_ROWS, PARTS, Rehearsal, rehearse
+from shapshift.engine.estimate import joined_error
 from shapshift.engine.rows.distances import original_rows
 from shapshift.exceptions import InputError
 from shapshift.knn.shapley import KNNShapley
@@ -365,9 +366,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         # Of the draws, and of the mixture: values are sums of the parts times their weights.
         columns = np.array([part.mean if part.rounds else np.zeros(noisy.n_train) for part in parts.values()])
         variances = self._share_copies(np.array([error**2, np.einsum("ki,kl,li->i", columns, covariance, columns)]))
-        error, freedom = _joined_error(
-            variances, (done - 1, 0 if state.rehearsal is None else state.rehearsal.splits - 1)
-        )
+        splits = 0 if state.rehearsal is None else state.rehearsal.splits
+        error, freedom = joined_error(variances, np.maximum([[done - 1], [splits - 1]], 1))
         relative = float(np.sqrt(np.mean(error**2)) / mixed.std()) if mixed.std() > 0 else 0.0
         report = PosteriorReport(
             noise=state.noise.parameters,
@@ -455,22 +455,6 @@ class _State:
     weights: dict[str, float]
     rehearsal: Rehearsal | None
     estimate: NoiseEstimate | None = None
-
-
-def _joined_error(variances: Floats, freedom: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Join two independent variances of each value to a standard error and its degrees of freedom.
-
-    The latter by the formula of Welch and Satterthwaite.
-
-    Examples
-    --------
-    >>> _joined_error(np.array([[9.0, 9.0, 0.0], [16.0, 0.0, 0.0]]), (3, 4))
-    (array([5., 3., 0.]), array([6.87, 3.  ,  inf]))
-    """
-    total = variances.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = total**2 / sum(variances[k] ** 2 / max(freedom[k], 1) for k in (0, 1))
-    return np.sqrt(total), np.where(total > 0, found, np.inf)
 
 
 def _alike(first: Any, second: Any) -> bool:

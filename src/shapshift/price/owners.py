@@ -20,7 +20,7 @@ from shapshift.engine.runner import Memory, Part, Plan, Runner, Totals, block_po
 from shapshift.engine.tasks import ClassTask, Points
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
-from shapshift.kernels.coalitions import add_coalitions, add_marginals, list_owners
+from shapshift.kernels.coalitions import OwnerLists, Utility, add_coalitions, add_marginals, list_owners
 from shapshift.knn.shapley import KNNShapley
 
 Floats = npt.NDArray[np.float64]
@@ -286,7 +286,6 @@ def value_owners(
     if n > most and semivalue != "loo":
         _refuse_what_cannot_be_sampled(options, n)
     runner = replace(model._runner(), progress=progress)
-    empty = 1 / game.task.n_classes if game.soft else 0.0
     gain = float(game.sums(replace(runner, progress=False), np.arange(n)[None]).sum()) / game.task.n_val
     half, drawn = np.zeros(n), 0
     if n <= most:
@@ -305,13 +304,13 @@ def value_owners(
         codes=game.ownership.codes,
         method="sample" if drawn else "exact",
         n_permutations=drawn,
-        full=empty + gain,
-        empty=empty,
+        full=game.utility.empty + gain,
+        empty=game.utility.empty,
         group_means=sums / sizes[:, None] if groups is not None else np.empty((0, n)),
         group_names=game.task.group_names,
         parameters={
             "method": "owner_values",
-            "n_neighbors": game.k,
+            "n_neighbors": game.utility.k,
             "utility": model.utility,
             "semivalue": str(semivalue),
             "metric": model.metric,
@@ -339,10 +338,8 @@ class Game:
         Distances, labels and groups.
     ownership : Ownership
         The players.
-    k : int
-        Number of voters.
-    soft : bool
-        Whether the utility is that of the soft-label classifier.
+    utility : Utility
+        What coalitions are worth.
     orders : ndarray of shape (n_orders, n_owners) or None
         Orders in which the owners join: what each brings is summed up. None sums up the worth of all coalitions.
     batch : int
@@ -353,11 +350,10 @@ class Game:
 
     task: ClassTask
     ownership: Ownership
-    k: int
-    soft: bool
+    utility: Utility
     orders: Longs | None = None
     batch: int = 1
-    kept: dict[tuple[int, int], tuple[Any, Any]] | None = None
+    kept: dict[tuple[int, int], OwnerLists] | None = None
     save_every = 1
 
     def __getstate__(self) -> dict[str, Any]:
@@ -376,7 +372,7 @@ class Game:
     @property
     def list_shape(self) -> tuple[int, int, int]:
         """Shape of one point's lists: no more rows of an owner than voters can ever vote."""
-        return self.n_owners, min(self.k, self.task.n_train), 3
+        return self.n_owners, min(self.utility.k, self.task.n_train), 3
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -407,14 +403,13 @@ class Game:
     def value(self, block: int, points: Points | None, advance: Callable[[int], None]) -> Part:
         """Add up the points of a block, one after the other: the size of batches changes no bit."""
         sums, here = np.zeros(self.shape), span(self, range(block, block + 1))
-        empty = 1 / self.task.n_classes
         for start in range(here.start, here.stop, self.batch):
             some = slice(start, min(start + self.batch, here.stop))
-            (lists, lengths), cells = self.lists(some), self.task.groups[some]
+            lists, cells = self.lists(some), self.task.groups[some]
             if self.orders is None:
-                add_coalitions(lists, lengths, self.k, self.soft, empty, cells, sums)
+                add_coalitions(lists, self.utility, cells, sums)
             else:
-                add_marginals(lists, lengths, self.k, self.soft, empty, cells, self.orders, sums)
+                add_marginals(lists, self.utility, cells, self.orders, sums)
             advance(some.stop - start)
         return Part(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), sums.reshape(1, -1))
 
@@ -427,19 +422,19 @@ class Game:
     def reuse(self, part: Part) -> None:
         """Use nothing again."""
 
-    def lists(self, here: slice) -> tuple[Any, Any]:
-        """Make the owners' lists for some points, and their lengths."""
+    def lists(self, here: slice) -> OwnerLists:
+        """Make the owners' lists for some points."""
         task, targets, key = self.task, self.task.targets[here], (here.start, here.stop)
         if self.kept is not None and key in self.kept:
             return self.kept[key]
         tile = np.empty((targets.size, task.n_train))
         task.fill(here, slice(0, task.n_train), tile)
-        lists = np.empty((targets.size, *self.list_shape), dtype=np.int32)
-        lengths = np.empty((targets.size, self.n_owners), dtype=np.int32)
-        list_owners(tile, task.codes, targets, self.ownership.codes, self.k, task.average_ties, lists, lengths)
+        entries = np.empty((targets.size, *self.list_shape), dtype=np.int32)
+        lists = OwnerLists(entries, np.empty(entries.shape[:2], dtype=np.int32))
+        list_owners(tile, task.codes, targets, self.ownership.codes, self.utility.k, task.average_ties, lists)
         if self.kept is not None:
-            self.kept[key] = lists, lengths
-        return lists, lengths
+            self.kept[key] = lists
+        return lists
 
 
 def _make_game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> Game:
@@ -449,7 +444,9 @@ def _make_game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> 
     model = copy(model)
     model.device, model.semivalue = "cpu", "shapley"  # tiles are made there; the semivalue is that of single rows
     task = model._prepare(X_val, y_val, groups=groups).task
-    game = Game(task, check_owners(owners, model.ids_), int(model.n_neighbors), model.utility == "soft")
+    soft = model.utility == "soft"
+    utility = Utility(int(model.n_neighbors), soft, 1 / task.n_classes if soft else 0.0)
+    game = Game(task, check_owners(owners, model.ids_), utility)
     most = min(KEPT_BYTES, (model._runner().max_memory or np.inf) / 4)
     return replace(game, kept={}) if 4 * math.prod(game.list_shape) * task.n_val <= most else game
 
