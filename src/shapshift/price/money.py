@@ -71,10 +71,10 @@ def parse_money(owner: str, name: str, amount: Any, digits: int = 2) -> int:
     return int(Fraction(number) * 10**digits)
 
 
-def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> tuple[int | None, Fraction | None]:
-    """Cents, or a share of the budget when the amount is a string such as ``"30%"``; the other one is None."""
+def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> int | Fraction:
+    """Cents, or a share of the budget, as a fraction, when the amount is a string such as ``"30%"``."""
     if not (isinstance(amount, str) and amount.strip().endswith("%")):
-        return parse_money(owner, name, amount, digits), None
+        return parse_money(owner, name, amount, digits)
     try:
         percent = Decimal(amount.strip()[:-1])
     except InvalidOperation:
@@ -85,7 +85,7 @@ def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> tuple[i
             f"The {name!r} parameter of {owner}, where it is a share of the budget, must be between '0%' and '100%'. "
             f"Got {amount!r} instead."
         )
-    return None, Fraction(percent) / 100
+    return Fraction(percent) / 100
 
 
 def to_decimal(cents: int, digits: int = 2) -> Decimal:

@@ -212,7 +212,8 @@ def owner_values(
     ----------
     model : KNNShapley
         Fitted. Its ``n_neighbors``, ``utility``, ``metric`` and ``ties`` define the utility; its ``semivalue`` is that
-        of single rows and is not used.
+        of single rows and is not used. Its ``n_jobs`` and ``max_memory`` count here too, as does a cluster that a
+        surrounding ``joblib.parallel_config`` names; none of them changes a value.
     X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
         The validation set, as in :meth:`shapshift.KNNShapley.value`.
     owners : array-like of shape (n_train,)
@@ -245,7 +246,8 @@ def owner_values(
     -----
     With one row per owner these are the row values. Exact values depend neither on names nor on the order of the rows,
     to the last bit. Sampled ones add up to the same total exactly; intervals come from the spread between pairs
-    (Student's t) and hold for each owner alone.
+    (Student's t) and hold for each owner alone. A few pairs may agree about an owner by chance, so variances are drawn
+    towards their mean over the owners, as in :class:`shapshift.SampledShapley`.
 
     Examples
     --------

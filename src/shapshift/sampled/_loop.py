@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,15 +131,10 @@ class Checkpoint:
         arrays: Arrays = {name: getattr(estimate, name) for name in Estimate.saved}
         # Keys of the first two may have another length. The last part is that of earlier releases.
         for name, keys in zip(PARTS, (list(cache)[:2], list(cache)[2:], []), strict=True):
-            arrays[f"{name}_keys"] = _rows((np.frombuffer(key, dtype=np.uint8) for key in keys), np.uint8)
-            arrays[f"{name}_utilities"] = _rows((cache[key] for key in keys), np.float64)
+            arrays[f"{name}_keys"] = np.array([np.frombuffer(key, dtype=np.uint8) for key in keys], dtype=np.uint8)
+            arrays[f"{name}_utilities"] = np.array([cache[key] for key in keys], dtype=np.float64)
         header = {"identity": self.identity, "counters": {**counters, "rounds": estimate.rounds}}
         write_archive(self.path, KIND, VERSION, header, arrays)
-
-
-def _rows(rows: Iterable[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
-    listed = list(rows)
-    return np.array(listed, dtype=dtype) if listed else np.empty((0, 0), dtype=dtype)
 
 
 @dataclass(frozen=True)
