@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_clusters import Pretended
 
 from shapshift import Beta, KNNShapley
 from shapshift.price import OwnerValues, owner_values
@@ -151,18 +152,48 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(game_module, "TILE_BYTES", 1)
             patch.setattr(game_module, "KEPT_BYTES", 0)
-            assert owner_values(
-                MODEL, X_VAL, Y_VAL, OWNERS, method=method, n_permutations=40
-            ).values.tolist() == pytest.approx(whole.values.tolist(), abs=1e-15)
+            again = owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method=method, n_permutations=40)
+        assert again.values.tobytes() == whole.values.tobytes()
+
+
+@UNSURE
+def test_workers_and_memory_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(game_module, "block_points", lambda task: 4)
+    models = {name: KNNShapley(**given).fit(X, Y) for name, given in EXECUTIONS.items()}
+    for options in ({"method": "exact"}, {"method": "sample", "n_permutations": 40}, {"semivalue": "loo"}):
+        found = {
+            name: owner_values(model, X_VAL, Y_VAL, range(60) if "semivalue" in options else OWNERS, **options)
+            for name, model in models.items()
+        }
+        for name, each in found.items():
+            assert each.values.tobytes() == found["plain"].values.tobytes(), name
+            assert each.full == found["plain"].full
+
+
+EXECUTIONS: dict[str, dict[str, Any]] = {"plain": {}, "threads": {"n_jobs": 3}, "memory": {"max_memory": "300kB"}}
+
+
+@UNSURE
+def test_a_cluster_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(game_module, "block_points", lambda task: 4)
+    alone = [owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method=how, n_permutations=40) for how in ("exact", "sample")]
+    monkeypatch.setattr("shapshift.engine.runner.active_cluster", lambda n_jobs: Pretended())
+    there = [owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method=how, n_permutations=40) for how in ("exact", "sample")]
+    assert [found.values.tobytes() for found in there] == [found.values.tobytes() for found in alone]
+
+
+def test_too_little_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="'max_memory' parameter must be at least"):
+        owner_values(KNNShapley(max_memory="100kB").fit(X, Y), X_VAL, Y_VAL, range(60), max_players_exact=1)
 
 
 # --- sampling -------------------------------------------------------------------------------------------------------
 
 
 def test_all_orders_together_are_exact() -> None:
-    tiles = game_module._kept_tiles(game := game_module._make_game(MODEL, X_VAL, Y_VAL, OWNERS, None))
+    game = game_module._make_game(MODEL, X_VAL, Y_VAL, OWNERS, None)
     orders = np.array(list(itertools.permutations(range(5))))
-    mean = game_module._marginals(game, tiles, orders).sum(axis=1).mean(axis=0) / 25
+    mean = game.sums(MODEL._runner(), orders).sum(axis=1).mean(axis=0) / 25
     np.testing.assert_allclose(mean, owner_values(MODEL, X_VAL, Y_VAL, OWNERS).values, atol=1e-14)
 
 
@@ -185,10 +216,10 @@ def test_sampling_intervals_cover_the_exact_values() -> None:
 @UNSURE
 def test_orders_come_with_their_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
-    real = game_module._marginals
-    monkeypatch.setattr(game_module, "_marginals", lambda *args: (seen.append(args[2]), real(*args))[1])
+    real = game_module.Game.sums
+    monkeypatch.setattr(game_module.Game, "sums", lambda *args: (seen.append(args[2]), real(*args))[1])
     owner_values(MODEL, X_VAL, Y_VAL, OWNERS, method="sample", n_permutations=40, tolerance=1e-9)
-    orders = np.concatenate(seen[:-1])  # the last one is for the utility of all rows
+    orders = np.concatenate(seen[1:])  # the first one is for the utility of all rows
     assert len(orders) == 40
     np.testing.assert_array_equal(orders[::2], orders[1::2, ::-1])
     assert len({tuple(order) for order in orders}) > 20
@@ -203,6 +234,24 @@ def test_sampling_stops_at_the_tolerance() -> None:
     assert 32 <= found.n_permutations < 10**5
     np.testing.assert_allclose((found.low + found.high) / 2, found.values, atol=1e-15)
     np.testing.assert_allclose(found.values, owner_values(MODEL, X_VAL, Y_VAL, OWNERS).values, atol=0.02)
+
+
+@UNSURE
+def test_no_interval_has_width_zero_by_chance() -> None:
+    # Two pairs of orders often agree about an owner that few points ever see; that makes its value no surer.
+    rows = np.arange(12.0)[:, None]
+    model = KNNShapley(1).fit(rows, [0, 1] * 6)
+    exact = owner_values(model, rows[:3] + 0.4, [0, 1, 0], range(12)).values
+    off = widths = 0
+    for seed in range(20):
+        found = owner_values(
+            model, rows[:3] + 0.4, [0, 1, 0], range(12), method="sample", n_permutations=4, random_state=seed
+        )
+        assert (found.high > found.low).all()
+        off += int((np.abs(found.values - exact) > 1e-9).sum())
+        widths += int(((found.low <= exact) & (exact <= found.high)).sum())
+    assert off > 100
+    assert widths > 0.9 * 20 * 12
 
 
 def test_values_that_are_not_sure_enough_are_said_to_be() -> None:

@@ -228,11 +228,13 @@ def test_known_coalitions_are_not_fitted_again() -> None:
 
 
 def test_the_store_drops_the_oldest() -> None:
-    cache = UtilityCache(2 * (1 + 8 + 250))
+    cache = UtilityCache({b"nobody": np.zeros(1), b"everybody": np.ones(1)})
     for wave in range(3):
-        cache.fresh[bytes([wave])] = np.zeros(1)
-        cache.end_wave()
-    assert list(cache.kept) == [b"\x01", b"\x02"]
+        cache[bytes([wave])] = np.zeros(1)
+        cache.drop_oldest(2 * (1 + 8 + 250))
+    assert list(cache) == [b"nobody", b"everybody", b"\x01", b"\x02"]
+    cache.drop_oldest(0)
+    assert list(cache) == [b"nobody", b"everybody"]
 
 
 def same(one: Outcome, other: Outcome) -> None:

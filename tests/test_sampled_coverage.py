@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from shapshift import SampledShapley
+from shapshift.engine.estimate import Estimate, Observations
 from shapshift.sampled import (
     Antithetic,
     ClassWise,
@@ -25,10 +26,9 @@ from shapshift.sampled import (
     Truncated,
 )
 from shapshift.sampled import _loop as loop
-from shapshift.sampled._estimate import Estimate
 from shapshift.sampled._loop import Outcome, SamplingPlan, run_sampler
 from shapshift.sampled.game import Answers
-from shapshift.sampled.samplers import Observations, Setting, size_chances
+from shapshift.sampled.samplers import Setting, size_chances
 
 SEEDS = 200
 

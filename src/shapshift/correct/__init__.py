@@ -9,10 +9,16 @@ What it can do is bounded by that: it restores a *distribution*. The order of th
 the parts weighed differently, and may end nearer to the clean order or further from it. :func:`evaluate` says which.
 """
 
-from shapshift.correct.correctors import BoundaryCorrector, CorrectionReport, CorrectionWarning, EntropyNormalizer
-from shapshift.correct.evaluation import CorrectionEvaluation, evaluate
-from shapshift.correct.noise import NoiseEstimate
+from shapshift.correct.correctors import (
+    BoundaryCorrector,
+    CorrectionEvaluation,
+    CorrectionReport,
+    CorrectionWarning,
+    EntropyNormalizer,
+    evaluate,
+)
 from shapshift.correct.posterior import PosteriorCorrector, PosteriorReport
+from shapshift.correct.prior import NoiseEstimate
 
 __all__ = [
     "BoundaryCorrector",

@@ -1,4 +1,4 @@
-"""The correctors that restore spread and positive count: fit, transform, files, and the report of a correction."""
+"""The correctors that restore spread and positive count, their files and reports, and what a correction achieved."""
 
 import hashlib
 import json
@@ -6,18 +6,20 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from shapshift.agreement import agreement, distribution
 from shapshift.checks import inputs as check
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 from shapshift.io.archive import check_header, reading
 from shapshift.io.files import write_text
+from shapshift.io.results import to_table
 from shapshift.valuation import Valuation, check_valuation, summarize
 
 Floats = npt.NDArray[np.float64]
@@ -127,6 +129,8 @@ def sum_factor(values: Floats, target: float) -> float | None:
 
 
 FORMAT_VERSION = 2
+# Attributes that a file holds.
+FITTED = ("group_std_", "group_counts_", "positive_count_", "n_train_", "parameters_", "fingerprint_")
 #: A part with fewer points than this on either side is not rescaled, unless the caller says otherwise.
 MIN_POINTS = 5
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
@@ -144,6 +148,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     positive: str
     preserve_sum: bool
     min_points: int
+    _fitted: ClassVar[tuple[str, ...]] = FITTED
 
     def _learn_groups(self, clean: Valuation) -> None:
         """Look at the clean levels where the parts depend on them."""
@@ -196,7 +201,8 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         """
         check_is_fitted(self)
         self._check_parameters()
-        self._check_comparable(noisy)
+        check_uncorrected(type(self).__name__ + ".transform", "noisy", noisy)
+        check_alike("noisy", noisy, self.fingerprint_, self.parameters_)
         levels = np.array(noisy.level_values, dtype=np.float64)
         groups: dict[str, dict[str, float | None]] = {}
         notes: list[str] = []
@@ -277,7 +283,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             "format": f"shapshift.{type(self).__name__}",
             "version": FORMAT_VERSION,
             "parameters": self.get_params(),
-            "fitted": {name: getattr(self, name) for name in self._fitted_names()},
+            "fitted": {name: getattr(self, name) for name in self._fitted},
         }
         # There and back, so that NumPy numbers among the parameters become plain ones.
         body = json.loads(json.dumps(whole, allow_nan=False, default=lambda number: number.item()))
@@ -310,7 +316,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                 raise InputError("its checksum does not match its content")
             corrector = cls(**body["parameters"])
             corrector._check_parameters()
-            for name in corrector._fitted_names():
+            for name in corrector._fitted:
                 setattr(corrector, name, body["fitted"][name])
             corrector.positive_ratio_ = corrector.positive_count_ / corrector.n_train_
         return corrector
@@ -363,23 +369,11 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             )
         return shift
 
-    def _fitted_names(self) -> tuple[str, ...]:
-        return ("group_std_", "group_counts_", "positive_count_", "n_train_", "parameters_", "fingerprint_")
-
     def _check_parameters(self) -> None:
         owner = type(self).__name__
         check.check_choice(owner, "positive", self.positive, ("exact", "nearest"))
         check.check_flag(owner, "preserve_sum", self.preserve_sum)
         check.check_count(owner, "min_points", self.min_points)
-
-    def _check_comparable(self, noisy: Valuation) -> None:
-        check_uncorrected(type(self).__name__ + ".transform", "noisy", noisy)
-        if noisy.fingerprint != self.fingerprint_:
-            raise InputError(
-                "'noisy' values other training rows than the clean valuation did (their fingerprints differ). Use one "
-                "fitted model for both, or fit the corrector on a clean valuation of these rows."
-            )
-        check_alike("noisy", noisy, self.parameters_)
 
 
 def _spread(scores: Floats) -> float:
@@ -404,8 +398,13 @@ def check_uncorrected(owner: str, name: str, valuation: Valuation) -> None:
         )
 
 
-def check_alike(name: str, valuation: Valuation, clean: Mapping[str, Any]) -> None:
-    """Refuse values that were computed otherwise than the clean ones, given the parameters of these."""
+def check_alike(name: str, valuation: Valuation, fingerprint: str, clean: Mapping[str, Any]) -> None:
+    """Refuse values of other rows than the clean ones, given their fingerprint, or with other parameters than these."""
+    if valuation.fingerprint != fingerprint:
+        raise InputError(
+            f"{name!r} values other training rows than the clean valuation did (their fingerprints differ). Use one "
+            "fitted model for both."
+        )
     for key in MUST_AGREE:
         if key in clean and key in valuation.parameters and valuation.parameters[key] != clean[key]:
             raise InputError(
@@ -546,6 +545,8 @@ class EntropyNormalizer(GroupCorrector):
     True
     """
 
+    _fitted = (*FITTED, "edges_")
+
     def __init__(
         self,
         *,
@@ -578,10 +579,104 @@ class EntropyNormalizer(GroupCorrector):
         numbers = np.searchsorted(self.edges_, levels - 1e-9)
         return [f"entropy {bounds[i]} to {bounds[i + 1]}" for i in numbers]
 
-    def _fitted_names(self) -> tuple[str, ...]:
-        return (*super()._fitted_names(), "edges_")
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.bins is not None:
             check.check_count(type(self).__name__, "bins", self.bins)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CorrectionEvaluation:
+    """Distance of corrected values from the clean ones, as a distribution and row by row.
+
+    Attributes
+    ----------
+    distribution : dict of dict
+        For "clean", "noisy" (if given) and "corrected": see :func:`shapshift.agreement.distribution`.
+    rows : dict of dict
+        The same for :func:`shapshift.agreement.agreement`, and ``sign_agreement``, the share of rows with the same
+        sign. The entries of "clean" are what full agreement looks like.
+    values : dict of ndarray
+        The values compared.
+    """
+
+    distribution: Mapping[str, Mapping[str, float]]
+    rows: Mapping[str, Mapping[str, float]]
+    values: Mapping[str, Floats]
+
+    def to_frame(self, kind: str = "numpy") -> Any:
+        """Tabulate: one row per statistic, one column per valuation.
+
+        Parameters
+        ----------
+        kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
+            "numpy" means pandas if it is installed, else pyarrow.
+
+        Returns
+        -------
+        table
+            ``aspect`` ("distribution" or "rows"), ``statistic``, ``clean``, ``noisy`` (if given), ``corrected``.
+        """
+        entries = [(aspect, name) for aspect in ("distribution", "rows") for name in getattr(self, aspect)["clean"]]
+        columns: dict[str, npt.NDArray[Any]] = {
+            "aspect": np.array([aspect for aspect, _ in entries]),
+            "statistic": np.array([name for _, name in entries]),
+        }
+        for which in self.values:
+            columns[which] = np.array([getattr(self, aspect)[which][name] for aspect, name in entries])
+        return to_table(columns, None, kind)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the distributions, and the clean values against the others; see :mod:`shapshift.plots.results`."""
+        from shapshift.plots.results import plot_correction
+
+        return plot_correction(self, axes)
+
+    def __repr__(self) -> str:
+        def line(aspect: str, name: str) -> str:
+            parts = [getattr(self, aspect)[which][name] for which in self.values if which != "clean"]
+            return f"{name} " + " -> ".join(f"{part:.3g}" for part in parts)
+
+        shown = [("distribution", name) for name in ("std_ratio", "positive_difference", "wasserstein")]
+        shown += [("rows", name) for name in ("spearman", "rmse", "sign_agreement")]
+        return f"CorrectionEvaluation({', '.join(line(*entry) for entry in shown)})"
+
+
+def evaluate(
+    corrected: Valuation, clean: Valuation, noisy: Valuation | None = None, *, top: float = 0.1
+) -> CorrectionEvaluation:
+    """Compare corrected with clean values, as distributions and row by row.
+
+    Parameters
+    ----------
+    corrected, clean : Valuation
+        Of the same training rows, computed by the same method, utility, K and so on.
+    noisy : Valuation, optional
+        The values before the correction, to see what it gained or lost.
+    top : float or int, default=0.1
+        Share or number of rows in the top and bottom sets that are compared.
+
+    Returns
+    -------
+    CorrectionEvaluation
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley
+    >>> model = KNNShapley(n_neighbors=1).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    >>> clean = model.value([[0.9], [0.2]], ["b", "a"])
+    >>> evaluate(clean, clean).rows["corrected"]["spearman"]
+    1.0
+    """
+    given = {"clean": clean} | ({} if noisy is None else {"noisy": noisy}) | {"corrected": corrected}
+    for name, valuation in given.items():
+        check_valuation("evaluate", name, valuation)
+        check_alike(name, valuation, clean.fingerprint, clean.parameters)
+    rows = {name: agreement(valuation.values, clean.values, top=top) for name, valuation in given.items()}
+    for entry in rows.values():
+        entry["sign_agreement"] = 1 - (entry["flips_to_negative"] + entry["flips_to_positive"]) / clean.n_train
+    return CorrectionEvaluation(
+        distribution={name: distribution(valuation.values, clean.values) for name, valuation in given.items()},
+        rows=rows,
+        values={name: valuation.values for name, valuation in given.items()},
+    )

@@ -17,9 +17,17 @@ from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
 from shapshift.correct.correctors import CorrectionWarning
 from shapshift.correct.draws import NoisyPoints, Part, TrainingSet, draw_in_stages, mix_levels
-from shapshift.correct.noise import CONFIDENCE, Noise, NoiseEstimate, check_size, estimate_level, resolve_noise
-from shapshift.correct.prior import Prior, fit_prior
+from shapshift.correct.prior import (
+    CONFIDENCE,
+    Noise,
+    NoiseEstimate,
+    check_size,
+    estimate_level,
+    fit_prior,
+    resolve_noise,
+)
 from shapshift.correct.rehearsal import FEWEST_ROWS, PARTS, Rehearsal, rehearse
+from shapshift.engine.estimate import joined_error
 from shapshift.engine.rows.distances import original_rows
 from shapshift.exceptions import InputError
 from shapshift.knn.shapley import KNNShapley
@@ -181,13 +189,10 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         self
         """
         self._check_parameters()
-        model = self._check_model(model)
+        owner, model = type(self).__name__, self._check_model(model)
         X = self._training_rows(model, X_train)
-        noise = None
-        if not _is_estimate(self.noise):
-            noise = check_size(
-                type(self).__name__, resolve_noise(type(self).__name__, self.noise, model, X.shape[1]), X
-            )
+        estimated = isinstance(self.noise, str) and self.noise == "estimate"
+        noise = None if estimated else check_size(owner, resolve_noise(owner, self.noise, model, X.shape[1]), X)
         codes = np.asarray(model.codes_, dtype=np.int64)
         # Rows in an order of their own and rows that are copies: neither the caller's order nor copies may matter.
         keyed = np.column_stack([codes, X])
@@ -279,26 +284,20 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
 
     def _prepare(self, noise: Noise) -> "_State":
         """Fit the prior for a noise and rehearse."""
-        if not noise.std.any():
-            return _State(noise, None, _nothing(), None)
-        rng = np.random.default_rng([int(self.random_state), 1])
         train = rehearsal = None
-        if len(self._codes) > 1:  # a single row has no neighbour
-            prior = self._prior(noise.std, rng)
+        if noise.std.any() and len(self._codes) > 1:  # a single row has no neighbour
+            rng = np.random.default_rng([int(self.random_state), 1])
+            prior = fit_prior(self._X[self._order], self._codes[self._order], len(self._model.classes_), noise.std, rng)
             train = TrainingSet(self._inner, self._X, self._codes, self._order, prior)
             rehearsal = rehearse(train, noise.add, int(self.draws), rng)
-        if rehearsal is None:
+        if noise.std.any() and rehearsal is None:
             warn(
                 f"There are too few training rows ({len(self._codes)}), or too few different values, to rehearse a "
                 "correction: the values stay as they are.",
                 CorrectionWarning,
             )
-            return _State(noise, train, _nothing(), None)
-        return _State(noise, train, rehearsal.weights, rehearsal)
-
-    def _prior(self, std: Floats, rng: np.random.Generator) -> Prior:
-        order = self._order
-        return fit_prior(self._X[order], self._codes[order], len(self._model.classes_), std, rng)
+        unchanged = {"noisy": 1.0, "moved": 0.0, "at_rows": 0.0}
+        return _State(noise, train, unchanged if rehearsal is None else rehearsal.weights, rehearsal)
 
     def _estimate(self, points: NoisyPoints) -> "_State":
         spread = self._X.std(axis=0)
@@ -367,9 +366,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         # Of the draws, and of the mixture: values are sums of the parts times their weights.
         columns = np.array([part.mean if part.rounds else np.zeros(noisy.n_train) for part in parts.values()])
         variances = self._share_copies(np.array([error**2, np.einsum("ki,kl,li->i", columns, covariance, columns)]))
-        error, freedom = _joined_error(
-            variances, (done - 1, 0 if state.rehearsal is None else state.rehearsal.splits - 1)
-        )
+        splits = 0 if state.rehearsal is None else state.rehearsal.splits
+        error, freedom = joined_error(variances, np.maximum([[done - 1], [splits - 1]], 1))
         relative = float(np.sqrt(np.mean(error**2)) / mixed.std()) if mixed.std() > 0 else 0.0
         report = PosteriorReport(
             noise=state.noise.parameters,
@@ -440,11 +438,6 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
 
     def _check_parameters(self) -> None:
         owner = type(self).__name__
-        if isinstance(self.noise, str) and not _is_estimate(self.noise):
-            raise InputError(
-                f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard "
-                f"deviation, one for each feature, or 'estimate'. Got {check.quoted(self.noise)} instead."
-            )
         check.check_count(owner, "draws", self.draws, at_least=2)
         check.check_number(owner, "tol", self.tol)
         check.check_count(owner, "random_state", self.random_state, at_least=0)
@@ -462,30 +455,6 @@ class _State:
     weights: dict[str, float]
     rehearsal: Rehearsal | None
     estimate: NoiseEstimate | None = None
-
-
-def _joined_error(variances: Floats, freedom: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Join two independent variances of each value to a standard error and its degrees of freedom.
-
-    The latter by the formula of Welch and Satterthwaite.
-
-    Examples
-    --------
-    >>> _joined_error(np.array([[9.0, 9.0, 0.0], [16.0, 0.0, 0.0]]), (3, 4))
-    (array([5., 3., 0.]), array([6.87, 3.  ,  inf]))
-    """
-    total = variances.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = total**2 / sum(variances[k] ** 2 / max(freedom[k], 1) for k in (0, 1))
-    return np.sqrt(total), np.where(total > 0, found, np.inf)
-
-
-def _nothing() -> dict[str, float]:
-    return {"noisy": 1.0, "moved": 0.0, "at_rows": 0.0}
-
-
-def _is_estimate(noise: Any) -> bool:
-    return isinstance(noise, str) and noise == "estimate"
 
 
 def _alike(first: Any, second: Any) -> bool:

@@ -3,9 +3,8 @@
 from shapshift.price.allocation import Allocation, allocate_budget
 from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
-from shapshift.price.payout_audit import PayoutAudit, audit_payouts
+from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
 from shapshift.price.policy import Policy
-from shapshift.price.replication import ReplicationCheck, replication_gain
 from shapshift.price.statements import cell as safe_cell
 from shapshift.price.statements import write_statements
 

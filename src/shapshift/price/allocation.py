@@ -415,9 +415,7 @@ def share_out(
     else:
         totals, contributions = values.values, np.maximum(values.values, 0.0)
     paid, reserve, unallocated = terms.pay(contributions, keys)
-    low, high = (
-        _sampled_payouts(values, paid, terms) if values is not None and values.method != "exact" else (None,) * 2
-    )
+    low, high = (None, None) if values is None else _sampled_payouts(values, paid, terms)
     harmful = values is None and policy.negatives == "clip" and ((totals < 0) & (contributions > 0)).any()
     return Allocation(
         owners=ownership.names,

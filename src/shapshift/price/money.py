@@ -1,5 +1,6 @@
 """Amounts of money as whole numbers of a currency's minor unit: reading, showing and sharing them out."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -70,10 +71,10 @@ def parse_money(owner: str, name: str, amount: Any, digits: int = 2) -> int:
     return int(Fraction(number) * 10**digits)
 
 
-def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> tuple[int | None, Fraction | None]:
-    """Cents, or a share of the budget when the amount is a string such as ``"30%"``; the other one is None."""
+def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> int | Fraction:
+    """Cents, or a share of the budget, as a fraction, when the amount is a string such as ``"30%"``."""
     if not (isinstance(amount, str) and amount.strip().endswith("%")):
-        return parse_money(owner, name, amount, digits), None
+        return parse_money(owner, name, amount, digits)
     try:
         percent = Decimal(amount.strip()[:-1])
     except InvalidOperation:
@@ -84,7 +85,7 @@ def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> tuple[i
             f"The {name!r} parameter of {owner}, where it is a share of the budget, must be between '0%' and '100%'. "
             f"Got {amount!r} instead."
         )
-    return None, Fraction(percent) / 100
+    return Fraction(percent) / 100
 
 
 def to_decimal(cents: int, digits: int = 2) -> Decimal:
@@ -161,9 +162,14 @@ def _exact_shares(weights: Sequence[int], total: int, floor: int, cap: int | Non
         shares = [cap if weight else floor for weight in weights]
         return shares, 1, total - sum(shares)
     rate = _rate(weights, positive, total, floor, cap)
+    return _clamped(weights, rate, floor, cap), rate.denominator, 0
+
+
+def _clamped(weights: Sequence[int], rate: Fraction, floor: int, cap: int | None) -> list[int]:
+    """Shares at a rate, as numerators over its denominator."""
     low, high = floor * rate.denominator, None if cap is None else cap * rate.denominator
     raised = [max(weight * rate.numerator, low) for weight in weights]
-    return raised if high is None else [min(share, high) for share in raised], rate.denominator, 0
+    return raised if high is None else [min(share, high) for share in raised]
 
 
 def _rate(weights: Sequence[int], positive: list[int], total: int, floor: int, cap: int | None) -> Fraction:
@@ -171,24 +177,13 @@ def _rate(weights: Sequence[int], positive: list[int], total: int, floor: int, c
     if floor == 0 and cap is None:
         return Fraction(total, sum(positive))
     # Between two neighbouring bends the sum is a straight line; find the two that enclose the total.
-    bends = {Fraction(0)} | {Fraction(floor, weight) for weight in set(positive)}
-    if cap is not None:
-        bends |= {Fraction(cap, weight) for weight in set(positive)}
-    ordered = sorted(bends)
+    limits = [floor] if cap is None else [floor, cap]
+    ordered = sorted({Fraction(0)} | {Fraction(limit, weight) for weight in set(positive) for limit in limits})
 
     def paid(rate: Fraction) -> Fraction:
-        low, high = floor * rate.denominator, None if cap is None else cap * rate.denominator
-        raised = (max(weight * rate.numerator, low) for weight in weights)
-        return Fraction(sum(raised if high is None else (min(share, high) for share in raised)), rate.denominator)
+        return Fraction(sum(_clamped(weights, rate, floor, cap)), rate.denominator)
 
-    first, last = 0, len(ordered)  # paid(first) <= total, and total < paid(last)
-    while last - first > 1:
-        middle = (first + last) // 2
-        if paid(ordered[middle]) <= total:
-            first = middle
-        else:
-            last = middle
-    start = ordered[first]
+    start = ordered[bisect_right(ordered, Fraction(total), key=paid) - 1]
     moving = [w for w in positive if start * w >= floor and (cap is None or start * w < cap)]
     missing = total - paid(start)
     return start + missing / sum(moving) if missing else start

@@ -2,9 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +15,12 @@ from shapshift._progress import progress_bar
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import Ownership, check_owners, owner_column
 from shapshift.engine.coefficients import Beta
-from shapshift.engine.tasks import ClassTask
+from shapshift.engine.estimate import Estimate, Observations
+from shapshift.engine.runner import Memory, Part, Plan, Runner, Totals, block_points, fit_memory, n_blocks, span
+from shapshift.engine.tasks import ClassTask, Points
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
-from shapshift.kernels.coalitions import add_coalitions, add_marginals, list_owners
+from shapshift.kernels.coalitions import OwnerLists, Utility, add_coalitions, add_marginals, list_owners
 from shapshift.knn.shapley import KNNShapley
 
 Floats = npt.NDArray[np.float64]
@@ -28,9 +30,11 @@ SEMIVALUES = ("shapley", "banzhaf", "loo")
 CONFIDENCE = 0.95
 # 2^22 coalitions take 32 MB per validation group and minutes for a thousand points.
 MOST_PLAYERS = 22
+# Coalitions of all points of a block.
+BLOCK_COALITIONS = 2**22
 # Approximate bytes of distances and lists in a tile of points.
 TILE_BYTES = 16 * 2**20
-# Lists are kept between batches of permutations up to here, and made again beyond.
+# Lists are kept up to here, and made again for every batch of orders beyond.
 KEPT_BYTES = 256 * 2**20
 # Pairs of permutations in the first batch; each batch doubles the number drawn.
 FIRST_PAIRS = 16
@@ -208,7 +212,8 @@ def owner_values(
     ----------
     model : KNNShapley
         Fitted. Its ``n_neighbors``, ``utility``, ``metric`` and ``ties`` define the utility; its ``semivalue`` is that
-        of single rows and is not used.
+        of single rows and is not used. Its ``n_jobs`` and ``max_memory`` count here too, as does a cluster that a
+        surrounding ``joblib.parallel_config`` names; none of them changes a value.
     X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
         The validation set, as in :meth:`shapshift.KNNShapley.value`.
     owners : array-like of shape (n_train,)
@@ -241,7 +246,8 @@ def owner_values(
     -----
     With one row per owner these are the row values. Exact values depend neither on names nor on the order of the rows,
     to the last bit. Sampled ones add up to the same total exactly; intervals come from the spread between pairs
-    (Student's t) and hold for each owner alone.
+    (Student's t) and hold for each owner alone. A few pairs may agree about an owner by chance, so variances are drawn
+    towards their mean over the owners, as in :class:`shapshift.SampledShapley`.
 
     Examples
     --------
@@ -278,16 +284,18 @@ def value_owners(
     """Do the work of :func:`owner_values`, without its warning: for many calls in a row."""
     game = _make_game(model, X_val, y_val, owners, groups)
     n, semivalue = game.n_owners, options.semivalue
-    half, drawn = np.zeros(n), 0
     most = {"exact": MOST_PLAYERS, "auto": min(options.max_players_exact, MOST_PLAYERS), "sample": 0}[options.method]
-    if n <= most:
-        values, sums = _exact(game, semivalue, progress)
-    elif semivalue == "loo":
-        values, sums = _leave_one_out(game, progress)
-    else:
+    if n > most and semivalue != "loo":
         _refuse_what_cannot_be_sampled(options, n)
-        values, half, sums, drawn = _sample(game, options, progress)
-    full, empty = _ends(game)
+    runner = replace(model._runner(), progress=progress)
+    gain = float(game.sums(replace(runner, progress=False), np.arange(n)[None]).sum()) / game.task.n_val
+    half, drawn = np.zeros(n), 0
+    if n <= most:
+        values, sums = _exact(game, semivalue, runner)
+    elif semivalue == "loo":
+        values, sums = _leave_one_out(game, runner)
+    else:
+        values, half, sums, drawn = _sample(game, options, gain, runner)
     sizes = np.bincount(game.task.groups, minlength=game.n_cells)
     return OwnerValues(
         owners=game.ownership.names,
@@ -298,13 +306,13 @@ def value_owners(
         codes=game.ownership.codes,
         method="sample" if drawn else "exact",
         n_permutations=drawn,
-        full=full,
-        empty=empty,
+        full=game.utility.empty + gain,
+        empty=game.utility.empty,
         group_means=sums / sizes[:, None] if groups is not None else np.empty((0, n)),
         group_names=game.task.group_names,
         parameters={
             "method": "owner_values",
-            "n_neighbors": game.k,
+            "n_neighbors": game.utility.k,
             "utility": model.utility,
             "semivalue": str(semivalue),
             "metric": model.metric,
@@ -322,9 +330,9 @@ def value_owners(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Game:
-    """The validation points as the owners see them.
+    """The validation points as the owners see them, cut into blocks for the engine's runner.
 
     Attributes
     ----------
@@ -332,16 +340,26 @@ class Game:
         Distances, labels and groups.
     ownership : Ownership
         The players.
-    k : int
-        Number of voters.
-    soft : bool
-        Whether the utility is that of the soft-label classifier.
+    utility : Utility
+        What coalitions are worth.
+    orders : ndarray of shape (n_orders, n_owners) or None
+        Orders in which the owners join: what each brings is summed up. None sums up the worth of all coalitions.
+    batch : int
+        Points whose lists a worker makes together.
+    kept : dict or None
+        Lists that were made already; None where they are too large to be kept.
     """
 
     task: ClassTask
     ownership: Ownership
-    k: int
-    soft: bool
+    utility: Utility
+    orders: Longs | None = None
+    batch: int = 1
+    kept: dict[tuple[int, int], OwnerLists] | None = None
+    save_every = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "kept": None}  # workers of a cluster make lists of their own
 
     @property
     def n_owners(self) -> int:
@@ -354,33 +372,71 @@ class Game:
         return max(self.task.n_groups, 1)
 
     @property
-    def empty(self) -> float:
-        """Utility of the soft-label classifier without rows."""
-        return 1 / self.task.n_classes
-
-    @property
     def list_shape(self) -> tuple[int, int, int]:
         """Shape of one point's lists: no more rows of an owner than voters can ever vote."""
-        return self.n_owners, min(self.k, self.task.n_train), 3
+        return self.n_owners, min(self.utility.k, self.task.n_train), 3
 
     @property
-    def list_bytes(self) -> int:
-        """Size of one point's lists."""
-        return 4 * math.prod(self.list_shape)
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the sums."""
+        n = self.n_owners
+        return (self.n_cells, 2**n) if self.orders is None else (len(self.orders), self.n_cells, n)
 
-    def tiles(self) -> Iterator[tuple[Any, Any, Longs]]:
-        """Owner lists, their lengths and the cells of the points, tile by tile."""
-        task, n = self.task, self.task.n_train
-        size = max(1, min(task.n_val, TILE_BYTES // max(8 * n, self.list_bytes)))
-        distances = np.empty((size, n))
-        for start in range(0, task.n_val, size):
-            here = slice(start, min(start + size, task.n_val))
-            tile, targets = distances[: here.stop - start], task.targets[here]
-            task.fill(here, slice(0, n), tile)
-            lists = np.empty((targets.size, *self.list_shape), dtype=np.int32)
-            lengths = np.empty((targets.size, self.n_owners), dtype=np.int32)
-            list_owners(tile, task.codes, targets, self.ownership.codes, self.k, task.average_ties, lists, lengths)
-            yield lists, lengths, task.groups[here]
+    @property
+    def block(self) -> int:
+        """Points of a block: it depends on the data alone. All coalitions of a block take about a second at most."""
+        return min(block_points(self.task), max(1, BLOCK_COALITIONS >> min(self.n_owners, MOST_PLAYERS)))
+
+    def sums(self, runner: Runner, orders: Longs | None = None) -> Floats:
+        """Sum up what all coalitions are worth, or what owners bring in the given orders."""
+        game, cluster = replace(self, orders=orders), runner.cluster()
+        lists, size = 4 * math.prod(self.list_shape), 8 * math.prod(game.shape)
+        kept = 0 if self.kept is None else lists * self.task.n_val
+        memory = Memory(size + kept, 0, 8 * self.task.n_train + lists, size)
+        batch = min(max(TILE_BYTES // memory.point, 1), self.block)
+        best = Plan(self.block, batch, runner.workers(n_blocks(self), cluster), 0)
+        plan = fit_memory(memory, self.task, best, runner.max_memory, cluster)
+        return runner.run(replace(game, batch=plan.batch), plan, cluster)[0].sums.reshape(game.shape)
+
+    def totals(self) -> Totals:
+        """Allocate the sums."""
+        return Totals((1, math.prod(self.shape)), 0, n_blocks(self), 1)
+
+    def value(self, block: int, points: Points | None, advance: Callable[[int], None]) -> Part:
+        """Add up the points of a block, one after the other: the size of batches changes no bit."""
+        sums, here = np.zeros(self.shape), span(self, range(block, block + 1))
+        for start in range(here.start, here.stop, self.batch):
+            some = slice(start, min(start + self.batch, here.stop))
+            lists, cells = self.lists(some), self.task.groups[some]
+            if self.orders is None:
+                add_coalitions(lists, self.utility, cells, sums)
+            else:
+                add_marginals(lists, self.utility, cells, self.orders, sums)
+            advance(some.stop - start)
+        return Part(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), sums.reshape(1, -1))
+
+    def value_blocks(self, blocks: range) -> Part:
+        """Value one block on a worker of a cluster."""
+        here = span(self, blocks)
+        part = self.value(blocks.start, None, lambda steps: None)
+        return replace(part, points=self.task.points(here.stop - here.start))
+
+    def reuse(self, part: Part) -> None:
+        """Use nothing again."""
+
+    def lists(self, here: slice) -> OwnerLists:
+        """Make the owners' lists for some points."""
+        task, targets, key = self.task, self.task.targets[here], (here.start, here.stop)
+        if self.kept is not None and key in self.kept:
+            return self.kept[key]
+        tile = np.empty((targets.size, task.n_train))
+        task.fill(here, slice(0, task.n_train), tile)
+        entries = np.empty((targets.size, *self.list_shape), dtype=np.int32)
+        lists = OwnerLists(entries, np.empty(entries.shape[:2], dtype=np.int32))
+        list_owners(tile, task.codes, targets, self.ownership.codes, self.utility.k, task.average_ties, lists)
+        if self.kept is not None:
+            self.kept[key] = lists
+        return lists
 
 
 def _make_game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> Game:
@@ -390,20 +446,16 @@ def _make_game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> 
     model = copy(model)
     model.device, model.semivalue = "cpu", "shapley"  # tiles are made there; the semivalue is that of single rows
     task = model._prepare(X_val, y_val, groups=groups).task
-    return Game(task, check_owners(owners, model.ids_), int(model.n_neighbors), model.utility == "soft")
+    soft = model.utility == "soft"
+    utility = Utility(int(model.n_neighbors), soft, 1 / task.n_classes if soft else 0.0)
+    game = Game(task, check_owners(owners, model.ids_), utility)
+    most = min(KEPT_BYTES, (model._runner().max_memory or np.inf) / 4)
+    return replace(game, kept={}) if 4 * math.prod(game.list_shape) * task.n_val <= most else game
 
 
-def _exact(game: Game, semivalue: str | Beta, progress: bool | None) -> tuple[Floats, Floats]:
+def _exact(game: Game, semivalue: str | Beta, runner: Runner) -> tuple[Floats, Floats]:
     """Values, and sums over the points of each cell."""
-    worth = np.zeros((game.n_cells, 2**game.n_owners))
-    with progress_bar("Coalitions", game.task.n_val, progress) as advance:
-        for lists, lengths, cells in game.tiles():
-            # A few points at a time, so that the bar moves and Ctrl-C is heard.
-            step = max(1, 2**22 >> game.n_owners)
-            for lo in range(0, len(cells), step):
-                part = slice(lo, lo + step)
-                add_coalitions(lists[part], lengths[part], game.k, game.soft, game.empty, cells[part], worth)
-                advance(len(cells[part]))
+    worth = game.sums(runner)
     weights = _size_weights(game.n_owners, semivalue)
     sums = np.array([_semivalues(cell, weights) for cell in worth])
     # One cell is the whole set; more are added up coalition by coalition first, as if there were no groups.
@@ -438,69 +490,38 @@ def _size_weights(n: int, semivalue: str | Beta) -> Floats:
     return np.array([1 / (n * math.comb(n - 1, size)) for size in range(n)])
 
 
-def _sample(game: Game, options: GameOptions, progress: bool | None) -> tuple[Floats, Floats, Floats, int]:
+def _sample(game: Game, options: GameOptions, gain: float, runner: Runner) -> tuple[Floats, Floats, Floats, int]:
     """Values, half-widths of their intervals, sums over the points of each cell, and the number of orders drawn."""
-    rng = np.random.default_rng(options.random_state)
-    tiles = _kept_tiles(game)
-    n, most = game.n_owners, options.n_permutations
-    total, squares = np.zeros(n), np.zeros(n)
-    cells = np.zeros((game.n_cells, n))
-    drawn, half, typical = 0, np.full(n, np.inf), 0.0
-    shift: Floats | None = None  # squares of differences from a first guess do not cancel
-    with progress_bar("Permutations", most, progress) as advance:
-        while drawn < most // 2 and not (half <= options.tolerance * typical).all():
-            batch = min(max(FIRST_PAIRS, drawn), most // 2 - drawn)
+    rng, quiet = np.random.default_rng(options.random_state), replace(runner, progress=False)
+    n, most = game.n_owners, options.n_permutations // 2
+    # A few pairs may be alike by chance: expected is the mean square where one owner makes the whole difference.
+    estimate = Estimate(np.ones(1), np.full(game.n_cells, 1 / game.task.n_val), n, gain**2 / (2 * n))
+    half, values = np.full(n, np.inf), np.zeros(n)
+    with progress_bar("Permutations", 2 * most, runner.progress) as advance:
+        while estimate.rounds < most and not (half <= options.tolerance * np.abs(values).mean()).all():
+            batch = min(max(FIRST_PAIRS, estimate.rounds), most - estimate.rounds)
             forward = rng.permuted(np.tile(np.arange(n), (batch, 1)), axis=1)
             orders = np.stack([forward, forward[:, ::-1]], axis=1).reshape(2 * batch, n)
-            found = _marginals(game, tiles, orders)
-            cells += found.sum(axis=0)
-            values = found.sum(axis=1).reshape(batch, 2, n).mean(axis=1) / game.task.n_val
-            shift = values.mean(axis=0) if shift is None else shift
-            total += (values - shift).sum(axis=0)
-            squares += ((values - shift) ** 2).sum(axis=0)
-            drawn += batch
-            if drawn > 1:
-                variance = np.maximum(squares - total**2 / drawn, 0.0) / (drawn - 1)
-                half = stats.t.ppf((1 + CONFIDENCE) / 2, drawn - 1) * np.sqrt(variance / drawn)
-            typical = float(np.abs(total / drawn + shift).mean())
+            for pair in game.sums(quiet, orders).reshape(batch, 2, game.n_cells, n).mean(axis=1):
+                estimate.add(Observations(pair.T, np.zeros(n, dtype=np.int64)))
+            values, (error, freedom) = estimate.values(), estimate.standard_error()
+            half = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * error
             advance(2 * batch)
-    mean = total / drawn + (0.0 if shift is None else shift)
-    return mean, half, cells / (2 * drawn), 2 * drawn
+    return values, half, estimate.cells().T, 2 * estimate.rounds
 
 
-def _marginals(game: Game, tiles: Callable[[], Any], orders: Longs) -> Floats:
-    sums = np.zeros((len(orders), game.n_cells, game.n_owners))
-    for lists, lengths, cells in tiles():
-        add_marginals(lists, lengths, game.k, game.soft, game.empty, cells, orders, sums)
-    return sums
-
-
-def _kept_tiles(game: Game) -> Callable[[], Any]:
-    """Return what gives the tiles again and again: from memory if they fit."""
-    if game.list_bytes * game.task.n_val > KEPT_BYTES:
-        return game.tiles
-    kept = list(game.tiles())
-    return lambda: kept
-
-
-def _leave_one_out(game: Game, progress: bool | None) -> tuple[Floats, Floats]:
-    """Let each owner join last, once: one order per owner."""
-    n = game.n_owners
-    tiles = _kept_tiles(game)
+def _leave_one_out(game: Game, runner: Runner) -> tuple[Floats, Floats]:
+    """Let each owner join last, once: one order per owner, some of them together."""
+    n, quiet = game.n_owners, replace(runner, progress=False)
     sums = np.zeros((game.n_cells, n))
-    with progress_bar("Owners", n, progress) as advance:
-        for last in range(n):
-            order = np.append(np.delete(np.arange(n), last), last)
-            sums[:, last] = _marginals(game, tiles, order[None])[0, :, last]
-            advance(1)
+    size = max(1, TILE_BYTES // (8 * n * game.n_cells))
+    with progress_bar("Owners", n, runner.progress) as advance:
+        for first in range(0, n, size):
+            last = np.arange(first, min(first + size, n))
+            orders = np.array([np.append(np.delete(np.arange(n), owner), owner) for owner in last])
+            sums[:, last] = game.sums(quiet, orders)[np.arange(last.size), :, last].T
+            advance(last.size)
     return sums.sum(axis=0) / game.task.n_val, sums
-
-
-def _ends(game: Game) -> tuple[float, float]:
-    """Compute the utility of all rows and of none."""
-    gained = float(_marginals(game, game.tiles, np.arange(game.n_owners)[None]).sum())
-    empty = game.empty if game.soft else 0.0
-    return empty + gained / game.task.n_val, empty
 
 
 def _refuse_what_cannot_be_sampled(options: GameOptions, n: int) -> None:

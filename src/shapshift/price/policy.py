@@ -73,11 +73,11 @@ class Policy:
         check.check_choice("Policy", "negatives", self.negatives, ("clip", "carry"))
         check.check_choice("Policy", "odd_cents", self.odd_cents, ("draw", "keep"))
         # One spelling, so that Policy(floor=10) equals Policy(floor="10.00") and files hold plain text.
-        object.__setattr__(self, "floor", _spelled(parse_money("Policy", "floor", self.floor, MOST_DIGITS), None))
+        object.__setattr__(self, "floor", _spelled(parse_money("Policy", "floor", self.floor, MOST_DIGITS)))
         for name in ("cap", "reserve"):
             given = getattr(self, name)
             if given is not None or name == "reserve":
-                object.__setattr__(self, name, _spelled(*parse_amount("Policy", name, given, MOST_DIGITS)))
+                object.__setattr__(self, name, _spelled(parse_amount("Policy", name, given, MOST_DIGITS)))
         if self.cap is not None and not self.cap.endswith("%") and Decimal(self.cap) < Decimal(self.floor):
             raise InputError(
                 f"The 'cap' parameter of Policy must be at least the floor, {self.floor}. Got {self.cap} instead."
@@ -86,8 +86,8 @@ class Policy:
     def cents(self, budget: int, digits: int = 2) -> tuple[int, int | None, int]:
         """Floor, cap and reserve in cents for a budget in cents, of which 10**digits make one of the currency."""
         floor = parse_money("Policy", "floor", self.floor, digits)
-        cap = None if self.cap is None else _of(budget, *parse_amount("Policy", "cap", self.cap, digits))
-        reserve = _of(budget, *parse_amount("Policy", "reserve", self.reserve, digits))
+        cap = None if self.cap is None else _of(budget, parse_amount("Policy", "cap", self.cap, digits))
+        reserve = _of(budget, parse_amount("Policy", "reserve", self.reserve, digits))
 
         def shown(cents: int) -> str:
             return show_money(cents, digits=digits)
@@ -125,7 +125,7 @@ class Policy:
             said.append(f"No owner is paid less than {amount(self.floor)}.")
         if self.cap is not None:
             said.append(f"No owner is paid more than {amount(self.cap)}; the rest is shared among the others.")
-        if any(parse_amount("Policy", "reserve", self.reserve)):
+        if parse_amount("Policy", "reserve", self.reserve):
             said.append(f"{amount(self.reserve)} is kept back.")
         said.append(
             f"Payouts are rounded to {cents} by largest remainder; between owners with exactly equal contributions "
@@ -185,14 +185,15 @@ class Terms:
         return np.array(shares, dtype=np.int64), reserve, unallocated
 
 
-def _spelled(cents: int | None, share: Fraction | None) -> str:
-    if cents is not None:
-        text = str(to_decimal(cents, MOST_DIGITS))
+def _spelled(amount: int | Fraction) -> str:
+    if isinstance(amount, int):
+        text = str(to_decimal(amount, MOST_DIGITS))
         return text[:-2] + text[-2:].rstrip("0")  # two decimals at least
-    percent = (share or Fraction(0)) * 100
+    percent = amount * 100
     exact = Decimal(percent.numerator) / Decimal(percent.denominator)
     return f"{exact.normalize():f}%"
 
 
-def _of(budget: int, cents: int | None, share: Fraction | None) -> int:
-    return cents if cents is not None else int(budget * (share or Fraction(0)))
+def _of(budget: int, amount: int | Fraction) -> int:
+    """Cents of an amount that may be a share of the budget."""
+    return amount if isinstance(amount, int) else int(budget * amount)

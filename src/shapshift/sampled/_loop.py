@@ -2,11 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,13 @@ import numpy.typing as npt
 from shapshift._progress import progress_bar
 from shapshift.checks.warnings import warn
 from shapshift.engine.checkpoint import seconds_between_saves
+from shapshift.engine.estimate import Estimate, Observations, relative_error
 from shapshift.engine.parallel import worker_pool
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, read_archive, write_archive
 from shapshift.io.files import locked
-from shapshift.sampled._estimate import Estimate, relative_error
-from shapshift.sampled.game import Answers
-from shapshift.sampled.samplers import Observations, Round, Sampler, Setting
+from shapshift.sampled.game import Answers, Game
+from shapshift.sampled.samplers import Round, Sampler, Setting
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,42 +48,16 @@ def coalition_key(coalition: npt.NDArray[Any]) -> bytes:
     return coalition.astype(np.int32).tobytes()
 
 
-class UtilityCache:
-    """Utilities by coalition.
+class UtilityCache(dict[bytes, Floats]):
+    """Utilities by coalition; the first two are those of nobody and of everybody."""
 
-    There are those of nobody and everybody (``ends``), those of this wave (``fresh``), and as many of earlier waves as
-    memory allows, oldest dropped first (``kept``).
-
-    Parameters
-    ----------
-    max_bytes : int
-        Bound on what is kept from wave to wave; 0 keeps nothing.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.ends: dict[bytes, Floats] = {}
-        self.kept: dict[bytes, Floats] = {}
-        self.fresh: dict[bytes, Floats] = {}
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self.ends or key in self.fresh or key in self.kept
-
-    def __getitem__(self, key: bytes) -> Floats:
-        for known in (self.ends, self.fresh):
-            if key in known:
-                return known[key]
-        return self.kept[key]
-
-    def end_wave(self) -> None:
-        """Move this wave's utilities to ``kept``, within the bound."""
-        self.kept |= self.fresh
-        self.fresh = {}
-        if self.kept:
-            key, utilities = next(iter(self.kept.items()))
-            excess = len(self.kept) - self.max_bytes // (len(key) + utilities.nbytes + ENTRY_BYTES)
-            for old in list(self.kept)[: max(excess, 0)]:
-                del self.kept[old]
+    def drop_oldest(self, max_bytes: int) -> None:
+        """Keep the first two, and of the others as many as ``max_bytes`` hold."""
+        others = list(self)[2:]
+        if others:
+            excess = len(others) - max_bytes // (len(others[0]) + self[others[0]].nbytes + ENTRY_BYTES)
+            for old in others[: max(excess, 0)]:
+                del self[old]
 
 
 class Checkpoint:
@@ -101,10 +75,10 @@ class Checkpoint:
         self.path, self.identity = path, dict(identity)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[Self]:
         """Lock the file for the duration of a run; refuse one that another process is using."""
         if self.path is None:
-            yield
+            yield self
             return
         path = Path(os.path.abspath(self.path))
         if not path.parent.is_dir():
@@ -118,7 +92,7 @@ class Checkpoint:
                     f"The 'checkpoint' file {str(self.path)!r} is in use: another process is at work on this run. Wait "
                     "for it to end, or name another file."
                 )
-            yield
+            yield self
 
     def load(self, estimate: Estimate, cache: UtilityCache) -> dict[str, Any] | None:
         """Restore a saved state into ``estimate`` and ``cache`` and return its counters; None if there is no file."""
@@ -146,9 +120,8 @@ class Checkpoint:
         for name in Estimate.saved:
             setattr(estimate, name, arrays[name])
         for name in PARTS:
-            known = getattr(cache, name)
             for key, utilities in zip(arrays[f"{name}_keys"], arrays[f"{name}_utilities"], strict=True):
-                known[key.tobytes()] = utilities
+                cache[key.tobytes()] = utilities
         return dict(header["counters"])
 
     def save(self, estimate: Estimate, cache: UtilityCache, counters: Mapping[str, Any]) -> None:
@@ -156,32 +129,12 @@ class Checkpoint:
         if self.path is None:
             return
         arrays: Arrays = {name: getattr(estimate, name) for name in Estimate.saved}
-        for name in PARTS:
-            known: dict[bytes, Floats] = getattr(cache, name)
-            arrays[f"{name}_keys"] = _rows((np.frombuffer(key, dtype=np.uint8) for key in known), np.uint8)
-            arrays[f"{name}_utilities"] = _rows(known.values(), np.float64)
+        # Keys of the first two may have another length. The last part is that of earlier releases.
+        for name, keys in zip(PARTS, (list(cache)[:2], list(cache)[2:], []), strict=True):
+            arrays[f"{name}_keys"] = np.array([np.frombuffer(key, dtype=np.uint8) for key in keys], dtype=np.uint8)
+            arrays[f"{name}_utilities"] = np.array([cache[key] for key in keys], dtype=np.float64)
         header = {"identity": self.identity, "counters": {**counters, "rounds": estimate.rounds}}
         write_archive(self.path, KIND, VERSION, header, arrays)
-
-
-def _rows(rows: Iterable[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
-    listed = list(rows)
-    return np.array(listed, dtype=dtype) if listed else np.empty((0, 0), dtype=dtype)
-
-
-class Playable(Protocol):
-    """The part of a game that the loop uses."""
-
-    @property
-    def n_players(self) -> int:
-        """Number of players."""
-
-    @property
-    def warm_start(self) -> bool:
-        """Whether each fit starts from the one before."""
-
-    def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
-        """Return the utilities of coalitions; a pure function."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +150,7 @@ class SamplingPlan:
         ``cells @ total`` is the utility over all validation points.
     seed, max_fits : int
     tol : float or None
-        See :func:`shapshift.sampled._estimate.relative_error`.
+        See :func:`shapshift.engine.estimate.relative_error`.
     classes : ndarray or None
         Class of each player.
     cache_bytes : int
@@ -284,151 +237,142 @@ class Outcome:
             )
 
 
-def run_sampler(game: Playable, plan: SamplingPlan) -> Outcome:
+def run_sampler(game: Game, plan: SamplingPlan) -> Outcome:
     """Sample until one round is enough, the precision is reached, or the budget is spent."""
-    sampler = plan.sampler
-    estimate = Estimate(np.array(sampler.weights), plan.total, game.n_players)
-    cache = UtilityCache(plan.cache_bytes)
-    checkpoint = Checkpoint(plan.checkpoint, plan.identity)
-    counters: dict[str, Any] = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0}
     with (
-        checkpoint.locked(),
-        worker_pool(plan.n_jobs) as (workers, run),
+        Checkpoint(plan.checkpoint, plan.identity).locked() as checkpoint,
+        worker_pool(plan.n_jobs) as (workers, call),
         progress_bar("Fitting", plan.max_fits, plan.progress) as advance,
     ):
-        counters |= checkpoint.load(estimate, cache) or {}
-        advance(counters["fits"])
-        settled = dict(counters)
-
-        def save() -> None:
-            # With warm starts nothing of an unfinished wave is kept, so its fits will be made again.
-            checkpoint.save(estimate, cache, settled if game.warm_start else counters)
-
-        evaluator = _Evaluator(game, run, workers, cache, counters, advance, save)
+        run = _Run(game, plan, checkpoint, workers, call, advance)
         try:
-            setting = _setting(game, plan, evaluator)
-            estimate.prior_variance = sampler.prior_variance(setting)
-            settled |= counters
-            cost = max(sampler.cost(setting), 1)
-            _check_budget(plan, cost)
-            stopped = ""
-            while not stopped:
-                # A wave that was interrupted resumes as it was planned.
-                wave = counters["wave"] = counters["wave"] or _next_wave(plan, cost, setting, estimate.rounds, counters)
-                first = estimate.rounds
-                for found in evaluator.drive([_round(plan, setting, first + number) for number in range(wave)]):
-                    estimate.add(found)
-                cache.end_wave()
-                counters["wave"] = 0
-                settled |= counters
-                evaluator.save_now_and_then()
-                stopped = _why_stop(plan, cost, estimate, counters)
-        except BaseException:
-            save()  # also when interrupted: fits take long
-            raise
-        save()
+            stopped = run.sample()
+        finally:
+            run.save()  # also when interrupted: fits take long
+    estimate, sampler = run.estimate, plan.sampler
     values, (error, freedom) = estimate.values(), estimate.standard_error()
     if sampler.once:
         error, freedom = np.zeros(game.n_players), np.full(game.n_players, np.inf)
+    ends = list(run.cache.values())[:2] if sampler.reduction == "mean" else []
+    empty, full = (float(end @ plan.total) for end in ends) if ends else (None, None)
     return Outcome(
         cells=estimate.cells(),
         values=values,
         standard_error=error,
         degrees_of_freedom=freedom,
-        empty=float(setting.empty @ plan.total) if sampler.reduction == "mean" else None,
-        full=float(setting.full @ plan.total) if sampler.reduction == "mean" else None,
+        empty=empty,
+        full=full,
         precision=relative_error(values, error),
         rounds=estimate.rounds,
-        fits=counters["fits"],
-        asked=counters["asked"],
         observations=int(estimate.counts.min()),
         stopped=stopped,
-        warned=counters["warned"],
-        warning=counters["warning"],
+        **{name: run.counters[name] for name in ("fits", "asked", "warned", "warning")},
     )
 
 
-def _setting(game: Playable, plan: SamplingPlan, evaluator: "_Evaluator") -> Setting:
-    ends = np.stack([np.zeros(game.n_players, dtype=bool), np.ones(game.n_players, dtype=bool)])
-    names = [coalition_key(end) for end in ends]
-    if not evaluator.cache.ends:
-        found = evaluator.ask([ends])[0]
-        evaluator.cache.fresh.clear()
-        evaluator.cache.ends |= dict(zip(names, found, strict=True))
-    empty, full = (evaluator.cache[name] for name in names)
-    return Setting(game.n_players, plan.chances, empty, full, plan.total, plan.classes)
-
-
-def _round(plan: SamplingPlan, setting: Setting, number: int) -> Round:
-    return plan.sampler.round(setting, np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,))))
-
-
-def _check_budget(plan: SamplingPlan, cost: int) -> None:
-    least = 1 + cost * (1 if plan.sampler.once else 2)
-    if plan.max_fits < least:
-        raise InputError(
-            f"The 'max_fits' parameter of SampledShapley must be at least {least} for sampler={plan.sampler.name!r} "
-            f"and {plan.chances.size} players. Got {plan.max_fits} instead."
-        )
-
-
-def _next_wave(plan: SamplingPlan, cost: int, setting: Setting, rounds: int, counters: Mapping[str, Any]) -> int:
-    if plan.sampler.once:
-        return 1 - rounds  # 0 when the checkpoint has it already
-    # Each round holds observations and utilities of its cells, and which players were drawn.
-    most = max(WAVE_BYTES // (8 * (setting.n * (plan.total.size + 2) + setting.full.size)), 1)
-    wave = max(plan.sampler.together, min(-(-WAVE_FITS // cost), most))
-    return int(min(wave, max((plan.max_fits - counters["fits"]) // cost, 0)))
-
-
-def _why_stop(plan: SamplingPlan, cost: int, estimate: Estimate, counters: Mapping[str, Any]) -> str:
-    if plan.sampler.once:
-        return "complete"
-    spent = plan.max_fits - counters["fits"] < cost or estimate.rounds * cost >= ASKED_PER_FIT * plan.max_fits
-    if not estimate.complete:
-        if spent:
-            raise InputError(
-                f"The 'max_fits' parameter of SampledShapley is spent, and {plan.sampler.name!r} has not observed "
-                f"every player yet. Raise it from {plan.max_fits}."
-            )
-        return ""
-    enough = plan.tol is not None and estimate.rounds >= LEAST_ROUNDS
-    if enough and relative_error(estimate.values(), estimate.standard_error()[0]) <= (plan.tol or 0.0):
-        return "precision"
-    return "budget" if spent else ""
-
-
-class _Evaluator:
-    """Answers what rounds ask for: from the cache where it is known, else from workers."""
+class _Run:
+    """The state of a run. It answers what rounds ask for: from the cache where it is known, else from workers."""
 
     def __init__(
         self,
-        game: Playable,
-        run: Callable[[Callable[..., Any], Any], list[Any]],
+        game: Game,
+        plan: SamplingPlan,
+        checkpoint: Checkpoint,
         workers: int,
-        cache: UtilityCache,
-        counters: dict[str, Any],
+        call: Callable[[Callable[..., Any], Any], list[Any]],
         advance: Callable[[int], None],
-        save: Callable[[], None],
     ) -> None:
-        self.game, self.run, self.workers, self.cache = game, run, workers, cache
-        self.counters, self.advance, self.save = counters, advance, save
+        self.game, self.plan, self.checkpoint = game, plan, checkpoint
+        self.workers, self.call, self.advance = workers, call, advance
+        self.estimate = Estimate(np.array(plan.sampler.weights), plan.total, game.n_players)
+        self.cache = UtilityCache()
+        self.counters: dict[str, Any] = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0}
+        self.counters |= checkpoint.load(self.estimate, self.cache) or {}
+        self.settled = dict(self.counters)  # at the end of the last wave
+        advance(self.counters["fits"])
         self._batch = workers
         self._began = self._saved = time.monotonic()
         self._took = 0.0
 
+    def sample(self) -> str:
+        """Draw waves of rounds; return why it stopped."""
+        estimate, counters, plan = self.estimate, self.counters, self.plan
+        setting = self._setting()
+        estimate.prior_variance = plan.sampler.prior_variance(setting)
+        self.settled |= counters
+        cost = max(plan.sampler.cost(setting), 1)
+        self._check_budget(cost)
+        stopped = ""
+        while not stopped:
+            # A wave that was interrupted resumes as it was planned.
+            counters["wave"] = counters["wave"] or self._next_wave(cost, setting)
+            first = estimate.rounds
+            seeds = (np.random.SeedSequence(plan.seed, spawn_key=(first + k,)) for k in range(counters["wave"]))
+            for found in self.drive([plan.sampler.round(setting, np.random.default_rng(seed)) for seed in seeds]):
+                estimate.add(found)
+            self.cache.drop_oldest(plan.cache_bytes)
+            counters["wave"] = 0
+            self.settled |= counters
+            self._save_now_and_then()
+            stopped = self._why_stop(cost)
+        return stopped
+
+    def _setting(self) -> Setting:
+        n, plan = self.game.n_players, self.plan
+        ends = np.stack([np.zeros(n, dtype=bool), np.ones(n, dtype=bool)])
+        keys = [coalition_key(end) for end in ends]
+        if not all(key in self.cache for key in keys):
+            self.cache |= zip(keys, self.ask([ends])[0], strict=True)
+        empty, full = (self.cache[key] for key in keys)
+        return Setting(n, plan.chances, empty, full, plan.total, plan.classes)
+
+    def _check_budget(self, cost: int) -> None:
+        plan = self.plan
+        least = 1 + cost * (1 if plan.sampler.once else 2)
+        if plan.max_fits < least:
+            raise InputError(
+                f"The 'max_fits' parameter of SampledShapley must be at least {least} for "
+                f"sampler={plan.sampler.name!r} and {plan.chances.size} players. Got {plan.max_fits} instead."
+            )
+
+    def _next_wave(self, cost: int, setting: Setting) -> int:
+        plan = self.plan
+        if plan.sampler.once:
+            return 1 - self.estimate.rounds  # 0 when the checkpoint has it already
+        # Each round holds observations and utilities of its cells, and which players were drawn.
+        most = max(WAVE_BYTES // (8 * (setting.n * (plan.total.size + 2) + setting.full.size)), 1)
+        wave = max(plan.sampler.together, min(-(-WAVE_FITS // cost), most))
+        return int(min(wave, max((plan.max_fits - self.counters["fits"]) // cost, 0)))
+
+    def _why_stop(self, cost: int) -> str:
+        plan, estimate = self.plan, self.estimate
+        if plan.sampler.once:
+            return "complete"
+        spent = plan.max_fits - self.counters["fits"] < cost or estimate.rounds * cost >= ASKED_PER_FIT * plan.max_fits
+        if not estimate.complete and spent:
+            raise InputError(
+                f"The 'max_fits' parameter of SampledShapley is spent, and {plan.sampler.name!r} has not observed "
+                f"every player yet. Raise it from {plan.max_fits}."
+            )
+        enough = plan.tol is not None and estimate.complete and estimate.rounds >= LEAST_ROUNDS
+        if enough and relative_error(estimate.values(), estimate.standard_error()[0]) <= (plan.tol or 0.0):
+            return "precision"
+        return "budget" if spent else ""
+
     def drive(self, rounds: list[Round]) -> list[Observations]:
         """Run rounds side by side to their end; observations come in the order of the rounds."""
         found: dict[int, Observations] = {}
-        waiting: dict[int, npt.NDArray[Any]] = {}
+        answers: dict[int, Any] = dict.fromkeys(range(len(rounds)))  # None starts a round
         asked = 0
-        for number, generator in enumerate(rounds):
-            _advance(number, generator, None, waiting, found)
-        while waiting:
-            numbers = list(waiting)
-            asked += sum(len(request) for request in waiting.values())
-            for number, answer in zip(numbers, self.ask([waiting.pop(number) for number in numbers]), strict=True):
-                _advance(number, rounds[number], answer, waiting, found)
+        while answers:
+            waiting = {}
+            for number, answer in answers.items():
+                try:
+                    waiting[number] = rounds[number].send(answer)
+                except StopIteration as done:
+                    found[number] = done.value
+            asked += sum(map(len, waiting.values()))
+            answers = dict(zip(waiting, self.ask(list(waiting.values())), strict=True))
         self.counters["asked"] += asked
         return [found[number] for number in range(len(rounds))]
 
@@ -436,7 +380,8 @@ class _Evaluator:
         """Return the utilities of the coalitions of each request."""
         if self.game.warm_start:
             # A fit that starts from the one before depends on it: requests stay whole, and nothing is looked up.
-            return [answers.utilities for answers in self._evaluate(requests, whole=True)]
+            parts = [requests[low : low + self.workers] for low in range(0, len(requests), self.workers)]
+            return [answers.utilities for part in parts for answers in self._evaluate(part)]
         keys = [[coalition_key(coalition) for coalition in request] for request in requests]
         missing = {
             key: coalition
@@ -444,63 +389,39 @@ class _Evaluator:
             for key, coalition in zip(listed, request, strict=True)
             if key not in self.cache
         }
-        if missing:
-            names = list(missing)
-            done = 0
-            for answers in self._evaluate([np.array(list(missing.values()))], whole=False):
-                for utilities in answers.utilities:
-                    self.cache.fresh[names[done]] = utilities
-                    done += 1
-                self.save_now_and_then()
-        return [np.array([self.cache[key] for key in listed]) for listed in keys]
-
-    def _evaluate(self, requests: list[npt.NDArray[Any]], *, whole: bool) -> Iterator[Answers]:
-        """Yield answers in order, a batch of tasks at a time, so that progress shows and checkpoints are written."""
-        if whole:
-            tasks = iter(requests)
-            while batch := [task for _, task in zip(range(self.workers), tasks, strict=False)]:
-                yield from self._count(self.run(self.game.evaluate, batch))
-            return
-        (coalitions,) = requests
-        low = 0
-        while low < len(coalitions):
-            batch = np.array_split(coalitions[low : low + self._batch], min(self.workers, len(coalitions) - low))
-            low += self._batch
+        names, coalitions = iter(missing), list(missing.values())
+        # A batch at a time, so that progress shows and checkpoints are written.
+        while coalitions:
+            batch, coalitions = np.array(coalitions[: self._batch]), coalitions[self._batch :]
             started = time.monotonic()
-            yield from self._count(self.run(self.game.evaluate, [part for part in batch if len(part)]))
+            for answers in self._evaluate(np.array_split(batch, min(self.workers, len(batch)))):
+                self.cache |= {next(names): utilities for utilities in answers.utilities}
+                self._save_now_and_then()
             elapsed = time.monotonic() - started
             if elapsed < BATCH_SECONDS[0]:
                 self._batch *= 2
             elif elapsed > BATCH_SECONDS[1]:
                 self._batch = max(self.workers, self._batch // 2)
+        return [np.array([self.cache[key] for key in listed]) for listed in keys]
 
-    def _count(self, answers: list[Answers]) -> Iterator[Answers]:
+    def _evaluate(self, requests: list[npt.NDArray[Any]]) -> Iterator[Answers]:
         """Yield answers, each counted just before it is taken: what a checkpoint counts, it must also hold."""
-        for part in answers:
-            self.counters["fits"] += part.fits
-            self.counters["warned"] += part.warned
-            self.counters["warning"] = self.counters["warning"] or part.warning
-            self.advance(part.fits)
-            yield part
+        for answers in self.call(self.game.evaluate, requests):
+            self.counters["fits"] += answers.fits
+            self.counters["warned"] += answers.warned
+            self.counters["warning"] = self.counters["warning"] or answers.warning
+            self.advance(answers.fits)
+            yield answers
 
-    def save_now_and_then(self) -> None:
+    def save(self) -> None:
+        """Write the checkpoint."""
+        # With warm starts nothing of an unfinished wave is kept, so its fits will be made again.
+        self.checkpoint.save(self.estimate, self.cache, self.settled if self.game.warm_start else self.counters)
+
+    def _save_now_and_then(self) -> None:
         """Write the checkpoint if the last one is old enough."""
         now = time.monotonic()
         if now - self._saved >= seconds_between_saves(self._took, now - self._began):
             self.save()
             self._saved = time.monotonic()
             self._took = self._saved - now
-
-
-def _advance(
-    number: int,
-    generator: Round,
-    answer: Floats | None,
-    waiting: dict[int, npt.NDArray[Any]],
-    found: dict[int, Observations],
-) -> None:
-    """Send a round its utilities; it then waits for others or is finished."""
-    try:
-        waiting[number] = next(generator) if answer is None else generator.send(answer)
-    except StopIteration as done:
-        found[number] = done.value

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -19,14 +19,16 @@ from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError
 from shapshift.knn.regression import LEVELS, KNNRegressionShapley
 from shapshift.knn.shapley import KNNShapley
-from shapshift.sampled._cells import Cells, make_cells, means_of_own_rows
 from shapshift.sampled._loop import SamplingPlan, run_sampler
 from shapshift.sampled.game import (
     UTILITIES,
+    Cells,
     Game,
     check_estimator,
     check_warm_start,
     describe,
+    make_cells,
+    means_of_own_rows,
     named,
     predicts_numbers,
     with_seeds,
@@ -264,6 +266,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         n_players = len(self.players_)
         sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
         game = self._game(sampler, points, targets, target_codes, cells, seed)
+        about = self._about(sampler, seed, n_val)
         own = sampler.reduction == "own"
         plan = SamplingPlan(
             sampler=sampler,
@@ -277,7 +280,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             progress=self.progress,
             cache_bytes=cache_bytes("SampledShapley", self.cache),
             checkpoint=self.checkpoint,
-            identity=self._identity(game, sampler, seed),
+            identity=self._identity(game, about),
         )
         outcome = run_sampler(game, plan)
         outcome.warn(self.tol, int(self.max_fits))
@@ -288,7 +291,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             # Players judged on their own rows have the same values on all validation points.
             outcome.cells * cells.reduction.sum(axis=0) if own else outcome.cells,
             ids=self.ids_,
-            parameters=self._about(sampler, seed, n_val) | outcome.describe() | near_boundary,
+            parameters=about | outcome.describe() | near_boundary,
             standard_error=outcome.standard_error,
             degrees_of_freedom=outcome.degrees_of_freedom,
             fingerprint=self.fingerprint_,
@@ -380,17 +383,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         classes[self._player_of] = self.codes_
         return classes if (classes[self._player_of] == self.codes_).all() else None
 
-    def _identity(self, game: Game, sampler: Sampler, seed: int) -> dict[str, str]:
+    def _identity(self, game: Game, about: Mapping[str, Any]) -> dict[str, str]:
+        """Return what a checkpoint depends on."""
+        settings = ("estimator", "semivalue", "sampler", "utility", "on_error", "warm_start", "random_state")
         return {
             "training rows": self.fingerprint_,
             "validation set or groups": fingerprint(game.points, game.targets, game.cells),
-            "estimator": describe(self._model()),
-            "semivalue": str(self.semivalue),
-            "sampler": str(sampler),
+            **{name: str(about[name]) for name in settings},
             "utility": identity_of(self.utility),
-            "on_error": self.on_error,
-            "warm_start": str(bool(self.warm_start)),
-            "random_state": str(seed),
         }
 
     def _check_parameters(self) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.engine.coefficients import Beta, size_probabilities
+from shapshift.engine.estimate import Observations
 from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -83,14 +84,6 @@ class Setting:
     full: Floats
     total: Floats
     classes: npt.NDArray[np.int64] | None = None
-
-
-@dataclass(frozen=True)
-class Observations:
-    """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed."""
-
-    values: Floats
-    stratum: npt.NDArray[np.int64]
 
 
 Round = Generator[Coalitions, Floats, Observations]
@@ -444,13 +437,8 @@ class OutOfBag(Sampler):
         return Observations(utility[:, None], np.where(drawn > 0, -1, 0))
 
 
-SAMPLERS: dict[str, Sampler] = {
-    sampler.name: sampler
-    for sampler in (
-        Permutation(), Truncated(), Antithetic(), Stratified(), Complementary(), GroupTesting(),
-        MaximumSampleReuse(), LeaveOneOut(), Exact(), ClassWise(), OutOfBag(),
-    )
-}  # fmt: skip
+#: Samplers by name: all of this file.
+SAMPLERS: dict[str, Sampler] = {sampler.name: sampler() for sampler in Sampler.__subclasses__()}
 
 
 def choose_sampler(owner: str, sampler: Any, semivalue: Any, n_players: int | None = None, fits: int = 0) -> Sampler:

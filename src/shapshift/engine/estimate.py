@@ -1,11 +1,10 @@
 """Running means of observations, per stratum, player and cell, and how sure they are."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-
-from shapshift.sampled.samplers import Observations
 
 Floats = npt.NDArray[np.float64]
 
@@ -13,6 +12,14 @@ Floats = npt.NDArray[np.float64]
 LEAST_SPREAD = 1e-3
 # Number of prior rounds in the estimate of how much players' observations have in common.
 ROUNDS_OF_ONE = 2.0
+
+
+@dataclass(frozen=True)
+class Observations:
+    """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed."""
+
+    values: Floats
+    stratum: npt.NDArray[np.int64]
 
 
 class Estimate:
@@ -85,18 +92,15 @@ class Estimate:
     def standard_error(self) -> tuple[Floats, Floats]:
         """Return the standard error of each value and its degrees of freedom.
 
-        NaN where no player was observed twice in a stratum. Strata are put together by the formula of Welch and
-        Satterthwaite.
+        NaN where no player was observed twice in a stratum.
         """
         parts = np.empty((self.weights.size, self.n_players))
         freedom = np.empty_like(parts)
         for stratum, weight in enumerate(self.weights.tolist()):
             variance, freedom[stratum] = self._variance(stratum)
             parts[stratum] = weight**2 * variance / self.counts[stratum]
-        whole = parts.sum(axis=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            joint = whole**2 / (parts**2 / freedom).sum(axis=0)
-        return np.sqrt(whole), np.where(whole > 0, joint, freedom.min(axis=0))
+        error, joint = joined_error(parts, freedom)
+        return error, np.where(error > 0, joint, freedom.min(axis=0))
 
     def _variance(self, stratum: int) -> tuple[Floats, Floats]:
         """Variance of each player's observations in a stratum, and its degrees of freedom.
@@ -138,6 +142,26 @@ class Estimate:
         squared_deviations = max(squares * rounds / total / total - 1.0, 0.0) * rounds
         variance = (squared_deviations + 2.0 * ROUNDS_OF_ONE) / (rounds - 1.0 + ROUNDS_OF_ONE)
         return max(2.0 * rounds / variance, 1.0)
+
+
+def joined_error(variances: Floats, freedom: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Join independent variances to a standard error and its degrees of freedom (Welch and Satterthwaite).
+
+    Parameters
+    ----------
+    variances : ndarray of shape (n_parts, n)
+    freedom : array-like, broadcast to that shape
+        Degrees of freedom of each.
+
+    Examples
+    --------
+    >>> joined_error(np.array([[9.0, 9.0, 0.0], [16.0, 0.0, 0.0]]), [[3], [4]])
+    (array([5., 3., 0.]), array([6.87, 3.  ,  inf]))
+    """
+    total = variances.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        joint = total**2 / (variances**2 / np.asarray(freedom)).sum(axis=0)
+    return np.sqrt(total), np.where(total > 0, joint, np.inf)
 
 
 def relative_error(values: Floats, standard_error: Floats) -> float:
