@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from shapshift.cli import about, audit, cases, correct, design, price, report, rerun, value
+from shapshift.cli import about, correct, demo, price, rerun, validation, value
 from shapshift.cli._commands import app, exit_codes
 
 __all__ = ["app"]
 
 # Importing a module registers its commands.
-MODULES = (about, audit, cases, correct, design, price, report, rerun, value)
+MODULES = (about, correct, demo, price, rerun, validation, value)
 # Their order in the help: as one would use them.
 ORDER = (
     *("value", "audit", "correct", "price", "report", "cases", "design"),

@@ -43,6 +43,8 @@ MEANINGS = {
 }
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 # What the library calls a parameter, and the option that sets it where that has another name.
 _OPTIONS = {
     ("", "n_neighbors"): "--neighbors",
@@ -155,7 +157,7 @@ def _explain_system(error: OSError) -> tuple[str, Code]:
         return in_options(str(error)), Code.EXISTS if isinstance(error, FileExistsError) else Code.USAGE
     if error.strerror != os.strerror(error.errno):
         return str(error.strerror), Code.CANNOT_WRITE
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in DISK_FULL:
         return "The disk is full. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
     where = f" {os.fspath(error.filename)!r}" if isinstance(error.filename, str) else ""
     code = Code.USAGE if isinstance(error, FileNotFoundError) else Code.CANNOT_WRITE

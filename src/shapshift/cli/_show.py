@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapshift._facts import audit_facts, evaluation_facts, payout_facts, value_facts
-from shapshift.cli._data import Data
+from shapshift.cli._data import Data, sentence
+from shapshift.cli._options import Page
 from shapshift.cli._run import Run, frame
 from shapshift.cli._terminal import Terminal
 
@@ -23,15 +24,14 @@ def value_table(valuation: "Valuation", data: Data, **more: Any) -> Any:
     """One line per training row: id, value and its parts, rank, label, owner."""
     from scipy.stats import rankdata
 
-    values = valuation.to_frame("pyarrow")
-    columns = {name: values[name] for name in values.column_names} | more
-    columns["rank"] = rankdata(-valuation.values, method="min").astype(np.int64)
-    columns["label"] = data.arrays.y_train
-    if data.arrays.owners is not None:
-        columns["owner"] = data.arrays.owners
-    return frame(
-        {name: column.combine_chunks() if hasattr(column, "chunks") else column for name, column in columns.items()}
-    )
+    owners = data.arrays.owners
+    more["rank"] = rankdata(-valuation.values, method="min").astype(np.int64)
+    more["label"] = data.arrays.y_train
+    added = frame(more | ({} if owners is None else {"owner": owners}))
+    table = valuation.to_frame("pyarrow")
+    for name in added.column_names:
+        table = table.append_column(name, added[name])
+    return table
 
 
 def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any]]]:
@@ -120,7 +120,7 @@ def show_audit(terminal: Terminal, audit: "ShiftAudit") -> dict[str, Any]:
         [VERDICT_STYLES[row[-1]] if row[-1] != "stable" else "" for row in rows],
     )
     terminal.line(
-        f"Verdict: {facts['verdict']}. {facts['finding'][:1].upper()}{facts['finding'][1:]}.",
+        f"Verdict: {facts['verdict']}. {sentence(facts['finding'])}",
         VERDICT_STYLES[facts["verdict"]],
     )
     return facts
@@ -172,7 +172,7 @@ def number(value: float, form: str) -> str:
 
 def shows_features(run: Run, data: Data) -> bool:
     """Whether there is a page, and feature values of single rows go on it: by default not where rows have owners."""
-    asked = run.groups["Page"].raw_features
+    asked = run[Page].raw_features
     return run.page is not None and (asked if asked is not None else data.arrays.owners is None)
 
 
@@ -191,7 +191,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
     from shapshift.report import build_report
 
     if shows_features(run, data):
-        X_train, X_val = data.shown_features()
+        X_train, X_val = (table.select(data.feature_columns()) for table in (data.train, data.val))
         notes = data.arrays.notes
         run.terminal.note("The page shows feature values of single rows; --no-raw-features leaves them out.")
     else:
@@ -199,7 +199,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
         notes = [
             *data.preparation(),
             "feature values of single rows, and the map made from them, are left out of this page"
-            + (", since the rows have owners" if run.groups["Page"].raw_features is None else "")
+            + (", since the rows have owners" if run[Page].raw_features is None else "")
             + "; ids, labels and owners of rows are on it",
         ]
         run.terminal.note(
@@ -212,7 +212,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
             X_val=X_val,
             y_train=data.arrays.y_train,
             owners=data.arrays.owners,
-            notes=[f"{note[0].upper()}{note[1:]}." for note in notes],
+            notes=[sentence(note) for note in notes],
             parameters={"command": run.command, "seed": run.seed, **run.files()},
             **results,
         )

@@ -1,10 +1,9 @@
-"""``shapshift datasets``, ``demo``, ``methods`` and ``doctor``."""
+"""``shapshift datasets``, ``methods`` and ``doctor``."""
 
 import importlib
 import inspect
 import os
 import platform
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -16,14 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from rich.text import Text
 
-from shapshift._facts import audit_facts, payout_facts, value_facts
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import command
 from shapshift.cli._errors import Code, CommandError
-from shapshift.cli._options import Output, Said, Tables, argument, option
+from shapshift.cli._options import Output, Tables, argument, option
 from shapshift.cli._requirements import Requirement, advice, installed, requirements, unmet
 from shapshift.cli._run import Run, frame
-from shapshift.cli._terminal import Terminal
 from shapshift.methods import METHODS
 
 PANEL = "Look around"
@@ -55,6 +52,7 @@ class Dataset:
 
 @command(
     "datasets",
+    *(Dataset, Tables, Output),
     writes=False,
     panel=PANEL,
     examples=[
@@ -62,7 +60,7 @@ class Dataset:
         "shapshift datasets iris --out data && shapshift value data/*.parquet --label label",
     ],
 )
-def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Output) -> None:
+def datasets(run: Run) -> None:
     """List the datasets, or write one as train and val files to try things on.
 
     Scaling is left to the command that reads the files.
@@ -71,6 +69,7 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
 
     from shapshift.data import list_datasets, load_dataset
 
+    dataset, terminal = run[Dataset], run.terminal
     if dataset.name is None:
         rows = nw.from_native(list_datasets(data_dir=dataset.data_dir), eager_only=True).rows(named=True)
         terminal.document({"command": "datasets", "datasets": rows})
@@ -84,8 +83,7 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
             ],
         )
         return
-    groups = {type(group).__name__: group for group in (dataset, tables, output)}
-    with Run("datasets", groups, terminal) as run:
+    with run:
         run.will_write(run.table_name("train"), run.table_name("val"))
         data = load_dataset(
             dataset.name,
@@ -103,37 +101,8 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
         run.finish()
 
 
-@command("demo", replaces_own=True, panel=PANEL, examples=["shapshift demo", "shapshift demo --out tour --json"])
-def demo(run: Run, output: Output) -> None:
-    """Run the full workflow on data that ships with it: value, audit, correct, price, report.
-
-    Takes seconds and needs no files. Results of an earlier demo are replaced; files that are not its own are not,
-    without --force.
-    """
-    from shapshift.cli import demo as demonstration  # it brings the page and the data along
-
-    run.use_page(run.out / demonstration.PAGE)
-    run.will_write(*demonstration.FILES)
-    story = demonstration.tell(
-        run.path, run.page_path(), say=run.terminal, seed=run.seed, progress=run.terminal.progress
-    )
-    run.parameters = {"valuation": dict(story.clean.parameters), "audit": dict(story.audit.parameters)}
-    run.result = {
-        "values": value_facts(story.clean),
-        "audit": audit_facts(story.audit),
-        "payouts": payout_facts(story.pay),
-    }
-    levels = ",".join(f"{level:g}" for level in demonstration.NOISE)
-    files = [shlex.quote(str(run.out / name)) for name in ("train.csv", "val.csv")]
-    run.terminal.line(
-        f"The same from files: shapshift report {' '.join(files)} --label diagnosis --owner seller "
-        f"--budget {demonstration.BUDGET} --policy carry --noise {levels} "
-        f"--repeats {demonstration.REPEATS} --raw-features" + (f" --seed {run.seed}" if run.seed else "")
-    )
-
-
 @command("doctor", writes=False, panel=PANEL, examples=["shapshift doctor", "shapshift doctor --json"])
-def doctor(terminal: Terminal, said: Said) -> None:
+def doctor(run: Run) -> None:
     """Say which versions, devices and threads there are, whether they suffice, and whether valuing works here."""
     import numba
 
@@ -164,6 +133,7 @@ def doctor(terminal: Terminal, said: Said) -> None:
         "works": works,
         "first_valuation_seconds": round(seconds, 3),
     }
+    terminal = run.terminal
     terminal.document(found)
     terminal.table("Versions", ["package", "version", "needs", ""], _version_rows(needed))
     terminal.table(
@@ -231,7 +201,7 @@ def _devices() -> list[str]:
     panel=PANEL,
     examples=["shapshift methods", "shapshift value train.csv val.csv --label price --method regression:baseline=zero"],
 )
-def methods(terminal: Terminal, said: Said) -> None:
+def methods(run: Run) -> None:
     """List the methods that --method takes, with their parameters and defaults."""
     found: list[dict[str, Any]] = []
     for name, entry in METHODS.items():
@@ -240,6 +210,7 @@ def methods(terminal: Terminal, said: Said) -> None:
             for key, parameter in entry.parameters().items()
         }
         found.append({"name": name, "what": entry.text, "example": entry.example, "parameters": parameters})
+    terminal = run.terminal
     terminal.document({"command": "methods", "methods": found})
     terminal.table(
         "Methods", ["name", "what", "for instance"], [[one["name"], one["what"], one["example"]] for one in found]
