@@ -1,18 +1,17 @@
 """How a function becomes a command: option groups are spread out for typer and put together again for the run."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
 
 import typer
 from rich.markup import escape
 
 from shapshift.checks.names import some
-from shapshift.cli._errors import MEANINGS, clear_errors
-from shapshift.cli._options import Method, Said, for_typer, is_path, read_record, recorded
+from shapshift.cli._errors import clear_errors
+from shapshift.cli._options import Method, Said, is_path, parameters, read_record, recorded
 from shapshift.cli._run import Run
 from shapshift.cli._terminal import Terminal
 from shapshift.exceptions import InputError
@@ -67,17 +66,19 @@ class Command:
         """Names of the recorded options that are paths."""
         return [name for name, kind in self.recorded().items() if is_path(kind)]
 
-    def rebuild(self, given: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[type, Any]:
-        """Option groups from a manifest.
+    def rebuild(self, given: Mapping[str, Any], inputs: Collection[str]) -> dict[type, Any]:
+        """Option groups from what a manifest holds; ``inputs`` are the names of its inputs.
 
         Raises
         ------
         ValueError
             If the options are not such as a run of this command records.
         """
-        strange = [name for name in given if name not in {group.__name__ for group in self.groups}]
-        if strange:
-            raise InputError(f"it sets {some(strange)}, which 'shapshift {self.name}' does not have")
+        groups = [group.__name__ for group in self.groups]
+        for what, names, known in (("names the inputs", inputs, self.inputs()), ("sets", given, groups)):
+            strange = [name for name in names if name not in known]
+            if strange:
+                raise InputError(f"it {what} {some(strange)}, which 'shapshift {self.name}' does not have")
         return {group: read_record(group, given.get(group.__name__, {}), inputs) for group in self.groups}
 
 
@@ -127,16 +128,7 @@ def command(
             with clear_errors(terminal, debug=given["debug"]):
                 registered.execute(options, terminal)
 
-        spread = [
-            inspect.Parameter(
-                option,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if default is MISSING else default,
-                annotation=annotation,
-            )
-            for group in groups
-            for option, (annotation, default) in for_typer(group).items()
-        ]
+        spread = [parameter for group in groups for parameter in parameters(group)]
         # typer reads the signature; functions have no such attribute until they are given one.
         invoke.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
@@ -151,8 +143,3 @@ def _help(function: Callable[[Run], None], examples: Sequence[str]) -> str:
     said = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     shown = "\n\n".join(f"  [cyan]$[/] {escape(line)}" for line in examples)
     return f"{said}\n\n[bold]Examples[/]\n\n{shown}"
-
-
-def exit_codes() -> str:
-    """Exit codes for the help."""
-    return "[bold]Exit codes[/]\n\n" + "\n\n".join(f"  {code.value:>3}  {text}" for code, text in MEANINGS.items())

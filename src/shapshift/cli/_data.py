@@ -108,8 +108,8 @@ def _check_options(run: Run) -> None:
     audit_arguments(run, None)
 
 
-def load_other(run: Run, name: str, path: Path, data: Data) -> "Prepared":
-    """Read and prepare another validation table for the same training rows; ``name`` is that of its option."""
+def load_other(run: Run, name: str, path: Path, data: Data) -> tuple[Any, Any]:
+    """Read the points and labels of another validation table for the same training rows; ``name`` is its option."""
     from shapshift.tables import TableSpec, prepare
 
     run.input(name, path)
@@ -120,7 +120,7 @@ def load_other(run: Run, name: str, path: Path, data: Data) -> "Prepared":
     for note, recorded in zip(arrays.notes, kept, strict=True):
         if recorded not in data.arrays.notes:
             run.terminal.note(sentence(note))
-    return arrays
+    return arrays.X_val, arrays.y_val
 
 
 def sentence(note: str) -> str:

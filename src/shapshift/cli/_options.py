@@ -1,6 +1,7 @@
 """The options that several commands share, in groups. A command takes whole groups; see ``_commands.command``."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
@@ -36,20 +37,26 @@ def argument(text: str, *, default: Any = MISSING, recorded: bool = True, **more
     return field(default=default, metadata={"recorded": recorded, "about": about})
 
 
-def for_typer(group: type) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of each option of a group, as typer reads them; MISSING where there is no default."""
-    hints, made = get_type_hints(group), {}
+def parameters(group: type) -> list[inspect.Parameter]:
+    """One parameter for each option of a group, as typer reads them."""
+    hints, made = get_type_hints(group), []
     for each in fields(group):
-        about = each.metadata["about"]
-        if "names" in each.metadata:
-            names = each.metadata["names"]
+        about, names = each.metadata["about"], each.metadata.get("names")
+        if names is None:
+            info = typer.Argument(**about)
+        else:
             # Without a name of its own typer would give a flag an opposite, such as --no-force.
             long = () if any(name.startswith("--") for name in names) else (f"--{each.name.replace('_', '-')}",)
-            panel = {"rich_help_panel": getattr(group, "panel", None)}
-            info = typer.Option(*long, *names, **(panel | about))
-        else:
-            info = typer.Argument(**about)
-        made[each.name] = Annotated[hints[each.name], info], each.default
+            info = typer.Option(*long, *names, **({"rich_help_panel": getattr(group, "panel", None)} | about))
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        made.append(
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[hints[each.name], info],
+            )
+        )
     return made
 
 
@@ -76,7 +83,7 @@ def to_record(options: Mapping[type, Any], inputs: Mapping[str, str]) -> dict[st
     return {name: given for name, given in kept.items() if given}
 
 
-def read_record(group: type, given: Any, inputs: Mapping[str, Any]) -> Any:
+def read_record(group: type, given: Any, inputs: Collection[str]) -> Any:
     """Read a group from what a manifest holds, checked as the command line checks it.
 
     Parameters
@@ -84,8 +91,8 @@ def read_record(group: type, given: Any, inputs: Mapping[str, Any]) -> Any:
     group : type
     given : object
         Options by name. A manifest can come from anywhere: nothing is taken for granted.
-    inputs : mapping
-        Recorded path of each input, or where it was found. An option that is a path must be among them.
+    inputs : collection of str
+        Names of the inputs. An option that is a path must be among them.
 
     Raises
     ------
@@ -110,7 +117,7 @@ def read_record(group: type, given: Any, inputs: Mapping[str, Any]) -> Any:
         if is_path(kind) and value is not None:
             if each.name not in inputs:
                 raise InputError(f"its {each.name!r} is a path that is not among its inputs")
-            value = Path(inputs[each.name])
+            value = Path(value)
         made[each.name] = value
     return group(**made)
 

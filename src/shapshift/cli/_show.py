@@ -73,16 +73,14 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
             f"These are estimates with standard errors of up to {np.nanmax(error):.2g}: the sign of {sure:,} values "
             f"({sure / n:.0%}) is settled at 95% each."
         )
-    owned = data.arrays.owners is not None
     rows, styles = [], []
     for style, part in (("green", ends["most"]), ("red", ends["least"][::-1])):
-        for row in part:
-            label = f"{row['label']:.6g}" if numbers else row["label"]
-            rows.append([row["id"], f"{row['value']:+.3e}", label, *([row["owner"]] if owned else [])])
-            styles.append(style if (row["value"] > 0) == (style == "green") else "")
-    terminal.table(
-        "Most and least valuable rows", ["row", ">value", "label", *(["owner"] if owned else [])], rows, styles
-    )
+        for one in part:
+            label = f"{one['label']:.6g}" if numbers else one["label"]
+            row = {"row": one["id"], ">value": f"{one['value']:+.3e}", "label": label}
+            rows.append(row | ({"owner": one["owner"]} if "owner" in one else {}))
+            styles.append(style if (one["value"] > 0) == (style == "green") else "")
+    terminal.table("Most and least valuable rows", rows, styles)
     return facts
 
 
@@ -90,34 +88,24 @@ def show_audit(terminal: Terminal, audit: "ShiftAudit") -> dict[str, Any]:
     """Tabulate the levels and say the verdict in one line; return the facts."""
     facts = audit_facts(audit)
     rows = []
-    for level in facts["levels"]:
-        low, high = level["spearman_low"], level["spearman_high"]
-        name = level["level"]
-        rows.append(
-            [
-                f"{name:g}" if isinstance(name, float) else name,
-                number(level["spearman"], ".3f") + (f" [{low:.3f}, {high:.3f}]" if np.isfinite(low) else ""),
-                number(level["spread_change"], "+.0%"),
-                f"{level['positive_count']:,.0f}",
-                f"{level['sign_changes']:.1%}",
-                number(level["neighbor_jaccard"], ".2f"),
-                level["verdict"],
-            ]
-        )
-    columns = [
-        "level",
-        ">rank agreement (95%)",
-        ">spread",
-        ">positive",
-        ">signs changed",
-        ">neighbours kept",
-        "verdict",
-    ]
+    for one in facts["levels"]:
+        agreement, level = number(one["spearman"], ".3f"), one["level"]
+        if np.isfinite(one["spearman_low"]):
+            agreement += f" [{one['spearman_low']:.3f}, {one['spearman_high']:.3f}]"
+        row = {
+            "level": f"{level:g}" if isinstance(level, float) else level,
+            ">rank agreement (95%)": agreement,
+            ">spread change": number(one["spread_change"], "+.0%"),
+            ">positive": f"{one['positive_count']:,.0f}",
+            ">signs changed": f"{one['sign_changes']:.1%}",
+            ">neighbours kept": number(one["neighbor_jaccard"], ".2f"),
+            "verdict": one["verdict"],
+        }
+        rows.append(row)
     terminal.table(
         f"Under {'noise' if audit.axis == 'noise' else 'perturbation'}, {audit.repeats} runs per level",
-        columns,
         rows,
-        [VERDICT_STYLES[row[-1]] if row[-1] != "stable" else "" for row in rows],
+        [VERDICT_STYLES[row["verdict"]] if row["verdict"] != "stable" else "" for row in rows],
     )
     terminal.line(
         f"Verdict: {facts['verdict']}. {sentence(facts['finding'])}",
@@ -131,32 +119,33 @@ def show_evaluation(terminal: Terminal, evaluation: "CorrectionEvaluation") -> d
     facts = evaluation_facts(evaluation)
     entries = [
         ("rank agreement", "rows", "spearman", ".3f"),
-        ("signs as when clean", "rows", "sign_agreement", ".1%"),
-        ("error, in clean stds", "rows", "rmse", ".3f"),
-        ("spread, clean is 1", "distribution", "std_ratio", ".3f"),
-        ("distance of distributions", "distribution", "wasserstein", ".3g"),
+        ("same sign", "rows", "sign_agreement", ".1%"),
+        ("error (clean std = 1)", "rows", "rmse", ".3f"),
+        ("spread (clean = 1)", "distribution", "std_ratio", ".3f"),
+        ("distance between distributions", "distribution", "wasserstein", ".3g"),
     ]
     rows = [
-        [title, *(number(facts[aspect][which][name], form) for which in ("noisy", "corrected"))]
+        {"": title, **{f">{which}": number(facts[aspect][which][name], form) for which in ("noisy", "corrected")}}
         for title, aspect, name, form in entries
     ]
-    terminal.table("Against the clean values", ["", ">noisy", ">corrected"], rows)
+    terminal.table("Against the clean values", rows)
     return facts
 
 
 def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) -> dict[str, Any]:
     """Tabulate who is paid what, best paid first; return the facts."""
     facts = payout_facts(allocation)
-    columns = ["owner", ">rows", ">value", ">payout"]
-    audited, corrected = (allocation.low is not None), (allocation.corrected is not None)
-    columns += [f">between, under {facts['interval']}"] * audited + [">corrected"] * corrected
     best = sorted(facts["owners"], key=lambda one: -one["payout"])
     rows = []
     for one in best[:shown]:
-        row = [one["owner"], f"{one['rows']:,}", f"{one['value']:+.4f}", f"{one['payout']:,}"]
-        row += [f"{one['low']:,} to {one['high']:,}"] if audited else []
-        rows.append([*row, f"{one['corrected']:,}"] if corrected else row)
-    terminal.table(f"Payouts of {facts['budget']:,} {facts['currency']}".rstrip(), columns, rows)
+        row = {"owner": one["owner"], ">rows": f"{one['rows']:,}", ">value": f"{one['value']:+.4f}"}
+        row[">payout"] = f"{one['payout']:,}"
+        if "low" in one:
+            row[f">range under {facts['interval']}"] = f"{one['low']:,} to {one['high']:,}"
+        if "corrected" in one:
+            row[">corrected"] = f"{one['corrected']:,}"
+        rows.append(row)
+    terminal.table(f"Payouts of {facts['budget']:,} {facts['currency']}".rstrip(), rows)
     if len(best) > shown:
         terminal.line(f"... and {len(best) - shown:,} more owners, see statements/payouts.csv")
     for name, amount in (("Kept back", facts["reserve"]), ("Not allocated", facts["unallocated"])):

@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import metadata, version
 from pathlib import Path
@@ -19,7 +18,7 @@ from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import command
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._options import Output, Tables, argument, option
-from shapshift.cli._requirements import Requirement, advice, installed, requirements, unmet
+from shapshift.cli._requirements import advice, installed, requirements, unmet
 from shapshift.cli._run import Run, frame
 from shapshift.methods import METHODS
 
@@ -73,15 +72,18 @@ def datasets(run: Run) -> None:
     if dataset.name is None:
         rows = nw.from_native(list_datasets(data_dir=dataset.data_dir), eager_only=True).rows(named=True)
         terminal.document({"command": "datasets", "datasets": rows})
-        terminal.table(
-            "Datasets",
-            ["name", ">rows", ">features", ">classes", "network", "what"],
-            [
-                [row["name"], row["rows"] or "any", row["features"], row["classes"], network, Text(row["description"])]
-                for row in rows
-                for network in ["no" if row["offline"] else "needed"]
-            ],
-        )
+        shown = [
+            {
+                "name": row["name"],
+                ">rows": row["rows"] or "any",
+                ">features": row["features"],
+                ">classes": row["classes"],
+                "network": "no" if row["offline"] else "needed",
+                "what": Text(row["description"]),
+            }
+            for row in rows
+        ]
+        terminal.table("Datasets", shown)
         return
     with run:
         run.will_write(run.table_name("train"), run.table_name("val"))
@@ -108,69 +110,55 @@ def doctor(run: Run) -> None:
 
     from shapshift.data.sources import cache_folder
 
-    needed = requirements()
-    too_old = unmet()
+    needed, too_old, terminal = requirements(), unmet(), run.terminal
     works, seconds = (False, 0.0) if too_old else _self_test()
+    pools = importlib.import_module("threadpoolctl").threadpool_info()
+    threads = {f"{pool['internal_api']} ({pool['prefix']})": pool["num_threads"] for pool in pools}
     found: dict[str, Any] = {
         "command": "doctor",
         "versions": manifests.versions(),
         "requirements": {
-            each.name: {"needs": f">={each.lowest}", "extra": each.extra, "installed": each.installed}
-            | {"ok": not each.outdated}
+            each.name: {
+                "needs": f">={each.lowest}",
+                "extra": each.extra,
+                "installed": each.installed,
+                "ok": not each.outdated,
+            }
             for each in needed
         },
         "platform": platform.platform(),
-        "processors": _processors(),
-        "threads": {
-            "numba": numba.get_num_threads(),
-            **{
-                f"{pool['internal_api']} ({pool['prefix']})": pool["num_threads"]
-                for pool in importlib.import_module("threadpoolctl").threadpool_info()
-            },
-        },
+        "processors": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
+        "threads": {"numba": numba.get_num_threads(), **threads},
         "devices": _devices(),
         "folders": {"datasets": os.environ.get("SHAPSHIFT_DATA"), "downloads": str(cache_folder(None))},
         "works": works,
         "first_valuation_seconds": round(seconds, 3),
     }
-    terminal = run.terminal
     terminal.document(found)
-    terminal.table("Versions", ["package", "version", "needs", ""], _version_rows(needed))
-    terminal.table(
-        "Machine",
-        ["", ""],
-        [
-            ["system", found["platform"]],
-            ["processors", found["processors"]],
-            *([f"threads, {name}", count] for name, count in found["threads"].items()),
-            ["devices", ", ".join(found["devices"])],
-            ["folder of datasets", found["folders"]["datasets"] or "not set (SHAPSHIFT_DATA)"],
-            ["folder of downloads", found["folders"]["downloads"]],
-        ],
-    )
+    rows = [("python", platform.python_version(), metadata("shapshift")["Requires-Python"], "")]
+    rows += [("shapshift", version("shapshift"), "", "")]
+    for each in needed:
+        remark = ("too old; " if each.outdated else "") + EXTRAS.get(each.extra or "", "")
+        rows.append((each.name, each.installed or "not installed", f">={each.lowest}", remark))
+    terminal.table("Versions", [dict(zip(("package", "version", "needs", ""), row, strict=True)) for row in rows])
+    machine = {
+        "system": found["platform"],
+        "processors": found["processors"],
+        **{f"threads, {name}": count for name, count in found["threads"].items()},
+        "devices": ", ".join(found["devices"]),
+        "folder of datasets": found["folders"]["datasets"] or "not set (SHAPSHIFT_DATA)",
+        "folder of downloads": found["folders"]["downloads"],
+    }
+    terminal.table("Machine", [{"what": name, "found": value} for name, value in machine.items()])
     if optional := advice([each for each in needed if each.extra is not None]):
         terminal.warning(optional)
     if too_old:
         raise CommandError(too_old, Code.UNEXPECTED)
     if not works:
         raise CommandError("Valuing three rows gave wrong values: this installation is broken.", Code.UNEXPECTED)
-    terminal.line(f"Valuing works here; the first valuation took {seconds:.2f} s, kernels loaded or compiled.", "green")
-
-
-def _version_rows(needed: Sequence[Requirement]) -> list[list[str]]:
-    return [
-        ["python", platform.python_version(), metadata("shapshift")["Requires-Python"], ""],
-        ["shapshift", version("shapshift"), "", ""],
-        *(
-            [
-                each.name,
-                each.installed or "not installed",
-                f">={each.lowest}",
-                ("too old; " if each.outdated else "") + EXTRAS.get(each.extra or "", ""),
-            ]
-            for each in needed
-        ),
-    ]
+    terminal.line(
+        f"Valuing works here; the first valuation took {seconds:.2f} s, with loading or compiling the kernels.", "green"
+    )
 
 
 def _self_test() -> tuple[bool, float]:
@@ -181,10 +169,6 @@ def _self_test() -> tuple[bool, float]:
     model = KNNShapley(n_neighbors=1, progress=False).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
     values = model.value([[0.9]], ["b"]).values
     return bool(np.allclose(values, [-1 / 3, 2 / 3, 1 / 6])), time.perf_counter() - start
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _devices() -> list[str]:
@@ -212,9 +196,8 @@ def methods(run: Run) -> None:
         found.append({"name": name, "what": entry.text, "example": entry.example, "parameters": parameters})
     terminal = run.terminal
     terminal.document({"command": "methods", "methods": found})
-    terminal.table(
-        "Methods", ["name", "what", "for instance"], [[one["name"], one["what"], one["example"]] for one in found]
-    )
+    rows = [{"name": one["name"], "what": one["what"], "for instance": one["example"]} for one in found]
+    terminal.table("Methods", rows)
     for one in found:
         parts = [key if default is None else f"{key}={default}" for key, default in one["parameters"].items()]
         terminal.line(f"{one['name']}: {', '.join(parts)}")

@@ -82,8 +82,7 @@ def correct(run: Run) -> None:
     model = fit_model(run, data)
     clean = None
     if asked.clean_val is not None:
-        other = load_other(run, "clean_val", asked.clean_val, data)
-        clean = model.value(other.X_val, other.y_val)
+        clean = model.value(*load_other(run, "clean_val", asked.clean_val, data))
         corrector.fit(clean)
     noisy = model.value(*data.points)
     corrected = noisy
@@ -99,7 +98,7 @@ def correct(run: Run) -> None:
         run.parameters["correction"] = run.result["correction"] = report.to_dict()
         run.terminal.line(
             f"Corrected {corrected.n_train:,} values: {report.to_positive:,} became positive, {report.to_negative:,} "
-            f"stopped being positive. Now {report.after['positive_count']:,} are positive; with clean data, "
+            f"stopped being positive. {report.after['positive_count']:,} are positive now; with clean data, "
             f"{report.positive_target:,} were."
         )
     write_correction(run, data, corrected, noisy)
@@ -205,11 +204,11 @@ def _say_noise(run: Run, report: "PosteriorReport") -> None:
     if report.rehearsal is not None:
         before, after = report.rehearsal.spearman["noisy"], report.rehearsal.spearman["mixed"]
         run.terminal.line(
-            f"Rehearsed on held back training rows, rank agreement with the clean values went from {before:.3f} to "
-            f"{after:.3f}."
+            f"In a rehearsal on held-back training rows, rank agreement with the clean values went from {before:.3f} "
+            f"to {after:.3f}."
         )
     noisy = report.weights["noisy"]
     run.terminal.line(
-        f"Values are {noisy:.0%} as they came and {1 - noisy:.0%} averages over what the points may have been; "
-        f"standard error {report.standard_error:.1%} of their spread."
+        f"The values are a mix: {noisy:.0%} as computed on the noisy points, {1 - noisy:.0%} averaged over what the "
+        f"points may have been. Their standard error is {report.standard_error:.1%} of their spread."
     )

@@ -182,7 +182,7 @@ def _show_payouts(run: Run, pay: "Allocation", market: Market) -> None:
     for i in np.argsort(-pay.cents, kind="stable"):
         low, high = (pay.show(bound[i], label=False) for bound in (pay.low, pay.high) if bound is not None)
         wrong = market.wrong[market.sellers == pay.owners[i]].sum()
-        rows.append([pay.owners[i], pay.row_counts[i], wrong, pay.show(pay.cents[i]), f"{low} to {high}"])
+        row = {"seller": pay.owners[i], ">rows": pay.row_counts[i], ">wrong labels": wrong}
+        rows.append(row | {">paid": pay.show(pay.cents[i]), f">range under {pay.interval}": f"{low} to {high}"})
         styles.append("red" if wrong else "")
-    columns = ["seller", ">rows", ">wrong labels", ">paid", f">range under {pay.interval}"]
-    run.terminal.table("Payouts", columns, rows, styles)
+    run.terminal.table("Payouts", rows, styles)

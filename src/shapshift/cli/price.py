@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -95,28 +94,20 @@ def price(run: Run) -> None:
     model = fit_model(run, data)
     if not copiers:
         data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
-    arguments = audit_arguments(run, data.classes)
-    valuations: Iterator[Valuation] = iter(())
     if checks.values is not None:
         valuation = _saved_values(run, data, model, checks.values)
-    elif arguments is None or run[Payment].owners_as_players:
-        valuation = model.value(*data.points)
     else:
-        from shapshift.audit import ShiftStream
-
-        valuations = ShiftStream(model, *data.points, **arguments)
-        valuation = next(valuations)
+        valuation = model.value(*data.points)
     run.write_table(table, show.value_table(valuation, data))
     paid: dict[str, Any] = {"valuation": valuation}
     corrected = None
     if checks.clean_val is not None:
         from shapshift.correct import BoundaryCorrector
 
-        other = load_other(run, "clean_val", checks.clean_val, data)
-        clean = model.value(other.X_val, other.y_val)
+        clean = model.value(*load_other(run, "clean_val", checks.clean_val, data))
         corrected = BoundaryCorrector().fit(clean).transform(valuation)
         paid = {"valuation": clean, "noisy": valuation, "corrected": corrected}
-    allocation = pay(run, data, model, valuation, arguments, chain([valuation], valuations), corrected=corrected)
+    allocation = pay(run, data, model, valuation, audit_arguments(run, data.classes), corrected=corrected)
     run.result = show.show_payouts(run.terminal, allocation)
     if copiers:
         _replicate(run, data, model, copiers)
@@ -129,10 +120,10 @@ def pay(
     model: Any,
     valuation: "Valuation",
     arguments: Mapping[str, Any] | None,
-    valuations: "Iterator[Valuation]",
     *,
     corrected: "Valuation | None" = None,
     noisy: "Valuation | None" = None,
+    valuations: "Iterator[Valuation] | None" = None,
 ) -> "Allocation":
     """Allocate the budget and write everything about it.
 
@@ -142,12 +133,12 @@ def pay(
         What is paid, and how.
     arguments : mapping or None
         Those of the audit that the intervals come from; None for no intervals.
-    valuations : iterator of Valuation
-        Those that the intervals rest on, see :func:`shapshift.price.audit_payouts`.
     corrected : Valuation, optional
         Corrected values, to say what correction changes; nothing is said about it for owners as players.
     noisy : Valuation, optional
         What was corrected, where that is not ``valuation``.
+    valuations : iterator of Valuation, optional
+        Those that the intervals rest on, where they are made anyway, see :func:`shapshift.price.audit_payouts`.
     """
     from shapshift.price import allocate_budget, audit_payouts, owner_values, write_statements
 
@@ -161,7 +152,8 @@ def pay(
             values = owner_values(model, X, y, owners, **terms["owner_options"], progress=run.terminal.progress)
         corrected = noisy = None  # correction is about values of rows
     if arguments is not None:
-        audit = audit_payouts(model, X, y, owners=owners, valuations=valuations, **terms, **arguments)
+        made = valuation if valuations is None else valuations
+        audit = audit_payouts(model, X, y, owners=owners, valuations=made, **terms, **arguments)
         run.write_table("intervals.csv", audit.to_frame("pyarrow"))
         audit.save(run.path("payout_audit.npz"))
     allocation = allocate_budget(
@@ -275,10 +267,9 @@ def check_payment(run: Run) -> None:
     payment = run[Payment]
     if payment.budget is None:
         raise CommandError("--budget must say what to share out, such as --budget 10000.")
-    from shapshift.price.money import minor_digits, parse_money
+    from shapshift.price.policy import Terms
 
-    digits = minor_digits("allocate_budget", payment.currency)
-    _policy(run).cents(parse_money("allocate_budget", "budget", payment.budget, digits), digits)
+    _ = Terms.check("allocate_budget", payment.budget, _policy(run), payment.currency).limits
 
 
 def check_owners(data: Data) -> None:

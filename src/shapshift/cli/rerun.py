@@ -59,7 +59,7 @@ def rerun(run: Run) -> None:
     registered = COMMANDS.get(before.command)
     if registered is None or not registered.recorded():
         raise CommandError(f"{str(path)!r} is of a command {before.command[:40]!r} that this release cannot repeat.")
-    _check_options(registered, before, path)
+    recorded = _read_options(registered, before, path)
     named, folders = _places(again.data or [], before)
     inputs = {name: _find(name, entry, path, named.get(name), folders) for name, entry in before.inputs.items()}
     folder = path.parent if path.parent.name not in ("", "..") else path.absolute().parent
@@ -73,12 +73,12 @@ def rerun(run: Run) -> None:
     kernels = differing.pop(manifests.BLAS, None)  # few results depend on them: said when one does
     for name, (old, new) in differing.items():
         terminal.warning(f"The run was made with {name} {old}, here is {new}: bytes may differ.")
-    elsewhere = {"out": out, "force": again.force, "quiet": said.quiet, "debug": said.debug}
-    elsewhere["report"] = None if before.report is None else out / before.report["name"]
-    elsewhere["data_dir"] = folders[0] if folders else None
+    changed = {**inputs, "out": out, "force": again.force, "quiet": said.quiet, "debug": said.debug}
+    changed["report"] = None if before.report is None else out / before.report["name"]
+    changed["data_dir"] = folders[0] if folders else None
     options = {
-        group: replace(given, **{each.name: elsewhere[each.name] for each in fields(group) if each.name in elsewhere})
-        for group, given in registered.rebuild(before.options, inputs).items()
+        group: replace(given, **{each.name: changed[each.name] for each in fields(group) if each.name in changed})
+        for group, given in recorded.items()
     }
     inner = Terminal(quiet=said.quiet, results=False, written=terminal.written)
     registered.execute(options, inner, {name: entry["path"] for name, entry in before.inputs.items()})
@@ -97,11 +97,11 @@ def rerun(run: Run) -> None:
         }
     )
     if other:
-        changed = None if differing or kernels is not None else _changed(before, after, path.parent)
-        if changed is not None:
+        contradiction = None if differing or kernels is not None else _contradiction(before, after, path.parent)
+        if contradiction is not None:
             raise CommandError(
-                f"{str(path)!r} was changed after the run that wrote it: {changed}. {some(other)} cannot be compared "
-                "with what it says. Ask for the manifest as it was written, or give the command yourself."
+                f"{str(path)!r} was changed after the run that wrote it: {contradiction}. {some(other)} cannot be "
+                "compared with what it says. Ask for the manifest as it was written, or give the command yourself."
             )
         raise CommandError(
             f"{len(other)} of {len(old_files)} files differ from those of {str(path)!r}: {some(other)}. They are in "
@@ -125,7 +125,7 @@ def _reason(versions: Mapping[str, Any], kernels: tuple[str, str] | None) -> str
     return " Report this, unless the manifest was changed after it was written."
 
 
-def _changed(before: Manifest, after: Manifest, folder: Path) -> str | None:
+def _contradiction(before: Manifest, after: Manifest, folder: Path) -> str | None:
     """Say what in a manifest contradicts its options or the files beside it; None when nothing does."""
     for name in {**before.parameters, **after.parameters}:
         if before.parameters.get(name) != after.parameters.get(name):
@@ -135,18 +135,14 @@ def _changed(before: Manifest, after: Manifest, folder: Path) -> str | None:
     return f"{some(wrong)} beside it {'differs' if len(wrong) == 1 else 'differ'} from what it says" if wrong else None
 
 
-def _check_options(registered: Command, manifest: Manifest, path: Path) -> None:
-    """Refuse options and inputs that no run of the command records, before anything is looked for."""
+def _read_options(registered: Command, manifest: Manifest, path: Path) -> dict[type, Any]:
+    """Read the options; refuse options and inputs that no run of the command records."""
     try:
-        strange = [name for name in manifest.inputs if name not in registered.inputs()]
-        if strange:
-            raise InputError(f"it names the inputs {some(strange)}, which 'shapshift {manifest.command}' does not have")
-        options = registered.rebuild(
-            manifest.options, {name: Path(entry["path"]) for name, entry in manifest.inputs.items()}
-        )
+        options = registered.rebuild(manifest.options, manifest.inputs)
         parse_method(options.get(Method, Method()).method)
         if Output in options and options[Output].seed != manifest.seed:
             raise InputError("it names two different seeds")
+        return options
     except ValueError as error:
         raise CommandError(
             f"{str(path)!r} is not what this release records of 'shapshift {manifest.command}': {str(error)[:400]}. "

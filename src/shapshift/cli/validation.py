@@ -15,6 +15,20 @@ from shapshift.cli._run import Run, frame
 from shapshift.cli._show import number
 
 LEVELS = "0.1,0.2,0.5,1,2"
+# Of each case: its title, what tells its results apart, in code and in words, and the statistics that are shown.
+_CASES = {
+    "case_one": (
+        *("Case I: one validation point", "kind", "point"),
+        {"std_ratio": ("spread (clean = 1)", ".3f"), "positive_count": ("positive rows", ",.1f")},
+    ),
+    "case_two": (
+        *("Case II: two validation points", "scenario", "pair"),
+        {
+            "positive_to_negative": ("positive to negative", ",.1f"),
+            "negative_to_positive": ("negative to positive", ",.1f"),
+        },
+    ),
+}
 HOLDOUT = 10
 _TITLES = {
     "shift": "shift under noise",
@@ -51,101 +65,68 @@ def cases(run: Run) -> None:
     Writes [bold]case_one.csv[/], [bold]case_two.csv[/] and [bold]manifest.json[/].
     """
     from shapshift.mechanism import KINDS, SCENARIOS, case_one, case_two
+    from shapshift.perturb import GaussianNoise
 
     sets, noise = run[Sets], run[Noise]
-    drawn = [f"{name}.{kind}" for name in ("case_one", "case_two", "case_two_levels") for kind in ("png", "svg")]
+    drawn = [f"{name}.{kind}" for name in (*_CASES, "case_two_levels") for kind in ("png", "svg")]
     run.will_write("case_one.csv", "case_two.csv", *(drawn if sets.figures else ()))
     if noise.perturb:
         raise CommandError("--perturb does not go with this command; give levels of --noise, such as 0.1,0.5.")
-    levels = parse_levels(noise.noise or LEVELS)
+    plan: dict[str, Any] = {"noise": parse_levels(noise.noise or LEVELS), "repeats": noise.repeats}
     data = load(run, "class")
     model = fit_model(run, data)
     model.progress = False  # a bar for every single point would flicker
-    plan: dict[str, Any] = {"noise": levels, "repeats": noise.repeats, "random_state": run.seed}
+    plan["random_state"] = run.seed
     if noise.relative:
-        plan["perturbation"] = _relative_noise(model)
-    ones, twos = [], []
-    with progress_bar("Following points", len(KINDS) + len(SCENARIOS), run.terminal.progress) as advance:
-        for kind in KINDS:
-            ones += _if_any(run, case_one, model, data, kind=kind, n_points=sets.points, **plan)
+        plan["perturbation"] = lambda level: GaussianNoise(level, relative=True).bind(model)
+    asked: list[tuple[Any, dict[str, Any]]] = [(case_one, {"kind": kind, "n_points": sets.points}) for kind in KINDS]
+    pairs = {"n_pairs": sets.points, "X_train": data.arrays.X_train}
+    asked += [(case_two, {"scenario": scenario, **pairs}) for scenario in SCENARIOS]
+    found: dict[str, list[Any]] = {name: [] for name in _CASES}
+    with progress_bar("Following points", len(asked), run.terminal.progress) as advance:
+        for follow, chosen in asked:
+            try:
+                found[follow.__name__].append(follow(model, *data.points, **chosen, **plan))
+            except ValueError as error:
+                if not str(error).startswith("There is no"):
+                    raise
+                run.terminal.warning(str(error))  # the validation set has no such points
             advance(1)
-        for scenario in SCENARIOS:
-            more = {"scenario": scenario, "n_pairs": sets.points, "X_train": data.arrays.X_train}
-            twos += _if_any(run, case_two, model, data, **more, **plan)
-            advance(1)
-    run.write_table("case_one.csv", _table(ones, "kind"))
-    run.write_table("case_two.csv", _table(twos, "scenario"))
+    for name, results in found.items():
+        _write_case(run, name, results)
+    numbers = {"case_one": "one", "case_two": "two"}
+    run.parameters["cases"] = {numbers[name]: [dict(one.parameters) for one in ones] for name, ones in found.items()}
     if sets.figures:
-        _draw(run, ones, twos)
-    run.result = {
-        "case_one": {case.kind: _describe(case, ("std_ratio", "positive_count")) for case in ones},
-        "case_two": {
-            case.scenario: _describe(case, ("positive_to_negative", "negative_to_positive", "std_ratio"))
-            for case in twos
-        },
-    }
-    run.parameters["cases"] = {"one": [dict(c.parameters) for c in ones], "two": [dict(c.parameters) for c in twos]}
-    _show_cases(run, ones, twos)
+        _draw(run, **found)
 
 
-def _relative_noise(model: Any) -> Any:
-    from shapshift.perturb import GaussianNoise
+def _write_case(run: Run, name: str, found: list[Any]) -> None:
+    """Write and show the results of one case."""
+    import pyarrow as pa
 
-    return lambda level: GaussianNoise(level, relative=True).bind(model)
-
-
-def _if_any(run: Run, follow: Any, model: Any, data: Data, **plan: Any) -> list[Any]:
-    """One result, or none with a note where the validation set has no such points."""
-    try:
-        return [follow(model, *data.points, **plan)]
-    except ValueError as error:
-        if not str(error).startswith("There is no"):
-            raise
-        run.terminal.warning(str(error))
-        return []
-
-
-def _table(found: list[Any], key: str) -> Any:
-    if not found:
-        return frame({key: np.array([], dtype=str)})
-    names = list(found[0].samples)
-    columns: dict[str, Any] = {key: np.repeat([getattr(case, key) for case in found], [c.noise.size for c in found])}
-    columns["noise"] = np.concatenate([case.noise for case in found])
-    for name in names:
-        parts = [case.interval(name) for case in found]
-        for place, end in enumerate(("", "_low", "_high")):
-            columns[name + end] = np.concatenate([part[place] for part in parts])
-    return frame(columns)
-
-
-def _describe(case: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    said: dict[str, Any] = {"noise": case.noise, "sets": len(case.points)}
-    return said | {name: case.interval(name)[0] for name in names if name in case.samples}
-
-
-def _show_cases(run: Run, ones: list[Any], twos: list[Any]) -> None:
-    rows = []
-    for case in ones:
-        ratio, positive = case.interval("std_ratio")[0], case.interval("positive_count")[0]
+    title, key, heading, columns = _CASES[name]
+    tables = [frame({key: np.array([], dtype=str)})] if not found else []
+    rows, run.result[name] = [], {}
+    for case in found:
+        kind, table = getattr(case, key), case.to_frame("pyarrow")
+        tables.append(table.add_column(0, key, pa.array([kind] * table.num_rows)))
+        means = {name: case.interval(name)[0] for name in dict.fromkeys((*columns, "std_ratio"))}
+        run.result[name][kind] = {"noise": case.noise, "sets": len(case.points), **means}
         for i, level in enumerate(case.noise):
-            rows.append([case.kind, f"{level:g}", number(ratio[i], ".3f"), f"{positive[i]:,.1f}"])
-    run.terminal.table("Case I: one validation point", ["point", ">noise", ">spread to clean", ">positive rows"], rows)
-    rows = []
-    for case in twos:
-        lost, gained = (case.interval(name)[0] for name in ("positive_to_negative", "negative_to_positive"))
-        for i, level in enumerate(case.noise):
-            rows.append([case.scenario, f"{level:g}", f"{lost[i]:,.1f}", f"{gained[i]:,.1f}"])
-    run.terminal.table("Case II: two validation points", ["pair", ">noise", ">lose their sign", ">gain it"], rows)
+            row = {heading: kind, ">noise": f"{level:g}"}
+            rows.append(row | {f">{said}": number(means[each][i], form) for each, (said, form) in columns.items()})
+    run.write_table(f"{name}.csv", pa.concat_tables(tables))
+    run.terminal.table(title, rows)
 
 
-def _draw(run: Run, ones: list[Any], twos: list[Any]) -> None:
+def _draw(run: Run, case_one: list[Any], case_two: list[Any]) -> None:
     from shapshift.plots._figure import save_figure
 
-    if ones:
-        save_figure(ones[0].plot(*ones[1:]), run.path("case_one"), close=True)
-    if twos:
-        save_figure(twos[0].plot(*twos[1:]), run.path("case_two"), close=True)
-        save_figure(twos[0].plot_levels(*twos[1:]), run.path("case_two_levels"), close=True)
+    if case_one:
+        save_figure(case_one[0].plot(*case_one[1:]), run.path("case_one"), close=True)
+    if case_two:
+        save_figure(case_two[0].plot(*case_two[1:]), run.path("case_two"), close=True)
+        save_figure(case_two[0].plot_levels(*case_two[1:]), run.path("case_two_levels"), close=True)
 
 
 @dataclass(frozen=True)
@@ -217,10 +198,10 @@ def design(run: Run) -> None:
     run.result["selection"] = {"verdict": found.verdict, "gain": found.gain, "beats_random": found.beats_random}
     sides: dict[str, Any] = {"selected": found.chosen, "random": found.random, "stratified": found.stratified}
     rows = [
-        [title, *(number(float(np.mean(side[name])), ".3f") for side in sides.values())]
+        {"": title, **{f">{side}": number(float(np.mean(draws[name])), ".3f") for side, draws in sides.items()}}
         for name, title in _TITLES.items()
     ]
-    run.terminal.table("On fresh noise", ["", *(f">{side}" for side in sides)], rows)
+    run.terminal.table("On fresh noise", rows)
     run.terminal.line(f"The selection {found.verdict}.", "green" if found.beats_random else "yellow")
 
 

@@ -134,8 +134,7 @@ def report(run: Run) -> None:
     _write_values(run, data, valuation)
 
     if noisy_val is not None:
-        other = load_other(run, "noisy_val", noisy_val, data)
-        noisy = model.value(other.X_val, other.y_val)
+        noisy = model.value(*load_other(run, "noisy_val", noisy_val, data))
     else:
         noisy = model.value(*_strongest(arguments).bind(model).with_seed(run.seed)(*data.points))
     corrector = BoundaryCorrector().fit(valuation)
@@ -146,8 +145,8 @@ def report(run: Run) -> None:
 
     allocation = None
     if paid:
-        valuations = chain([valuation], stream)
-        allocation = pay(run, data, model, valuation, arguments, valuations, corrected=corrected, noisy=noisy)
+        shown = {"corrected": corrected, "noisy": noisy}
+        allocation = pay(run, data, model, valuation, arguments, **shown, valuations=chain([valuation], stream))
     audit = stream.audit()
     _write_audit(run, audit)
     show.write_page(
