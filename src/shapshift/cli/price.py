@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -289,7 +288,7 @@ def _known_owner(data: Data, name: str) -> Any:
 def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
     import pyarrow as pa
 
-    from shapshift.price import replication_gain, show_money
+    from shapshift.price import replication_gain
 
     found, tables, arrays = [], [], data.arrays
     terms = _terms(run, data, model)
@@ -299,13 +298,9 @@ def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
         table = result.to_frame("pyarrow")
         copier = pa.array([str(name)] * table.num_rows)
         tables.append(table.add_column(0, "copied_by", copier).set_column(1, "owner", table["owner"].cast(pa.string())))
-        at, digits = result.before.owners.index(name), result.before.digits
-        before, after = (int(one.cents[at]) for one in (result.before, result.after))
-        amounts = {"before": Decimal(before).scaleb(-digits), "after": Decimal(after).scaleb(-digits)}
-        found.append({"owner": name, **{key: str(amount) for key, amount in amounts.items()}, "gain": str(result.gain)})
-        run.terminal.line(
-            f"With a copy of each of its rows, {name} would be paid "
-            f"{show_money(after, terms['currency'], digits)}: {result.gain:+,.{digits}f}."
-        )
+        before, after = result.before.payouts[name], result.after.payouts[name]
+        found.append({"owner": name, "before": str(before), "after": str(after), "gain": str(result.gain)})
+        paid = f"{after:,} {terms['currency']}".rstrip()
+        run.terminal.line(f"With a copy of each of its rows, {name} would be paid {paid} ({result.gain:+,}).")
     run.write_table("replication.csv", pa.concat_tables(tables))
     run.result["replication"] = found
