@@ -21,7 +21,7 @@ help:  ## list the targets
 		| while IFS='|' read -r name what; do printf '  %-13s %s\n' "$$name" "$$what"; done
 
 demo: $(VENV)/.run  ## value, audit, correct and price a bundled dataset; prints the path of the report
-	@$(PY) -m shapshift.cli.demo
+	@$(PY) -m shapshift demo
 
 test: lint  ## check the style and the types, then run the tests
 	@$(PY) -m pytest -q -n $(WORKERS) $(ARGS)

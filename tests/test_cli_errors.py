@@ -204,6 +204,22 @@ def test_options_are_refused_before_a_table_is_read(arguments: tuple[str, ...], 
     refused(command, "absent.csv", "absent.csv", "--label", "class", "--owner", "seller", *options, says=(says,))
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--method", "threshold:radius=-1"), "The radius of --method threshold must be"),
+        (("--method", "weighted:bits=0"), "The bits of --method weighted must be"),
+        (("--method", "threshold"), "needs radius"),
+        (("--method", "sampled:estimator=logistic,max_fits=0"), "The max_fits of --method sampled must be"),
+        (("--method", "proxy:estimator=forest", "--jobs", "0"), "--jobs must be"),
+        (("--jobs", "0"), "--jobs must be"),
+        (("--max-memory", "much"), "--max-memory must be"),
+    ],
+)
+def test_a_wrong_parameter_is_told_before_tables_are_read(options: tuple[str, ...], says: str, here: Path) -> None:
+    refused("value", "no-such.csv", "val.csv", *MARKET, *options, says=(says,))
+
+
 def test_embedding_without_the_library(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     refused(

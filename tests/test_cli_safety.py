@@ -143,7 +143,7 @@ def test_rerun_refuses_options_that_no_run_records(
     assert run(*VALUE, "--out", "out").code == 0
     assert run("rerun", "out", "--out", "honest").code == 0
     forge_options(here / "out" / "manifest.json", group, option)
-    monkeypatch.setattr("shapshift.cli._commands.Run", None)  # nothing is begun
+    monkeypatch.setattr("shapshift.cli._run.Run.__enter__", None)  # nothing is begun
     refused("rerun", "out", "--out", "again", code=2, says=("is not what this release records", "Nothing was run"))
 
 
@@ -205,7 +205,7 @@ def test_no_recorded_option_is_an_address_or_a_place_to_write() -> None:
     """Every option of every command is either recorded, and then harmless, or refused in a manifest."""
     harmful = {"cluster", "checkpoint", "out", "force", "json", "quiet", "debug", "report", "data_dir", "data"}
     for command in COMMANDS.values():
-        for group in command.groups.values():
+        for group in command.groups:
             assert not harmful & set(recorded(group)), (command.name, group)
     paths = {name for command in COMMANDS.values() for name in command.inputs()}
     assert paths == {"train", "val", "clean_val", "fitted", "noisy_val", "values"}
@@ -369,7 +369,7 @@ def test_a_refused_run_leaves_no_page(name: str, here: Path, monkeypatch: pytest
     path = here / "out" / name
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    monkeypatch.setattr("shapshift.cli.report.load", None)  # refused before anything is read
+    monkeypatch.setattr("shapshift.cli.value.load", None)  # refused before anything is read
     command = ("report", *FILES, "--budget", 100, "--noise", "1", "--repeats", 2, "--out", "out")
     refused(*command, "--report", "pages/page.html", code=3, says=(name.split("/")[0],))
 

@@ -86,8 +86,8 @@ def test_results_of_another_command_are_left_alone(here: Path) -> None:
     assert contents(here) == before
 
 
-def test_the_module_runs_twice(here: Path) -> None:
-    command = [sys.executable, "-m", "shapshift.cli.demo", "tour"]
+def test_the_demo_runs_twice(here: Path) -> None:
+    command = [sys.executable, "-m", "shapshift", "demo", "--out", "tour"]
     for _ in range(2):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr

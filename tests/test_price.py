@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from shapshift import KNNShapley, Valuation
-from shapshift.audit import audit_shift
+from shapshift.audit import ShiftStream, audit_shift
 from shapshift.correct import BoundaryCorrector
 from shapshift.perturb import GaussianNoise, Round, Subsample
 from shapshift.price import (
@@ -543,6 +543,14 @@ def test_the_audit_pays_each_run(audit: PayoutAudit) -> None:
     np.testing.assert_array_equal(audit.cents[:, 2], ordered[:, 2])  # the third of six
     np.testing.assert_array_equal(audit.cents[:, 1], ordered[:, 0])
     np.testing.assert_array_equal(audit.cents[:, 3], ordered[:, 5])
+
+
+def test_the_audit_takes_valuations_that_are_made_anyway(audit: PayoutAudit) -> None:
+    options: dict[str, Any] = {"noise": [0.1, 0.5, 2.0], "repeats": 6, "random_state": 3}
+    for made in (MODEL.value(X_VAL, Y_VAL), ShiftStream(MODEL, X_VAL, Y_VAL, **options)):
+        found = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, owners=OWNERS, **options, valuations=made)
+        np.testing.assert_array_equal(found.cents, audit.cents)
+        np.testing.assert_array_equal(found.clean, audit.clean)
 
 
 def test_intervals_of_an_allocation(audit: PayoutAudit) -> None:

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from shapshift.cli import about, audit, cases, correct, design, price, report, rerun, value
-from shapshift.cli._commands import app, exit_codes
+from shapshift.cli import about, correct, demo, price, rerun, validation, value
+from shapshift.cli._commands import app
+from shapshift.cli._errors import Code
 
 __all__ = ["app"]
 
 # Importing a module registers its commands.
-MODULES = (about, audit, cases, correct, design, price, report, rerun, value)
+MODULES = (about, correct, demo, price, rerun, validation, value)
 # Their order in the help: as one would use them.
 ORDER = (
     *("value", "audit", "correct", "price", "report", "cases", "design"),
@@ -26,7 +27,7 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=exit_codes())
+@app.callback(epilog="\n\n".join(["[bold]Exit codes[/]", *(f"  {code:>3}  {code.meaning}" for code in Code)]))
 def root(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")

@@ -1,18 +1,17 @@
-"""How a function becomes a command: option groups are spread out for typer and put together again for the function."""
+"""How a function becomes a command: option groups are spread out for typer and put together again for the run."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import Any
 
 import typer
 from rich.markup import escape
 
 from shapshift.checks.names import some
-from shapshift.cli._errors import MEANINGS, clear_errors
-from shapshift.cli._options import Method, for_typer, read_record, recorded
+from shapshift.cli._errors import clear_errors
+from shapshift.cli._options import Method, Said, is_path, parameters, read_record, recorded
 from shapshift.cli._run import Run
 from shapshift.cli._terminal import Terminal
 from shapshift.exceptions import InputError
@@ -34,109 +33,102 @@ class Command:
     ----------
     name : str
     function : callable
-        Takes a Run (or a Terminal, if it writes no results) and one object per group.
-    groups : mapping of str to class
-        Parameter to group of options.
+        Takes a Run.
+    groups : tuple of type
+        Groups of options.
     writes : bool
-        Whether it leaves a folder of results with a manifest.
+        Whether it always leaves a folder of results with a manifest.
     replaces_own : bool
         Whether results of its own earlier run are replaced without --force.
     """
 
     name: str
-    function: Callable[..., None]
-    groups: Mapping[str, type]
+    function: Callable[[Run], None]
+    groups: tuple[type, ...]
     writes: bool
-    replaces_own: bool = False
+    replaces_own: bool
 
-    def execute(
-        self, groups: Mapping[str, Any], terminal: Terminal, called: Mapping[str, str] | None = None
-    ) -> Run | None:
-        """Run the command; ``groups`` are by parameter, ``called`` are names of inputs to show instead of their own."""
+    def execute(self, options: Mapping[type, Any], terminal: Terminal, called: Mapping[str, str] | None = None) -> None:
+        """Run the command; ``called`` are names of inputs to show instead of their own."""
+        run = Run(self.name, options, terminal, replaces_own=self.replaces_own, called=called)
         if not self.writes:
-            self.function(terminal, **groups)
-            return None
-        named = {type(group).__name__: group for group in groups.values()}
-        method = named.get("Method", Method())
-        run = Run(self.name, named, terminal, replaces_own=self.replaces_own, called=called)
-        with run, _connected(method.cluster):
-            self.function(run, **groups)
+            self.function(run)
+            return
+        with run, _connected(run[Method].cluster):
+            self.function(run)
             run.finish()
-            return run
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether its runs leave a manifest: it has options that are recorded."""
-        return any(recorded(group) for group in self.groups.values())
+    def recorded(self) -> dict[str, Any]:
+        """Options that a manifest holds, with their types."""
+        return {name: kind for group in self.groups for name, kind in recorded(group).items()}
 
     def inputs(self) -> list[str]:
         """Names of the recorded options that are paths."""
-        known = {name: kind for group in self.groups.values() for name, kind in recorded(group).items()}
-        return [name for name, kind in known.items() if Path in (kind, *get_args(kind))]
+        return [name for name, kind in self.recorded().items() if is_path(kind)]
 
-    def rebuild(self, options: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str, Any]:
-        """Option groups from a manifest, by parameter.
+    def rebuild(self, given: Mapping[str, Any], inputs: Collection[str]) -> dict[type, Any]:
+        """Option groups from what a manifest holds; ``inputs`` are the names of its inputs.
 
         Raises
         ------
         ValueError
             If the options are not such as a run of this command records.
         """
-        strange = [name for name in options if name not in {group.__name__ for group in self.groups.values()}]
-        if strange:
-            raise InputError(f"it sets {some(strange)}, which 'shapshift {self.name}' does not have")
-        return {
-            parameter: group(**read_record(group, options.get(group.__name__, {}), inputs))
-            for parameter, group in self.groups.items()
-        }
+        groups = [group.__name__ for group in self.groups]
+        for what, names, known in (("names the inputs", inputs, self.inputs()), ("sets", given, groups)):
+            strange = [name for name in names if name not in known]
+            if strange:
+                raise InputError(f"it {what} {some(strange)}, which 'shapshift {self.name}' does not have")
+        return {group: read_record(group, given.get(group.__name__, {}), inputs) for group in self.groups}
 
 
-@contextmanager
-def _connected(cluster: str) -> Iterator[None]:
+def _connected(cluster: str) -> AbstractContextManager[None]:
     if cluster == Method().cluster:
-        yield
-        return
+        return nullcontext()
     from shapshift.engine.clusters import connected
 
-    with connected(cluster):
-        yield
+    return connected(cluster)
 
 
 COMMANDS: dict[str, Command] = {}
 
 
 def command(
-    name: str, *, examples: Sequence[str], writes: bool = True, replaces_own: bool = False, panel: str = "Commands"
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    name: str,
+    *groups: type,
+    examples: Sequence[str],
+    writes: bool = True,
+    replaces_own: bool = False,
+    panel: str = "Commands",
+) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a function as a command.
 
     Parameters
     ----------
     name : str
+    *groups : type
+        Groups of options, in the order of the help; those of :class:`Said` come last by themselves.
     examples : sequence of str
         Command lines for the help.
     writes : bool
-        Whether the function takes a Run and leaves results, or a Terminal and only says something.
+        Whether the results are begun before the function and finished after it; else it sees to that itself.
     replaces_own : bool
         Whether results of an earlier run of this command are replaced without --force.
     panel : str
         Where the command stands in the help.
     """
+    groups = (*groups, Said)
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(function)
-        parameters = list(inspect.signature(function).parameters)[1:]
-        groups_of = {parameter: hints[parameter] for parameter in parameters}
-        registered = Command(name, function, groups_of, writes, replaces_own)
-        COMMANDS[name] = registered
+    def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
+        registered = COMMANDS[name] = Command(name, function, groups, writes, replaces_own)
 
         def invoke(**given: Any) -> None:
-            groups = {parameter: group(**_own(group, given)) for parameter, group in registered.groups.items()}
-            terminal = Terminal(json=given["json"], quiet=given.get("quiet", False))
+            options = {group: group(**{each.name: given[each.name] for each in fields(group)}) for group in groups}
+            terminal = Terminal(json=given["json"], quiet=given["quiet"])
             with clear_errors(terminal, debug=given["debug"]):
-                registered.execute(groups, terminal)
+                registered.execute(options, terminal)
 
-        spread = _spread(registered.groups.values())
+        spread = [parameter for group in groups for parameter in parameters(group)]
         # typer reads the signature; functions have no such attribute until they are given one.
         invoke.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
@@ -146,31 +138,8 @@ def command(
     return register
 
 
-def _spread(groups: Iterable[type]) -> list[inspect.Parameter]:
-    """One parameter for each option of all groups."""
-    return [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if default is MISSING else default,
-            annotation=annotation,
-        )
-        for group in groups
-        for name, (annotation, default) in for_typer(group).items()
-    ]
-
-
-def _own(group: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: given[field.name] for field in fields(group) if field.name in given}
-
-
-def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
+def _help(function: Callable[[Run], None], examples: Sequence[str]) -> str:
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     said = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     shown = "\n\n".join(f"  [cyan]$[/] {escape(line)}" for line in examples)
     return f"{said}\n\n[bold]Examples[/]\n\n{shown}"
-
-
-def exit_codes() -> str:
-    """Exit codes for the help."""
-    return "[bold]Exit codes[/]\n\n" + "\n\n".join(f"  {code.value:>3}  {text}" for code, text in MEANINGS.items())

@@ -1,20 +1,25 @@
-"""From the options to tables, arrays and a fitted model."""
+"""From the options to tables, arrays, a fitted model, and what an audit does to the validation set."""
 
 import glob
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shapshift.cli._errors import PERTURBATIONS, CommandError
 from shapshift.cli._options import Columns, Files, Method, Noise
 from shapshift.cli._run import Run
-from shapshift.cli._specs import audit_arguments, parse_semivalue
-from shapshift.methods import parse_method
+from shapshift.exceptions import InputError
+from shapshift.methods import parse_method, read_value
 
 if TYPE_CHECKING:
     from shapshift.tables import Prepared, TableSpec
+
+# Parameters of perturbations that are mappings, or set by the audit, cannot be written as text.
+_NOT_HERE = ("random_state", "rates", "targets", "shares")
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,11 @@ class Data:
     def classes(self) -> list[Any]:
         """Labels that occur."""
         return list(dict.fromkeys([*self.arrays.y_train.tolist(), *self.arrays.y_val.tolist()]))
+
+    @property
+    def points(self) -> tuple[Any, Any]:
+        """Validation points and their labels."""
+        return self.arrays.X_val, self.arrays.y_val
 
     def released(self, *, table: bool) -> "Data":
         """Return the data without training features, which the fitted model holds itself.
@@ -55,83 +65,96 @@ class Data:
         filled = [f"missing entries filled in: {spec['impute']}"] * bool(spec["impute"])
         return [f"numbers scaled: {spec['scale']}", f"categories: {spec['categorical']}", *filled]
 
-    def shown_features(self) -> tuple[Any, Any]:
-        """Feature columns of both tables as they were read, for people to look at."""
-        chosen = self.feature_columns()
-        return self.train.select(chosen), self.val.select(chosen)
 
+def load(run: Run, target: str | None = None) -> Data:
+    """Read and prepare the training and the validation table.
 
-def load(run: Run, files: Files, columns: Columns, method: Method | None = None) -> Data:
-    """Read and prepare the training and the validation table; ``method`` says whether labels are classes."""
+    Parameters
+    ----------
+    run : Run
+    target : {"class", "number"}, optional
+        What labels are; by default, what the method says.
+    """
     from shapshift.tables import prepare
 
     _check_options(run)
-    target = "number" if method is not None and parse_method(method.method).task == "regression" else "class"
-    train_path, val_path = run.input("train", files.train), run.input("val", files.val)
+    files, columns = run[Files], run[Columns]
+    if target is None:
+        target = "number" if parse_method(run[Method].method).task == "regression" else "class"
+    paths = {"train": files.train, "val": files.val}
+    for name, path in paths.items():
+        run.input(name, path)
     with run.terminal.busy(f"Reading {files.train} and {files.val}"):
         text = named_columns(columns, target)
-        train, val = _read(run, train_path, text), _read(run, val_path, text)
-        spec = table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
+        train, val = (_read(run, path, text) for path in paths.values())
+        spec = _table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
         arrays = prepare(train, val, spec)
     for note in arrays.notes:
-        run.terminal.note(f"{note[0].upper()}{note[1:]}.")
-    arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, {"train": files.train, "val": files.val}))
+        run.terminal.note(sentence(note))
+    arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
     return Data(train, val, arrays)
 
 
 def _check_options(run: Run) -> None:
     """Refuse options that are wrong whatever the tables hold, which can take long to read."""
-    from shapshift.checks.inputs import parse_memory
+    from shapshift.checks.inputs import check_jobs, parse_memory
 
-    method, noise = (run.groups.get(group.__name__, group()) for group in (Method, Noise))
-    parse_semivalue(method.semivalue)
-    parse_memory(method.max_memory)
-    known = [text for text in noise.perturb or [] if "priors" not in text]  # which name labels
-    audit_arguments(replace(noise, perturb=known), (), None)
+    parse_memory(run[Method].max_memory)
+    model = _model(run)
+    check_jobs(type(model).__name__, run[Method].jobs)
+    if hasattr(model, "_check_parameters"):
+        model._check_parameters()
+    audit_arguments(run, None)
 
 
-def load_other(run: Run, name: str, path: Path, files: Files, data: Data) -> "Prepared":
-    """Read and prepare another validation table for the same training rows; ``name`` is that of its option."""
+def load_other(run: Run, name: str, path: Path, data: Data) -> tuple[Any, Any]:
+    """Read the points and labels of another validation table for the same training rows; ``name`` is its option."""
     from shapshift.tables import TableSpec, prepare
 
     run.input(name, path)
     with run.terminal.busy(f"Reading {path}"):
         spec = TableSpec(**data.arrays.spec)
         arrays = prepare(data.train, _read(run, path, named_columns(spec, spec.target)), spec)
-    kept = _as_recorded(run, arrays.notes, {"train": files.train, name: path})
+    kept = _as_recorded(run, arrays.notes, {"train": run[Files].train, name: path})
     for note, recorded in zip(arrays.notes, kept, strict=True):
         if recorded not in data.arrays.notes:
-            run.terminal.note(f"{note[0].upper()}{note[1:]}.")
-    return arrays
+            run.terminal.note(sentence(note))
+    return arrays.X_val, arrays.y_val
+
+
+def sentence(note: str) -> str:
+    """Write a note as a sentence."""
+    return f"{note[:1].upper()}{note[1:]}."
 
 
 def _read(run: Run, path: Path, text: Sequence[str]) -> Any:
     from shapshift.tables import read_table
 
-    return read_table(path, text=text, max_memory=run.groups.get("Method", Method()).max_memory)
+    return read_table(path, text=text, max_memory=run[Method].max_memory)
 
 
-def table_spec(columns: Columns, names: Sequence[str], target: str = "class") -> "TableSpec":
+def _table_spec(columns: Columns, names: Sequence[str], target: str) -> "TableSpec":
     """Turn the column options into a specification."""
     from shapshift.tables import TableSpec
 
-    return TableSpec(
-        label=columns.label,
-        id=columns.id,
-        owner=columns.owner,
-        drop=_split(columns.drop, names),
-        features=_split(columns.features, names) or None,
-        scale=columns.scale,
-        categorical=columns.categorical,
-        impute=columns.impute or False,
-        embed=_split(columns.embed, names) or None,
-        target=target,
-    )
+    given = {each.name: getattr(columns, each.name) for each in fields(columns)} | {
+        "drop": _split(columns.drop, names),
+        "features": _split(columns.features, names) or None,
+        "embed": _split(columns.embed, names) or None,
+        "impute": columns.impute or False,
+    }
+    return TableSpec(**given, target=target)
 
 
-def fit_model(run: Run, method: Method, data: Data) -> Any:
+def fit_model(run: Run, data: Data) -> Any:
     """Fit the model that values the rows."""
+    return _model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+
+
+def _model(run: Run) -> Any:
+    """Make the model that the options describe."""
+    method = run[Method]
     options = {
         "n_neighbors": method.neighbors,
         "utility": method.utility,
@@ -150,8 +173,7 @@ def fit_model(run: Run, method: Method, data: Data) -> Any:
         "progress": run.terminal.progress,
         "random_state": run.seed,
     }
-    model = parse_method(method.method).build(chosen, quiet)
-    return model.fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+    return parse_method(method.method).build(chosen, quiet)
 
 
 def named_columns(columns: "Columns | TableSpec", target: str) -> list[str]:
@@ -198,7 +220,128 @@ def _as_recorded(run: Run, notes: Sequence[str], inputs: Mapping[str, Path]) -> 
 def _split(given: list[str] | None, names: Sequence[str]) -> list[str]:
     """Entries that are no column are lists separated by commas."""
     found: list[str] = []
-    known = set(names)
     for entry in given or []:
-        found += [entry] if entry in known else [part.strip() for part in entry.split(",") if part.strip()]
+        found += [entry] if entry in names else [part.strip() for part in entry.split(",") if part.strip()]
     return found
+
+
+def parse_semivalue(text: str) -> Any:
+    """Read ``shapley``, ``banzhaf``, ``loo``, ``calibrated``, ``beta:4,1`` or ``distributional:50``."""
+    from shapshift.engine.coefficients import Beta
+    from shapshift.knn.shapley import SEMIVALUES
+
+    if text in SEMIVALUES:
+        return text
+    name, _, shape = text.partition(":")
+    if name == "distributional" and shape.isdecimal() and int(shape) > 0:
+        from shapshift.sampled import Distributional
+
+        return Distributional(int(shape))
+    try:
+        if name != "beta":
+            raise InputError
+        alpha, beta = (float(part) for part in shape.split(","))
+    except ValueError:
+        raise CommandError(
+            f"--semivalue must be one of {', '.join(SEMIVALUES)}, beta:ALPHA,BETA such as beta:4,1, or "
+            f"distributional:N such as distributional:50 with --method sampled. Got {text!r}."
+        ) from None
+    return Beta(*(int(part) if part.is_integer() else part for part in (alpha, beta)))
+
+
+def parse_levels(text: str) -> list[float]:
+    """Read noise levels such as ``0.1,0.2,0.5``."""
+    try:
+        levels = [float(part) for part in text.split(",")]
+        if not all(math.isfinite(level) and level >= 0 for level in levels):
+            raise InputError
+    except ValueError:
+        raise CommandError(
+            f"--noise must be numbers of at least 0, separated by commas, such as 0.1,0.2,0.5. Got {text!r}."
+        ) from None
+    return levels
+
+
+def audit_arguments(run: Run, classes: Sequence[Any] | None, default: str | None = None) -> dict[str, Any] | None:
+    """Turn the noise options into arguments of an audit; None when there are none.
+
+    Parameters
+    ----------
+    run : Run
+    classes : sequence or None
+        Labels, for perturbations that name some; None leaves these perturbations out.
+    default : str, optional
+        Levels to take when nothing was asked for.
+    """
+    noise, shared = run[Noise], {"random_state": run.seed, "progress": run.terminal.progress}
+    if noise.noise is not None and noise.perturb:
+        raise CommandError("Give either --noise or --perturb, not both; as a perturbation, noise is gaussian:0.5.")
+    if noise.perturb and noise.relative:
+        raise CommandError("--relative goes with --noise. With --perturb say gaussian:0.5,relative=true.")
+    if noise.perturb:
+        known = [text for text in noise.perturb if classes is not None or "priors" not in text]
+        perturbations = [parse_perturbation(text, classes or ()) for text in known]
+        return {"perturbations": perturbations, "repeats": noise.repeats, **shared}
+    levels = noise.noise if noise.noise is not None else default
+    if levels is None:
+        return None
+    return {"noise": parse_levels(levels), "relative": noise.relative, "repeats": noise.repeats, **shared}
+
+
+def parse_perturbation(text: str, classes: Sequence[Any]) -> Any:
+    """Read ``laplace:epsilon=1`` and the like, or several with ``|`` in between.
+
+    Parameters
+    ----------
+    text : str
+    classes : sequence
+        Labels, for perturbations that name some.
+    """
+    from shapshift import perturb
+
+    steps = [_one_perturbation(part.strip(), classes) for part in text.split("|")]
+    return steps[0] if len(steps) == 1 else perturb.Compose(*steps)
+
+
+def _one_perturbation(text: str, classes: Sequence[Any]) -> Any:
+    name, _, rest = text.partition(":")
+    if name not in PERTURBATIONS:
+        raise CommandError(
+            f"--perturb must begin with one of {', '.join(PERTURBATIONS)}; for instance laplace:epsilon=1. "
+            f"Got {text!r}."
+        )
+    from shapshift import perturb
+
+    kind = getattr(perturb, PERTURBATIONS[name])
+    given: dict[str, Any] = {}
+    parameters = [field for field in fields(kind) if field.name not in _NOT_HERE]
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.rpartition("=")
+        if name == "priors" and key not in ("", "n"):
+            given.setdefault("shares", {})[_label(key, classes)] = read_value(value)
+            continue
+        if not equals and not given and parameters:
+            key = parameters[0].name  # the first may go without its name, as in gaussian:0.5
+        if key not in [field.name for field in parameters]:
+            raise CommandError(_usage(name, parameters, text))
+        given[key] = read_value(value)
+    required = [field for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+    if any(field.name not in given for field in required):
+        raise CommandError(_usage(name, parameters, text))
+    return kind(**given)
+
+
+def _usage(name: str, parameters: Sequence[Any], text: str) -> str:
+    if name == "priors":
+        return f"--perturb priors needs shares of classes, such as priors:yes=0.7. Got {text!r}."
+    return (
+        f"--perturb {name} takes {', '.join(field.name for field in parameters)}, written {name}:"
+        f"{parameters[0].name}=...; separate several by commas. Got {text!r}."
+    )
+
+
+def _label(text: str, classes: Sequence[Any]) -> Any:
+    known = {str(label): label for label in classes}
+    if text not in known:
+        raise CommandError(f"--perturb priors names the label {text!r}. The labels are: {', '.join(known)}.")
+    return known[text]

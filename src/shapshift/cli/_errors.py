@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 import typer
 
@@ -19,29 +19,27 @@ from shapshift.methods import METHODS
 
 
 class Code(IntEnum):
-    """Exit codes."""
+    """Exit codes, each with its meaning."""
 
-    OK = 0
-    UNEXPECTED = 1
-    USAGE = 2
-    EXISTS = 3
-    CANNOT_WRITE = 4
-    OTHER_BYTES = 5
-    INTERRUPTED = 130
-    TERMINATED = 143
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """Make a code that has a meaning."""
+        code = int.__new__(cls, value)
+        code._value_, code.meaning = value, meaning
+        return code
+
+    OK = 0, "done"
+    UNEXPECTED = 1, "something unexpected: a bug, or out of memory"
+    USAGE = 2, "an option or an input file is not as it must be"
+    EXISTS = 3, "results are there already; --force replaces those of the same command"
+    CANNOT_WRITE = 4, "results cannot be written: no permission, disk full"
+    OTHER_BYTES = 5, "the files of rerun differ from those that the manifest names"
+    INTERRUPTED = 130, "interrupted by Ctrl-C; the results are whole or not there"
+    TERMINATED = 143, "terminated; the results are whole or not there"
 
 
-MEANINGS = {
-    Code.OK: "done",
-    Code.UNEXPECTED: "something unexpected: a bug, or out of memory",
-    Code.USAGE: "an option or an input file is not as it must be",
-    Code.EXISTS: "results are there already; --force replaces those of the same command",
-    Code.CANNOT_WRITE: "results cannot be written: no permission, disk full",
-    Code.OTHER_BYTES: "the files of rerun differ from those that the manifest names",
-    Code.INTERRUPTED: "interrupted by Ctrl-C; the results are whole or not there",
-    Code.TERMINATED: "terminated; the results are whole or not there",
-}
-
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # What the library calls a parameter, and the option that sets it where that has another name.
 _OPTIONS = {
@@ -155,7 +153,7 @@ def _explain_system(error: OSError) -> tuple[str, Code]:
         return in_options(str(error)), Code.EXISTS if isinstance(error, FileExistsError) else Code.USAGE
     if error.strerror != os.strerror(error.errno):
         return str(error.strerror), Code.CANNOT_WRITE
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in DISK_FULL:
         return "The disk is full. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
     where = f" {os.fspath(error.filename)!r}" if isinstance(error.filename, str) else ""
     code = Code.USAGE if isinstance(error, FileNotFoundError) else Code.CANNOT_WRITE

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from shapshift.checks.names import some
-from shapshift.cli._errors import Code, CommandError
+from shapshift.cli._errors import DISK_FULL, Code, CommandError
 from shapshift.cli._manifest import MANIFEST, digest, is_inside
 from shapshift.io.files import hidden_prefix, lock_file, locked, new_name, same_file, sync_folder, write_text, written
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Parts of a staging folder: results that wait, results that they replace, which of them move, where a page waits that
 # goes elsewhere, and who is at work.
 _NEW, _OLD, _JOURNAL, _PAGE, _LOCK = "new", "old", "journal.json", "page.json", "lock"
@@ -81,13 +80,10 @@ class Folder:
         lost = isinstance(error, Exception) and not (self._done or self._is_there())
         if self._lock is not None:
             self._lock.close()
-        if not self._has_journal():  # else what it says is still to be undone
+        if not os.path.lexists(self._staging / _JOURNAL):  # else what it says is still to be undone
             shutil.rmtree(self._staging, ignore_errors=True)
         if lost:  # whatever failed, that is why
             raise _lost(self._staging)
-
-    def _has_journal(self) -> bool:
-        return os.path.lexists(self._staging / _JOURNAL)
 
     @property
     def _new(self) -> Path:
@@ -98,17 +94,6 @@ class Folder:
         self._expected.update(self.names(), [name])
         path = self._new / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def rename(self, old: str, new: str) -> None:
-        """Give a result another name."""
-        os.replace(self.path(old), self.path(new))
-        self._expected.discard(old)
-
-    def take(self, name: str) -> Path:
-        """Where a result is that is not to be moved with the others."""
-        path = self.path(name)
-        self._expected.discard(name)
         return path
 
     def names(self) -> list[str]:
@@ -189,8 +174,8 @@ class Folder:
 
     @contextmanager
     def beside(self, name: str, target: Path) -> Iterator[Path]:
-        """Copy a result to a hidden file beside a target elsewhere, to be moved there; removed if it is not."""
-        source, made = self.take(name), [folder for folder in target.parents if not folder.exists()]
+        """Move a result to a hidden file beside a target elsewhere, to be moved there; removed if it is not."""
+        source, made = self.path(name), [folder for folder in target.parents if not folder.exists()]
         hidden = target.parent / f"{hidden_prefix(target)}{_token(self._staging)}.part"
         try:
             with writing(target):
@@ -199,9 +184,11 @@ class Folder:
                 with open(source, "rb") as content:
                     written(hidden, lambda file: shutil.copyfileobj(content, file))
             source.unlink()
+            self._expected.discard(name)
             yield hidden
         finally:
-            if not self._has_journal():  # else whoever undoes what it says must see whether the page has moved
+            # Whoever undoes what a journal says must see whether the page has moved.
+            if not os.path.lexists(self._staging / _JOURNAL):
                 hidden.unlink(missing_ok=True)
             if not target.exists():
                 for folder in made:
@@ -210,7 +197,11 @@ class Folder:
 
     def _replace(self, names: list[str], stale: Mapping[str, str], then: Callable[[], None]) -> None:
         """Move old results out and new ones in."""
-        gone = [name for name, expected in stale.items() if name not in names and self._is_file(name, expected)]
+        gone = [
+            name
+            for name, expected in stale.items()
+            if name not in names and is_inside(name, self.target) and _is_unchanged(self.target / name, expected)
+        ]
         old = [name for name in dict.fromkeys([MANIFEST, *names, *gone]) if os.path.lexists(self.target / name)]
         for name in names:
             self._check_place(name)
@@ -234,9 +225,6 @@ class Folder:
         _sync_folders(self.target, {(self.target / name).parent for name in names})
         os.unlink(self._staging / _JOURNAL)
         sync_folder(self._staging)
-
-    def _is_file(self, name: str, expected: str) -> bool:
-        return is_inside(name, self.target) and _is_unchanged(self.target / name, expected)
 
     def _check_place(self, name: str) -> None:
         """Refuse to replace a folder by a file, and to follow a link out of the target."""
@@ -413,15 +401,10 @@ def writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CommandError(refusal(target, error), Code.CANNOT_WRITE) from None
-
-
-def refusal(target: Path, error: OSError) -> str:
-    """Message for results that cannot be written."""
-    if error.errno in _FULL:
-        return f"The disk is full: {str(target)!r} cannot be written. Make room, or name another place with --out."
-    why = error.strerror or str(error)
-    return f"{str(target)!r} cannot be written: {why}. Change its permissions, or name another place with --out."
+        said = f"{str(target)!r} cannot be written: {error.strerror or error}. Change its permissions"
+        if error.errno in DISK_FULL:
+            said = f"The disk is full: {str(target)!r} cannot be written. Make room"
+        raise CommandError(f"{said}, or name another place with --out.", Code.CANNOT_WRITE) from None
 
 
 @contextmanager

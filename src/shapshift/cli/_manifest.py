@@ -9,13 +9,14 @@ import os
 import platform
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, get_type_hints
 
 from shapshift.checks.names import some
 from shapshift.cli._errors import Code, CommandError
+from shapshift.cli._options import fits
 from shapshift.cli._requirements import installed
 from shapshift.cli._terminal import plain
 from shapshift.exceptions import InputError
@@ -27,6 +28,8 @@ LARGEST = 256_000_000
 PAGE_ENDINGS = (".html", ".htm")
 #: What the bytes of a result can depend on.
 PACKAGES = ("shapshift", "numpy", "numba", "scipy", "scikit-learn", "pyarrow")
+#: Entry of the versions for the linear algebra libraries.
+BLAS = "blas"
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,14 @@ class Manifest:
     outputs: Mapping[str, str]
     report: Mapping[str, str] | None
 
+    def files(self) -> dict[str, str]:
+        """File to sha256, the page among them."""
+        return {**self.outputs, **({self.report["name"]: self.report["sha256"]} if self.report else {})}
+
     def to_json(self) -> str:
         """Write as JSON; the same run gives the same text."""
         body = {"format": FORMAT, "version": VERSION, **{name: getattr(self, name) for name in self.__annotations__}}
         return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-#: Entry of the versions for the linear algebra libraries.
-BLAS = "blas"
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -136,49 +139,40 @@ def earlier(out: Path, command: str) -> Manifest | None:
     return found
 
 
-def _check(manifest: Any, folder: Path) -> None:
+def _check(manifest: Manifest, folder: Path) -> None:
     """Refuse a manifest whose entries have the wrong form, or that names files outside its own folder."""
-    entries = [manifest.options, manifest.inputs, manifest.parameters, manifest.versions, manifest.outputs]
-    files = [*manifest.inputs.values()] if isinstance(manifest.inputs, dict) else [None]
-    files += [manifest.report] if manifest.report is not None else []
+    page, inputs = manifest.report, manifest.inputs
     if not (
-        isinstance(manifest.command, str)
-        and type(manifest.seed) is int
-        and all(isinstance(entry, dict) for entry in (*entries, *files))
-        and all(_is_line(text) for pair in manifest.versions.items() for text in pair)
-        and all(_is_digest(text) for text in manifest.outputs.values())
-        and all(set(entry) == {"path", "sha256"} and _is_digest(entry["sha256"]) for entry in manifest.inputs.values())
+        all(fits(getattr(manifest, name), kind) for name, kind in get_type_hints(Manifest).items())
+        and all(set(entry) == {"path", "sha256"} for entry in inputs.values())
+        and (page is None or set(page) == {"name", "sha256"})
+        and all(map(_is_digest, [*manifest.files().values(), *(entry["sha256"] for entry in inputs.values())]))
+        and all(len(text) <= 200 and text.isprintable() for pair in manifest.versions.items() for text in pair)
     ):
         raise InputError("its entries do not have the form they must have")
-    far = [entry["path"] for entry in manifest.inputs.values() if not _is_relative(entry["path"])]
+    far = [entry["path"] for entry in inputs.values() if not _is_relative(entry["path"])]
     if far:
         raise InputError(f"its inputs must be named by paths relative to it, and it names {some(far)}")
     strange = [name for name in manifest.outputs if not is_inside(name, folder)]
     if strange:
         raise InputError(f"its outputs must be files in its folder, and it names {some(strange)}")
-    if manifest.report is not None:
-        name, known = manifest.report.get("name"), manifest.report.get("sha256")
-        if not (isinstance(name, str) and _is_digest(known)):
-            raise InputError("its entries do not have the form they must have")
-        if Path(name).name != name or not is_inside(name, folder) or not name.lower().endswith(PAGE_ENDINGS):
-            raise InputError(f"its report must be a bare file name that ends in .html, and it names {name!r}")
+    if page is not None and not (
+        Path(page["name"]).name == page["name"]
+        and is_inside(page["name"], folder)
+        and page["name"].lower().endswith(PAGE_ENDINGS)
+    ):
+        raise InputError(f"its report must be a bare file name that ends in .html, and it names {page['name']!r}")
 
 
-def _is_digest(text: Any) -> bool:
-    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
+def _is_digest(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
-def _is_line(text: Any) -> bool:
-    return isinstance(text, str) and len(text) <= 200 and text.isprintable()
-
-
-def _is_relative(path: Any) -> bool:
+def _is_relative(path: str) -> bool:
     """Whether a path is such as :func:`recorded_path` makes: folders above come first, if any, then folders below."""
-    if not isinstance(path, str) or not path or "\0" in path:
-        return False
     there = Path(path)
     below = list(itertools.dropwhile(lambda part: part == "..", there.parts))
-    return not (there.anchor or there.drive) and bool(below) and ".." not in below
+    return not (there.anchor or there.drive or "\0" in path) and bool(below) and ".." not in below
 
 
 def is_inside(name: str, folder: Path, *, follow: bool = True) -> bool:
@@ -198,17 +192,16 @@ def versions() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         **{name: installed(name) or "absent" for name in PACKAGES},
-        BLAS: blas(),
+        BLAS: _blas(),
     }
 
 
-def blas() -> str:
+def _blas() -> str:
     """Linear algebra libraries with the kernels that they have chosen for this processor."""
     pools = importlib.import_module("threadpoolctl").threadpool_info()
-    found = (pool for pool in pools if pool.get("user_api") == "blas")
-    return ", ".join(
-        sorted({f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}".strip() for pool in found})
-    )
+    found = [pool for pool in pools if pool.get("user_api") == "blas"]
+    names = {f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}".strip() for pool in found}
+    return ", ".join(sorted(names))
 
 
 def digest(path: Path) -> str:
@@ -227,42 +220,10 @@ def recorded_path(path: Path, out: Path) -> str:
     near = there.is_relative_to(folder.parent) or (there.is_relative_to(here) and folder.is_relative_to(here))
     if near:
         return Path(os.path.relpath(there, folder)).as_posix()
-    return Path(*there.parts[-_pattern_length(there) - 1 :]).as_posix()
+    return Path(*there.parts[-pattern_length(there) - 1 :]).as_posix()
 
 
-def candidates(recorded: str, manifest: Path) -> Iterator[Path]:
-    """Where an input of a run can lie: below the folder in which the results lie, or here, and nowhere else."""
-    folder, name, here = manifest.parent, Path(recorded).name, Path.cwd()
-    for place in (
-        *(folder / recorded, folder / name, folder.parent / recorded, folder.parent / name),
-        *(here / recorded, here / name),
-    ):
-        found = Path(os.path.normpath(place))
-        if found.is_relative_to(here):
-            yield found.relative_to(here)
-        elif found.is_relative_to(folder.parent):
-            yield found
-
-
-def search(recorded: str, data: Path) -> Iterator[Path]:
-    """Where in a folder, at any depth, an input can lie: those of its name first, then those of its ending."""
-    there = Path(recorded)
-    length = _pattern_length(there)
-    folders, files = [data], []
-    for root, below, names in os.walk(data):
-        below.sort()
-        folders += [Path(root, name) for name in below]
-        files += [Path(root, name) for name in sorted(names)]
-    if length:
-        tail = Path(*there.parts[-length:])
-        yield from (folder / tail for folder in folders)
-        return
-    entries = [*files, *folders] if not there.suffix else files
-    yield from (place for place in [*files, *folders] if place.name == there.name)
-    yield from (place for place in entries if place.name != there.name and place.suffix == there.suffix)
-
-
-def _pattern_length(path: Path) -> int:
+def pattern_length(path: Path) -> int:
     """How many parts of a path, from the first wildcard on, are a pattern."""
     magic = [number for number, part in enumerate(path.parts) if glob.has_magic(part)]
     return len(path.parts) - magic[0] if magic else 0

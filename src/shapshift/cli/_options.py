@@ -1,16 +1,16 @@
 """The options that several commands share, in groups. A command takes whole groups; see ``_commands.command``."""
 
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
+from shapshift.checks.names import some
 from shapshift.exceptions import InputError
-
-Format = Literal["parquet", "csv"]
 
 
 def option(default: Any, text: str, *names: str, recorded: bool = True, **more: Any) -> Any:
@@ -37,20 +37,26 @@ def argument(text: str, *, default: Any = MISSING, recorded: bool = True, **more
     return field(default=default, metadata={"recorded": recorded, "about": about})
 
 
-def for_typer(group: type) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of each option of a group, as typer reads them; MISSING where there is no default."""
-    hints, made = get_type_hints(group), {}
+def parameters(group: type) -> list[inspect.Parameter]:
+    """One parameter for each option of a group, as typer reads them."""
+    hints, made = get_type_hints(group), []
     for each in fields(group):
-        about = each.metadata["about"]
-        if "names" in each.metadata:
-            names = each.metadata["names"]
+        about, names = each.metadata["about"], each.metadata.get("names")
+        if names is None:
+            info = typer.Argument(**about)
+        else:
             # Without a name of its own typer would give a flag an opposite, such as --no-force.
             long = () if any(name.startswith("--") for name in names) else (f"--{each.name.replace('_', '-')}",)
-            panel = {"rich_help_panel": getattr(group, "panel", None)}
-            info = typer.Option(*long, *names, **(panel | about))
-        else:
-            info = typer.Argument(**about)
-        made[each.name] = Annotated[hints[each.name], info], each.default
+            info = typer.Option(*long, *names, **({"rich_help_panel": getattr(group, "panel", None)} | about))
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        made.append(
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[hints[each.name], info],
+            )
+        )
     return made
 
 
@@ -60,35 +66,33 @@ def recorded(group: type) -> dict[str, Any]:
     return {each.name: hints[each.name] for each in fields(group) if each.metadata["recorded"]}
 
 
-def to_record(groups: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Options as a manifest holds them.
+def to_record(options: Mapping[type, Any], inputs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Options as a manifest holds them, by the name of their group.
 
     Parameters
     ----------
-    groups : mapping of str to dataclass
-        By the name of the group.
+    options : mapping of type to dataclass
+        Each group of options with what was given.
     inputs : mapping of str to str
         Recorded path of each option that names an input.
     """
-    kept = {}
-    for name, group in groups.items():
-        given = {key: value for key, value in asdict(group).items() if key in recorded(type(group))}
-        if given:
-            kept[name] = {key: inputs.get(key, value) for key, value in given.items()}
-            read_record(type(group), kept[name], inputs)
-    return kept
+    kept = {
+        group.__name__: {name: inputs.get(name, getattr(given, name)) for name in recorded(group)}
+        for group, given in options.items()
+    }
+    return {name: given for name, given in kept.items() if given}
 
 
-def read_record(group: type, given: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a group from what a manifest holds, checked as the command line checks them.
+def read_record(group: type, given: Any, inputs: Collection[str]) -> Any:
+    """Read a group from what a manifest holds, checked as the command line checks it.
 
     Parameters
     ----------
     group : type
     given : object
         Options by name. A manifest can come from anywhere: nothing is taken for granted.
-    inputs : mapping
-        Recorded path of each input, or where it was found. An option that is a path must be among them.
+    inputs : collection of str
+        Names of the inputs. An option that is a path must be among them.
 
     Raises
     ------
@@ -97,48 +101,54 @@ def read_record(group: type, given: Any, inputs: Mapping[str, Any]) -> dict[str,
     """
     if not isinstance(given, Mapping):
         raise InputError(f"its {group.__name__!r} must map options to values")
-    known = recorded(group)
-    strange = [key for key in given if key not in known]
+    known, made = recorded(group), {}
+    strange = [name for name in given if name not in known]
     if strange:
-        raise InputError(f"it sets {', '.join(map(repr, strange[:5]))}, which no run records")
-    least_of = {}
+        raise InputError(f"it sets {some(strange)}, which no run records")
     for each in fields(group):
-        least_of[each.name] = each.metadata["about"].get("min")
-        if each.name in known and each.name not in given and each.default is MISSING:
-            raise InputError(f"it lacks {each.name!r}")
-    made = {}
-    for key, value in given.items():
-        kind, least = known[key], least_of[key]
-        if not _fits(value, kind) or (least is not None and value is not None and value < least):
-            raise InputError(f"its {key!r} must be {_called(kind)}{'' if least is None else f' of at least {least}'}")
-        made[key] = value
-        if Path in (kind, *get_args(kind)) and value is not None:
-            if key not in inputs:
-                raise InputError(f"its {key!r} is a path that is not among its inputs")
-            made[key] = Path(inputs[key])
-    return made
+        if each.name not in given:
+            if each.name in known and each.default is MISSING:
+                raise InputError(f"it lacks {each.name!r}")
+            continue
+        kind, value, least = known[each.name], given[each.name], each.metadata["about"].get("min")
+        if not fits(value, kind) or (least is not None and value is not None and value < least):
+            wanted = _called(kind) + ("" if least is None else f" of at least {least}")
+            raise InputError(f"its {each.name!r} must be {wanted}")
+        if is_path(kind) and value is not None:
+            if each.name not in inputs:
+                raise InputError(f"its {each.name!r} is a path that is not among its inputs")
+            value = Path(value)
+        made[each.name] = value
+    return group(**made)
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of a JSON document is of an option's type."""
-    if get_origin(kind) in (Union, UnionType):
-        return any(_fits(value, one) for one in get_args(kind))
-    if get_origin(kind) is Literal:
-        return isinstance(value, str) and value in get_args(kind)
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+def is_path(kind: Any) -> bool:
+    """Whether an option of that type names a file."""
+    return Path in (kind, *get_args(kind))
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value of a JSON document is of a type."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is list:
+        return isinstance(value, list) and all(fits(entry, inner[0]) for entry in value)
+    if origin is Mapping:
+        return isinstance(value, dict) and all(fits(entry, inner[1]) for entry in value.values())
     if kind is float:
         return type(value) in (int, float)
-    return type(value) is (str if kind is Path else kind)
+    return kind is Any or type(value) is (str if kind is Path else kind)
 
 
 def _called(kind: Any) -> str:
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(map(_called, get_args(kind)))
-    if get_origin(kind) is Literal:
-        return " or ".join(map(repr, get_args(kind)))
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is not list and inner:
+        return " or ".join(map(repr if origin is Literal else _called, inner))
     names = {str: "text", Path: "a path", int: "a whole number", float: "a number", bool: "true or false"}
-    return names.get(kind, "a list of texts" if get_origin(kind) is list else "null")
+    return names.get(kind, "a list of texts" if origin is list else "null")
 
 
 @dataclass(frozen=True)
@@ -247,24 +257,22 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What is said by a command that leaves no results."""
+class Output:
+    """Where results go."""
 
     panel: ClassVar[str] = "Output"
-    json: bool = option(False, "Print one JSON document on stdout instead of text.", recorded=False)
-    debug: bool = option(False, "Show the traceback of an error.", envvar="SHAPSHIFT_DEBUG", recorded=False)
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where results go and what is said."""
-
-    panel: ClassVar[str] = Said.panel
     out: Path | None = option(
         None, "Folder for the results.", "-o", metavar="FOLDER", show_default="shapshift-COMMAND", recorded=False
     )
     force: bool = option(False, "Replace results that are there.", "-f", recorded=False)
     seed: int = option(0, "Same seed, same bytes.", metavar="N", min=0)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What every command says, and how."""
+
+    panel: ClassVar[str] = Output.panel
     json: bool = option(False, "Print one JSON document on stdout instead of text.", recorded=False)
     quiet: bool = option(False, "Say nothing but warnings and errors.", "-q", recorded=False)
     debug: bool = option(False, "Show the traceback of an error.", envvar="SHAPSHIFT_DEBUG", recorded=False)
@@ -291,4 +299,4 @@ class Tables:
     """How tables of results are written."""
 
     panel: ClassVar[str] = Output.panel
-    format: Format = option("parquet", "Format of the tables of rows.")
+    format: Literal["parquet", "csv"] = option("parquet", "Format of the tables of rows.")

@@ -1,13 +1,12 @@
-"""One run of a command: inputs, results, manifest."""
+"""One run of a command: options, inputs, results, manifest."""
 
 import csv
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._errors import Code, CommandError
@@ -17,15 +16,17 @@ from shapshift.cli._options import Output, Page, Tables, recorded, to_record
 from shapshift.cli._terminal import Terminal
 from shapshift.io.files import destination, write_atomically, write_text
 
+Group = TypeVar("Group")
+
 
 class Run:
-    """What a command works with.
+    """What a command works with. ``run[Method]`` is what was given for that group of options, or its defaults.
 
     Parameters
     ----------
     command : str
-    groups : mapping of str to dataclass
-        The options, by the name of their group.
+    options : mapping of type to dataclass
+        Each group of options with what was given.
     terminal : Terminal
     replaces_own : bool
         Whether results of an earlier run of the same command are replaced without being asked.
@@ -43,44 +44,38 @@ class Run:
     def __init__(
         self,
         command: str,
-        groups: Mapping[str, Any],
+        options: Mapping[type, Any],
         terminal: Terminal,
         *,
         replaces_own: bool = False,
         called: Mapping[str, str] | None = None,
     ) -> None:
-        self._called = called or {}
-        self.command, self.groups, self.terminal, self.replaces_own = command, groups, terminal, replaces_own
-        self.output: Output = groups.get("Output", Output())
-        self.out = self.output.out or Path(f"shapshift-{command}")
-        self.page: Path | None = groups.get("Page", Page()).report
+        self.command, self._options, self.terminal = command, options, terminal
+        self._replaces_own, self._called = replaces_own, called or {}
+        self.out = self[Output].out or Path(f"shapshift-{command}")
+        self.seed = self[Output].seed
+        self.page = self[Page].report
         self.result: dict[str, Any] = {}
         self.parameters: dict[str, Any] = {}
-        self.manifest: Manifest | None = None
         self._inputs: dict[str, dict[str, str]] = {}
         self._names: set[str] = set()
-        self._earlier: Manifest | None = None
-        self._folder = Folder(self.out, force=self.output.force)
+        self._stale: dict[str, str] = {}
+        self._folder = Folder(self.out, force=self[Output].force)
 
-    @property
-    def seed(self) -> int:
-        """The seed of everything random."""
-        return self.output.seed
+    def __getitem__(self, group: type[Group]) -> Group:
+        given: Group = self._options[group] if group in self._options else group()
+        return given
 
     def __enter__(self) -> Self:
         self._folder.recover()
-        self._earlier = manifests.earlier(self.out, self.command)
-        if self._earlier is not None and self.replaces_own:
-            self._folder.own = {**self._earlier_files(), MANIFEST: manifests.digest(self.out / MANIFEST)}
+        earlier = manifests.earlier(self.out, self.command)
+        if earlier is not None:
+            self._stale = earlier.files()
+            if self._replaces_own:
+                self._folder.own = {**self._stale, MANIFEST: manifests.digest(self.out / MANIFEST)}
         if self.page is not None:
-            self._check_place(self.page)
+            self.use_page(self.page)
         self._folder.__enter__()
-        try:
-            if self.page is not None:
-                self.use_page(self.page)
-        except BaseException as error:
-            self._folder.__exit__(type(error), error, None)
-            raise
         self.terminal.hold()
         return self
 
@@ -106,9 +101,13 @@ class Run:
         """Where to write a result; it moves into place when the run is done."""
         return self._folder.path(name)
 
+    def page_path(self) -> Path:
+        """Where to write the page; it moves to its place with the results."""
+        return self.path(self._page_name())
+
     def table_name(self, stem: str) -> str:
         """Name of a table of rows in the format that was asked for."""
-        return f"{stem}.{self.groups.get('Tables', Tables()).format}"
+        return f"{stem}.{self[Tables].format}"
 
     def write_table(self, name: str, table: Any, *, as_input: bool = False) -> None:
         """Write a pyarrow table as Parquet or CSV, by the ending.
@@ -133,29 +132,16 @@ class Run:
 
         write_atomically(path, write)
 
-    def use_page(self, page: Path) -> None:
-        """Say where the page goes; refused where that would replace anything but an earlier page."""
-        self._check_place(page)
-        inside = self._inside(page)
-        if inside is not None:
-            self._folder.check_free([inside])
-        elif os.path.lexists(page) and not self.output.force:
-            raise _page_exists(page)
-        self.page = page
-        self._check_page()
-
     def finish(self) -> None:
         """Write the manifest and move everything into place, a page that goes elsewhere last."""
         self._folder.check_whole()
-        page = None
-        if self.page is not None:
-            page = {"name": self.page.name, "sha256": manifests.digest(self.path(_PAGE))}
-        made = {name: manifests.digest(self.path(name)) for name in self._folder.names() if name != _PAGE}
+        made = {name: manifests.digest(self.path(name)) for name in self._folder.names()}
+        page = None if self.page is None else {"name": self.page.name, "sha256": made.pop(self._page_name())}
         self._names.update(made)
         self._check_page()
-        self.manifest = Manifest(
+        manifest = Manifest(
             command=self.command,
-            options=to_record(self.groups, {name: entry["path"] for name, entry in self._inputs.items()}),
+            options=to_record(self._options, {name: entry["path"] for name, entry in self._inputs.items()}),
             inputs=self._inputs,
             parameters=self.parameters,
             seed=self.seed,
@@ -164,7 +150,7 @@ class Run:
             report=page,
         )
         with writing(self.out):
-            write_text(self.path(MANIFEST), self.manifest.to_json())
+            write_text(self.path(MANIFEST), manifest.to_json())
         with undisturbed():
             self._commit()
             self.terminal.written.append(str(self.out))
@@ -186,71 +172,65 @@ class Run:
         """Return what results call an input: its bare name, that of the first run when a run is repeated."""
         return Path(self._called.get(name, self._inputs[name]["path"])).name
 
-    def files(self) -> dict[str, str]:
-        """Names and digests of the inputs, for people."""
-        return {
-            name.replace("_", " "): f"{self.called(name)} (sha256 {entry['sha256'][:12]})"
-            for name, entry in self._inputs.items()
-        }
-
     def digests(self) -> dict[str, str]:
         """Digests of the inputs, for people who need not know their names."""
         return {name.replace("_", " "): f"sha256 {entry['sha256'][:12]}" for name, entry in self._inputs.items()}
 
-    def page_path(self) -> Path:
-        """Where to write the page; it moves to its place with the results."""
-        return self.path(_PAGE)
+    def files(self) -> dict[str, str]:
+        """Names and digests of the inputs, for people."""
+        names = map(self.called, self._inputs)
+        return {key: f"{name} ({digest})" for name, (key, digest) in zip(names, self.digests().items(), strict=True)}
 
     def _commit(self) -> None:
         """Move everything into place; a page inside the folder moves with the rest."""
-        stale = self._earlier_files()
-        if self.page is None:
-            self._folder.commit(stale)
-            return
-        inside = self._inside(self.page)
-        if inside is not None:
-            self._folder.rename(_PAGE, inside)
-            self._folder.commit(stale)
+        if self.page is None or self._page_name() != _PAGE:
+            self._folder.commit(self._stale)
             return
         # What stands there is replaced only if that was asked for.
-        page, force, target = self.page, self.output.force, destination(self.page)
+        page, move, target = self.page, os.replace if self[Output].force else move_new, destination(self.page)
         with self._folder.beside(_PAGE, target) as hidden:
 
             def place() -> None:
                 with writing(target):
                     try:
-                        (os.replace if force else move_new)(hidden, target)
+                        move(hidden, target)
                     except FileExistsError:
                         raise _page_exists(page) from None
 
-            self._folder.commit(stale, place)
+            self._folder.commit(self._stale, place)
 
-    def _inside(self, page: Path) -> str | None:
-        """Name of the page within the folder of results, None for one elsewhere."""
-        target, folder = destination(page), Path(os.path.realpath(self.out))
-        return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else None
+    def _page_name(self) -> str:
+        """Name of the page among the results until they are moved: its own, if it stays among them."""
+        assert self.page is not None
+        target, folder = destination(self.page), Path(os.path.realpath(self.out))
+        return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else _PAGE
 
-    def _check_place(self, page: Path) -> None:
-        """Refuse a page that is no file, or that no file could be."""
+    def use_page(self, page: Path) -> None:
+        """Say where the page goes; refused where no file could be, or it would replace anything but an earlier page."""
         if page.is_dir():
             raise CommandError(f"--report must name a file such as out.html. {str(page)!r} is a folder.")
         if page.suffix.lower() not in PAGE_ENDINGS:
             raise CommandError(f"--report must name a file that ends in .html, such as out.html. Got {str(page)!r}.")
         if Path(os.path.realpath(self.out)).is_relative_to(os.path.realpath(page)):
             raise CommandError(f"--report and --out must differ. Both name {str(page)!r}.")
-        folder = existing_parent(page)
-        if not os.access(folder, os.W_OK):
+        if not os.access(existing_parent(page), os.W_OK):
             raise CommandError(f"{str(page)!r} cannot be written: no permission in its folder.", Code.CANNOT_WRITE)
         if any(above.exists() and not above.is_dir() for above in page.absolute().parents):
             raise CommandError(f"--report must name a file in a folder. In {str(page)!r} a file stands for a folder.")
+        self.page = page
+        if self._page_name() != _PAGE:
+            self._folder.check_free([self._page_name()])
+        elif os.path.lexists(page) and not self[Output].force:
+            raise _page_exists(page)
+        self._check_page()
 
     def _check_page(self) -> None:
         """Refuse a page that would replace an input or a result of this very run."""
         if self.page is None:
             return
-        inside = self._inside(self.page)
+        name = self._page_name()
         folders = {name.rpartition("/")[0] for name in self._names} - {""}
-        if inside is not None and (inside in (*self._names, MANIFEST) or inside.rpartition("/")[0] in folders):
+        if name in (*self._names, MANIFEST) or name.rpartition("/")[0] in folders:
             raise CommandError(f"--report must not name a result of the run. Got {str(self.page)!r}; choose another.")
         target = os.path.realpath(self.page)
         for path in self._input_paths():
@@ -263,21 +243,14 @@ class Run:
         """Every file that the options name as an input."""
         from shapshift.tables.files import find_parts
 
-        for group in self.groups.values():
-            for field in fields(group):
-                given = getattr(group, field.name)
-                if isinstance(given, Path) and field.name in recorded(type(group)):
+        for group, given in self._options.items():
+            for path in (getattr(given, name) for name in recorded(group)):
+                if isinstance(path, Path):
                     with suppress(OSError, ValueError):  # reading it will say what is wrong with it
-                        yield from find_parts(given).files
-
-    def _earlier_files(self) -> dict[str, str]:
-        """Files of the run that is replaced, its page among them if that is in the folder."""
-        if self._earlier is None:
-            return {}
-        page = self._earlier.report
-        return {**self._earlier.outputs, **({} if page is None else {page["name"]: page["sha256"]})}
+                        yield from find_parts(path).files
 
 
+#: Name of a page among the results that goes elsewhere.
 _PAGE = ".page.html"
 
 
@@ -305,13 +278,7 @@ def frame(columns: Mapping[str, Any]) -> Any:
     """Make a pyarrow table of arrays."""
     import pyarrow as pa
 
-    return pa.table(
-        {name: pa.array(list(column) if _is_objects(column) else column) for name, column in columns.items()}
-    )
-
-
-def _is_objects(column: Any) -> bool:
-    return getattr(column, "dtype", None) is not None and column.dtype.kind in "OU"
+    return pa.table({name: pa.array(column, from_pandas=False) for name, column in columns.items()})
 
 
 def _few(names: list[str]) -> list[str]:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapshift._facts import audit_facts, evaluation_facts, payout_facts, value_facts
-from shapshift.cli._data import Data
+from shapshift.cli._data import Data, sentence
+from shapshift.cli._options import Page
 from shapshift.cli._run import Run, frame
 from shapshift.cli._terminal import Terminal
 
@@ -23,15 +24,14 @@ def value_table(valuation: "Valuation", data: Data, **more: Any) -> Any:
     """One line per training row: id, value and its parts, rank, label, owner."""
     from scipy.stats import rankdata
 
-    values = valuation.to_frame("pyarrow")
-    columns = {name: values[name] for name in values.column_names} | more
-    columns["rank"] = rankdata(-valuation.values, method="min").astype(np.int64)
-    columns["label"] = data.arrays.y_train
-    if data.arrays.owners is not None:
-        columns["owner"] = data.arrays.owners
-    return frame(
-        {name: column.combine_chunks() if hasattr(column, "chunks") else column for name, column in columns.items()}
-    )
+    owners = data.arrays.owners
+    more["rank"] = rankdata(-valuation.values, method="min").astype(np.int64)
+    more["label"] = data.arrays.y_train
+    added = frame(more | ({} if owners is None else {"owner": owners}))
+    table = valuation.to_frame("pyarrow")
+    for name in added.column_names:
+        table = table.append_column(name, added[name])
+    return table
 
 
 def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any]]]:
@@ -73,16 +73,14 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
             f"These are estimates with standard errors of up to {np.nanmax(error):.2g}: the sign of {sure:,} values "
             f"({sure / n:.0%}) is settled at 95% each."
         )
-    owned = data.arrays.owners is not None
     rows, styles = [], []
     for style, part in (("green", ends["most"]), ("red", ends["least"][::-1])):
-        for row in part:
-            label = f"{row['label']:.6g}" if numbers else row["label"]
-            rows.append([row["id"], f"{row['value']:+.3e}", label, *([row["owner"]] if owned else [])])
-            styles.append(style if (row["value"] > 0) == (style == "green") else "")
-    terminal.table(
-        "Most and least valuable rows", ["row", ">value", "label", *(["owner"] if owned else [])], rows, styles
-    )
+        for one in part:
+            label = f"{one['label']:.6g}" if numbers else one["label"]
+            row = {"row": one["id"], ">value": f"{one['value']:+.3e}", "label": label}
+            rows.append(row | ({"owner": one["owner"]} if "owner" in one else {}))
+            styles.append(style if (one["value"] > 0) == (style == "green") else "")
+    terminal.table("Most and least valuable rows", rows, styles)
     return facts
 
 
@@ -90,37 +88,27 @@ def show_audit(terminal: Terminal, audit: "ShiftAudit") -> dict[str, Any]:
     """Tabulate the levels and say the verdict in one line; return the facts."""
     facts = audit_facts(audit)
     rows = []
-    for level in facts["levels"]:
-        low, high = level["spearman_low"], level["spearman_high"]
-        name = level["level"]
-        rows.append(
-            [
-                f"{name:g}" if isinstance(name, float) else name,
-                number(level["spearman"], ".3f") + (f" [{low:.3f}, {high:.3f}]" if np.isfinite(low) else ""),
-                number(level["spread_change"], "+.0%"),
-                f"{level['positive_count']:,.0f}",
-                f"{level['sign_changes']:.1%}",
-                number(level["neighbor_jaccard"], ".2f"),
-                level["verdict"],
-            ]
-        )
-    columns = [
-        "level",
-        ">rank agreement (95%)",
-        ">spread",
-        ">positive",
-        ">signs changed",
-        ">neighbours kept",
-        "verdict",
-    ]
+    for one in facts["levels"]:
+        agreement, level = number(one["spearman"], ".3f"), one["level"]
+        if np.isfinite(one["spearman_low"]):
+            agreement += f" [{one['spearman_low']:.3f}, {one['spearman_high']:.3f}]"
+        row = {
+            "level": f"{level:g}" if isinstance(level, float) else level,
+            ">rank agreement (95%)": agreement,
+            ">spread change": number(one["spread_change"], "+.0%"),
+            ">positive": f"{one['positive_count']:,.0f}",
+            ">signs changed": f"{one['sign_changes']:.1%}",
+            ">neighbours kept": number(one["neighbor_jaccard"], ".2f"),
+            "verdict": one["verdict"],
+        }
+        rows.append(row)
     terminal.table(
         f"Under {'noise' if audit.axis == 'noise' else 'perturbation'}, {audit.repeats} runs per level",
-        columns,
         rows,
-        [VERDICT_STYLES[row[-1]] if row[-1] != "stable" else "" for row in rows],
+        [VERDICT_STYLES[row["verdict"]] if row["verdict"] != "stable" else "" for row in rows],
     )
     terminal.line(
-        f"Verdict: {facts['verdict']}. {facts['finding'][:1].upper()}{facts['finding'][1:]}.",
+        f"Verdict: {facts['verdict']}. {sentence(facts['finding'])}",
         VERDICT_STYLES[facts["verdict"]],
     )
     return facts
@@ -131,32 +119,33 @@ def show_evaluation(terminal: Terminal, evaluation: "CorrectionEvaluation") -> d
     facts = evaluation_facts(evaluation)
     entries = [
         ("rank agreement", "rows", "spearman", ".3f"),
-        ("signs as when clean", "rows", "sign_agreement", ".1%"),
-        ("error, in clean stds", "rows", "rmse", ".3f"),
-        ("spread, clean is 1", "distribution", "std_ratio", ".3f"),
-        ("distance of distributions", "distribution", "wasserstein", ".3g"),
+        ("same sign", "rows", "sign_agreement", ".1%"),
+        ("error (clean std = 1)", "rows", "rmse", ".3f"),
+        ("spread (clean = 1)", "distribution", "std_ratio", ".3f"),
+        ("distance between distributions", "distribution", "wasserstein", ".3g"),
     ]
     rows = [
-        [title, *(number(facts[aspect][which][name], form) for which in ("noisy", "corrected"))]
+        {"": title, **{f">{which}": number(facts[aspect][which][name], form) for which in ("noisy", "corrected")}}
         for title, aspect, name, form in entries
     ]
-    terminal.table("Against the clean values", ["", ">noisy", ">corrected"], rows)
+    terminal.table("Against the clean values", rows)
     return facts
 
 
 def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) -> dict[str, Any]:
     """Tabulate who is paid what, best paid first; return the facts."""
     facts = payout_facts(allocation)
-    columns = ["owner", ">rows", ">value", ">payout"]
-    audited, corrected = (allocation.low is not None), (allocation.corrected is not None)
-    columns += [f">between, under {facts['interval']}"] * audited + [">corrected"] * corrected
     best = sorted(facts["owners"], key=lambda one: -one["payout"])
     rows = []
     for one in best[:shown]:
-        row = [one["owner"], f"{one['rows']:,}", f"{one['value']:+.4f}", f"{one['payout']:,}"]
-        row += [f"{one['low']:,} to {one['high']:,}"] if audited else []
-        rows.append([*row, f"{one['corrected']:,}"] if corrected else row)
-    terminal.table(f"Payouts of {facts['budget']:,} {facts['currency']}".rstrip(), columns, rows)
+        row = {"owner": one["owner"], ">rows": f"{one['rows']:,}", ">value": f"{one['value']:+.4f}"}
+        row[">payout"] = f"{one['payout']:,}"
+        if "low" in one:
+            row[f">range under {facts['interval']}"] = f"{one['low']:,} to {one['high']:,}"
+        if "corrected" in one:
+            row[">corrected"] = f"{one['corrected']:,}"
+        rows.append(row)
+    terminal.table(f"Payouts of {facts['budget']:,} {facts['currency']}".rstrip(), rows)
     if len(best) > shown:
         terminal.line(f"... and {len(best) - shown:,} more owners, see statements/payouts.csv")
     for name, amount in (("Kept back", facts["reserve"]), ("Not allocated", facts["unallocated"])):
@@ -172,7 +161,7 @@ def number(value: float, form: str) -> str:
 
 def shows_features(run: Run, data: Data) -> bool:
     """Whether there is a page, and feature values of single rows go on it: by default not where rows have owners."""
-    asked = run.groups["Page"].raw_features
+    asked = run[Page].raw_features
     return run.page is not None and (asked if asked is not None else data.arrays.owners is None)
 
 
@@ -191,7 +180,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
     from shapshift.report import build_report
 
     if shows_features(run, data):
-        X_train, X_val = data.shown_features()
+        X_train, X_val = (table.select(data.feature_columns()) for table in (data.train, data.val))
         notes = data.arrays.notes
         run.terminal.note("The page shows feature values of single rows; --no-raw-features leaves them out.")
     else:
@@ -199,7 +188,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
         notes = [
             *data.preparation(),
             "feature values of single rows, and the map made from them, are left out of this page"
-            + (", since the rows have owners" if run.groups["Page"].raw_features is None else "")
+            + (", since the rows have owners" if run[Page].raw_features is None else "")
             + "; ids, labels and owners of rows are on it",
         ]
         run.terminal.note(
@@ -212,7 +201,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
             X_val=X_val,
             y_train=data.arrays.y_train,
             owners=data.arrays.owners,
-            notes=[f"{note[0].upper()}{note[1:]}." for note in notes],
+            notes=[sentence(note) for note in notes],
             parameters={"command": run.command, "seed": run.seed, **run.files()},
             **results,
         )

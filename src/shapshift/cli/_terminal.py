@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -56,34 +56,25 @@ class Terminal:
         if self._text:
             self._say(text if isinstance(text, Text) else Text(safe(text), style=style), soft_wrap=True)
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], styles: Any = None) -> None:
-        """Print a table; columns that hold numbers are aligned to the right.
+    def table(self, title: str, rows: Sequence[Mapping[str, Any]], styles: Sequence[str] = ()) -> None:
+        """Print a table, unless it has no rows.
 
         Parameters
         ----------
         title : str
-        columns : sequence of str
-            A ``>`` in front aligns to the right.
-        rows : sequence of sequences
+        rows : sequence of mappings
+            Heading to cell. A ``>`` in front of a heading aligns the column to the right.
         styles : sequence of str, optional
             One per row.
         """
-        if not self._text:
+        if not self._text or not rows:
             return
-        table = Table(
-            title=Text(safe(title), style="bold"),
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            title_style="bold",
-            pad_edge=False,
-        )
-        for name in columns:
-            table.add_column(
-                Text(safe(name.removeprefix(">"))), justify="right" if name.startswith(">") else "left", overflow="fold"
-            )
-        for number, row in enumerate(rows):
-            style = styles[number] if styles else ""
-            table.add_row(*(cell_text(cell, style) for cell in row))
+        table = Table(title=Text(safe(title), style="bold"), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for name in rows[0]:
+            side: Literal["left", "right"] = "right" if name.startswith(">") else "left"
+            table.add_column(Text(safe(name.removeprefix(">"))), justify=side, overflow="fold")
+        for row, style in zip(rows, styles or [""] * len(rows), strict=True):
+            table.add_row(*(cell_text(cell, style) for cell in row.values()))
         self._say(table, soft_wrap=False)
 
     def hold(self) -> None:

@@ -1,13 +1,11 @@
-"""``shapshift datasets``, ``demo``, ``methods`` and ``doctor``."""
+"""``shapshift datasets``, ``methods`` and ``doctor``."""
 
 import importlib
 import inspect
 import os
 import platform
-import shlex
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import metadata, version
 from pathlib import Path
@@ -16,14 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from rich.text import Text
 
-from shapshift._facts import audit_facts, payout_facts, value_facts
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import command
 from shapshift.cli._errors import Code, CommandError
-from shapshift.cli._options import Output, Said, Tables, argument, option
-from shapshift.cli._requirements import Requirement, advice, installed, requirements, unmet
+from shapshift.cli._options import Output, Tables, argument, option
+from shapshift.cli._requirements import advice, installed, requirements, unmet
 from shapshift.cli._run import Run, frame
-from shapshift.cli._terminal import Terminal
 from shapshift.methods import METHODS
 
 PANEL = "Look around"
@@ -55,6 +51,7 @@ class Dataset:
 
 @command(
     "datasets",
+    *(Dataset, Tables, Output),
     writes=False,
     panel=PANEL,
     examples=[
@@ -62,7 +59,7 @@ class Dataset:
         "shapshift datasets iris --out data && shapshift value data/*.parquet --label label",
     ],
 )
-def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Output) -> None:
+def datasets(run: Run) -> None:
     """List the datasets, or write one as train and val files to try things on.
 
     Scaling is left to the command that reads the files.
@@ -71,21 +68,24 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
 
     from shapshift.data import list_datasets, load_dataset
 
+    dataset, terminal = run[Dataset], run.terminal
     if dataset.name is None:
         rows = nw.from_native(list_datasets(data_dir=dataset.data_dir), eager_only=True).rows(named=True)
         terminal.document({"command": "datasets", "datasets": rows})
-        terminal.table(
-            "Datasets",
-            ["name", ">rows", ">features", ">classes", "network", "what"],
-            [
-                [row["name"], row["rows"] or "any", row["features"], row["classes"], network, Text(row["description"])]
-                for row in rows
-                for network in ["no" if row["offline"] else "needed"]
-            ],
-        )
+        shown = [
+            {
+                "name": row["name"],
+                ">rows": row["rows"] or "any",
+                ">features": row["features"],
+                ">classes": row["classes"],
+                "network": "no" if row["offline"] else "needed",
+                "what": Text(row["description"]),
+            }
+            for row in rows
+        ]
+        terminal.table("Datasets", shown)
         return
-    groups = {type(group).__name__: group for group in (dataset, tables, output)}
-    with Run("datasets", groups, terminal) as run:
+    with run:
         run.will_write(run.table_name("train"), run.table_name("val"))
         data = load_dataset(
             dataset.name,
@@ -103,104 +103,62 @@ def datasets(terminal: Terminal, dataset: Dataset, tables: Tables, output: Outpu
         run.finish()
 
 
-@command("demo", replaces_own=True, panel=PANEL, examples=["shapshift demo", "shapshift demo --out tour --json"])
-def demo(run: Run, output: Output) -> None:
-    """Run the full workflow on data that ships with it: value, audit, correct, price, report.
-
-    Takes seconds and needs no files. Results of an earlier demo are replaced; files that are not its own are not,
-    without --force.
-    """
-    from shapshift.cli import demo as demonstration  # it brings the page and the data along
-
-    run.use_page(run.out / demonstration.PAGE)
-    run.will_write(*demonstration.FILES)
-    story = demonstration.tell(
-        run.path, run.page_path(), say=run.terminal, seed=run.seed, progress=run.terminal.progress
-    )
-    run.parameters = {"valuation": dict(story.clean.parameters), "audit": dict(story.audit.parameters)}
-    run.result = {
-        "values": value_facts(story.clean),
-        "audit": audit_facts(story.audit),
-        "payouts": payout_facts(story.pay),
-    }
-    levels = ",".join(f"{level:g}" for level in demonstration.NOISE)
-    files = [shlex.quote(str(run.out / name)) for name in ("train.csv", "val.csv")]
-    run.terminal.line(
-        f"The same from files: shapshift report {' '.join(files)} --label diagnosis --owner seller "
-        f"--budget {demonstration.BUDGET} --policy carry --noise {levels} "
-        f"--repeats {demonstration.REPEATS} --raw-features" + (f" --seed {run.seed}" if run.seed else "")
-    )
-
-
 @command("doctor", writes=False, panel=PANEL, examples=["shapshift doctor", "shapshift doctor --json"])
-def doctor(terminal: Terminal, said: Said) -> None:
+def doctor(run: Run) -> None:
     """Say which versions, devices and threads there are, whether they suffice, and whether valuing works here."""
     import numba
 
     from shapshift.data.sources import cache_folder
 
-    needed = requirements()
-    too_old = unmet()
+    needed, too_old, terminal = requirements(), unmet(), run.terminal
     works, seconds = (False, 0.0) if too_old else _self_test()
+    pools = importlib.import_module("threadpoolctl").threadpool_info()
+    threads = {f"{pool['internal_api']} ({pool['prefix']})": pool["num_threads"] for pool in pools}
     found: dict[str, Any] = {
         "command": "doctor",
         "versions": manifests.versions(),
         "requirements": {
-            each.name: {"needs": f">={each.lowest}", "extra": each.extra, "installed": each.installed}
-            | {"ok": not each.outdated}
+            each.name: {
+                "needs": f">={each.lowest}",
+                "extra": each.extra,
+                "installed": each.installed,
+                "ok": not each.outdated,
+            }
             for each in needed
         },
         "platform": platform.platform(),
-        "processors": _processors(),
-        "threads": {
-            "numba": numba.get_num_threads(),
-            **{
-                f"{pool['internal_api']} ({pool['prefix']})": pool["num_threads"]
-                for pool in importlib.import_module("threadpoolctl").threadpool_info()
-            },
-        },
+        "processors": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
+        "threads": {"numba": numba.get_num_threads(), **threads},
         "devices": _devices(),
         "folders": {"datasets": os.environ.get("SHAPSHIFT_DATA"), "downloads": str(cache_folder(None))},
         "works": works,
         "first_valuation_seconds": round(seconds, 3),
     }
     terminal.document(found)
-    terminal.table("Versions", ["package", "version", "needs", ""], _version_rows(needed))
-    terminal.table(
-        "Machine",
-        ["", ""],
-        [
-            ["system", found["platform"]],
-            ["processors", found["processors"]],
-            *([f"threads, {name}", count] for name, count in found["threads"].items()),
-            ["devices", ", ".join(found["devices"])],
-            ["folder of datasets", found["folders"]["datasets"] or "not set (SHAPSHIFT_DATA)"],
-            ["folder of downloads", found["folders"]["downloads"]],
-        ],
-    )
+    rows = [("python", platform.python_version(), metadata("shapshift")["Requires-Python"], "")]
+    rows += [("shapshift", version("shapshift"), "", "")]
+    for each in needed:
+        remark = ("too old; " if each.outdated else "") + EXTRAS.get(each.extra or "", "")
+        rows.append((each.name, each.installed or "not installed", f">={each.lowest}", remark))
+    terminal.table("Versions", [dict(zip(("package", "version", "needs", ""), row, strict=True)) for row in rows])
+    machine = {
+        "system": found["platform"],
+        "processors": found["processors"],
+        **{f"threads, {name}": count for name, count in found["threads"].items()},
+        "devices": ", ".join(found["devices"]),
+        "folder of datasets": found["folders"]["datasets"] or "not set (SHAPSHIFT_DATA)",
+        "folder of downloads": found["folders"]["downloads"],
+    }
+    terminal.table("Machine", [{"what": name, "found": value} for name, value in machine.items()])
     if optional := advice([each for each in needed if each.extra is not None]):
         terminal.warning(optional)
     if too_old:
         raise CommandError(too_old, Code.UNEXPECTED)
     if not works:
         raise CommandError("Valuing three rows gave wrong values: this installation is broken.", Code.UNEXPECTED)
-    terminal.line(f"Valuing works here; the first valuation took {seconds:.2f} s, kernels loaded or compiled.", "green")
-
-
-def _version_rows(needed: Sequence[Requirement]) -> list[list[str]]:
-    return [
-        ["python", platform.python_version(), metadata("shapshift")["Requires-Python"], ""],
-        ["shapshift", version("shapshift"), "", ""],
-        *(
-            [
-                each.name,
-                each.installed or "not installed",
-                f">={each.lowest}",
-                ("too old; " if each.outdated else "") + EXTRAS.get(each.extra or "", ""),
-            ]
-            for each in needed
-        ),
-    ]
+    terminal.line(
+        f"Valuing works here; the first valuation took {seconds:.2f} s, with loading or compiling the kernels.", "green"
+    )
 
 
 def _self_test() -> tuple[bool, float]:
@@ -211,10 +169,6 @@ def _self_test() -> tuple[bool, float]:
     model = KNNShapley(n_neighbors=1, progress=False).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
     values = model.value([[0.9]], ["b"]).values
     return bool(np.allclose(values, [-1 / 3, 2 / 3, 1 / 6])), time.perf_counter() - start
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _devices() -> list[str]:
@@ -231,7 +185,7 @@ def _devices() -> list[str]:
     panel=PANEL,
     examples=["shapshift methods", "shapshift value train.csv val.csv --label price --method regression:baseline=zero"],
 )
-def methods(terminal: Terminal, said: Said) -> None:
+def methods(run: Run) -> None:
     """List the methods that --method takes, with their parameters and defaults."""
     found: list[dict[str, Any]] = []
     for name, entry in METHODS.items():
@@ -240,10 +194,10 @@ def methods(terminal: Terminal, said: Said) -> None:
             for key, parameter in entry.parameters().items()
         }
         found.append({"name": name, "what": entry.text, "example": entry.example, "parameters": parameters})
+    terminal = run.terminal
     terminal.document({"command": "methods", "methods": found})
-    terminal.table(
-        "Methods", ["name", "what", "for instance"], [[one["name"], one["what"], one["example"]] for one in found]
-    )
+    rows = [{"name": one["name"], "what": one["what"], "for instance": one["example"]} for one in found]
+    terminal.table("Methods", rows)
     for one in found:
         parts = [key if default is None else f"{key}={default}" for key, default in one["parameters"].items()]
         terminal.line(f"{one['name']}: {', '.join(parts)}")

@@ -17,7 +17,7 @@ from shapshift.cli._run import Run
 from shapshift.io.files import write_text
 
 if TYPE_CHECKING:
-    from shapshift.correct import PosteriorReport
+    from shapshift.correct import CorrectionEvaluation, PosteriorReport
     from shapshift.valuation import Valuation
 
 # In standard deviations of the features; more is a slip of the pen.
@@ -48,56 +48,137 @@ class Correction:
     preserve_sum: bool = option(False, "Keep the sum of the noisy values.")
 
 
-def make_corrector(correction: Correction) -> Any:
-    """Make an unfitted corrector."""
+@command(
+    "correct",
+    *(Files, Columns, Method, Correction, Tables, Page, Output),
+    examples=[
+        "shapshift correct train.parquet noisy.parquet --noise-sigma 0.5 --label y",
+        "shapshift correct train.parquet noisy.parquet --clean-val clean.parquet --label y",
+        "shapshift correct train.csv noisy.csv --fitted run1/corrector.json --label y --out run2",
+    ],
+)
+def correct(run: Run) -> None:
+    """Correct values that were computed on a noisy validation set.
+
+    VAL is the noisy set. With --noise-sigma the noise is known and no clean rows are needed: values are averaged over
+    what the points may have been. The other correction is fitted on a clean set (--clean-val), or was fitted before
+    (--fitted; the file holds a few numbers and nothing of the clean points).
+
+    Writes [bold]corrected.parquet[/] (values before and after), [bold]corrected.npz[/] (for Valuation.load),
+    [bold]posterior.json[/] with --noise-sigma, [bold]corrector.json[/] with --clean-val or --fitted, with --clean-val
+    also [bold]evaluation.csv[/], and [bold]manifest.json[/].
+    """
+    asked = run[Correction]
+    given = asked.clean_val is not None, asked.fitted is not None
+    if all(given) or not (any(given) or asked.noise_sigma is not None):
+        raise CommandError(
+            "Give either --clean-val, to fit the correction, or --fitted, a corrector.json; or --noise-sigma, the size "
+            "of the noise, which needs neither."
+        )
+    names = [run.table_name("corrected"), "corrected.npz", *(["corrector.json"] * any(given))]
+    run.will_write(*names, *(["posterior.json"] * (asked.noise_sigma is not None)), *(["evaluation.csv"] * given[0]))
+    sigma, corrector = _read_sigma(asked.noise_sigma), _corrector(run)
+    data = load(run)
+    model = fit_model(run, data)
+    clean = None
+    if asked.clean_val is not None:
+        clean = model.value(*load_other(run, "clean_val", asked.clean_val, data))
+        corrector.fit(clean)
+    noisy = model.value(*data.points)
+    corrected = noisy
+    if sigma is not None:
+        corrected, posterior = _undo_noise(run, sigma, model, data)
+        run.parameters["posterior"] = run.result["posterior"] = posterior.to_dict()
+        write_text(run.path("posterior.json"), json.dumps(posterior.to_dict(), indent=2) + "\n")
+        _say_noise(run, posterior)
+    if corrector is not None:
+        corrected = corrector.transform(corrected)
+        corrector.save(run.path("corrector.json"))
+        report = corrector.report_
+        run.parameters["correction"] = run.result["correction"] = report.to_dict()
+        run.terminal.line(
+            f"Corrected {corrected.n_train:,} values: {report.to_positive:,} became positive, {report.to_negative:,} "
+            f"stopped being positive. {report.after['positive_count']:,} are positive now; with clean data, "
+            f"{report.positive_target:,} were."
+        )
+    write_correction(run, data, corrected, noisy)
+    run.result["values"] = value_facts(corrected)
+    if clean is None:
+        show.write_page(run, data, valuation=corrected)
+    else:
+        evaluation = evaluate_correction(run, corrected, clean, noisy)
+        run.result["evaluation"] = show.show_evaluation(run.terminal, evaluation)
+        show.write_page(run, data, valuation=clean, noisy=noisy, corrected=corrected)
+
+
+def write_correction(run: Run, data: Data, corrected: "Valuation", noisy: "Valuation") -> None:
+    """Write the corrected values."""
+    run.write_table(run.table_name("corrected"), show.value_table(corrected, data, noisy=noisy.values))
+    corrected.save(run.path("corrected.npz"))
+
+
+def evaluate_correction(
+    run: Run, corrected: "Valuation", clean: "Valuation", noisy: "Valuation"
+) -> "CorrectionEvaluation":
+    """Write how near the corrected values come to the clean ones."""
+    from shapshift.correct import evaluate
+
+    evaluation = evaluate(corrected, clean, noisy)
+    run.write_table("evaluation.csv", evaluation.to_frame("pyarrow"))
+    return evaluation
+
+
+def _corrector(run: Run) -> Any:
+    """Make the corrector to fit, or read the fitted one; None where neither was asked for."""
     from shapshift.correct import BoundaryCorrector, EntropyNormalizer
 
-    shared: dict[str, Any] = {"positive": correction.positive, "preserve_sum": correction.preserve_sum}
-    if correction.corrector == "entropy":
-        return EntropyNormalizer(bins=correction.bins, **shared)
-    if correction.bins is not None:
+    asked = run[Correction]
+    if asked.fitted is not None:
+        return _load_corrector(run.input("fitted", asked.fitted), (BoundaryCorrector, EntropyNormalizer))
+    if asked.clean_val is None:
+        return None
+    shared: dict[str, Any] = {"positive": asked.positive, "preserve_sum": asked.preserve_sum}
+    if asked.corrector == "entropy":
+        return EntropyNormalizer(bins=asked.bins, **shared)
+    if asked.bins is not None:
         raise CommandError("--bins goes with --corrector entropy.")
     return BoundaryCorrector(**shared)
 
 
-def load_corrector(path: Path) -> Any:
-    """Read a fitted corrector of either kind."""
+def _load_corrector(path: Path, kinds: tuple[Any, ...]) -> Any:
     try:
-        name = str(json.loads(path.read_text(encoding="utf-8"))["format"]).removeprefix("shapshift.")
+        written = json.loads(path.read_text(encoding="utf-8"))["format"]
     except FileNotFoundError:
         raise CommandError(f"There is no file {str(path)!r}. --fitted names the corrector.json of a run.") from None
     except (OSError, ValueError, KeyError, TypeError):
-        name = ""
-    from shapshift.correct import BoundaryCorrector, EntropyNormalizer
-
-    kinds: dict[str, Any] = {kind.__name__: kind for kind in (BoundaryCorrector, EntropyNormalizer)}
-    if name not in kinds:
-        raise CommandError(f"{str(path)!r} is not a fitted corrector. --fitted names the corrector.json of a run.")
-    return kinds[name].load(path)
+        written = None
+    for kind in kinds:
+        if written == f"shapshift.{kind.__name__}":
+            return kind.load(path)
+    raise CommandError(f"{str(path)!r} is not a fitted corrector. --fitted names the corrector.json of a run.")
 
 
-def undo_noise(run: Run, correction: Correction, model: Any, data: Data) -> "tuple[Valuation, PosteriorReport]":
+def _undo_noise(run: Run, sigma: Any, model: Any, data: Data) -> "tuple[Valuation, PosteriorReport]":
     """Estimate the values on the clean version of the validation set."""
     from shapshift.correct import PosteriorCorrector
 
-    noise: Any = "estimate"
-    numbers = np.array([_is_number(data, name) for name in data.arrays.feature_names])
-    if correction.noise_sigma != "auto":
-        noise = _read_sigma(str(correction.noise_sigma)) * numbers * np.asarray(model.feature_std_)
-    elif not numbers.all():
-        made = [name for name, number in zip(data.arrays.feature_names, numbers, strict=True) if not number]
+    names = data.arrays.feature_names
+    numbers = np.array([_is_number(data, name) for name in names])
+    if sigma == "auto" and not numbers.all():
         raise CommandError(
-            f"--noise-sigma auto needs features that are all numbers; {made[0]!r} was made from another kind of "
-            "column. Leave such columns out (--drop), or state the noise."
+            f"--noise-sigma auto needs features that are all numbers; {names[numbers.argmin()]!r} was made from "
+            "another kind of column. Leave such columns out (--drop), or state the noise."
         )
+    noise: Any = "estimate" if sigma == "auto" else sigma * numbers * np.asarray(model.feature_std_)
     corrector = PosteriorCorrector(
-        noise, draws=correction.draws, random_state=run.seed, progress=run.terminal.progress
+        noise, draws=run[Correction].draws, random_state=run.seed, progress=run.terminal.progress
     ).fit(model, X_train=data.arrays.X_train)
-    corrected = corrector.transform(data.arrays.X_val, data.arrays.y_val)
-    return corrected, corrector.report_
+    return corrector.transform(*data.points), corrector.report_
 
 
-def _read_sigma(text: str) -> float:
+def _read_sigma(text: str | None) -> float | str | None:
+    if text is None or text == "auto":
+        return text
     try:
         sigma = float(text)
     except ValueError:
@@ -123,92 +204,11 @@ def _say_noise(run: Run, report: "PosteriorReport") -> None:
     if report.rehearsal is not None:
         before, after = report.rehearsal.spearman["noisy"], report.rehearsal.spearman["mixed"]
         run.terminal.line(
-            f"Rehearsed on held back training rows, rank agreement with the clean values went from {before:.3f} to "
-            f"{after:.3f}."
+            f"In a rehearsal on held-back training rows, rank agreement with the clean values went from {before:.3f} "
+            f"to {after:.3f}."
         )
     noisy = report.weights["noisy"]
     run.terminal.line(
-        f"Values are {noisy:.0%} as they came and {1 - noisy:.0%} averages over what the points may have been; "
-        f"standard error {report.standard_error:.1%} of their spread."
+        f"The values are a mix: {noisy:.0%} as computed on the noisy points, {1 - noisy:.0%} averaged over what the "
+        f"points may have been. Their standard error is {report.standard_error:.1%} of their spread."
     )
-
-
-@command(
-    "correct",
-    examples=[
-        "shapshift correct train.parquet noisy.parquet --noise-sigma 0.5 --label y",
-        "shapshift correct train.parquet noisy.parquet --clean-val clean.parquet --label y",
-        "shapshift correct train.csv noisy.csv --fitted run1/corrector.json --label y --out run2",
-    ],
-)
-def correct(
-    run: Run,
-    files: Files,
-    columns: Columns,
-    method: Method,
-    correction: Correction,
-    tables: Tables,
-    page: Page,
-    output: Output,
-) -> None:
-    """Correct values that were computed on a noisy validation set.
-
-    VAL is the noisy set. With --noise-sigma the noise is known and no clean rows are needed: values are averaged over
-    what the points may have been. The other correction is fitted on a clean set (--clean-val), or was fitted before
-    (--fitted; the file holds a few numbers and nothing of the clean points).
-
-    Writes [bold]corrected.parquet[/] (values before and after), [bold]corrected.npz[/] (for Valuation.load),
-    [bold]posterior.json[/] with --noise-sigma, [bold]corrector.json[/] with --clean-val or --fitted, with --clean-val
-    also [bold]evaluation.csv[/], and [bold]manifest.json[/].
-    """
-    from shapshift.correct import evaluate
-
-    given = correction.clean_val is not None, correction.fitted is not None
-    if all(given) or not (any(given) or correction.noise_sigma is not None):
-        raise CommandError(
-            "Give either --clean-val, to fit the correction, or --fitted, a corrector.json; or --noise-sigma, the size "
-            "of the noise, which needs neither."
-        )
-    table = run.table_name("corrected")
-    names = [table, "corrected.npz"]
-    names += ["posterior.json"] * (correction.noise_sigma is not None) + ["corrector.json"] * any(given)
-    run.will_write(*names, *(["evaluation.csv"] * given[0]))
-    if correction.noise_sigma not in (None, "auto"):
-        _read_sigma(str(correction.noise_sigma))
-    data = load(run, files, columns, method)
-    model = fit_model(run, method, data)
-    clean = corrector = None
-    if correction.clean_val is not None:
-        other = load_other(run, "clean_val", correction.clean_val, files, data)
-        clean = model.value(other.X_val, other.y_val)
-        corrector = make_corrector(correction).fit(clean)
-    elif correction.fitted is not None:
-        corrector = load_corrector(run.input("fitted", correction.fitted))
-    noisy = model.value(data.arrays.X_val, data.arrays.y_val)
-    corrected = noisy
-    run.result = {}
-    if correction.noise_sigma is not None:
-        corrected, posterior = undo_noise(run, correction, model, data)
-        run.parameters["posterior"] = run.result["posterior"] = posterior.to_dict()
-        write_text(run.path("posterior.json"), json.dumps(posterior.to_dict(), indent=2) + "\n")
-        _say_noise(run, posterior)
-    if corrector is not None:
-        corrected = corrector.transform(corrected)
-        corrector.save(run.path("corrector.json"))
-        report = corrector.report_
-        run.parameters["correction"] = run.result["correction"] = report.to_dict()
-        run.terminal.line(
-            f"Corrected {corrected.n_train:,} values: {report.to_positive:,} became positive, {report.to_negative:,} "
-            f"stopped being so. Now {report.after['positive_count']:,} are, against {report.positive_target:,} when "
-            "clean."
-        )
-    run.write_table(table, show.value_table(corrected, data, noisy=noisy.values))
-    corrected.save(run.path("corrected.npz"))
-    run.result["values"] = value_facts(corrected)
-    if clean is not None:
-        found = evaluate(corrected, clean, noisy)
-        run.write_table("evaluation.csv", found.to_frame("pyarrow"))
-        run.result["evaluation"] = show.show_evaluation(run.terminal, found)
-        show.write_page(run, data, valuation=clean, noisy=noisy, corrected=corrected)
-    else:
-        show.write_page(run, data, valuation=corrected)

@@ -1,36 +1,27 @@
-"""The full workflow on data that ships with scikit-learn: value, audit, correct, price, and a page to open.
+"""``shapshift demo``: the full workflow on data that ships with scikit-learn, and a page to open.
 
 Five sellers offer measurements of tumours to somebody who wants to tell benign from malignant ones. One of them, Delta,
-got 15% of its labels wrong. What is each seller paid? Run it with ``shapshift demo``.
+got 15% of its labels wrong. What is each seller paid?
 """
 
-import runpy
-import sys
-from collections.abc import Callable, Sequence
+import shlex
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
 from rich.text import Text
-from sklearn.datasets import load_breast_cancer
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 
-from shapshift.audit import ShiftAudit, ShiftStream
-from shapshift.correct import BoundaryCorrector, evaluate
+from shapshift._facts import audit_facts, payout_facts, value_facts
+from shapshift.cli._commands import command
+from shapshift.cli._options import Output
+from shapshift.cli._run import Run
 from shapshift.io.files import write_atomically
-from shapshift.knn.shapley import KNNShapley
-from shapshift.perturb import GaussianNoise
-from shapshift.price import Allocation, Policy, allocate_budget, audit_payouts, write_statements
-from shapshift.report import build_report
-from shapshift.report._words import correction
-from shapshift.valuation import Valuation
+
+if TYPE_CHECKING:
+    from shapshift.price import Allocation
 
 SELLERS = ("Alpha", "Bravo", "Charlie", "Delta", "Echo")
 CARELESS, WRONG = "Delta", 0.15
@@ -57,86 +48,42 @@ class Market:
     wrong: Array
 
 
-def make_market(seed: int = 0) -> Market:
-    """Split the data, hand the training rows out to sellers, and spoil some labels of one of them."""
-    data = load_breast_cancer()
-    X, X_val, y, y_val = train_test_split(
-        data.data, data.target, test_size=0.3, random_state=seed, stratify=data.target
-    )
-    rng = np.random.default_rng(seed)
-    sellers = rng.choice(SELLERS, size=len(y))
-    careless = np.flatnonzero(sellers == CARELESS)
-    wrong = np.zeros(len(y), dtype=bool)
-    wrong[rng.choice(careless, size=round(WRONG * careless.size), replace=False)] = True
-    y = np.where(wrong, 1 - y, y)
-    names = [name.replace(" ", "_") for name in data.feature_names]
+@command(
+    "demo",
+    Output,
+    replaces_own=True,
+    panel="Look around",
+    examples=["shapshift demo", "shapshift demo --out tour --json"],
+)
+def demo(run: Run) -> None:
+    """Run the full workflow on data that ships with it: value, audit, correct, price, report.
 
-    def table(rows: Array, labels: Array, **more: Array) -> Any:
-        columns = {name: rows[:, j] for j, name in enumerate(names)}
-        return pa.table({**more, **columns, "diagnosis": data.target_names[labels]})
-
-    scaler = StandardScaler().fit(X)
-    return Market(
-        table(X, y, seller=sellers),
-        table(X_val, y_val),
-        scaler.transform(X),
-        y,
-        scaler.transform(X_val),
-        y_val,
-        sellers,
-        wrong,
-    )
-
-
-class Teller(Protocol):
-    """Where the story is told."""
-
-    def line(self, text: str | Text = "", style: str = "") -> None:
-        """Say a line."""
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], styles: Any = None) -> None:
-        """Show a table."""
-
-
-@dataclass(frozen=True)
-class Story:
-    """What came out."""
-
-    market: Market
-    clean: Valuation
-    audit: ShiftAudit
-    pay: Allocation
-
-
-def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0, progress: bool | None = None) -> Story:
-    """Run the demo.
-
-    Parameters
-    ----------
-    path : callable
-        Gives the place to write the file of a name to.
-    page : Path
-        Where to write the page.
-    say : Teller
-        Where the story is told.
-    seed : int, default=0
-    progress : bool or None, default=None
-        Whether to show progress bars; by default, in a terminal.
-
-    Returns
-    -------
-    Story
+    Takes seconds and needs no files. Results of an earlier demo are replaced; files that are not its own are not,
+    without --force.
     """
-    market = make_market(seed)
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    from shapshift.audit import ShiftStream
+    from shapshift.correct import BoundaryCorrector, evaluate
+    from shapshift.knn.shapley import KNNShapley
+    from shapshift.perturb import GaussianNoise
+    from shapshift.price import Policy, allocate_budget, audit_payouts, write_statements
+    from shapshift.report import build_report
+    from shapshift.report._words import correction
+
+    run.use_page(run.out / PAGE)
+    run.will_write(*FILES)
+    market, progress = make_market(run.seed), run.terminal.progress
     X_val, y_val = market.X_val, market.y_val
-    drawn: dict[str, Any] = {"noise": NOISE, "repeats": REPEATS, "random_state": seed, "progress": progress}
+    drawn: dict[str, Any] = {"noise": NOISE, "repeats": REPEATS, "random_state": run.seed, "progress": progress}
 
     model = KNNShapley(n_neighbors=5, n_jobs=-1, progress=progress).fit(market.X, market.y)
     stream = ShiftStream(model, X_val, y_val, **drawn)
     clean = next(stream)
     worst = np.argsort(clean.values)[: market.wrong.sum()]
     _step(
-        say,
+        run,
         "1 Value",
         f"{clean.n_train} training rows on {clean.n_val} validation points. {market.wrong.sum()} labels are wrong; "
         f"{market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows.",
@@ -144,17 +91,18 @@ def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0,
 
     payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
     # The payouts take the valuations of the audit as they are made.
-    intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn, valuations=chain([clean], stream))
+    drawn["valuations"] = chain([clean], stream)
+    intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn)
     audit = stream.audit()
-    _step(say, "2 Audit", f"With noise on the validation set, the values are: {audit.finding}.")
+    _step(run, "2 Audit", f"With noise on the validation set, the values are: {audit.finding}.")
 
-    noisy = model.value(*GaussianNoise(NOISE[-1], random_state=seed)(X_val, y_val))
+    noisy = model.value(*GaussianNoise(NOISE[-1], random_state=run.seed)(X_val, y_val))
     corrected = BoundaryCorrector().fit(clean).transform(noisy)
     judged = evaluate(corrected, clean, noisy)
     before, after = (judged.distribution[which] for which in ("noisy", "corrected"))
     positive = [one.stats()["positive_count"] for one in (clean, noisy, corrected)]
     _step(
-        say,
+        run,
         "3 Correct",
         f"Noise {NOISE[-1]:g} changes the spread of the values to {before['std_ratio']:.0%} and the number of helpful "
         f"rows from {positive[0]} to {positive[1]}; correction makes that {after['std_ratio']:.0%} and {positive[2]}. "
@@ -162,19 +110,18 @@ def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0,
     )
 
     pay = allocate_budget(clean, BUDGET, **payment, audit=intervals)
-    _step(say, "4 Price", f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers.")
-    _show_payouts(say, pay, market)
+    _step(run, "4 Price", f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers.")
+    _show_payouts(run, pay, market)
 
-    _write(path("train.csv"), lambda file: csv.write_csv(market.train, file))
-    _write(path("val.csv"), lambda file: csv.write_csv(market.val, file))
-    rows = clean.to_frame("pyarrow").append_column("wrong_label", pa.array(market.wrong))
-    _write(path("values.parquet"), lambda file: pq.write_table(rows, file, write_page_checksum=True))
-    clean.save(path("valuation.npz"))
-    audit.save(path("audit.npz"))
-    pay.save(path("allocation.npz"))
-    write_statements(pay, path("statements/payouts.csv").parent)
+    write_atomically(run.path("train.csv"), partial(csv.write_csv, market.train))
+    write_atomically(run.path("val.csv"), partial(csv.write_csv, market.val))
+    run.write_table("values.parquet", clean.to_frame("pyarrow").append_column("wrong_label", pa.array(market.wrong)))
+    clean.save(run.path("valuation.npz"))
+    audit.save(run.path("audit.npz"))
+    pay.save(run.path("allocation.npz"))
+    write_statements(pay, run.path("statements/payouts.csv").parent)
     build_report(
-        page,
+        run.page_path(),
         title="Five sellers, one of them careless",
         valuation=clean,
         audit=audit,
@@ -187,34 +134,55 @@ def tell(path: Callable[[str], Path], page: Path, *, say: Teller, seed: int = 0,
         X_val=market.val.drop_columns(["diagnosis"]),
         notes=[f"{CARELESS} got {WRONG:.0%} of its labels wrong, on purpose: this is a demonstration."],
     )
-    _step(say, "5 Report", "All of this is on one page; it is named at the end.")
-    return Story(market, clean, audit, pay)
+    _step(run, "5 Report", "All of this is on one page; it is named at the end.")
+    levels = ",".join(f"{level:g}" for level in NOISE)
+    files = [shlex.quote(str(run.out / name)) for name in ("train.csv", "val.csv")]
+    run.terminal.line(
+        f"The same from files: shapshift report {' '.join(files)} --label diagnosis --owner seller "
+        f"--budget {BUDGET} --policy carry --noise {levels} --repeats {REPEATS} --raw-features"
+        + (f" --seed {run.seed}" if run.seed else "")
+    )
+    run.parameters = {"valuation": dict(clean.parameters), "audit": dict(audit.parameters)}
+    run.result = {"values": value_facts(clean), "audit": audit_facts(audit), "payouts": payout_facts(pay)}
 
 
-def _step(say: Teller, name: str, text: str) -> None:
-    say.line(Text.assemble((f"{name:<11}", "bold"), text))
+def make_market(seed: int) -> Market:
+    """Split the data, hand the training rows out to sellers, and spoil some labels of one of them."""
+    import pyarrow as pa
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
+
+    data = load_breast_cancer()
+    X, X_val, y, y_val = train_test_split(
+        data.data, data.target, test_size=0.3, random_state=seed, stratify=data.target
+    )
+    rng = np.random.default_rng(seed)
+    sellers = rng.choice(SELLERS, size=len(y))
+    careless = np.flatnonzero(sellers == CARELESS)
+    wrong = np.zeros(len(y), dtype=bool)
+    wrong[rng.choice(careless, size=round(WRONG * careless.size), replace=False)] = True
+    y = np.where(wrong, 1 - y, y)
+
+    def table(rows: Array, labels: Array, **more: Array) -> Any:
+        columns = {name.replace(" ", "_"): rows[:, j] for j, name in enumerate(data.feature_names)}
+        return pa.table({**more, **columns, "diagnosis": data.target_names[labels]})
+
+    scaler = StandardScaler().fit(X)
+    tables = table(X, y, seller=sellers), table(X_val, y_val)
+    return Market(*tables, scaler.transform(X), y, scaler.transform(X_val), y_val, sellers, wrong)
 
 
-def _show_payouts(say: Teller, pay: Allocation, market: Market) -> None:
+def _step(run: Run, name: str, text: str) -> None:
+    run.terminal.line(Text.assemble((f"{name:<11}", "bold"), text))
+
+
+def _show_payouts(run: Run, pay: "Allocation", market: Market) -> None:
     rows, styles = [], []
     for i in np.argsort(-pay.cents, kind="stable"):
         low, high = (pay.show(bound[i], label=False) for bound in (pay.low, pay.high) if bound is not None)
         wrong = market.wrong[market.sellers == pay.owners[i]].sum()
-        paid = pay.show(pay.cents[i])
-        rows.append([pay.owners[i], int(pay.row_counts[i]), int(wrong), paid, f"{low} to {high}"])
+        row = {"seller": pay.owners[i], ">rows": pay.row_counts[i], ">wrong labels": wrong}
+        rows.append(row | {">paid": pay.show(pay.cents[i]), f">range under {pay.interval}": f"{low} to {high}"})
         styles.append("red" if wrong else "")
-    columns = ["seller", ">rows", ">wrong labels", ">paid", f">between, under {pay.interval}"]
-    say.table("Payouts", columns, rows, styles)
-
-
-def _write(path: Path, write: Any) -> None:
-    def to(file: BinaryIO) -> None:
-        write(file)
-
-    write_atomically(path, to)
-
-
-if __name__ == "__main__":
-    # The command keeps watch over what is written where; this is another name for it.
-    sys.argv[1:] = ["demo", *(["--out"] if sys.argv[1:] and not sys.argv[1].startswith("-") else []), *sys.argv[1:]]
-    runpy.run_module("shapshift", run_name="__main__")
+    run.terminal.table("Payouts", rows, styles)

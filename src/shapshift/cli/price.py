@@ -1,19 +1,17 @@
 """``shapshift price``."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, fit_model, load, load_other
+from shapshift.cli._data import Data, audit_arguments, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Tables, option
 from shapshift.cli._run import Run
-from shapshift.cli._specs import audit_arguments
 from shapshift.methods import parse_method
 
 if TYPE_CHECKING:
@@ -66,6 +64,7 @@ class Checks:
 
 @command(
     "price",
+    *(Files, Columns, Method, Payment, Checks, Noise, Tables, Page, Output),
     examples=[
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
@@ -73,18 +72,7 @@ class Checks:
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --owners-as-players --replicate ann",
     ],
 )
-def price(
-    run: Run,
-    files: Files,
-    columns: Columns,
-    method: Method,
-    payment: Payment,
-    checks: Checks,
-    noise: Noise,
-    tables: Tables,
-    page: Page,
-    output: Output,
-) -> None:
+def price(run: Run) -> None:
     """Share a budget out among the owners of the training rows.
 
     With --noise or --perturb each payout comes with the interval in which it moves. Payouts, what is kept back and
@@ -95,37 +83,34 @@ def price(
     [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], and
     [bold]manifest.json[/].
     """
-    check_payment(payment)
-    _check_players(payment, checks, method)
-    _check_saved(payment, checks, noise)
-    table = run.table_name("values")
+    check_payment(run)
+    _check_combinations(run)
+    checks, table = run[Checks], run.table_name("values")
     run.will_write(table, "allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
-    data = load(run, files, columns, method)
+    data = load(run)
     check_owners(data)
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
-    model = fit_model(run, method, data)
+    model = fit_model(run, data)
     if not copiers:
         data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
     if checks.values is not None:
         valuation = _saved_values(run, data, model, checks.values)
     else:
-        valuation = model.value(data.arrays.X_val, data.arrays.y_val)
+        valuation = model.value(*data.points)
     run.write_table(table, show.value_table(valuation, data))
-    corrected = clean = None
+    paid: dict[str, Any] = {"valuation": valuation}
+    corrected = None
     if checks.clean_val is not None:
         from shapshift.correct import BoundaryCorrector
 
-        other = load_other(run, "clean_val", checks.clean_val, files, data)
-        clean = model.value(other.X_val, other.y_val)
+        clean = model.value(*load_other(run, "clean_val", checks.clean_val, data))
         corrected = BoundaryCorrector().fit(clean).transform(valuation)
-    allocation = pay(run, data, model, valuation, payment, noise, corrected)
+        paid = {"valuation": clean, "noisy": valuation, "corrected": corrected}
+    allocation = pay(run, data, model, valuation, audit_arguments(run, data.classes), corrected=corrected)
     run.result = show.show_payouts(run.terminal, allocation)
     if copiers:
-        _replicate(run, data, model, payment, copiers)
-    if clean is None:
-        show.write_page(run, data, valuation=valuation, allocation=allocation)
-    else:
-        show.write_page(run, data, valuation=clean, noisy=valuation, corrected=corrected, allocation=allocation)
+        _replicate(run, data, model, copiers)
+    show.write_page(run, data, **paid, allocation=allocation)
 
 
 def pay(
@@ -133,10 +118,9 @@ def pay(
     data: Data,
     model: Any,
     valuation: "Valuation",
-    payment: Payment,
-    noise: Noise,
+    arguments: Mapping[str, Any] | None,
+    *,
     corrected: "Valuation | None" = None,
-    default_noise: str | None = None,
     noisy: "Valuation | None" = None,
     valuations: "Iterator[Valuation] | None" = None,
 ) -> "Allocation":
@@ -144,42 +128,38 @@ def pay(
 
     Parameters
     ----------
-    run, data, model, valuation, payment, noise
+    run, data, model, valuation
         What is paid, and how.
+    arguments : mapping or None
+        Those of the audit that the intervals come from; None for no intervals.
     corrected : Valuation, optional
         Corrected values, to say what correction changes; nothing is said about it for owners as players.
-    default_noise : str, optional
-        Levels of the interval when none were asked for.
     noisy : Valuation, optional
         What was corrected, where that is not ``valuation``.
     valuations : iterator of Valuation, optional
-        Those that the interval rests on, see :func:`shapshift.price.audit_payouts`.
+        Those that the intervals rest on, where they are made anyway, see :func:`shapshift.price.audit_payouts`.
     """
     from shapshift.price import allocate_budget, audit_payouts, owner_values, write_statements
 
-    rules = policy_of(payment)
-    owners, basis = data.arrays.owners, "owners" if payment.owners_as_players else "rows"
-    X, y, shown = data.arrays.X_val, data.arrays.y_val, run.terminal.progress
-    values, options = None, owner_options(run, data, model, payment)
-    if options is not None:
+    payment, terms = run[Payment], _terms(run, data, model)
+    owners, (X, y) = data.arrays.owners, data.points
+    values = audit = None
+    if payment.owners_as_players:
         with warnings.catch_warnings():
             # allocate_budget says the same in money.
             warnings.filterwarnings("ignore", message="Owner values are sampled and not as sure")
-            values = owner_values(model, X, y, owners, **options, progress=shown)
+            values = owner_values(model, X, y, owners, **terms["owner_options"], progress=run.terminal.progress)
         corrected = noisy = None  # correction is about values of rows
-    arguments = audit_arguments(noise, data.classes, default_noise)
-    audit = None
     if arguments is not None:
-        common: dict[str, Any] = {"owners": owners, "policy": rules, "basis": basis, "owner_options": options}
-        common |= {"currency": payment.currency, "valuations": valuations}
-        audit = audit_payouts(model, X, y, payment.budget, **common, **arguments, random_state=run.seed, progress=shown)
+        made = valuation if valuations is None else valuations
+        audit = audit_payouts(model, X, y, owners=owners, valuations=made, **terms, **arguments)
         run.write_table("intervals.csv", audit.to_frame("pyarrow"))
         audit.save(run.path("payout_audit.npz"))
     allocation = allocate_budget(
         valuation,
         payment.budget,
         owners=owners,
-        policy=rules,
+        policy=terms["policy"],
         values=values,
         corrected=corrected,
         noisy=noisy,
@@ -195,7 +175,11 @@ def pay(
         features=data.feature_columns(),
         notes=data.preparation(),
     )
-    run.parameters["allocation"] = {"policy": rules.to_dict(), "basis": basis, **allocation.parameters}
+    run.parameters["allocation"] = {
+        "policy": terms["policy"].to_dict(),
+        "basis": terms["basis"],
+        **allocation.parameters,
+    }
     if values is not None and values.method == "sample" and values.converged:
         run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
     for owner, note in list(allocation.notes.items())[:NAMED]:
@@ -206,45 +190,43 @@ def pay(
     return allocation
 
 
-def owner_options(run: Run, data: Data, model: Any, payment: Payment) -> dict[str, Any] | None:
-    """Options of owners as players, the same wherever they are valued; None when rows are paid."""
+def _terms(run: Run, data: Data, model: Any) -> dict[str, Any]:
+    """Terms of payment, the same wherever payouts are computed."""
+    payment = run[Payment]
+    terms = {"budget": payment.budget, "policy": _policy(run), "currency": payment.currency, "basis": "rows"}
     if not payment.owners_as_players:
-        return None
+        return terms | {"owner_options": None}
     n = len(set(data.arrays.owners.tolist())) if data.arrays.owners is not None else 0
     if n > MOST_ENUMERATED and model.semivalue not in ("shapley", "loo"):
         raise CommandError(
             f"--semivalue {model.semivalue} with --owners-as-players is computed for up to {MOST_ENUMERATED} owners, "
             f"and there are {n:,}. Use --semivalue shapley, which can be sampled, or pay for rows."
         )
-    return {"semivalue": model.semivalue, "n_permutations": payment.permutations, "random_state": run.seed}
+    drawn = {"semivalue": model.semivalue, "n_permutations": payment.permutations, "random_state": run.seed}
+    return terms | {"basis": "owners", "owner_options": drawn}
 
 
-def _check_players(payment: Payment, checks: Checks, method: Method) -> None:
-    """Refuse what means nothing when owners are the players."""
-    if not payment.owners_as_players:
-        return
-    if checks.clean_val is not None:
+def _check_combinations(run: Run) -> None:
+    """Refuse options that contradict each other, before anything is read."""
+    payment, checks, method = run[Payment], run[Checks], run[Method]
+    if payment.owners_as_players and checks.clean_val is not None:
         raise CommandError(
             "--clean-val does not go with --owners-as-players: correction acts on values of rows, and owners are paid "
             "for their rows entering together. Leave one of them out."
         )
-    if parse_method(method.method).name != "knn":
+    if payment.owners_as_players and parse_method(method.method).name != "knn":
         raise CommandError(
             f"--method {method.method} does not go with --owners-as-players: owners are valued through the utility of "
             "--method knn. Leave one of them out."
         )
-    if method.semivalue == "calibrated":
+    if payment.owners_as_players and method.semivalue == "calibrated":
         raise CommandError(
             "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, loo or "
             "beta:ALPHA,BETA."
         )
-
-
-def _check_saved(payment: Payment, checks: Checks, noise: Noise) -> None:
-    """Refuse what would value the rows anew when saved values are paid."""
     others = {
-        "--noise": noise.noise,
-        "--perturb": noise.perturb,
+        "--noise": run[Noise].noise,
+        "--perturb": run[Noise].perturb,
         "--clean-val": checks.clean_val,
         "--replicate": checks.replicate,
         "--owners-as-players": payment.owners_as_players,
@@ -272,27 +254,21 @@ def _saved_values(run: Run, data: Data, model: Any, path: Path) -> "Valuation":
     return saved
 
 
-def policy_of(payment: Payment) -> "Policy":
-    """Rules of payment."""
+def _policy(run: Run) -> "Policy":
     from shapshift.price import Policy
 
-    return Policy(
-        negatives=payment.policy,
-        floor=payment.floor,
-        cap=payment.cap,
-        reserve=payment.reserve,
-        odd_cents=payment.odd_cents,
-    )
+    named = {name: getattr(run[Payment], name) for name in ("floor", "cap", "reserve", "odd_cents")}
+    return Policy(negatives=run[Payment].policy, **named)
 
 
-def check_payment(payment: Payment) -> None:
+def check_payment(run: Run) -> None:
     """Refuse a payment without a budget, or with rules that contradict each other, before anything is read."""
+    payment = run[Payment]
     if payment.budget is None:
         raise CommandError("--budget must say what to share out, such as --budget 10000.")
-    from shapshift.price.money import minor_digits, parse_money
+    from shapshift.price.policy import Terms
 
-    digits = minor_digits("allocate_budget", payment.currency)
-    policy_of(payment).cents(parse_money("allocate_budget", "budget", payment.budget, digits), digits)
+    _ = Terms.check("allocate_budget", payment.budget, _policy(run), payment.currency).limits
 
 
 def check_owners(data: Data) -> None:
@@ -309,44 +285,22 @@ def _known_owner(data: Data, name: str) -> Any:
     return known[name]
 
 
-def _replicate(run: Run, data: Data, model: Any, payment: Payment, owners: Sequence[Any]) -> None:
+def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
     import pyarrow as pa
 
-    from shapshift.price import replication_gain, show_money
+    from shapshift.price import replication_gain
 
-    found, tables = [], []
+    found, tables, arrays = [], [], data.arrays
+    terms = _terms(run, data, model)
     for name in owners:
         with run.terminal.busy(f"Valuing with copies of the rows of {name}"):
-            result = replication_gain(
-                model,
-                data.arrays.X_train,
-                data.arrays.y_train,
-                data.arrays.X_val,
-                data.arrays.y_val,
-                data.arrays.owners,
-                name,
-                budget=payment.budget,
-                policy=policy_of(payment),
-                basis="owners" if payment.owners_as_players else "rows",
-                owner_options=owner_options(run, data, model, payment),
-                currency=payment.currency,
-            )
+            result = replication_gain(model, arrays.X_train, arrays.y_train, *data.points, arrays.owners, name, **terms)
         table = result.to_frame("pyarrow")
         copier = pa.array([str(name)] * table.num_rows)
         tables.append(table.add_column(0, "copied_by", copier).set_column(1, "owner", table["owner"].cast(pa.string())))
-        at, digits = result.before.owners.index(name), result.before.digits
-        before, after = result.before.cents[at], result.after.cents[at]
-        found.append(
-            {
-                "owner": name,
-                "before": str(Decimal(int(before)).scaleb(-digits)),
-                "after": str(Decimal(int(after)).scaleb(-digits)),
-                "gain": str(result.gain),
-            }
-        )
-        run.terminal.line(
-            f"With a copy of each of its rows, {name} would be paid {show_money(after, payment.currency, digits)}: "
-            f"{result.gain:+,.{digits}f}."
-        )
+        before, after = result.before.payouts[name], result.after.payouts[name]
+        found.append({"owner": name, "before": str(before), "after": str(after), "gain": str(result.gain)})
+        paid = f"{after:,} {terms['currency']}".rstrip()
+        run.terminal.line(f"With a copy of each of its rows, {name} would be paid {paid} ({result.gain:+,}).")
     run.write_table("replication.csv", pa.concat_tables(tables))
     run.result["replication"] = found

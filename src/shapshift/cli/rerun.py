@@ -1,16 +1,18 @@
 """``shapshift rerun``."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from shapshift.checks.names import some
 from shapshift.cli import _manifest as manifests
-from shapshift.cli._commands import COMMANDS, command
+from shapshift.cli._commands import COMMANDS, Command, command
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._manifest import Manifest
-from shapshift.cli._options import Method, Output, argument, option
+from shapshift.cli._options import Method, Output, Said, argument, option
+from shapshift.cli._run import Run
 from shapshift.cli._terminal import Terminal
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method
@@ -33,13 +35,11 @@ class Again:
         recorded=False,
     )
     force: bool = option(False, "Replace results that are there.", "-f", recorded=False)
-    json: bool = option(False, "Print one JSON document on stdout instead of text.", recorded=False)
-    quiet: bool = option(False, "Say nothing but warnings and errors.", "-q", recorded=False)
-    debug: bool = option(False, "Show the traceback of an error.", envvar="SHAPSHIFT_DEBUG", recorded=False)
 
 
 @command(
     "rerun",
+    Again,
     writes=False,
     panel="Research",
     examples=[
@@ -48,59 +48,69 @@ class Again:
         "shapshift rerun run1 --data train=old/rows.csv --data val=new/rows.csv",
     ],
 )
-def rerun(terminal: Terminal, again: Again) -> None:
+def rerun(run: Run) -> None:
     """Repeat a run from its manifest and check that the bytes are the same.
 
     Refuses when an input has changed since. Results go to a new folder; a page goes there too.
     """
-    path = again.manifest / "manifest.json" if again.manifest.is_dir() else again.manifest
+    again, said, terminal = run[Again], run[Said], run.terminal
+    path = again.manifest / manifests.MANIFEST if again.manifest.is_dir() else again.manifest
     before = manifests.read_manifest(path)
     registered = COMMANDS.get(before.command)
-    if registered is None or not registered.repeatable:
+    if registered is None or not registered.recorded():
         raise CommandError(f"{str(path)!r} is of a command {before.command[:40]!r} that this release cannot repeat.")
-    _check_options(before, path)
+    recorded = _read_options(registered, before, path)
     named, folders = _places(again.data or [], before)
     inputs = {name: _find(name, entry, path, named.get(name), folders) for name, entry in before.inputs.items()}
     folder = path.parent if path.parent.name not in ("", "..") else path.absolute().parent
     out = again.out or folder.with_name(f"{folder.name}-rerun")
+    here = manifests.versions()
     differing = {
-        name: (old, new)
+        name: (old, here.get(name, "absent"))
         for name, old in before.versions.items()
-        if (new := manifests.versions().get(name, "absent")) != old
+        if here.get(name, "absent") != old
     }
     kernels = differing.pop(manifests.BLAS, None)  # few results depend on them: said when one does
     for name, (old, new) in differing.items():
         terminal.warning(f"The run was made with {name} {old}, here is {new}: bytes may differ.")
-    inner = Terminal(quiet=again.quiet, results=False, written=terminal.written)
-    called = {name: entry["path"] for name, entry in before.inputs.items()}
-    registered.execute(_groups(before, inputs, out, again, folders), inner, called)
+    changed = {**inputs, "out": out, "force": again.force, "quiet": said.quiet, "debug": said.debug}
+    changed["report"] = None if before.report is None else out / before.report["name"]
+    changed["data_dir"] = folders[0] if folders else None
+    options = {
+        group: replace(given, **{each.name: changed[each.name] for each in fields(group) if each.name in changed})
+        for group, given in recorded.items()
+    }
+    inner = Terminal(quiet=said.quiet, results=False, written=terminal.written)
+    registered.execute(options, inner, {name: entry["path"] for name, entry in before.inputs.items()})
     after = manifests.read_manifest(out)
-    other = _differences(before, after)
-    files = len(before.outputs) + (before.report is not None)
+    old_files, new_files = before.files(), after.files()
+    other = sorted(name for name in {**old_files, **new_files} if old_files.get(name) != new_files.get(name))
     terminal.document(
         {
             "command": "rerun",
             "repeated": before.command,
             "out": str(out),
             "identical": not other,
-            "files": files,
+            "files": len(old_files),
             "different": other,
             "versions_changed": {name: list(pair) for name, pair in differing.items()},
         }
     )
     if other:
-        changed = None if differing or kernels is not None else _changed(before, after, path.parent)
-        if changed is not None:
+        contradiction = None if differing or kernels is not None else _contradiction(before, after, path.parent)
+        if contradiction is not None:
             raise CommandError(
-                f"{str(path)!r} was changed after the run that wrote it: {changed}. {some(other)} cannot be compared "
-                "with what it says. Ask for the manifest as it was written, or give the command yourself."
+                f"{str(path)!r} was changed after the run that wrote it: {contradiction}. {some(other)} cannot be "
+                "compared with what it says. Ask for the manifest as it was written, or give the command yourself."
             )
         raise CommandError(
-            f"{len(other)} of {files} files differ from those of {str(path)!r}: {some(other)}. They are in "
+            f"{len(other)} of {len(old_files)} files differ from those of {str(path)!r}: {some(other)}. They are in "
             f"{str(out)!r} for comparison." + _reason(differing, kernels),
             Code.OTHER_BYTES,
         )
-    terminal.line(f"Identical: all {files} files of {before.command!r} have the same bytes. Results: {out}/", "green")
+    terminal.line(
+        f"Identical: all {len(old_files)} files of {before.command!r} have the same bytes. Results: {out}/", "green"
+    )
 
 
 def _reason(versions: Mapping[str, Any], kernels: tuple[str, str] | None) -> str:
@@ -115,7 +125,7 @@ def _reason(versions: Mapping[str, Any], kernels: tuple[str, str] | None) -> str
     return " Report this, unless the manifest was changed after it was written."
 
 
-def _changed(before: Manifest, after: Manifest, folder: Path) -> str | None:
+def _contradiction(before: Manifest, after: Manifest, folder: Path) -> str | None:
     """Say what in a manifest contradicts its options or the files beside it; None when nothing does."""
     for name in {**before.parameters, **after.parameters}:
         if before.parameters.get(name) != after.parameters.get(name):
@@ -125,19 +135,14 @@ def _changed(before: Manifest, after: Manifest, folder: Path) -> str | None:
     return f"{some(wrong)} beside it {'differs' if len(wrong) == 1 else 'differ'} from what it says" if wrong else None
 
 
-def _check_options(manifest: Manifest, path: Path) -> None:
-    """Refuse options and inputs that no run of the command records, before anything is looked for."""
-    registered = COMMANDS[manifest.command]
+def _read_options(registered: Command, manifest: Manifest, path: Path) -> dict[type, Any]:
+    """Read the options; refuse options and inputs that no run of the command records."""
     try:
-        strange = [name for name in manifest.inputs if name not in registered.inputs()]
-        if strange:
-            raise InputError(f"it names the inputs {some(strange)}, which 'shapshift {manifest.command}' does not have")
-        paths = {name: Path(entry["path"]) for name, entry in manifest.inputs.items()}
-        for group in registered.rebuild(manifest.options, paths).values():
-            if isinstance(group, Method):
-                parse_method(group.method)
-            if isinstance(group, Output) and group.seed != manifest.seed:
-                raise InputError("it names two different seeds")
+        options = registered.rebuild(manifest.options, manifest.inputs)
+        parse_method(options.get(Method, Method()).method)
+        if Output in options and options[Output].seed != manifest.seed:
+            raise InputError("it names two different seeds")
+        return options
     except ValueError as error:
         raise CommandError(
             f"{str(path)!r} is not what this release records of 'shapshift {manifest.command}': {str(error)[:400]}. "
@@ -145,27 +150,7 @@ def _check_options(manifest: Manifest, path: Path) -> None:
         ) from None
 
 
-def _groups(
-    manifest: Manifest, inputs: Mapping[str, Path], out: Path, again: Again, folders: Sequence[Path]
-) -> dict[str, Any]:
-    """Option groups of the run, with results going elsewhere."""
-    groups = COMMANDS[manifest.command].rebuild(manifest.options, inputs)
-    page = None if manifest.report is None else out / manifest.report["name"]
-    new = {
-        "out": out,
-        "force": again.force,
-        "quiet": again.quiet,
-        "debug": again.debug,
-        "report": page,
-        "data_dir": folders[0] if folders else None,
-    }
-    return {
-        parameter: replace(group, **{field.name: new[field.name] for field in fields(group) if field.name in new})
-        for parameter, group in groups.items()
-    }
-
-
-def _places(given: Sequence[str], manifest: Manifest) -> tuple[dict[str, Path], list[Path]]:
+def _places(given: Iterable[str], manifest: Manifest) -> tuple[dict[str, Path], list[Path]]:
     """Read --data: inputs by name, and folders to search."""
     named: dict[str, Path] = {}
     folders: list[Path] = []
@@ -187,23 +172,25 @@ def _find(name: str, entry: Mapping[str, str], manifest: Path, named: Path | Non
     """Where an input lies now; refused when it has changed."""
     from shapshift.tables import file_digest
 
-    changed = None
-    for place in _candidates(entry["path"], manifest, named, folders):
+    recorded, changed = Path(entry["path"]), None
+    places: Iterable[Path] = _near(recorded, manifest.absolute().parent)
+    where = "beside the manifest or here"
+    if named is not None or folders:
+        places = [named] if named is not None else (place for folder in folders for place in _below(folder, recorded))
+        where = "in " + ", ".join(repr(str(place)) for place in ([named] if named is not None else folders))
+    for place in places:
         try:
             found = file_digest(place)
         except (OSError, ValueError):
             continue
         if found == entry["sha256"]:
             return place
-        if place.name == Path(entry["path"]).name or named is not None:
+        if place.name == recorded.name or named is not None:
             changed = changed or (place, found)
-    shown = Path(entry["path"]).name
     if changed is None:
-        where = "beside the manifest or here"
-        if named is not None or folders:
-            where = "in " + ", ".join(repr(str(place)) for place in ([named] if named is not None else folders))
         raise CommandError(
-            f"The input {shown!r} ({name}) is not {where}. Say where it is with --data FOLDER or --data {name}=PATH."
+            f"The input {recorded.name!r} ({name}) is not {where}. Say where it is with --data FOLDER or --data "
+            f"{name}=PATH."
         )
     place, found = changed
     raise CommandError(
@@ -212,17 +199,22 @@ def _find(name: str, entry: Mapping[str, str], manifest: Path, named: Path | Non
     )
 
 
-def _candidates(recorded: str, manifest: Path, named: Path | None, folders: Sequence[Path]) -> Iterable[Path]:
-    if named is not None:
-        return [named]
-    if not folders:
-        return manifests.candidates(recorded, manifest.absolute())
-    return (place for folder in folders for place in manifests.search(recorded, folder))
+def _near(recorded: Path, folder: Path) -> Iterator[Path]:
+    """Where an input of a run can lie: below the folder in which the results lie, or here, and nowhere else."""
+    here = Path.cwd()
+    for above in (folder, folder.parent, here):
+        for place in (above / recorded, above / recorded.name):
+            found = Path(os.path.normpath(place))
+            if found.is_relative_to(here):
+                yield found.relative_to(here)
+            elif found.is_relative_to(folder.parent):
+                yield found
 
 
-def _differences(before: Manifest, after: Manifest) -> list[str]:
-    names = {**before.outputs, **after.outputs}
-    other = [name for name in names if before.outputs.get(name) != after.outputs.get(name)]
-    if before.report is not None and (after.report is None or after.report["sha256"] != before.report["sha256"]):
-        other.append(before.report["name"])
-    return sorted(other)
+def _below(folder: Path, recorded: Path) -> list[Path]:
+    """Where in a folder, at any depth, an input can lie: those of its name first, then those of its ending."""
+    places, length = [folder, *sorted(folder.rglob("*"))], manifests.pattern_length(recorded)
+    if length:
+        return [place.joinpath(*recorded.parts[-length:]) for place in places if place.is_dir()]
+    alike = [place for place in places if place.suffix == recorded.suffix and (not place.suffix or place.is_file())]
+    return [place for place in places if place.name == recorded.name] + alike

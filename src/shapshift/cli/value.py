@@ -1,18 +1,40 @@
-"""``shapshift value``."""
+"""``shapshift value``, ``audit`` and ``report``."""
 
 import inspect
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import fit_model, load
+from shapshift.cli._data import Data, audit_arguments, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Output, Page, Restart, Tables
+from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Restart, Tables, option
 from shapshift.cli._run import Run
+from shapshift.cli.correct import evaluate_correction, write_correction
+from shapshift.cli.price import Payment, check_owners, check_payment, pay
+
+if TYPE_CHECKING:
+    from shapshift.audit import ShiftAudit
+    from shapshift.valuation import Valuation
+
+LEVELS = "0.1,0.2,0.5,1"
+
+
+@dataclass(frozen=True)
+class NoisySet:
+    """A real noisy set to correct."""
+
+    panel: ClassVar[str] = Noise.panel
+    noisy_val: Path | None = option(
+        None, "A noisy version of VAL to correct; by default one with the strongest noise of the audit.", metavar="FILE"
+    )
 
 
 @command(
     "value",
+    *(Files, Columns, Method, Restart, Tables, Page, Output),
     examples=[
         "shapshift value train.parquet val.parquet --label y",
         "shapshift value train.csv val.csv --label class --id row --drop date,notes --report out.html",
@@ -20,44 +42,160 @@ from shapshift.cli._run import Run
         "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
-def value(
-    run: Run,
-    files: Files,
-    columns: Columns,
-    method: Method,
-    restart: Restart,
-    tables: Tables,
-    page: Page,
-    output: Output,
-) -> None:
+def value(run: Run) -> None:
     """Value every training row on a validation set.
 
     Writes [bold]values.parquet[/] (one line per row), [bold]valuation.npz[/] (for Valuation.load) and
     [bold]manifest.json[/] (to repeat the run).
     """
-    table = run.table_name("values")
-    run.will_write(table, "valuation.npz")
-    data = load(run, files, columns, method)
-    model = fit_model(run, method, data)
+    run.will_write(run.table_name("values"), "valuation.npz")
+    data = load(run)
+    model = fit_model(run, data)
     data = data.released(table=not show.shows_features(run, data))
-    valuation = model.value(data.arrays.X_val, data.arrays.y_val, **_going_on(model, method, restart))
-    run.write_table(table, show.value_table(valuation, data))
-    valuation.save(run.path("valuation.npz"))
+    valuation = model.value(*data.points, **_checkpoint(run, model))
+    _write_values(run, data, valuation)
     show.write_page(run, data, valuation=valuation)
-    run.parameters["valuation"] = dict(valuation.parameters)
     run.result = show.show_values(run.terminal, valuation, data)
 
 
-def _going_on(model: Any, method: Method, restart: Restart) -> dict[str, Any]:
+@command(
+    "audit",
+    *(Files, Columns, Method, Noise, Tables, Page, Output),
+    examples=[
+        "shapshift audit train.parquet val.parquet --label y",
+        "shapshift audit train.csv val.csv --label y --noise 0.1,0.2,0.5 --repeats 50 --report out.html",
+        "shapshift audit train.csv val.csv --label y --perturb laplace:epsilon=1 --perturb laplace:epsilon=4",
+        "shapshift audit train.csv val.csv --label y --perturb 'round:1 | flip:0.05'",
+    ],
+)
+def audit(run: Run) -> None:
+    """Measure how far the values move when the validation set does.
+
+    Values the rows on the validation set as it is, then on perturbed versions of it (Gaussian noise 0.1, 0.2, 0.5
+    and 1 unless --noise or --perturb says otherwise), and says whether the values can be relied on.
+
+    Writes [bold]audit.npz[/] (for ShiftAudit.load), [bold]shift.csv[/] (one line per level), [bold]rows.parquet[/]
+    (how far each row's value can be relied on) and [bold]manifest.json[/].
+    """
+    from shapshift.audit import ShiftStream
+
+    run.will_write("audit.npz", "shift.csv", run.table_name("rows"))
+    data = load(run)
+    model = fit_model(run, data)
+    data = data.released(table=not show.shows_features(run, data))
+    stream = ShiftStream(model, *data.points, **(audit_arguments(run, data.classes, LEVELS) or {}))
+    valuation, found = next(stream), stream.audit()
+    _write_audit(run, found)
+    show.write_page(run, data, valuation=valuation, audit=found)
+    run.parameters["perturbations"] = list(found.perturbations)
+    run.result = show.show_audit(run.terminal, found)
+
+
+@command(
+    "report",
+    *(Files, Columns, Method, Noise, NoisySet, Payment, Tables, Page, Output),
+    examples=[
+        "shapshift report train.parquet val.parquet --label y",
+        "shapshift report train.csv val.csv --label y --owner seller --budget 10000 --report page.html",
+    ],
+)
+def report(run: Run) -> None:
+    """Value, audit, correct and price in one go, on one page.
+
+    VAL is the clean validation set. The audit perturbs it (0.1, 0.2, 0.5 and 1 unless --noise or --perturb says
+    otherwise); the correction is shown on a noisy version of it. With --owner and --budget the page shows payouts too.
+
+    Writes [bold]report.html[/] in the folder (or where --report says), and everything that value, audit, correct and
+    price write.
+    """
+    from shapshift.audit import ShiftStream
+    from shapshift.correct import BoundaryCorrector
+
+    if run.page is None:
+        run.use_page(run.out / "report.html")
+    names = [run.table_name(stem) for stem in ("values", "rows", "corrected")]
+    names += ["valuation.npz", "audit.npz", "shift.csv", "corrected.npz", "corrector.json", "evaluation.csv"]
+    paid = run[Payment].budget is not None
+    run.will_write(*names, *(["allocation.npz", "intervals.csv", "payout_audit.npz", "statements/"] * paid))
+    if paid:
+        check_payment(run)
+    data = load(run)
+    if paid:
+        check_owners(data)
+    model = fit_model(run, data)
+    noisy_val = run[NoisySet].noisy_val
+    data = data.released(table=noisy_val is None and not show.shows_features(run, data))
+    arguments = audit_arguments(run, data.classes, LEVELS) or {}
+
+    # Each validation set is valued once: the payouts take the valuations of the audit as they are made.
+    stream = ShiftStream(model, *data.points, **arguments)
+    with run.terminal.busy("Valuing the rows"):
+        valuation = next(stream)
+    _write_values(run, data, valuation)
+
+    if noisy_val is not None:
+        noisy = model.value(*load_other(run, "noisy_val", noisy_val, data))
+    else:
+        noisy = model.value(*_strongest(arguments).bind(model).with_seed(run.seed)(*data.points))
+    corrector = BoundaryCorrector().fit(valuation)
+    corrected = corrector.transform(noisy)
+    corrector.save(run.path("corrector.json"))
+    write_correction(run, data, corrected, noisy)
+    evaluation = evaluate_correction(run, corrected, valuation, noisy)
+
+    allocation = None
+    if paid:
+        shown = {"corrected": corrected, "noisy": noisy}
+        allocation = pay(run, data, model, valuation, arguments, **shown, valuations=chain([valuation], stream))
+    audit = stream.audit()
+    _write_audit(run, audit)
+    show.write_page(
+        run, data, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation
+    )
+    run.parameters["correction"] = corrector.report_.to_dict()
+    run.result = {
+        "values": show.show_values(run.terminal, valuation, data),
+        "audit": show.show_audit(run.terminal, audit),
+        "evaluation": show.show_evaluation(run.terminal, evaluation),
+        "payouts": None if allocation is None else show.show_payouts(run.terminal, allocation),
+    }
+
+
+def _checkpoint(run: Run, model: Any) -> dict[str, Any]:
     """Hand the checkpoint to a model that has a use for it; return what its ``value`` must be told."""
-    if restart.checkpoint is None:
+    checkpoint = run[Restart].checkpoint
+    if checkpoint is None:
         return {}
     if "checkpoint" in inspect.signature(model.value).parameters:
-        return {"checkpoint": restart.checkpoint}
+        return {"checkpoint": checkpoint}
     if "checkpoint" in model.get_params(deep=False):
-        model.set_params(checkpoint=restart.checkpoint)
+        model.set_params(checkpoint=checkpoint)
         return {}
     raise CommandError(
-        f"--checkpoint does not go with --method {method.method}, whose runs are short. Leave it out, or choose "
+        f"--checkpoint does not go with --method {run[Method].method}, whose runs are short. Leave it out, or choose "
         "--method knn or --method sampled."
     )
+
+
+def _write_values(run: Run, data: Data, valuation: "Valuation") -> None:
+    run.write_table(run.table_name("values"), show.value_table(valuation, data))
+    valuation.save(run.path("valuation.npz"))
+    run.parameters["valuation"] = dict(valuation.parameters)
+
+
+def _write_audit(run: Run, audit: "ShiftAudit") -> None:
+    audit.save(run.path("audit.npz"))
+    run.write_table("shift.csv", audit.to_frame("pyarrow"))
+    run.write_table(run.table_name("rows"), audit.rows_frame(kind="pyarrow"))
+    run.parameters["audit"] = dict(audit.parameters)
+
+
+def _strongest(arguments: dict[str, Any]) -> Any:
+    """Find the perturbation whose result is corrected: the strongest noise, or the last perturbation."""
+    from shapshift.perturb import GaussianNoise
+
+    if "noise" not in arguments:
+        return arguments["perturbations"][-1]
+    if max(arguments["noise"]) == 0:
+        raise CommandError("--noise must hold a level above 0.")
+    return GaussianNoise(max(arguments["noise"]), relative=arguments["relative"])

@@ -232,7 +232,7 @@ def audit_payouts(
     corrector: Any = None,
     relative: bool = False,
     currency: str = "EUR",
-    valuations: Iterator[Valuation] | None = None,
+    valuations: Valuation | Iterator[Valuation] | None = None,
     progress: bool | None = None,
 ) -> PayoutAudit:
     """Share the same budget out on perturbed validation sets and note how far each payout moves.
@@ -258,10 +258,10 @@ def audit_payouts(
         that the interval shows what the validation set moves, not the sampling.
     corrector : fitted corrector, optional
         Applied to each perturbed valuation before it is paid: anything with ``transform(valuation)``.
-    valuations : iterator of Valuation, optional
-        The valuations to pay, where they are made anyway: :class:`shapshift.audit.ShiftStream` with the same model,
-        validation set, levels, repeats and seed. By default they are made here. With ``basis="owners"`` only the first,
-        on the clean validation set, is taken.
+    valuations : Valuation or iterator of Valuation, optional
+        Valuations that are made anyway: the one on the clean validation set; or all that are to be paid, as a
+        :class:`shapshift.audit.ShiftStream` with the same model, validation set, levels, repeats and seed gives them.
+        The others are made here. With ``basis="owners"`` only the first, on the clean validation set, is taken.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -289,8 +289,14 @@ def audit_payouts(
     _check_basis(basis, corrector)
     options = GameOptions.check("audit_payouts", owner_options, basis)
     quiet = check.check_model("audit_payouts", model)  # its bar would stand in the way of this one
-    taken = _valuations(quiet, X_val, y_val, levels, seed, repeats) if valuations is None else valuations
-    clean = next(taken)
+    perturbed = perturbed_sets(quiet, X_val, y_val, levels, seed, repeats)
+    taken: Iterator[Valuation]
+    if valuations is None or isinstance(valuations, Valuation):
+        clean = quiet.value(X_val, y_val) if valuations is None else valuations
+        taken = (quiet.value(X, y) for X, y in perturbed)
+    else:
+        taken, progress = valuations, progress if basis == "owners" else False  # a stream shows its own progress
+        clean = next(taken)
     ownership = check_owners(owners, clean.ids)
     keys = draw_keys(ownership, clean.ids, terms.budget)
 
@@ -302,16 +308,14 @@ def audit_payouts(
 
     def pay_draws() -> Iterator[Cents]:
         if basis == "owners":
-            yield from (pay_players(X, y) for X, y in perturbed_sets(quiet, X_val, y_val, levels, seed, repeats))
+            yield from (pay_players(X, y) for X, y in perturbed)
         else:
             yield from map(pay_rows, taken if corrector is None else map(corrector.transform, taken))
 
     unperturbed = pay_players(X_val, y_val) if basis == "owners" else pay_rows(clean)
     draws = pay_draws()
     found = np.empty((len(levels), len(SUMMARIES), len(ownership.names)), dtype=np.int64)
-    # A stream shows its own progress.
-    shown = progress if valuations is None or basis == "owners" else False
-    with progress_bar("Auditing payouts", len(levels) * repeats, shown) as advance:
+    with progress_bar("Auditing payouts", len(levels) * repeats, progress) as advance:
         for number in range(len(levels)):
             runs = np.empty((repeats, len(ownership.names)), dtype=np.int64)
             for run in range(repeats):
@@ -343,13 +347,6 @@ def audit_payouts(
         kind=clean.kind,
         digits=terms.digits,
     )
-
-
-def _valuations(model: Any, X_val: Any, y_val: Any, *draws: Any) -> Iterator[Valuation]:
-    """Value on the clean validation set, then on each perturbed one."""
-    yield model.value(X_val, y_val)
-    for X, y in perturbed_sets(model, X_val, y_val, *draws):
-        yield model.value(X, y)
 
 
 def _plain(option: Any) -> Any:
