@@ -1,7 +1,6 @@
 """What one perturbed run is measured by, and how runs are summed up without keeping them."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt

@@ -5,6 +5,8 @@ distance and how many of those match. Once an owner's own rows fill all K seats,
 list is longer than K. The list of a coalition is the merge of its owners' lists, cut in the same way.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,9 +20,46 @@ Longs = npt.NDArray[np.int64]
 GROUP, ROWS, MATCHES = 0, 1, 2
 
 
+class OwnerLists(NamedTuple):
+    """The list of every owner for every point of a tile.
+
+    Attributes
+    ----------
+    entries : int32 (b, M, k', 3), k' >= min(k, N)
+        Tie group, rows and matches of each entry.
+    lengths : int32 (b, M)
+        Number of entries.
+    """
+
+    entries: Ints
+    lengths: Ints
+
+    def part(self, points: slice) -> "OwnerLists":
+        """Return the lists of some points."""
+        return OwnerLists(self.entries[points], self.lengths[points])
+
+
+class Utility(NamedTuple):
+    """What the K nearest rows of a coalition are worth.
+
+    Attributes
+    ----------
+    k : int
+        Number of voters.
+    soft : bool
+        Divide by the number of votes, or by K.
+    empty : float
+        Worth of the empty coalition; 0 under the hard utility.
+    """
+
+    k: int
+    soft: bool
+    empty: float
+
+
 @kernel
 def list_owners(
-    tile: Floats, codes: Ints, targets: Ints, owners: Longs, k: int, average: bool, lists: Ints, lengths: Ints
+    tile: Floats, codes: Ints, targets: Ints, owners: Longs, k: int, average: bool, out: OwnerLists
 ) -> None:
     """Make the list of every owner for every point of a tile.
 
@@ -36,11 +75,9 @@ def list_owners(
         Number of voters.
     average : bool
         Average over ties, or break them by row number.
-    lists : int32 (b, M, k', 3), k' >= min(k, N)
-        Out: tie group, rows and matches of each entry.
-    lengths : int32 (b, M)
-        Out: number of entries.
+    out : OwnerLists
     """
+    lists, lengths = out
     n_owners = lengths.shape[1]
     seated = np.empty(n_owners, np.int64)
     for p in range(tile.shape[0]):
@@ -99,8 +136,9 @@ def merge(one: Ints, n_one: int, two: Ints, n_two: int, k: int, out: Ints) -> in
 
 
 @kernel
-def worth(entries: Ints, length: int, k: int, soft: bool, empty: float) -> float:
+def worth(entries: Ints, length: int, utility: Utility) -> float:
     """Compute the utility of a coalition; the tie group at the last seats counts with its expected matches."""
+    k, soft, empty = utility
     seats = k
     matches = 0.0
     for e in range(length):
@@ -118,18 +156,19 @@ def worth(entries: Ints, length: int, k: int, soft: bool, empty: float) -> float
 
 
 @kernel
-def add_coalitions(lists: Ints, lengths: Ints, k: int, soft: bool, empty: float, cells: Longs, sums: Floats) -> None:
+def add_coalitions(owners: OwnerLists, utility: Utility, cells: Longs, sums: Floats) -> None:
     """Add the worth of every coalition, for every point, to ``sums[cell of the point]`` of shape (2^M,).
 
     Coalitions are numbers whose bit o says whether owner o is in. Counting upwards, the coalition without its lowest
     owner is always the last one met with that lowest owner, so one list per owner is all that has to be kept.
     """
+    lists, lengths = owners
     n_owners = lengths.shape[1]
     kept = np.empty((n_owners + 1, lists.shape[2], 3), np.int32)
     kept_lengths = np.zeros(n_owners + 1, np.int64)  # the last one is the empty coalition
     for p in range(lists.shape[0]):
         out = sums[cells[p]]
-        out[0] += empty if soft else 0.0
+        out[0] += utility.empty
         for coalition in range(1, 1 << n_owners):
             lowest = 0
             while not coalition >> lowest & 1:
@@ -141,25 +180,24 @@ def add_coalitions(lists: Ints, lengths: Ints, k: int, soft: bool, empty: float,
                 while not coalition >> parent & 1:
                     parent += 1
             length = int(kept_lengths[parent])
-            length = merge(kept[parent], length, lists[p, lowest], lengths[p, lowest], k, kept[lowest])
+            length = merge(kept[parent], length, lists[p, lowest], lengths[p, lowest], utility.k, kept[lowest])
             kept_lengths[lowest] = length
-            out[coalition] += worth(kept[lowest], length, k, soft, empty)
+            out[coalition] += worth(kept[lowest], length, utility)
 
 
 @kernel
-def add_marginals(
-    lists: Ints, lengths: Ints, k: int, soft: bool, empty: float, cells: Longs, orders: Longs, sums: Floats
-) -> None:
+def add_marginals(owners: OwnerLists, utility: Utility, cells: Longs, orders: Longs, sums: Floats) -> None:
     """Add what each owner brings when owners join in the given orders to ``sums`` of shape (orders, cells, M)."""
+    lists, lengths = owners
     here = np.empty((lists.shape[2], 3), np.int32)
     there = np.empty((lists.shape[2], 3), np.int32)
     for p in range(lists.shape[0]):
         for d in range(orders.shape[0]):
-            before = empty if soft else 0.0
+            before = utility.empty
             length = 0
             for o in orders[d]:
-                length = merge(here, length, lists[p, o], lengths[p, o], k, there)
+                length = merge(here, length, lists[p, o], lengths[p, o], utility.k, there)
                 here, there = there, here
-                after = worth(here, length, k, soft, empty)
+                after = worth(here, length, utility)
                 sums[d, cells[p], o] += after - before
                 before = after

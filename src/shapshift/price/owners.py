@@ -18,7 +18,7 @@ from shapshift.engine.coefficients import Beta
 from shapshift.engine.tasks import ClassTask
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
-from shapshift.kernels.coalitions import add_coalitions, add_marginals, list_owners
+from shapshift.kernels.coalitions import OwnerLists, Utility, add_coalitions, add_marginals, list_owners
 from shapshift.knn.shapley import KNNShapley
 
 Floats = npt.NDArray[np.float64]
@@ -354,9 +354,9 @@ class Game:
         return max(self.task.n_groups, 1)
 
     @property
-    def empty(self) -> float:
-        """Utility of the soft-label classifier without rows."""
-        return 1 / self.task.n_classes
+    def utility(self) -> Utility:
+        """What coalitions are worth."""
+        return Utility(self.k, self.soft, 1 / self.task.n_classes if self.soft else 0.0)
 
     @property
     def list_shape(self) -> tuple[int, int, int]:
@@ -368,8 +368,8 @@ class Game:
         """Size of one point's lists."""
         return 4 * math.prod(self.list_shape)
 
-    def tiles(self) -> Iterator[tuple[Any, Any, Longs]]:
-        """Owner lists, their lengths and the cells of the points, tile by tile."""
+    def tiles(self) -> Iterator[tuple[OwnerLists, Longs]]:
+        """Owner lists and the cells of the points, tile by tile."""
         task, n = self.task, self.task.n_train
         size = max(1, min(task.n_val, TILE_BYTES // max(8 * n, self.list_bytes)))
         distances = np.empty((size, n))
@@ -377,10 +377,10 @@ class Game:
             here = slice(start, min(start + size, task.n_val))
             tile, targets = distances[: here.stop - start], task.targets[here]
             task.fill(here, slice(0, n), tile)
-            lists = np.empty((targets.size, *self.list_shape), dtype=np.int32)
-            lengths = np.empty((targets.size, self.n_owners), dtype=np.int32)
-            list_owners(tile, task.codes, targets, self.ownership.codes, self.k, task.average_ties, lists, lengths)
-            yield lists, lengths, task.groups[here]
+            entries = np.empty((targets.size, *self.list_shape), dtype=np.int32)
+            lists = OwnerLists(entries, np.empty((targets.size, self.n_owners), dtype=np.int32))
+            list_owners(tile, task.codes, targets, self.ownership.codes, self.k, task.average_ties, lists)
+            yield lists, task.groups[here]
 
 
 def _make_game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> Game:
@@ -397,12 +397,12 @@ def _exact(game: Game, semivalue: str | Beta, progress: bool | None) -> tuple[Fl
     """Values, and sums over the points of each cell."""
     worth = np.zeros((game.n_cells, 2**game.n_owners))
     with progress_bar("Coalitions", game.task.n_val, progress) as advance:
-        for lists, lengths, cells in game.tiles():
+        for lists, cells in game.tiles():
             # A few points at a time, so that the bar moves and Ctrl-C is heard.
             step = max(1, 2**22 >> game.n_owners)
             for lo in range(0, len(cells), step):
                 part = slice(lo, lo + step)
-                add_coalitions(lists[part], lengths[part], game.k, game.soft, game.empty, cells[part], worth)
+                add_coalitions(lists.part(part), game.utility, cells[part], worth)
                 advance(len(cells[part]))
     weights = _size_weights(game.n_owners, semivalue)
     sums = np.array([_semivalues(cell, weights) for cell in worth])
@@ -470,8 +470,8 @@ def _sample(game: Game, options: GameOptions, progress: bool | None) -> tuple[Fl
 
 def _marginals(game: Game, tiles: Callable[[], Any], orders: Longs) -> Floats:
     sums = np.zeros((len(orders), game.n_cells, game.n_owners))
-    for lists, lengths, cells in tiles():
-        add_marginals(lists, lengths, game.k, game.soft, game.empty, cells, orders, sums)
+    for lists, cells in tiles():
+        add_marginals(lists, game.utility, cells, orders, sums)
     return sums
 
 
@@ -499,7 +499,7 @@ def _leave_one_out(game: Game, progress: bool | None) -> tuple[Floats, Floats]:
 def _ends(game: Game) -> tuple[float, float]:
     """Compute the utility of all rows and of none."""
     gained = float(_marginals(game, game.tiles, np.arange(game.n_owners)[None]).sum())
-    empty = game.empty if game.soft else 0.0
+    empty = game.utility.empty
     return empty + gained / game.task.n_val, empty
 
 
