@@ -23,7 +23,7 @@ from test_exact import CIRCLE, LABELS, VALIDATION, distances, neighbor_counts, v
 
 from shapshift import KNNRegressionShapley, KNNShapley, ThresholdKNNShapley, WeightedKNNShapley
 from shapshift.engine.runner import Totals
-from shapshift.kernels.weighted import weighted_values
+from shapshift.kernels.weighted import Vote, weighted_values
 from shapshift.knn.regression import regression_table
 from shapshift.knn.threshold import gaussian_sigma, privacy_loss, worth_inside
 
@@ -379,9 +379,8 @@ def test_weighted_is_exact_for_every_tie_pattern() -> None:
             tile = patterns.copy()
             targets = np.zeros(len(patterns), dtype=np.int32)
             states = np.empty((8, min(k, n_rows), 2 * (min(k, n_rows) - 1) * 3 + 1))
-            weighted_values(
-                tile, order, weights, compact, targets, names.size, True, k, 3, 0.5, n_rows, log_factorial, states
-            )
+            vote = Vote(k, 3, 0.5, names.size, True, n_rows, log_factorial)
+            weighted_values(tile, order, weights, compact, targets, vote, states)
             for place, row in enumerate(patterns):
                 groups = naive.tie_groups(row, "average")
                 utilities = naive.weighted_utilities(groups, compact.tolist(), weights[place].tolist(), 0, k, 0.5)

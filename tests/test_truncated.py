@@ -19,9 +19,11 @@ from shapshift import Beta, KNNShapley, Valuation
 from shapshift.engine import truncated as module
 from shapshift.engine.coefficients import rank_table
 from shapshift.engine.rows.distances import index_rows, tile_filler
-from shapshift.engine.search import exact_search
+from shapshift.engine.search import cut_lists, exact_search
 from shapshift.engine.truncated import ranks_needed
-from shapshift.kernels.truncated import truncated_values
+from shapshift.kernels.nearest import Lists
+from shapshift.kernels.rank import Batch, Rule
+from shapshift.kernels.truncated import ListValues, truncated_values
 
 SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Beta(0.5, 2)]
 UTILITIES = ["soft", "hard"]
@@ -80,14 +82,13 @@ def one_point(
     """Values of the head, of other and matching rows behind, and bounds, from the kernel."""
     n, t = c.size, head.size
     codes = np.concatenate([head, np.arange(n - t) < m]).astype(np.int32)
-    tails, bounds, changes = np.empty((1, 2)), np.empty((1, 3)), np.empty(t)
-    truncated_values(
-        np.array([0, t]), np.arange(t), np.arange(t, dtype=float), np.array([t if certain is None else certain]), codes,
-        np.array([1], dtype=np.int32), np.array([n - codes.sum(), codes.sum(), 0]), c,
-        np.append(np.cumsum(c[::-1])[::-1], 0.0), np.zeros(1), True, 1, np.zeros(2), tails, bounds, np.empty(1),
-        changes,
-    )  # fmt: skip
-    return changes + tails[0, head.astype(int)], tails[0], bounds[0]
+    ends, rows, sure = np.array([0, t]), np.arange(t), np.array([t if certain is None else certain])
+    lists = Lists(ends, rows, np.arange(t, dtype=float), sure, np.empty((1, 0)))
+    batch = Batch(np.array([1], dtype=np.int32), np.zeros(1), np.empty((1, 0), dtype=np.int64))
+    values = ListValues(ends, rows, np.empty(t), np.empty((1, 2)), np.empty((1, 3)), np.empty(1))
+    sizes, beyond = np.array([n - codes.sum(), codes.sum(), 0]), np.append(np.cumsum(c[::-1])[::-1], 0.0)
+    truncated_values(lists, codes, batch, Rule(c, True, 1), sizes, beyond, values)
+    return values.changes + values.tails[0, head.astype(int)], values.tails[0], values.bounds[0]
 
 
 falling_tables = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=9).map(
@@ -418,9 +419,10 @@ def check_selection(row: np.ndarray, wanted: int, whole: bool) -> None:
     reference = np.array([[0], [row.size - 1], [row.size // 2]])
     lists = exact_search(fill, row.size, wanted, whole_ties=whole).find(0, 3, reference)
     for p in (0, 2):
-        assert lists[p].rows.tolist() == order[:count].tolist()
-        assert lists[p].distances.tolist() == row[order[:count]].tolist()
-    assert np.sort(lists[1].distances).tolist() == row[order[:count]].tolist()
+        one = cut_lists(lists, slice(p, p + 1))
+        assert one.rows.tolist() == order[:count].tolist()
+        assert one.distances.tolist() == row[order[:count]].tolist()
+    assert np.sort(cut_lists(lists, slice(1, 2)).distances).tolist() == row[order[:count]].tolist()
     assert lists.certain.tolist() == [count] * 3
     at = row[[0, 0, row.size // 2]]
     assert lists.ranks[:, 0].tolist() == [np.sum(row < x) + (np.sum(row == x) - 1) / 2 for x in at]

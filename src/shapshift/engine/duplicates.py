@@ -18,6 +18,7 @@ from shapshift.engine.rows.file import RowFile
 from shapshift.engine.runner import Costs, Runner, cached_batch
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.duplicates import Layout, place_values
+from shapshift.kernels.rank import RankScratch
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -175,19 +176,15 @@ class PlaceWorker(TileWorker):
         self.method = method
         self.tile = np.empty((batch, method.n_places))
         self.unit_values = np.empty((batch, self.task.n_train))
-        self.work = np.empty((2, method.n_places), dtype=np.uint64)
-        self.keys = np.empty(method.n_places)
-        self.counts = np.zeros(self.task.n_classes)
+        work, keys = np.empty((2, method.n_places), dtype=np.uint64), np.empty(method.n_places)
+        self.scratch = RankScratch(work, keys, np.zeros(self.task.n_classes))
 
     def values(self, batch: slice, points: Points) -> Floats:
         """Return the values of a batch, valid until the next call."""
-        task, targets = self.task, self.task.targets[batch]
-        tile, values = self.tile[: targets.size], self.unit_values[: targets.size]
+        task, size = self.task, batch.stop - batch.start
+        tile, values = self.tile[:size], self.unit_values[:size]
         self.method.fill(batch, slice(0, tile.shape[1]), tile)
-        place_values(
-            tile, self.method.layout, targets, task.table.c, task.bases(targets), task.depth, task.reference[batch],
-            self.work, self.keys, self.counts, points.entropy, points.nearest, points.reference_ranks, values,
-        )  # fmt: skip
+        place_values(tile, self.method.layout, task.batch(batch), task.rule, self.scratch, points.findings, values)
         return values
 
 

@@ -12,7 +12,7 @@ from shapshift.engine.rows.file import READING_BYTES, spilled
 from shapshift.engine.runner import Costs, MemoryBudgetError, Runner, cached_batch, plan_blocks
 from shapshift.engine.tasks import ClassTask, Points, Task
 from shapshift.kernels.near import look_around
-from shapshift.kernels.rank import add_rows, rank_values
+from shapshift.kernels.rank import RankScratch, add_rows, rank_values
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -61,20 +61,16 @@ class RankWorker(TileWorker):
     def __init__(self, task: ClassTask, batch: int, allocate: Callable[..., Any] = np.empty) -> None:
         super().__init__(task)
         self.tile = allocate((batch, task.n_train), np.float64)
-        self.work = allocate((2, task.n_train), np.uint64)
-        self.keys = allocate((task.n_train,), np.float64)
-        self.counts = np.zeros(task.n_classes)
+        work, keys = allocate((2, task.n_train), np.uint64), allocate((task.n_train,), np.float64)
+        self.scratch = RankScratch(work, keys, np.zeros(task.n_classes))
 
     def values(self, batch: slice, points: Points) -> Floats:
         """Return the values of a batch, valid until the next call."""
-        task, targets = self.task, self.task.targets[batch]
-        values: Floats = self.tile[: targets.size]
+        task = self.task
+        values: Floats = self.tile[: batch.stop - batch.start]
         task.fill(batch, slice(0, task.n_train), values)
-        rank_values(  # from here on the tile holds values in place of distances
-            values, task.codes, targets, task.table.c, task.bases(targets), task.average_ties, task.depth,
-            task.reference[batch], self.work, self.keys, self.counts, points.entropy, points.nearest,
-            points.reference_ranks,
-        )  # fmt: skip
+        # From here on the tile holds values in place of distances.
+        rank_values(values, task.codes, task.batch(batch), task.rule, self.scratch, points.findings)
         return values
 
 

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from shapshift.engine.boundary import count_levels, nearest_level
 from shapshift.engine.runner import each_block, span
-from shapshift.engine.search import Lists, Search, exact_search
+from shapshift.engine.search import Search, exact_search
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.exceptions import InputError
-from shapshift.kernels.truncated import add_bounds, add_points, truncated_values, whole_rows
+from shapshift.kernels.truncated import ListSums, ListValues, add_bounds, add_points, truncated_values, whole_rows
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -28,22 +28,10 @@ SAVED_POINTS = 64
 
 
 @dataclass(frozen=True)
-class Valued:
-    """Per point: its list, each row's value minus that of far rows of its class, and the values of far rows."""
-
-    ends: Indices
-    rows: Indices
-    changes: Floats
-    tails: Floats
-    bounds: Floats
-    levels: Indices
-
-
-@dataclass(frozen=True)
 class ListPart:
     """Lists of consecutive blocks, as :class:`shapshift.engine.runner.Part` has sums."""
 
-    blocks: tuple[Valued, ...]
+    blocks: tuple[ListValues, ...]
     points: Points | None = None
 
     @property
@@ -52,68 +40,29 @@ class ListPart:
         return len(self.blocks)
 
 
-def sums_beyond(c: Floats) -> Floats:
-    """Sum of the rank table from each rank on."""
-    return np.append(np.cumsum(c[::-1])[::-1], 0.0)
-
-
-def value_lists(
-    lists: Lists,
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    sizes: Indices,
-    c: Floats,
-    beyond: Floats,
-    starts: Floats,
-    average: bool,
-    depth: int,
-    entropy: Floats,
-) -> tuple[Floats, Floats, Floats]:
-    """Value a few points from their lists; arguments and results as in :func:`truncated_values`.
-
-    Returns
-    -------
-    changes, tails, bounds
-    """
-    tails, bounds = np.empty((targets.size, 2)), np.empty((targets.size, 3))
-    changes = np.empty(lists.rows.size)
-    truncated_values(
-        lists.ends, lists.rows, lists.distances, lists.certain, codes, targets, sizes, c, beyond, starts, average,
-        depth, np.zeros(sizes.size), tails, bounds, entropy, changes,
-    )  # fmt: skip
-    return changes, tails, bounds
-
-
 class ListTotals:
     """Sums over points, as :class:`shapshift.engine.runner.Totals` are over blocks."""
 
     def __init__(self, task: ClassTask, block: int) -> None:
         self.task, self.block, self.done = task, block, 0
-        cells, n_classes = task.levels.size + task.n_groups, task.n_classes
-        self.sums, self.bound = np.zeros((cells, task.n_train)), np.zeros(task.n_train)
-        # What all rows of all points get, and those of the point's class besides: added to every row at the end.
-        self.others, self.extras = np.zeros(cells), np.zeros((cells, n_classes))
-        self.bound_others, self.bound_extras = np.zeros(1), np.zeros(n_classes)
+        self.sums = self._allocate(task.levels.size + task.n_groups)
+        self.bounds = self._allocate(1)
+
+    def _allocate(self, cells: int) -> ListSums:
+        task = self.task
+        return ListSums(np.zeros((cells, task.n_train)), np.zeros(cells), np.zeros((cells, task.n_classes)))
 
     def add(self, part: ListPart) -> None:
         """Add the lists of the next blocks."""
         task = self.task
-        for valued in part.blocks:
+        for values in part.blocks:
             first = self.done * self.block
-            here = slice(first, first + valued.levels.size)
+            here = slice(first, first + values.entropy.size)
             targets = task.targets[here]
-            cells = [valued.levels]
+            add_points(values, targets, nearest_level(values.entropy, task.levels), self.sums)
             if task.n_groups:
-                cells.append(task.levels.size + task.groups[here])
-            for into in cells:
-                add_points(
-                    valued.ends, valued.rows, valued.changes, valued.tails, targets, into, self.sums, self.others,
-                    self.extras,
-                )  # fmt: skip
-            add_bounds(
-                valued.ends, valued.rows, task.codes, targets, valued.bounds, self.bound, self.bound_others,
-                self.bound_extras,
-            )  # fmt: skip
+                add_points(values, targets, task.levels.size + task.groups[here], self.sums)
+            add_bounds(values, task.codes, targets, self.bounds)
             self.done += 1
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
@@ -130,18 +79,26 @@ class ListTotals:
             own[:] = arrays[name]
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
-        names = ("sums", "bound", "others", "extras", "bound_others", "bound_extras")
-        return {name: getattr(self, name) for name in names}
+        sums, bounds = self.sums, self.bounds
+        return {
+            "sums": sums.rows,
+            "others": sums.others,
+            "extras": sums.extras,
+            "bound": bounds.rows[0],
+            "bound_others": bounds.others,
+            "bound_extras": bounds.extras[0],
+        }
 
     def spread(self, points: Points) -> Sums:
         """Give every row what the far rows get; returns the sums, which are the totals' own."""
         task, n_levels = self.task, self.task.levels.size
-        for cell in range(self.sums.shape[0]):
-            self.sums[cell] += (self.others[cell] + self.extras[cell])[task.codes]
-        self.bound += (self.bound_others + self.bound_extras)[task.codes]
-        np.maximum(self.bound, 0.0, out=self.bound)  # subtraction can leave tiny negative numbers
+        for sums in (self.sums, self.bounds):
+            for cell, row in enumerate(sums.rows):
+                row += (sums.others[cell] + sums.extras[cell])[task.codes]
+        bounds = self.bounds.rows
+        np.maximum(bounds, 0.0, out=bounds)  # subtraction can leave tiny negative numbers
         counts = count_levels(points.entropy, task.levels)
-        return Sums(self.sums[:n_levels], self.sums[n_levels:], counts, self.bound[None, :], points)
+        return Sums(self.sums.rows[:n_levels], self.sums.rows[n_levels:], counts, bounds, points)
 
 
 @dataclass(frozen=True)
@@ -176,7 +133,7 @@ class ListJob:
     @cached_property
     def beyond(self) -> Floats:
         """Sum of the rank table from each rank on."""
-        return sums_beyond(self.task.table.c)
+        return np.append(np.cumsum(self.task.table.c[::-1])[::-1], 0.0)
 
     @property
     def save_every(self) -> int:
@@ -190,26 +147,23 @@ class ListJob:
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> ListPart:
         """Value the points of a block."""
         task, here = self.task, span(self, range(block, block + 1))
-        targets = task.targets[here]
-        lists = self.search.find(here.start, here.stop, task.reference[here])
-        changes, tails, bounds = value_lists(
-            lists, task.codes, targets, task.class_sizes, task.table.c, self.beyond, task.bases(targets),
-            task.average_ties, task.depth, points.entropy,
-        )  # fmt: skip
+        size, lists = here.stop - here.start, self.search.find(here.start, here.stop, task.reference[here])
+        changes, tails, bounds = np.empty(lists.rows.size), np.empty((size, 2)), np.empty((size, 3))
+        values = ListValues(lists.ends, lists.rows, changes, tails, bounds, points.entropy)
+        truncated_values(lists, task.codes, task.batch(here), task.rule, task.class_sizes, self.beyond, values)
         points.nearest[:] = lists.rows[lists.ends[:-1, None] + np.arange(task.n_nearest)]
         points.reference_ranks[:] = lists.ranks
         if points.values is not None:
-            whole_rows(lists.ends, lists.rows, changes, tails, task.codes, targets, points.values)
-        advance(targets.size)
-        levels = nearest_level(points.entropy, task.levels)
-        return ListPart((Valued(lists.ends, lists.rows, changes, tails, bounds, levels),))
+            whole_rows(values, task.codes, task.targets[here], points.values)
+        advance(size)
+        return ListPart((values,))
 
     def value_blocks(self, blocks: range) -> ListPart:
         """Value consecutive blocks on a worker of a cluster."""
         here = span(self, blocks)
         points = self.task.points(here.stop - here.start)
         parts = list(each_block(self, blocks, points))
-        return ListPart(tuple(valued for part in parts for valued in part.blocks), points)
+        return ListPart(tuple(values for part in parts for values in part.blocks), points)
 
     def reuse(self, part: ListPart) -> None:
         """Use nothing again: lists differ in length."""

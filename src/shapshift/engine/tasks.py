@@ -11,6 +11,7 @@ from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
 from shapshift.engine.coefficients import RankTable
 from shapshift.engine.rows.distances import Filler
 from shapshift.io.results import lock
+from shapshift.kernels.rank import Batch, Findings, Rule
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -112,6 +113,16 @@ class ClassTask(Task):
         counted = np.bincount(self.codes, weights=self.sizes, minlength=self.n_classes)
         return np.append(counted.astype(np.int64), 0)
 
+    @property
+    def rule(self) -> Rule:
+        """How ranks become values."""
+        return Rule(self.table.c, self.average_ties, self.depth)
+
+    def batch(self, here: slice) -> Batch:
+        """Return what kernels need to know of some points."""
+        targets = self.targets[here]
+        return Batch(targets, self.bases(targets), self.reference[here])
+
     def bases(self, targets: Codes) -> Floats:
         """beta(M) of points with such labels, M the number of training rows that carry the label."""
         matches = self.class_sizes[targets]
@@ -164,6 +175,11 @@ class Points:
     def __getitem__(self, here: slice) -> "Points":
         values = None if self.values is None else self.values[here]
         return Points(self.entropy[here], self.nearest[here], self.reference_ranks[here], self.extra[here], values)
+
+    @property
+    def findings(self) -> Findings:
+        """What rank kernels fill in."""
+        return Findings(self.entropy, self.nearest, self.reference_ranks)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """All arrays, by name."""

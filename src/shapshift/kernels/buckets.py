@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from shapshift._numba import kernel
 from shapshift.kernels.images import Near
-from shapshift.kernels.rank import neighbor_entropy, order_rows, walk
+from shapshift.kernels.rank import Ordered, RankScratch, Rule, neighbor_entropy, order_rows, walk
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -205,7 +205,8 @@ def settle(
     for k in range(members.size):
         near_codes[k] = codes[members[k]]
     order, _ = order_rows(distances, near_codes, target, scratch.work)
-    walk(distances, order, near_codes, curve.c, total, average, depth, rules.least, scratch.counts, scratch.keys)
+    space = RankScratch(scratch.work, scratch.keys, scratch.counts)
+    walk(Ordered(distances, order, near_codes), Rule(curve.c, average, depth), total, rules.least, space)
     for r in range(nearest.size):
         nearest[r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
     entropy = neighbor_entropy(scratch.counts, depth)

@@ -39,7 +39,7 @@ def squared_euclidean(columns: Floats, first: int, points: Floats, tile: Floats)
         tile[:, lo:hi] = 0.0
         for j in range(0, d - 3, 4):
             for p in range(0, fours, 4):
-                _four_by_four(columns, first, points, j, p, lo, hi, tile)
+                _four_by_four(columns[j : j + 4], first, points[p : p + 4], j, tile[p : p + 4], lo, hi)
         for j in range(d):
             # What the fours leave over: the last columns of all points, all columns of the last points.
             for p in range(0 if j >= d - d % 4 else fours, b):
@@ -49,13 +49,12 @@ def squared_euclidean(columns: Floats, first: int, points: Floats, tile: Floats)
 
 
 @kernel
-def _four_by_four(columns, first, points, j, p, lo, hi, tile):
-    """Add four columns to the distances of four points: sixteen terms for four loads of training values."""
+def _four_by_four(columns, first, points, j, tile, lo, hi):
+    """Add four columns, from column j on, to the distances of four points: sixteen terms for four loads."""
     begin, end = first + lo, first + hi
-    a0, a1 = columns[j, begin:end], columns[j + 1, begin:end]
-    a2, a3 = columns[j + 2, begin:end], columns[j + 3, begin:end]
-    out0, out1, out2, out3 = tile[p, lo:hi], tile[p + 1, lo:hi], tile[p + 2, lo:hi], tile[p + 3, lo:hi]
-    x, y, z, w = points[p, j : j + 4], points[p + 1, j : j + 4], points[p + 2, j : j + 4], points[p + 3, j : j + 4]
+    a0, a1, a2, a3 = columns[0, begin:end], columns[1, begin:end], columns[2, begin:end], columns[3, begin:end]
+    out0, out1, out2, out3 = tile[0, lo:hi], tile[1, lo:hi], tile[2, lo:hi], tile[3, lo:hi]
+    x, y, z, w = points[0, j : j + 4], points[1, j : j + 4], points[2, j : j + 4], points[3, j : j + 4]
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     y0, y1, y2, y3 = y[0], y[1], y[2], y[3]
     z0, z1, z2, z3 = z[0], z[1], z[2], z[3]
@@ -92,32 +91,32 @@ def manhattan(columns: Floats, first: int, points: Floats, tile: Floats) -> None
 def cosine(columns: Floats, first: int, points: Floats, tile: Floats) -> None:
     """Fill ``tile`` with cosine distances of rows no longer than 1; arguments as in :func:`squared_euclidean`."""
     d = columns.shape[0]
-    sums, inverses = np.empty((2, BLOCK)), np.empty((2, BLOCK))
-    near, work = np.empty(BLOCK, np.int64), np.empty((6, BLOCK))
+    sums, inverses, near = np.empty((2, BLOCK)), np.empty((2, BLOCK)), np.empty(BLOCK, np.int64)
     for lo in range(0, tile.shape[1], BLOCK):
         size = min(BLOCK, tile.shape[1] - lo)
         begin, end = first + lo, first + lo + size
-        total, rest, inverse, inverse_low = sums[0, :size], sums[1, :size], inverses[0, :size], inverses[1, :size]
+        total, rest = sums[0, :size], sums[1, :size]
+        inverse = inverses[0, :size], inverses[1, :size]
         total[:], rest[:] = START, 0.0
         for j in range(d):
             _add_squares(columns[j, begin:end], total, rest)
         for i in range(size):
-            inverse[i], inverse_low[i] = inverse_length(total[i], rest[i])
+            inverse[0][i], inverse[1][i] = inverse_length((total[i], rest[i]))
         for p in range(points.shape[0]):
             x, out = points[p], tile[p, lo : lo + size]
-            own, own_low = inverse_length(*_dot(x, x))
+            own = inverse_length(squared_length(x))
             total[:], rest[:] = START, 0.0
             for j in range(0, d - 3, 4):
-                _add_four_products(columns, j, begin, end, x, total, rest)
+                _add_four_products(columns[j : j + 4], begin, end, x[j : j + 4], total, rest)
             for j in range(d - d % 4, d):
                 _add_products(columns[j, begin:end], x[j], total, rest)
-            _to_distances(total, rest, own, own_low, inverse, inverse_low, out)
+            _to_distances(total, rest, own, inverse, out)
             found = 0
             for i in range(size):
                 near[found] = i
                 found += out[i] < NEARLY_PARALLEL
             if found > 0:
-                _measure_again(columns, begin, x, near[:found], own, own_low, inverse, inverse_low, work, out)
+                _measure_again(columns, begin, x, near[:found], own, inverse, out)
 
 
 @kernel
@@ -133,15 +132,10 @@ def _add_products(column, at, total, rest):
 
 
 @kernel
-def _add_four_products(columns, j, begin, end, x, total, rest):
+def _add_four_products(columns, begin, end, x, total, rest):
     """Four columns at a time: sums are loaded and stored once for them."""
-    a0, a1, a2, a3 = (
-        columns[j, begin:end],
-        columns[j + 1, begin:end],
-        columns[j + 2, begin:end],
-        columns[j + 3, begin:end],
-    )
-    x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
+    a0, a1, a2, a3 = columns[0, begin:end], columns[1, begin:end], columns[2, begin:end], columns[3, begin:end]
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     for i in range(total.size):
         t, r = add_product(a0[i], x0, total[i], rest[i])
         t, r = add_product(a1[i], x1, t, r)
@@ -150,10 +144,10 @@ def _add_four_products(columns, j, begin, end, x, total, rest):
 
 
 @kernel
-def _to_distances(total, rest, own, own_low, inverse, inverse_low, out):
+def _to_distances(total, rest, own, inverse, out):
+    high, low = inverse
     for i in range(out.size):
-        high, low = one_minus_cosine(total[i], rest[i], own, own_low, inverse[i], inverse_low[i])
-        out[i] = high + low
+        out[i] = one_minus_cosine((total[i], rest[i]), own, (high[i], low[i]))
 
 
 @kernel
@@ -168,16 +162,21 @@ def add_product(a, b, total, rest):
 
 
 @kernel
-def _dot(x, y):
+def squared_length(x):
+    """Squared length, as :func:`add_product` makes it."""
     total, rest = START, 0.0
     for j in range(x.size):
-        total, rest = add_product(x[j], y[j], total, rest)
+        total, rest = add_product(x[j], x[j], total, rest)
     return total, rest
 
 
+# From here on, numbers with about twice the digits of a float are pairs of floats: the sum of the two.
+
+
 @kernel
-def inverse_length(total, rest):
-    """Inverse root of a sum that :func:`add_product` made, as a sum of two floats; 0 for a row of zeros."""
+def inverse_length(squares):
+    """Inverse root of a sum that :func:`add_product` made, as a pair; 0 for a row of zeros."""
+    total, rest = squares
     squared = (total - START) + rest
     low = rest - (squared - (total - START))
     if squared == 0.0:
@@ -190,18 +189,19 @@ def inverse_length(total, rest):
 
 
 @kernel
-def one_minus_cosine(total, rest, inverse, inverse_low, other, other_low):
-    """Cosine distance from an inner product and two inverse lengths, as a sum of two floats."""
-    scale, scale_low = _multiply(inverse, inverse_low, other, other_low)
+def one_minus_cosine(products, inverse, other):
+    """Cosine distance from a sum of products that :func:`add_product` made, and two inverse lengths."""
+    total, rest = products
+    scale, scale_low = _multiply(inverse, other)
     inner = total - START
     product, product_low = _product(inner, scale)
     product_low += inner * scale_low + rest * scale
     distance = 1.0 - product
-    return distance, ((1.0 - distance) - product) - product_low
+    return distance + (((1.0 - distance) - product) - product_low)
 
 
 @kernel
-def of_nearly_parallel(x, row, inverse, inverse_low, other, other_low, distance):
+def of_nearly_parallel(x, row, inverse, other, distance):
     """Cosine distance of nearly parallel vectors, where 1 - cos has few digits left, or none.
 
     With p the largest feature of x, the vector w = x_p row - row_p x is known to all its digits, and exactly zero for
@@ -211,38 +211,37 @@ def of_nearly_parallel(x, row, inverse, inverse_low, other, other_low, distance)
         |w|^2 - (w x)^2 / |x|^2  =  x_p^2 |row|^2 sin^2,    1 - cos = sin^2 / (1 + cos)
     """
     p = _largest_feature(x)
-    sums = 0.0, 0.0, 0.0, 0.0
+    squares, along = (0.0, 0.0), (0.0, 0.0)
     for j in range(x.size):
-        sums = _add_across(x[p], row[p], x[j], row[j], *sums)
-    return _from_across(x[p], *sums, inverse, inverse_low, other, other_low, distance)
+        squares, along = _add_across(x[p], row[p], x[j], row[j], squares, along)
+    return _from_across(x[p], squares, along, inverse, other, distance)
 
 
 @kernel
-def _measure_again(columns, begin, x, near, own, own_low, inverse, inverse_low, work, out):
+def _measure_again(columns, begin, x, near, own, inverse, out):
     """Do what :func:`of_nearly_parallel` does for several rows, feature by feature."""
-    p = _largest_feature(x)
-    size = near.size
-    work[:, :size] = 0.0
-    largest, column, squares, squares_low = work[0, :size], work[1, :size], work[2, :size], work[3, :size]
-    along, along_low = work[4, :size], work[5, :size]
+    p, size = _largest_feature(x), near.size
+    largest, column = np.empty(size), np.empty(size)
+    squares, along = (np.zeros(size), np.zeros(size)), (np.zeros(size), np.zeros(size))
     for k in range(size):
         largest[k] = columns[p, begin + near[k]]
     for j in range(x.size):
         for k in range(size):
             column[k] = columns[j, begin + near[k]]
-        _add_column_across(x[p], largest, x[j], column, squares, squares_low, along, along_low)
+        _add_column_across(x[p], largest, x[j], column, squares, along)
     for k in range(size):
         i = near[k]
-        out[i] = _from_across(
-            x[p], squares[k], squares_low[k], along[k], along_low[k], own, own_low, inverse[i], inverse_low[i], out[i]
-        )
+        sums = (squares[0][k], squares[1][k]), (along[0][k], along[1][k])
+        out[i] = _from_across(x[p], sums[0], sums[1], own, (inverse[0][i], inverse[1][i]), out[i])
 
 
 @kernel
-def _add_column_across(x_largest, largest, at, column, squares, squares_low, along, along_low):
+def _add_column_across(x_largest, largest, at, column, squares, along):
+    squared, squared_low = squares
+    inner, inner_low = along
     for k in range(column.size):
-        squares[k], squares_low[k], along[k], along_low[k] = _add_across(
-            x_largest, largest[k], at, column[k], squares[k], squares_low[k], along[k], along_low[k]
+        (squared[k], squared_low[k]), (inner[k], inner_low[k]) = _add_across(
+            x_largest, largest[k], at, column[k], (squared[k], squared_low[k]), (inner[k], inner_low[k])
         )
 
 
@@ -255,7 +254,7 @@ def _largest_feature(x):
 
 
 @kernel
-def _add_across(x_largest, row_largest, x, row, squares, squares_low, along, along_low):
+def _add_across(x_largest, row_largest, x, row, squares, along):
     """Add one feature of w to |w|^2 and to w x."""
     one, one_low = _product(x_largest, row)
     two, two_low = _product(row_largest, x)
@@ -264,28 +263,25 @@ def _add_across(x_largest, row_largest, x, row, squares, squares_low, along, alo
     high, low = _sum(high, small)
     w, w_low = _sum(high, low + (middle + smallest))
     high, low = _product(w, w)
-    squares, lost = _sum(squares, high)
-    squares_low += lost + (low + 2 * w * w_low)
+    squared, lost = _sum(squares[0], high)
+    squared_low = squares[1] + (lost + (low + 2 * w * w_low))
     high, low = _product(w, x)
-    along, lost = _sum(along, high)
-    return squares, squares_low, along, along_low + (lost + (low + w_low * x))
+    inner, lost = _sum(along[0], high)
+    return (squared, squared_low), (inner, along[1] + (lost + (low + w_low * x)))
 
 
 @kernel
-def _from_across(
-    x_largest, squares, squares_low, along, along_low, inverse, inverse_low, other, other_low, distance
-):  # fmt: skip
+def _from_across(x_largest, squares, along, inverse, other, distance):
     """1 - cos from sums over all features, and from itself with fewer digits."""
-    if squares == 0.0:
+    if squares[0] == 0.0:
         return 0.0
-    high, low = _multiply(along, along_low, inverse, inverse_low)
-    high, low = _multiply(high, low, high, low)
-    high, lost = _sum(squares, -high)
-    across, across_low = _sum(high, lost + (squares_low - low))
-    high, low = _multiply(other, other_low, other, other_low)
-    top, top_low = _multiply(across, across_low, high, low)
-    high, low = _product(x_largest, x_largest)
-    bottom, bottom_low = _multiply(high, low, 2.0 - distance, (2.0 - (2.0 - distance)) - distance)
+    cut = _multiply(along, inverse)
+    high, low = _multiply(cut, cut)
+    high, lost = _sum(squares[0], -high)
+    across = _sum(high, lost + (squares[1] - low))
+    top, top_low = _multiply(across, _multiply(other, other))
+    one_and_cosine = 2.0 - distance, (2.0 - (2.0 - distance)) - distance
+    bottom, bottom_low = _multiply(_product(x_largest, x_largest), one_and_cosine)
     found = top / bottom
     return found + (fma(-found, bottom, top) + (top_low - found * bottom_low)) / bottom
 
@@ -306,10 +302,10 @@ def _sum(a, b):
 
 
 @kernel
-def _multiply(a, a_low, b, b_low):
-    """Multiply two sums of two floats."""
-    product, low = _product(a, b)
-    return product, low + (a * b_low + a_low * b)
+def _multiply(a, b):
+    """Multiply two pairs."""
+    product, low = _product(a[0], b[0])
+    return product, low + (a[0] * b[1] + a[1] * b[0])
 
 
 @kernel
@@ -359,10 +355,11 @@ def sparse_cosine(
         hi = min(lo + BLOCK, tile.shape[1])
         for i in range(lo, hi):
             row = data[indptr[i] : indptr[i + 1]]
-            inverse[i - lo], inverse_low[i - lo] = inverse_length(*_dot(row, row))
+            inverse[i - lo], inverse_low[i - lo] = inverse_length(squared_length(row))
         for p in range(tile.shape[0]):
             first, end = point_indptr[p], point_indptr[p + 1]
-            own, own_low = inverse_length(*_dot(point_data[first:end], point_data[first:end]))
+            own_data, own_indices = point_data[first:end], point_indices[first:end]
+            own = inverse_length(squared_length(own_data))
             for i in range(lo, hi):
                 total, rest = START, 0.0
                 a = first
@@ -371,15 +368,12 @@ def sparse_cosine(
                         a += 1
                     if a < end and point_indices[a] == indices[b]:
                         total, rest = add_product(data[b], point_data[a], total, rest)
-                other, other_low = inverse[i - lo], inverse_low[i - lo]
-                high, low = one_minus_cosine(total, rest, own, own_low, other, other_low)
-                distance = high + low
+                other = inverse[i - lo], inverse_low[i - lo]
+                distance = one_minus_cosine((total, rest), own, other)
                 if distance < NEARLY_PARALLEL:
-                    x, row = _both(
-                        point_data[first:end], point_indices[first:end],
-                        data[indptr[i] : indptr[i + 1]], indices[indptr[i] : indptr[i + 1]],
-                    )  # fmt: skip
-                    distance = of_nearly_parallel(x, row, own, own_low, other, other_low, distance)
+                    inside = slice(indptr[i], indptr[i + 1])
+                    x, row = _both(own_data, own_indices, data[inside], indices[inside])
+                    distance = of_nearly_parallel(x, row, own, other, distance)
                 tile[p, i] = distance
 
 

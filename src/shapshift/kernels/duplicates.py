@@ -11,14 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.rank import neighbor_entropy, order_rows, sort_run, tie_values
+from shapshift.kernels.rank import (
+    Batch,
+    Findings,
+    RankScratch,
+    Rule,
+    neighbor_entropy,
+    order_rows,
+    row_of,
+    sort_run,
+    tie_group,
+)
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
-_INDEX = np.uint64(0xFFFFFFFF)
-_ONE = np.uint64(1)
 _HALF = np.uint64(32)
 
 
@@ -42,22 +50,26 @@ class Layout(NamedTuple):
     members: Indices
 
 
+class Places(NamedTuple):
+    """Places of one point, from near to far.
+
+    Attributes
+    ----------
+    row : float64 (n_places,)
+        Distances.
+    order : uint64 (n_places,)
+        Elements as :func:`shapshift.kernels.rank.order_rows` makes them.
+    layout : Layout
+    """
+
+    row: Floats
+    order: npt.NDArray[np.uint64]
+    layout: Layout
+
+
 @kernel
 def place_values(
-    tile: Floats,
-    layout: Layout,
-    targets: Codes,
-    c: Floats,
-    bases: Floats,
-    depth: int,
-    reference: Indices,
-    work: npt.NDArray[np.uint64],
-    keys: Floats,
-    counts: Floats,
-    entropy: Floats,
-    nearest: Indices,
-    ranks: Floats,
-    values: Floats,
+    tile: Floats, layout: Layout, batch: Batch, rule: Rule, scratch: RankScratch, found: Findings, values: Floats
 ) -> None:
     """Turn distances to places into the values of units.
 
@@ -68,37 +80,37 @@ def place_values(
     tile : float64 (b, n_places)
         Non-negative finite distances.
     layout : Layout
-    reference : int64 (b, r)
-        Places, not rows.
-    work : uint64 (2, n_places)
-    keys : float64 (n_places,)
-    nearest : int64 (b, k)
-        Out: rows, not places.
+    batch : Batch
+        Its reference names places, not rows.
+    rule : Rule
+    scratch : RankScratch
+        For the order of n_places.
+    found : Findings
+        Out. Nearest are rows, not places.
     values : float64 (b, n_units)
         Out.
     """
     unlabelled = np.zeros(tile.shape[1], np.int32)
+    reference, nearest = batch.reference, found.nearest
     for p in range(tile.shape[0]):
         row = tile[p]
-        order, _ = order_rows(row, unlabelled, -1, work)
+        order, _ = order_rows(row, unlabelled, -1, scratch.work)
         for r in range(reference.shape[1]):
-            ranks[p, r] = _rank_of(row, layout, row[reference[p, r]])
+            found.ranks[p, r] = _rank_of(row, layout, row[reference[p, r]])
+        places = Places(row, order, layout)
         if nearest.shape[1] > 0:
-            _nearest_rows(row, order, layout, nearest[p])
-        _walk(row, order, layout, targets[p], c, bases[p], depth, counts, keys, values[p])
-        entropy[p] = neighbor_entropy(counts, depth)
+            _nearest_rows(places, nearest[p])
+        _walk(places, batch.targets[p], rule, batch.bases[p], scratch, values[p])
+        found.entropy[p] = neighbor_entropy(scratch.counts, rule.depth)
 
 
 @kernel
-def _place(element):
-    return np.int64((element & _INDEX) >> _ONE)
-
-
-@kernel
-def _walk(row, order, layout, target, c, value, depth, counts, keys, values):
-    """Write the values of units, from the far end of ``order`` to the near one."""
+def _walk(places, target, rule, value, scratch, values):
+    """Write the values of units, from the far end of the order to the near one."""
+    row, order, layout = places.row, places.order, places.layout
     units, codes, rows = layout.units, layout.codes, layout.rows
-    matched, above, hi = 0.0, c.size, row.size
+    c, depth, keys = rule.c, rule.depth, scratch.keys
+    matched, above, hi = np.int64(0), c.size, row.size
     while hi > 0:
         lo = hi - 1
         image = order[lo] >> _HALF
@@ -106,7 +118,7 @@ def _walk(row, order, layout, target, c, value, depth, counts, keys, values):
             lo -= 1
         if hi - lo > 1:
             for r in range(lo, hi):
-                keys[r] = row[_place(order[r])]
+                keys[r] = row[row_of(order[r])]
             sort_run(keys, order, lo, hi)
         end = hi
         while end > lo:
@@ -115,30 +127,23 @@ def _walk(row, order, layout, target, c, value, depth, counts, keys, values):
                 start -= 1
             n = matches = 0
             for r in range(start, end):
-                place = _place(order[r])
+                place = row_of(order[r])
                 for u in range(units[place], units[place + 1]):
                     n += rows[u + 1] - rows[u]
                     matches += (rows[u + 1] - rows[u]) * np.int64(codes[u] == target)
-            first, last = above - n, c[above - 1]
+            first = above - n
             if first < depth:
-                _count_labels(order, start, end, layout, (min(above, depth) - first) / n, counts)
+                _count_labels(places, start, end, (min(above, depth) - first) / n, scratch.counts)
+            last = c[above - 1]
             if (matches == 0) | (matches == n):
-                match = np.float64(matches > 0)
+                match = np.int64(matches > 0)
                 value += (match - matched) * last
                 matching, other, matched = value, value, match
             else:
-                value -= matched * last
-                mean = 0.0
-                for r in range(first, above):
-                    mean += c[r]
-                mean /= n
-                matching, other = tie_values(mean, last, matches, n)
-                matching, other = matching + value, other + value
-                if first > 0:
-                    value += matches / n * (last - c[first - 1])
-                matched = 0.0
+                matching, other, value = tie_group(c, (first, above), matches, value - matched * last)
+                matched = np.int64(0)
             for r in range(start, end):
-                place = _place(order[r])
+                place = row_of(order[r])
                 for u in range(units[place], units[place + 1]):
                     values[u] = matching if codes[u] == target else other
             above, end = first, start
@@ -146,9 +151,10 @@ def _walk(row, order, layout, target, c, value, depth, counts, keys, values):
 
 
 @kernel
-def _count_labels(order, start, end, layout, share, counts):
+def _count_labels(places, start, end, share, counts):
+    order, layout = places.order, places.layout
     for r in range(start, end):
-        place = _place(order[r])
+        place = row_of(order[r])
         for u in range(layout.units[place], layout.units[place + 1]):
             for _ in range(layout.rows[u + 1] - layout.rows[u]):  # added, not multiplied: the same bits as row by row
                 counts[layout.codes[u]] += share
@@ -166,20 +172,21 @@ def _rank_of(row, layout, distance):
 
 
 @kernel
-def _nearest_rows(row, order, layout, nearest):
+def _nearest_rows(places, nearest):
     """Find the nearest rows, ties by row number."""
+    row, order, layout = places
     k = nearest.size
-    places = found = 0
+    taken = found = 0
     # Whole runs of one image, in which the places are not in order yet, until there are rows enough.
-    while places < order.size and (found < k or order[places] >> _HALF == order[places - 1] >> _HALF):
-        place = _place(order[places])
+    while taken < order.size and (found < k or order[taken] >> _HALF == order[taken - 1] >> _HALF):
+        place = row_of(order[taken])
         for u in range(layout.units[place], layout.units[place + 1]):
             found += min(layout.rows[u + 1] - layout.rows[u], k)  # more of one unit are never needed
-        places += 1
+        taken += 1
     rows, distances = np.empty(found, np.int64), np.empty(found)
     at = 0
-    for r in range(places):
-        place = _place(order[r])
+    for r in range(taken):
+        place = row_of(order[r])
         for u in range(layout.units[place], layout.units[place + 1]):
             for i in range(layout.rows[u], min(layout.rows[u + 1], layout.rows[u] + k)):
                 rows[at], distances[at] = layout.members[i], row[place]

@@ -5,8 +5,12 @@ room left, that is cut back to the nearest. So each row is looked at once and ea
 handles: linear time for any order of the rows. A sample of the distances saves most cuts, by a guess how far the wanted
 rank is; who collects too few because of it has to begin again. Only what is left in the end is put in order.
 
-Lists of different lengths lie one behind the other: the list of point p is ``[ends[p]:ends[p + 1]]``.
+Lists of different lengths lie one behind the other: the list of point p is ``[ends[p]:ends[p + 1]]``. Candidate lists
+of :class:`shapshift.ValuationStore` hold more rows than matter, so that some can go without a new search, and are
+complete up to a distance, their reach.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,25 +24,44 @@ from shapshift.kernels.distance import (
     inverse_length,
     of_nearly_parallel,
     one_minus_cosine,
+    squared_length,
 )
-from shapshift.kernels.rank import _long_sort
+from shapshift.kernels.rank import _long_sort, sort_run
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
 
 
-@kernel
-def collect_nearest(
-    tile: Floats, first: int, wanted: int, rows: Indices, keys: Floats, counts: Indices, limits: Floats
-) -> None:
-    """Collect what may be among the nearest rows of each point.
+class Lists(NamedTuple):
+    """The nearest rows of a few validation points, one list behind the other.
 
-    Parameters
+    Attributes
     ----------
-    tile : float64 (b, w)
-        Distances of b points to the rows ``first``, ``first + 1``, ..
-    wanted : int
-        How many nearest rows are looked for.
+    ends : int64 (b + 1,)
+        The list of point p is ``[ends[p]:ends[p + 1]]``.
+    rows : int64
+    distances : float64
+        Row numbers and distances, nearest first, ties by row number.
+    certain : int64 (b,)
+        How many rows at the head of each list are the nearest ones in their order, none missing.
+    ranks : float64 (b, r)
+        Zero-based rank, averaged over ties, of each row that was asked about; one that is not on the list stands in
+        the middle of all those that are not.
+    """
+
+    ends: Indices
+    rows: Indices
+    distances: Floats
+    certain: Indices
+    ranks: Floats
+
+
+class Collected(NamedTuple):
+    """What may be among the nearest rows of each point.
+
+    Attributes
+    ----------
     rows : int64 (b, room)
     keys : float64 (b, room)
         Row numbers, ascending, and distances collected so far; room for twice as many as wanted, or for all rows.
@@ -47,6 +70,48 @@ def collect_nearest(
     limits : float64 (b,)
         What is farther need not be collected; at first a guess, or infinite.
     """
+
+    rows: Indices
+    keys: Floats
+    counts: Indices
+    limits: Floats
+
+
+class HashTables(NamedTuple):
+    """Buckets of L hash tables over N rows.
+
+    Attributes
+    ----------
+    keys : uint64
+        Buckets of each table in ascending order, one table behind the other.
+    key_ends : int64 (L + 1,)
+        Where the buckets of each table begin and end in ``keys``.
+    starts : int64 (keys.size + 1,)
+        Where each bucket begins in ``members``.
+    members : uint32 (L * N,)
+        Row numbers, bucket by bucket.
+    """
+
+    keys: npt.NDArray[np.uint64]
+    key_ends: Indices
+    starts: Indices
+    members: npt.NDArray[np.uint32]
+
+
+@kernel
+def collect_nearest(tile: Floats, first: int, wanted: int, collected: Collected) -> None:
+    """Collect what may be among the nearest rows of each point.
+
+    Parameters
+    ----------
+    tile : float64 (b, w)
+        Distances of b points to the rows ``first``, ``first + 1``, ..
+    wanted : int
+        How many nearest rows are looked for.
+    collected : Collected
+        Added to.
+    """
+    rows, keys, counts, limits = collected
     room = rows.shape[1]
     for p in range(tile.shape[0]):
         row, count, limit = tile[p], counts[p], limits[p]
@@ -77,18 +142,20 @@ def likely_limits(sample: Floats, n_rows: int, wanted: int, limits: Floats) -> N
 
 
 @kernel
-def order_collected(wanted: int, whole: bool, rows: Indices, keys: Floats, counts: Indices, ends: Indices) -> None:
+def order_collected(wanted: int, whole: bool, collected: Collected, ends: Indices) -> None:
     """Put what was collected in order, in place.
 
     Parameters
     ----------
-    wanted, rows, keys, counts
+    wanted : int
         As in :func:`collect_nearest`; points with too few get empty lists.
     whole : bool
         Also take all rows that are as far as the last one, or stop at exactly ``wanted``, ties by row number.
+    collected : Collected
     ends : int64 (b + 1,)
         Receives where each list would end if they were behind one another.
     """
+    rows, keys, counts, _ = collected
     ends[0] = 0
     for p in range(counts.size):
         count = counts[p] if counts[p] >= wanted else 0
@@ -101,14 +168,14 @@ def order_collected(wanted: int, whole: bool, rows: Indices, keys: Floats, count
 
 
 @kernel
-def join_collected(rows: Indices, keys: Floats, ends: Indices, found: Indices, distances: Floats) -> None:
+def join_collected(collected: Collected, ends: Indices, found: Indices, distances: Floats) -> None:
     """Write lists that are in order behind one another: row numbers and distances."""
     # Not returned by the kernel that orders them: an interrupt that comes while a kernel is at work is noticed when its
     # arrays are turned into Python's, and Numba makes a SystemError of it.
     for p in range(ends.size - 1):
         size = ends[p + 1] - ends[p]
-        found[ends[p] : ends[p + 1]] = rows[p, :size]
-        distances[ends[p] : ends[p + 1]] = keys[p, :size]
+        found[ends[p] : ends[p + 1]] = collected.rows[p, :size]
+        distances[ends[p] : ends[p + 1]] = collected.keys[p, :size]
 
 
 @kernel
@@ -132,6 +199,87 @@ def order_nearest(rows: Indices, keys: Floats, wanted: int) -> int:
     keys[:count], rows[:count] = keys[:count][by_row], rows[:count][by_row]
     _long_sort(keys, rows, 0, count)
     return count
+
+
+@kernel
+def take_heads(ends: Indices, rows: Numbers, keys: Floats, wanted: int, whole: bool) -> tuple[Indices, Indices, Floats]:
+    """Return the nearest rows of each list.
+
+    Parameters
+    ----------
+    ends, rows, keys
+        Lists and distances.
+    wanted : int
+        How many to take; shorter lists are taken as they are.
+    whole : bool
+        Also take those that are as far away as the last one.
+
+    Returns
+    -------
+    ends, rows, keys
+    """
+    heads = np.zeros_like(ends)
+    room = rows.size if whole else min(rows.size, wanted * (ends.size - 1))
+    taken, distances = np.empty(room, np.int64), np.empty(room)
+    size = 0
+    for p in range(ends.size - 1):
+        first = size
+        for i in range(ends[p], ends[p + 1]):
+            if size - first >= wanted and not (whole and keys[i] == distances[size - 1]):
+                break
+            taken[size], distances[size] = rows[i], keys[i]
+            size += 1
+        heads[p + 1] = size
+    return heads, taken[:size], distances[:size]
+
+
+@kernel
+def merge_new(
+    ends: Indices, rows: Numbers, keys: Floats, reach: Floats, tile: Floats, first: int
+) -> tuple[Indices, Numbers, Floats]:
+    """Put new rows into the lists that reach them, behind rows at the same distance.
+
+    Parameters
+    ----------
+    ends, rows, keys
+        Lists and distances.
+    reach : float64 (b,)
+        Lists are complete up to this distance.
+    tile : float64 (b, k)
+        Distances to the new rows.
+    first : int
+        Number of the first of them; they come after all others.
+
+    Returns
+    -------
+    ends, rows, keys
+    """
+    merged = np.zeros_like(ends)
+    for p in range(reach.size):
+        merged[p + 1] = merged[p] + ends[p + 1] - ends[p] + np.sum(tile[p] <= reach[p])
+    numbers, distances = np.empty(merged[-1], np.int32), np.empty(merged[-1])
+    new, new_keys = np.empty(tile.shape[1], np.int32), np.empty(tile.shape[1])
+    for p in range(reach.size):
+        count = 0
+        for k in range(tile.shape[1]):
+            if tile[p, k] <= reach[p]:
+                new[count], new_keys[count] = first + k, tile[p, k]
+                count += 1
+        sort_run(new_keys, new, 0, count)  # stable, so that ties stay in order
+        # From the far end, so that of equals the new ones are met first.
+        old, at = ends[p + 1] - 1, merged[p + 1] - 1
+        while count > 0:
+            if old >= ends[p] and keys[old] > new_keys[count - 1]:
+                numbers[at], distances[at] = rows[old], keys[old]
+                old -= 1
+            else:
+                count -= 1
+                numbers[at], distances[at] = new[count], new_keys[count]
+            at -= 1
+        left = old + 1 - ends[p]
+        numbers[merged[p] : merged[p] + left] = rows[ends[p] : old + 1]
+        distances[merged[p] : merged[p] + left] = keys[ends[p] : old + 1]
+    return merged, numbers, distances
 
 
 @kernel
@@ -159,33 +307,22 @@ def manhattan_to_rows(table: Floats, x: Floats, rows: Indices, out: Floats) -> N
 @kernel
 def cosine_to_rows(table: Floats, x: Floats, rows: Indices, out: Floats) -> None:
     """Cosine distance of rows no longer than 1; arguments as in :func:`squared_to_rows`."""
-    total, rest = START, 0.0
-    for j in range(x.size):
-        total, rest = add_product(x[j], x[j], total, rest)
-    own, own_low = inverse_length(total, rest)
+    own = inverse_length(squared_length(x))
     for i in range(rows.size):
         row = table[rows[i]]
         total, rest, squared, squared_rest = START, 0.0, START, 0.0
         for j in range(x.size):
             total, rest = add_product(row[j], x[j], total, rest)
             squared, squared_rest = add_product(row[j], row[j], squared, squared_rest)
-        other, other_low = inverse_length(squared, squared_rest)
-        high, low = one_minus_cosine(total, rest, own, own_low, other, other_low)
-        out[i] = high + low
+        other = inverse_length((squared, squared_rest))
+        out[i] = one_minus_cosine((total, rest), own, other)
         if out[i] < NEARLY_PARALLEL:
-            out[i] = of_nearly_parallel(x, row, own, own_low, other, other_low, out[i])
+            out[i] = of_nearly_parallel(x, row, own, other, out[i])
 
 
 @kernel
 def bucket_rows(
-    hashes: npt.NDArray[np.uint64],
-    keys: npt.NDArray[np.uint64],
-    key_ends: Indices,
-    starts: Indices,
-    members: npt.NDArray[np.uint32],
-    seen: npt.NDArray[np.uint32],
-    stamp: int,
-    rows: Indices,
+    hashes: npt.NDArray[np.uint64], tables: HashTables, seen: npt.NDArray[np.uint32], stamp: int, rows: Indices
 ) -> int:
     """Collect the rows that share a bucket with one point in any table, each once, in any order.
 
@@ -193,14 +330,7 @@ def bucket_rows(
     ----------
     hashes : uint64 (L,)
         Bucket of the point in each table.
-    keys : uint64
-        Buckets of each table in ascending order, one table behind the other.
-    key_ends : int64 (L + 1,)
-        Where the buckets of each table begin and end in ``keys``.
-    starts : int64 (keys.size + 1,)
-        Where each bucket begins in ``members``.
-    members : uint32 (L * N,)
-        Row numbers, bucket by bucket.
+    tables : HashTables
     seen : uint32 (N,)
         Scratch; nowhere equal to ``stamp``.
     stamp : int
@@ -212,6 +342,7 @@ def bucket_rows(
     int
         How many.
     """
+    keys, key_ends, starts, members = tables
     count = 0
     for table in range(hashes.size):
         first, last = key_ends[table], key_ends[table + 1]

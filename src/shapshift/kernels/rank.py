@@ -19,6 +19,8 @@ rows, never swap them; rows that share an image are put in order by their full f
 match or none does, for then their order has no influence on any value.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,31 +28,105 @@ from shapshift._numba import kernel
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 
 # Runs of equal images up to this length are put in order by insertion.
 SHORT = 32
 
 _INDEX = np.uint64(0xFFFFFFFF)
-_ONE, _TWO = np.uint64(1), np.uint64(2)
+_ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
+
+
+class Rule(NamedTuple):
+    """How ranks become values.
+
+    Attributes
+    ----------
+    c : float64 (N,)
+        Rank table.
+    average : bool
+        Average over ties, or break them by row index.
+    depth : int
+        How many nearest rows enter the neighbour-label entropy; at most N.
+    """
+
+    c: Floats
+    average: bool
+    depth: int
+
+
+class Batch(NamedTuple):
+    """What is known of a few validation points.
+
+    Attributes
+    ----------
+    targets : int32 (b,)
+        Class of each point, -1 when no training row has it.
+    bases : float64 (b,)
+        beta(M) of each point: what the farthest group starts from.
+    reference : int64 (b, r)
+        Training rows whose ranks to report for each point; r may be 0.
+    """
+
+    targets: Codes
+    bases: Floats
+    reference: Indices
+
+
+class Findings(NamedTuple):
+    """Results of a few validation points, other than values.
+
+    Attributes
+    ----------
+    entropy : float64 (b,)
+        Neighbour-label entropy, in nats.
+    nearest : int64 (b, k)
+        The k nearest rows, ties by row number; k may be 0.
+    ranks : float64 (b, r)
+        Zero-based rank of each reference row, averaged over ties.
+    """
+
+    entropy: Floats
+    nearest: Indices
+    ranks: Floats
+
+
+class RankScratch(NamedTuple):
+    """Space of one worker that orders n rows at a time.
+
+    Attributes
+    ----------
+    work : uint64 (2, n)
+    keys : float64 (n,)
+    counts : float64 (n_classes,)
+        Zero on entry and on exit.
+    """
+
+    work: npt.NDArray[np.uint64]
+    keys: Floats
+    counts: Floats
+
+
+class Ordered(NamedTuple):
+    """The rows of one point, from near to far.
+
+    Attributes
+    ----------
+    row : float64 (n,)
+        Distances at first, values in the end.
+    order : uint64 (n,)
+        Elements as :func:`order_rows` makes them.
+    codes : int32 (n,)
+        Class of each row.
+    """
+
+    row: Floats
+    order: npt.NDArray[np.uint64]
+    codes: Codes
 
 
 @kernel
-def rank_values(
-    tile: Floats,
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    c: Floats,
-    bases: Floats,
-    average: bool,
-    depth: int,
-    reference: Indices,
-    work: npt.NDArray[np.uint64],
-    keys: Floats,
-    counts: Floats,
-    entropy: Floats,
-    nearest: Indices,
-    ranks: Floats,
-) -> None:
+def rank_values(tile: Floats, codes: Codes, batch: Batch, rule: Rule, scratch: RankScratch, found: Findings) -> None:
     """Overwrite each row of ``tile`` (distances to the training rows) with that validation point's values.
 
     Parameters
@@ -59,89 +135,78 @@ def rank_values(
         Non-negative finite distances in, values out.
     codes : int32 (N,)
         Class of each training row.
-    targets : int32 (b,)
-        Class of each validation point, -1 when no training row has it.
-    c : float64 (N,)
-        Rank table.
-    bases : float64 (b,)
-        beta(M) of each point: what the farthest group starts from.
-    average : bool
-        Average over ties, or break them by row index.
-    depth : int
-        How many nearest rows enter the neighbour-label entropy; at most N.
-    reference : int64 (b, r)
-        Training rows whose ranks to report for each point; r may be 0.
-    work : uint64 (2, N)
-    keys : float64 (N,)
-        Scratch.
-    counts : float64 (n_classes,)
-        Scratch, zero on entry and on exit.
-    entropy : float64 (b,)
-        Out: neighbour-label entropy of each point, in nats.
-    nearest : int64 (b, k)
-        Out: the k nearest rows of each point, ties by row number; k may be 0.
-    ranks : float64 (b, r)
-        Out: zero-based rank of each reference row, averaged over ties.
+    batch : Batch
+    rule : Rule
+    scratch : RankScratch
+    found : Findings
+        Out.
     """
-    exact = max(depth, nearest.shape[1])
+    nearest, counts = found.nearest, scratch.counts
+    exact = max(rule.depth, nearest.shape[1])
     for p in range(tile.shape[0]):
         row = tile[p]
-        order, window = order_rows(row, codes, targets[p], work)
-        for r in range(reference.shape[1]):
-            ranks[p, r] = _rank_of(row, order, reference[p, r], window)
-        walk(row, order, codes, c, bases[p], average, depth, exact, counts, keys)
+        order, window = order_rows(row, codes, batch.targets[p], scratch.work)
+        for r in range(batch.reference.shape[1]):
+            found.ranks[p, r] = _rank_of(row, order, batch.reference[p, r], window)
+        walk(Ordered(row, order, codes), rule, batch.bases[p], exact, scratch)
         for r in range(nearest.shape[1]):
-            nearest[p, r] = np.int64((order[r] & _INDEX) >> _ONE)
-        entropy[p] = neighbor_entropy(counts, depth)
+            nearest[p, r] = row_of(order[r])
+        found.entropy[p] = neighbor_entropy(counts, rule.depth)
 
 
 @kernel
-def walk(row, order, codes, c, value, average, depth, exact, counts, keys):
-    """Overwrite ``row`` with values, from the far end of ``order`` to the near one.
+def row_of(element):
+    """Row number of an element that :func:`order_rows` made."""
+    return np.int64((element & _INDEX) >> _ONE)
+
+
+@kernel
+def walk(rows: Ordered, rule: Rule, value: float, exact: int, scratch: RankScratch) -> None:
+    """Overwrite distances with values, from the far end of the order to the near one.
 
     Parameters
     ----------
-    row : float64 (n,)
-        Distances in, values out.
-    order : uint64 (n,)
-        Elements as :func:`order_rows` makes them; rows that share an image are put in order on the way.
+    rows : Ordered
+        Those that share an image are put in order on the way.
+    rule : Rule
     value : float
         What the farthest group starts from.
     exact : int
         So many of the nearest elements must be in order at the end.
+    scratch : RankScratch
     """
+    row, order, c = rows.row, rows.order, rule.c
     matched = np.int64(0)
     hi = row.size
     while hi > 0:
-        hi, value, matched = _walk_singles(row, order, max(depth, 1), exact, hi, c, value, matched)
+        hi, value, matched = _walk_singles(rows, rule, exact, hi, value, matched)
         lo = hi - 1
-        image = order[lo] >> np.uint64(32)
-        while lo > 0 and order[lo - 1] >> np.uint64(32) == image:
+        image = order[lo] >> _HALF
+        while lo > 0 and order[lo - 1] >> _HALF == image:
             lo -= 1
         if hi - lo == 1:
             e = order[lo]
-            i = np.int64((e & _INDEX) >> _ONE)
-            if lo < depth:
-                counts[codes[i]] += 1.0
+            i = row_of(e)
+            if lo < rule.depth:
+                scratch.counts[rows.codes[i]] += 1.0
             match = np.int64(e & _ONE)
             value += (match - matched) * c[lo]
             matched = match
             row[i] = value
         else:
-            value, matched = _same_image(
-                row, order, lo, hi, codes, c, value, matched, average, depth, exact, counts, keys
-            )
+            value, matched = _same_image(rows, rule, exact, scratch, (lo, hi), value, matched)
         hi = lo
 
 
 @kernel
-def _walk_singles(row, order, stop, exact, hi, c, value, matched):
-    """Walk from rank ``hi`` towards ``stop`` while the order of the rows is known, or has no influence.
+def _walk_singles(rows, rule, exact, hi, value, matched):
+    """Walk from rank ``hi`` towards the nearest rows while the order is known, or has no influence.
 
     Returns how far it got, and the last value and whether it was a match's. Nearly all rows are passed here. Ranks are
     unsigned, because Numba guards signed indices against being negative.
     """
-    at, stop, exact = np.uint64(hi), np.uint64(stop), np.uint64(exact)
+    row, order, c = rows.row, rows.order, rule.c
+    at, stop, exact = np.uint64(hi), np.uint64(max(rule.depth, 1)), np.uint64(exact)
     e = order[at - _ONE]
     while at > stop:
         here = at - _ONE
@@ -161,7 +226,7 @@ def _walk_singles(row, order, stop, exact, hi, c, value, matched):
 
 @kernel
 def _share_image(one, other):
-    return (one ^ other) >> np.uint64(32) == np.uint64(0)
+    return (one ^ other) >> _HALF == np.uint64(0)
 
 
 @kernel
@@ -186,14 +251,14 @@ def _rank_of(row, order, i, window):
     lo, hi = 0, row.size
     while lo < hi:
         middle = (lo + hi) // 2
-        if order[middle] >> np.uint64(32) < image:
+        if order[middle] >> _HALF < image:
             lo = middle + 1
         else:
             hi = middle
     below = lo
     equal = 0
-    while lo < row.size and order[lo] >> np.uint64(32) == image:
-        at = row[np.int64((order[lo] & _INDEX) >> _ONE)]
+    while lo < row.size and order[lo] >> _HALF == image:
+        at = row[row_of(order[lo])]
         below += at < row[i]
         equal += at == row[i]
         lo += 1
@@ -255,56 +320,82 @@ def _radix_sort(src, dst, digits, bits):
 
 
 @kernel
-def _same_image(row, order, lo, hi, codes, c, value, matched, average, depth, exact, counts, keys):
+def _same_image(rows, rule, exact, scratch, ranks, value, matched):
     """Value the rows on ranks lo..hi-1, whose images coincide; returns the last value and whether it was a match's."""
-    matches = 0
-    for r in range(lo, hi):
-        matches += np.int64(order[r] & _ONE)
+    lo, hi = ranks
+    row, order, codes = rows
+    c, keys, counts, depth = rule.c, scratch.keys, scratch.counts, rule.depth
+    matches = _matches(order, lo, hi)
     if lo >= exact and (matches == 0 or matches == hi - lo):
-        return _group_values(row, order, lo, hi, matches, c, value, matched)
+        return _group_values(row, order, c, ranks, matches, value, matched)
     for r in range(lo, hi):
-        keys[r] = row[np.int64((order[r] & _INDEX) >> _ONE)]
+        keys[r] = row[row_of(order[r])]
     sort_run(keys, order, lo, hi)
     while hi > lo:
         start = hi - 1
-        if average:
+        if rule.average:
             while start > lo and keys[start - 1] == keys[hi - 1]:
                 start -= 1
-        matches = 0
-        for r in range(start, hi):
-            matches += np.int64(order[r] & _ONE)
-            if start < depth:
-                share = (min(hi, depth) - start) / (hi - start)
-                counts[codes[np.int64((order[r] & _INDEX) >> _ONE)]] += share
-        value, matched = _group_values(row, order, start, hi, matches, c, value, matched)
+        if start < depth:
+            share = (min(hi, depth) - start) / (hi - start)
+            for r in range(start, hi):
+                counts[codes[row_of(order[r])]] += share
+        matches = _matches(order, start, hi)
+        value, matched = _group_values(row, order, c, (start, hi), matches, value, matched)
         hi = start
     return value, matched
 
 
 @kernel
-def _group_values(row, order, lo, hi, matches, c, value, matched):
-    """Write the values of a tie group on ranks lo..hi-1 (see the module's formulas); returns as :func:`_same_image`."""
+def _matches(order, lo, hi):
+    found = 0
+    for r in range(lo, hi):
+        found += np.int64(order[r] & _ONE)
+    return found
+
+
+@kernel
+def _group_values(row, order, c, ranks, matches, value, matched):
+    """Write the values of a tie group on ranks lo..hi-1; returns as :func:`_same_image`."""
+    lo, hi = ranks
     n = hi - lo
     last = c[hi - 1]
     if matches == 0 or matches == n:
         match = np.int64(matches > 0)
         value += (match - matched) * last
         for r in range(lo, hi):
-            row[np.int64((order[r] & _INDEX) >> _ONE)] = value
+            row[row_of(order[r])] = value
         return value, match
-    total = value - matched * last
+    matching, other, total = tie_group(c, ranks, matches, value - matched * last)
+    for r in range(lo, hi):
+        e = order[r]
+        row[row_of(e)] = matching if e & _ONE else other
+    return total, np.int64(0)
+
+
+@kernel
+def tie_group(c, ranks, matches, total):
+    """Value of a matching and of another row of a tie group of at least two rows, and the sum for the group before.
+
+    Parameters
+    ----------
+    c : float64 (N,)
+    ranks : tuple
+        The group is on the zero-based ranks lo..hi-1.
+    matches : int
+        How many of its rows match.
+    total : float
+        The sum over the groups farther away.
+    """
+    lo, hi = ranks
+    n, last = hi - lo, c[hi - 1]
     mean = 0.0
     for r in range(lo, hi):
         mean += c[r]
     mean /= n
     matching, other = tie_values(mean, last, matches, n)
-    matching, other = matching + total, other + total
-    for r in range(lo, hi):
-        e = order[r]
-        row[np.int64((e & _INDEX) >> _ONE)] = matching if e & _ONE else other
-    if lo > 0:
-        total += matches / n * (last - c[lo - 1])
-    return total, 0
+    before = total + matches / n * (last - c[lo - 1]) if lo > 0 else total
+    return matching + total, other + total, before
 
 
 @kernel
@@ -367,7 +458,7 @@ def _long_sort(keys, elements, lo, hi):
     start = 0
     while start < n:
         end = start + 1
-        while end < n and sorted_places[end] >> np.uint64(32) == sorted_places[start] >> np.uint64(32):
+        while end < n and sorted_places[end] >> _HALF == sorted_places[start] >> _HALF:
             end += 1
         if end - start <= SHORT:
             _insertion_sort(keys, elements, lo + start, lo + end)

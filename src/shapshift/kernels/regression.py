@@ -23,6 +23,8 @@ F the weighted sum of those farther, m the sum of the group's targets, and W the
 third member of the group can have beside the pair.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -32,19 +34,27 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
+class RegressionTable(NamedTuple):
+    """Coefficients of one (N, K, utility), see the module.
+
+    Attributes
+    ----------
+    c, d, e, f : float64 (N,)
+        By zero-based rank.
+    base : float64 (6,)
+        Coefficients of the farthest row's value.
+    """
+
+    c: Floats
+    d: Floats
+    e: Floats
+    f: Floats
+    base: Floats
+
+
 @kernel
 def regression_values(
-    tile: Floats,
-    order: Indices,
-    y: Floats,
-    targets: Floats,
-    average: bool,
-    c: Floats,
-    d: Floats,
-    e: Floats,
-    f: Floats,
-    base: Floats,
-    prefix: Floats,
+    tile: Floats, order: Indices, y: Floats, targets: Floats, average: bool, table: RegressionTable
 ) -> None:
     """Overwrite each row of ``tile`` (distances to the training rows) with that validation point's values.
 
@@ -59,14 +69,11 @@ def regression_values(
         Targets of the validation points, minus the baseline.
     average : bool
         Average over ties, or keep them in the given order.
-    c, d, e, f : float64 (N,)
-        Tables by zero-based rank, see the module.
-    base : float64 (6,)
-        Coefficients of the farthest row's value.
-    prefix : float64 (N + 1,)
-        Scratch.
+    table : RegressionTable
     """
+    c, d, e, f, base = table
     n_rows = y.size
+    prefix = np.empty(n_rows + 1)
     for p in range(tile.shape[0]):
         row = tile[p]
         ranked = order[p]
@@ -111,7 +118,7 @@ def regression_values(
                 row[ranked[lo]] = value
                 inner = 0.0
             else:
-                linear, quadratic = _within(t, m, nearer, farther, lo, hi, c, d, e, f)
+                linear, quadratic = _within(t, m, nearer, farther, lo, hi, table)
                 shift = value - linear * mean - quadratic * square
                 # The distances of this group are not looked at again.
                 for r in range(lo, hi):
@@ -143,8 +150,9 @@ def _last(t, mean, square, total, squares, n_rows, base):
 
 
 @kernel
-def _within(t, m, nearer, farther, lo, hi, c, d, e, f):
+def _within(t, m, nearer, farther, lo, hi, table):
     """Coefficients of y and y^2 in phi, see the module; the group is on zero-based ranks lo..hi-1."""
+    c, d, e, f, _ = table
     n = hi - lo
     c_sum, d_sum, e_sum, w_sum = 0.0, 0.0, 0.0, 0.0
     f_beyond = 0.0  # f summed over ranks r + 2..hi-1

@@ -19,85 +19,109 @@ Where only the first s < t rows of a list are certain, the exact values and the 
 that begins with those s, and lie in ranges of at most c_s - c_N (c_1 - c_N for s = 0).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.rank import neighbor_entropy, tie_values
+from shapshift.kernels.nearest import Lists
+from shapshift.kernels.rank import Batch, Rule, neighbor_entropy, tie_group, tie_values
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+
+class ListValues(NamedTuple):
+    """Values of a few points: those of the rows on their lists, and of all rows behind.
+
+    Attributes
+    ----------
+    ends, rows
+        Lists of nearest rows, as in :class:`shapshift.kernels.nearest.Lists`.
+    changes : float64 (like rows)
+        What a row of the list is worth beyond the value of its class behind the list.
+    tails : float64 (b, 2)
+        Value of the other and of the matching rows behind each list.
+    bounds : float64 (b, 3)
+        Largest errors of other rows behind, matching rows behind, and rows of the list.
+    entropy : float64 (b,)
+        Neighbour-label entropy of each point, in nats.
+    """
+
+    ends: Indices
+    rows: Indices
+    changes: Floats
+    tails: Floats
+    bounds: Floats
+    entropy: Floats
+
+
+class ListSums(NamedTuple):
+    """Sums over points, in cells.
+
+    Attributes
+    ----------
+    rows : float64 (n_cells, N)
+        What the rows of lists get beyond the other two.
+    others : float64 (n_cells,)
+        What every row gets.
+    extras : float64 (n_cells, n_classes)
+        What the rows of each class get beyond that.
+    """
+
+    rows: Floats
+    others: Floats
+    extras: Floats
 
 
 @kernel
 def truncated_values(
-    ends: Indices,
-    rows: Indices,
-    keys: Floats,
-    certain: Indices,
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    sizes: Indices,
-    c: Floats,
-    beyond: Floats,
-    bases: Floats,
-    average: bool,
-    depth: int,
-    counts: Floats,
-    tails: Floats,
-    bounds: Floats,
-    entropy: Floats,
-    changes: Floats,
+    lists: Lists, codes: Codes, batch: Batch, rule: Rule, sizes: Indices, beyond: Floats, values: ListValues
 ) -> None:
     """Value a few points from the lists of their nearest rows.
 
     Parameters
     ----------
-    ends, rows, keys
-        Lists of nearest rows and their distances, as :func:`shapshift.kernels.nearest.order_collected` makes them;
-        none shorter than ``depth``.
-    certain : int64 (b,)
-        How many rows at the head of each list are certainly the nearest ones in their order.
-    codes, targets
-        As in :func:`shapshift.kernels.rank.rank_values`; codes may have entries of rows that are gone.
+    lists : Lists
+        None shorter than the depth of the rule.
+    codes : int32
+        Class of each training row; may have entries of rows that are gone.
+    batch : Batch
+    rule : Rule
     sizes : int64 (n_classes + 1,)
         Training rows per class; the last entry, for labels without any, is 0.
-    c : float64 (N,)
-        Rank table.
     beyond : float64 (N + 1,)
         ``beyond[t]`` is the sum of ``c[t:]``.
-    bases : float64 (b,)
-        beta(M) of each point.
-    average, depth, counts, entropy
-        As in :func:`shapshift.kernels.rank.rank_values`.
-    tails : float64 (b, 2)
-        Out: value of the other and of the matching rows behind each list.
-    bounds : float64 (b, 3)
-        Out: largest errors of other rows behind, matching rows behind, and rows of the list.
-    changes : float64 (like keys)
-        Out: what a row of the list is worth beyond the value of its class behind the list.
+    values : ListValues
+        Out, but for the lists.
     """
-    n_rows = c.size
+    c, average, depth = rule
+    ends, keys, certain, targets = lists.ends, lists.distances, lists.certain, batch.targets
+    tails, bounds = values.tails, values.bounds
+    n_rows, counts = c.size, np.zeros(sizes.size)
     for p in range(targets.size):
         first, end = ends[p], ends[p + 1]
-        here = rows[first:end]
+        here = lists.rows[first:end]
         t = here.size
-        n = n_rows - t
         match = np.empty(t, np.bool_)
         for r in range(t):
             match[r] = codes[here[r]] == targets[p]
         m = sizes[targets[p]] - match.sum()
-        total = _tail(c, beyond, t, n, m, bases[p], tails[p], bounds[p])
+        total = _tail(c, beyond, t, m, batch.bases[p], tails[p], bounds[p])
         if certain[p] < t:
             bounds[p] = c[max(certain[p] - 1, 0)] - c[n_rows - 1] if 0 < sizes[targets[p]] < n_rows else 0.0
-        change = changes[first:end]
+        change = values.changes[first:end]
         hi = t
         while hi > 0:
             lo = hi - 1
             while average and lo > 0 and keys[first + lo - 1] == keys[first + hi - 1]:
                 lo -= 1
             if hi - lo > 1:
-                total = _group(match, lo, hi, c, total, change)
+                matching, other, total = tie_group(c, (lo, hi), match[lo:hi].sum(), total)
+                for r in range(lo, hi):
+                    change[r] = matching if match[r] else other
             else:  # nearly always: no branch, which could not be foreseen
                 one = np.float64(match[lo])
                 change[lo] = one * c[lo] + total
@@ -108,14 +132,15 @@ def truncated_values(
             hi = lo
         for r in range(t):
             change[r] -= tails[p, np.int64(match[r])]
-        entropy[p] = neighbor_entropy(counts, depth)
+        values.entropy[p] = neighbor_entropy(counts, depth)
 
 
 @kernel
-def _tail(c, beyond, t, n, m, base, tail, bound):
-    """Values and bounds behind the list (see the module's formulas); returns the sum that nearer rows start from."""
+def _tail(c, beyond, t, m, base, tail, bound):
+    """Values and bounds behind a list of t rows, m matches behind; returns the sum that nearer rows start from."""
     bound[:] = 0.0
     tail[:] = base
+    n = c.size - t
     if n == 0:
         return base
     last = c[c.size - 1]
@@ -136,85 +161,35 @@ def _tail(c, beyond, t, n, m, base, tail, bound):
 
 
 @kernel
-def _group(match, lo, hi, c, total, values):
-    """Write the values of a tie group on ranks lo..hi-1, of more than one row; returns the sum for the ranks before."""
-    n = hi - lo
-    last = c[hi - 1]
-    m = match[lo:hi].sum()
-    mean = c[lo:hi].mean()
-    matching, other = tie_values(mean, last, m, n)
-    for r in range(lo, hi):
-        values[r] = (matching if match[r] else other) + total
-    return total + m / n * (last - c[lo - 1]) if lo > 0 else total
-
-
-@kernel
-def add_points(
-    ends: Indices,
-    rows: Indices,
-    changes: Floats,
-    tails: Floats,
-    targets: npt.NDArray[np.int32],
-    cells: Indices,
-    sums: Floats,
-    others: Floats,
-    extras: Floats,
-) -> None:
-    """Add each point to the cell that ``cells`` names, in order: corrections to ``sums``, the rest to two small sums.
-
-    Parameters
-    ----------
-    ends, rows, changes, tails, targets
-        As in :func:`truncated_values`.
-    cells : int64 (b,)
-    sums : float64 (n_cells, N)
-    others : float64 (n_cells,)
-        What every row gets.
-    extras : float64 (n_cells, n_classes)
-        What the rows of each class get beyond that.
-    """
+def add_points(values: ListValues, targets: Codes, cells: Indices, sums: ListSums) -> None:
+    """Add each point's values to the cell that ``cells`` names, in order."""
+    ends, rows, changes, tails = values.ends, values.rows, values.changes, values.tails
     for p in range(targets.size):
-        out = sums[cells[p]]
+        out = sums.rows[cells[p]]
         for i in range(ends[p], ends[p + 1]):
             out[rows[i]] += changes[i]
-        others[cells[p]] += tails[p, 0]
+        sums.others[cells[p]] += tails[p, 0]
         if targets[p] >= 0:
-            extras[cells[p], targets[p]] += tails[p, 1] - tails[p, 0]
+            sums.extras[cells[p], targets[p]] += tails[p, 1] - tails[p, 0]
 
 
 @kernel
-def add_bounds(
-    ends: Indices,
-    rows: Indices,
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    bounds: Floats,
-    sums: Floats,
-    others: Floats,
-    extras: Floats,
-) -> None:
+def add_bounds(values: ListValues, codes: Codes, targets: Codes, sums: ListSums) -> None:
     """As :func:`add_points`, for the bounds, of which there is one cell."""
+    ends, rows, bounds, out = values.ends, values.rows, values.bounds, sums.rows[0]
     for p in range(targets.size):
         for i in range(ends[p], ends[p + 1]):
-            sums[rows[i]] += bounds[p, 2] - bounds[p, np.int64(codes[rows[i]] == targets[p])]
-        others[0] += bounds[p, 0]
+            out[rows[i]] += bounds[p, 2] - bounds[p, np.int64(codes[rows[i]] == targets[p])]
+        sums.others[0] += bounds[p, 0]
         if targets[p] >= 0:
-            extras[targets[p]] += bounds[p, 1] - bounds[p, 0]
+            sums.extras[0, targets[p]] += bounds[p, 1] - bounds[p, 0]
 
 
 @kernel
-def whole_rows(
-    ends: Indices,
-    rows: Indices,
-    changes: Floats,
-    tails: Floats,
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    out: Floats,
-) -> None:
-    """Write the value of every training row on each point; arguments as in :func:`truncated_values`."""
+def whole_rows(values: ListValues, codes: Codes, targets: Codes, out: Floats) -> None:
+    """Write the value of every training row on each point."""
     for p in range(targets.size):
         for i in range(codes.size):
-            out[p, i] = tails[p, np.int64(codes[i] == targets[p])]
-        for i in range(ends[p], ends[p + 1]):
-            out[p, rows[i]] += changes[i]
+            out[p, i] = values.tails[p, np.int64(codes[i] == targets[p])]
+        for i in range(values.ends[p], values.ends[p + 1]):
+            out[p, values.rows[i]] += values.changes[i]

@@ -17,6 +17,8 @@ Rows at equal distance have equal weights and differ in sign only. Breaking such
 and the row m, random draws from the tie group: the sums over the group's ranks turn into hypergeometric ones.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,23 +26,40 @@ from shapshift._numba import kernel
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+
+class Vote(NamedTuple):
+    """How a vote is decided.
+
+    Attributes
+    ----------
+    k : int
+        Number of voters.
+    largest : int
+        Largest weight of a row.
+    draw : float
+        What a drawn vote, and the empty subset, is worth.
+    n_classes : int
+    average : bool
+        Average over ties, or keep them in the given order.
+    limit : int
+        Leave out what happens beyond this rank; N for exact values.
+    log_factorial : float64 (N + 1,)
+    """
+
+    k: int
+    largest: int
+    draw: float
+    n_classes: int
+    average: bool
+    limit: int
+    log_factorial: Floats
 
 
 @kernel
 def weighted_values(
-    tile: Floats,
-    order: Indices,
-    weights: npt.NDArray[np.int32],
-    codes: npt.NDArray[np.int32],
-    targets: npt.NDArray[np.int32],
-    n_classes: int,
-    average: bool,
-    k: int,
-    largest: int,
-    draw: float,
-    limit: int,
-    log_factorial: Floats,
-    states: Floats,
+    tile: Floats, order: Indices, weights: Codes, codes: Codes, targets: Codes, vote: Vote, states: Floats
 ) -> None:
     """Overwrite each row of ``tile`` (distances to the training rows) with that validation point's values.
 
@@ -53,15 +72,7 @@ def weighted_values(
         Weight of each row's vote, 0..largest; equal where distances are.
     codes, targets : int32 (N,), (b,)
         Class of each training row and validation point (-1 when no row has it).
-    n_classes : int
-    average : bool
-        Average over ties, or keep them in the given order.
-    k, largest : int
-    draw : float
-        What a drawn vote, and the empty subset, is worth.
-    limit : int
-        Leave out what happens beyond this rank; N for exact values.
-    log_factorial : float64 (N + 1,)
+    vote : Vote
     states : float64 (s, min(k, N), 2 * (min(k, N) - 1) * largest + 1)
         Scratch: distributions, one for the rows so far, and one for them without a row of each signed weight that
         occurs on a point.
@@ -75,23 +86,19 @@ def weighted_values(
     for p in range(tile.shape[0]):
         n_groups = 0
         for r in range(1, n + 1):
-            if r == n or not average or tile[p, order[p, r]] != tile[p, order[p, r - 1]]:
+            if r == n or not vote.average or tile[p, order[p, r]] != tile[p, order[p, r - 1]]:
                 ends[n_groups] = r
                 n_groups += 1
         total[:] = 0.0
         contests = 0
-        for rival in range(n_classes):
-            if rival == targets[p]:
+        for rival in range(-1, vote.n_classes):
+            # A single class has no rival but the draw.
+            if rival == targets[p] or (rival == -1 and vote.n_classes > 1):
                 continue
             _sign(order[p], weights[p], codes, targets[p], rival, signed)
-            _contest(signed, ends[:n_groups], k, largest, draw, limit, log_factorial, states, tails, values)
+            _contest(signed, ends[:n_groups], vote, states, tails, values)
             total += values
             contests += 1
-        if contests == 0:  # a single class: it has no rival but the draw
-            _sign(order[p], weights[p], codes, targets[p], -2, signed)
-            _contest(signed, ends[:n_groups], k, largest, draw, limit, log_factorial, states, tails, values)
-            total += values
-            contests = 1
         for r in range(n):
             tile[p, order[p, r]] = total[r] / contests
 
@@ -105,8 +112,9 @@ def _sign(order, weights, codes, target, rival, signed):
 
 
 @kernel
-def _contest(signed, ends, k, largest, draw, limit, log_factorial, states, tails, values):
+def _contest(signed, ends, vote, states, tails, values):
     """Value all rows, in order of distance, for one contest."""
+    k, largest = vote.k, vote.largest
     n = signed.size
     seats = states.shape[1]
     gained = np.zeros(2 * largest + 1)  # sum over the m so far, by signed weight
@@ -122,7 +130,7 @@ def _contest(signed, ends, k, largest, draw, limit, log_factorial, states, tails
     reached = 0
     for g in range(ends.size):
         hi = ends[g]
-        if lo >= limit:
+        if lo >= vote.limit:
             break
         size = hi - lo
         weight, plus, minus = 0, 0, 0
@@ -133,20 +141,19 @@ def _contest(signed, ends, k, largest, draw, limit, log_factorial, states, tails
         members = (weight, plus, minus, size - plus - minus)
         # Rows nearer than this group lose their place to one of its members.
         if lo > 0 and hi > k:
-            _seats_by_group(lo - 1, size, lo + 1, 0, k, log_factorial, shares)
+            _seats_by_group(lo - 1, size, lo + 1, 0, vote, shares)
             for v in range(place.size):
                 if place[v]:
-                    state = states[place[v]]
-                    gained[v] += _replaced(state, v - largest, members, shares, k, draw, log_factorial, tails)
+                    gained[v] += _replaced(states[place[v]], v - largest, members, shares, vote, tails)
         # So do members of the group that happen to come before another one.
-        _seats_by_group(lo, size - 1, lo + 2, size, k, log_factorial, shares)
+        _seats_by_group(lo, size - 1, lo + 2, size, vote, shares)
         new[:] = 0
         for side in range(3):
             if members[1 + side] == 0:
                 continue
             v = (weight, -weight, 0)[side]
             others = (weight, plus - (side == 0), minus - (side == 1), members[3] - (side == 2))
-            own = _replaced(everyone, v, others, shares, k, draw, log_factorial, tails) if size > 1 else 0.0
+            own = _replaced(everyone, v, others, shares, vote, tails) if size > 1 else 0.0
             if not place[v + largest] and not new[side]:
                 used += 1
                 new[side] = used
@@ -168,7 +175,7 @@ def _contest(signed, ends, k, largest, draw, limit, log_factorial, states, tails
     if reached == n:
         for v in range(place.size):
             if place[v]:
-                small[v] = _one_more(states[place[v]], v - largest, n, draw)
+                small[v] = _one_more(states[place[v]], v - largest, n, vote.draw)
     for r in range(reached):
         v = signed[r] + largest
         values[r] += gained[v] + small[v]
@@ -214,7 +221,7 @@ def _add_row(state, population, weight, largest):
 
 
 @kernel
-def _seats_by_group(nearer, size, first, whole, k, log_factorial, shares):
+def _seats_by_group(nearer, size, first, whole, vote, shares):
     """For each number u of places, the total weight with which u of the K - 1 rows of R come from the group of m.
 
     Parameters
@@ -229,6 +236,7 @@ def _seats_by_group(nearer, size, first, whole, k, log_factorial, shares):
         0 when i comes before the group; else the group's size with i, which then comes before m with chance
         (1 + those before m) / whole.
     """
+    k, log_factorial = vote.k, vote.log_factorial
     shares[:] = 0.0
     for before in range(size):
         m = first + before
@@ -252,8 +260,9 @@ def _log_choose(log_factorial, n, k):
 
 
 @kernel
-def _replaced(state, v, members, shares, k, draw, log_factorial, tails):
+def _replaced(state, v, members, shares, vote, tails):
     """Mean of U(R + i) - U(R + m), weighted by ``shares``, for m in a group; i has signed weight v."""
+    k, draw, log_factorial = vote.k, vote.draw, vote.log_factorial
     weight, plus, minus, zero = members
     size = plus + minus + zero
     middle = state.shape[1] // 2

@@ -4,7 +4,8 @@ import hashlib
 import os
 from collections import deque
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from shapshift.engine.rows.distances import (
     TrainingIndex,
     index_rows,
     tile_filler,
+    true_index,
     without_rows,
 )
 from shapshift.engine.rows.file import RowFile, column_digests, feature_std, is_streamed
@@ -71,6 +73,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     its results (``_about``).
     """
 
+    n_neighbors: int
     metric: str
     n_jobs: int | None
     progress: bool | None
@@ -80,6 +83,16 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     works_in_threads = True
     #: Folder for scratch files; None for the system's.
     scratch: Any = None
+    #: Number of results per point beside its entropy and neighbours.
+    _n_extra = 0
+    #: Whether distances themselves count, or only their order.
+    _true_distances = False
+    #: Names that parameters may have, for those that a model has.
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "metric": METRICS,
+        "utility": ("soft", "hard"),
+        "ties": ("average", "index"),
+    }
 
     def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
         """Index the training rows.
@@ -301,27 +314,24 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _filler(self, points: Any, excluded: Indices | None) -> Any:
         """Return what computes distance tiles."""
-        fill = tile_filler(self._distance_index(), points)
+        fill = tile_filler(true_index(self._index) if self._true_distances else self._index, points)
         return fill if excluded is None else without_rows(fill, excluded)
 
-    def _distance_index(self) -> TrainingIndex:
-        """Return the rows that tiles are computed with; by default only the order of distances counts."""
-        return self._index
+    @property
+    def _depth(self) -> int:
+        """Number of nearest rows that decide about the boundary."""
+        return min(BOUNDARY_NEIGHBORS, self._index.n_rows)
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> Task:
         """Return the task; ``common`` are the parts that all models have in common."""
-        n_train = self._index.n_rows
         return Task(
-            n_train=n_train,
+            n_train=self._index.n_rows,
             n_val=targets.size,
-            depth=min(BOUNDARY_NEIGHBORS, n_train),
+            depth=self._depth,
             levels=self._levels(),
             n_extra=self._n_extra,
             **common,
         )
-
-    #: Number of results per point beside its entropy and neighbours.
-    _n_extra = 0
 
     def _run(self, given: "Prepared", runner: Runner) -> Sums:
         """Compute the sums of a task."""
@@ -332,11 +342,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         raise NotImplementedError
 
     def _about(self, task: Task, sums: Sums) -> dict[str, Any]:
-        """Return the parameters of a result."""
-        raise NotImplementedError
-
-    def _sizes(self, task: Task) -> dict[str, Any]:
-        """Return the parameters that all results have."""
+        """Return the parameters of a result; these are the ones that all results have."""
         return {
             "metric": self.metric,
             "n_train": task.n_train,
@@ -350,7 +356,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _n_shown(self) -> int:
         """Return the number of nearest rows that :meth:`value_and_neighbors` reports."""
-        raise NotImplementedError
+        return int(self.n_neighbors)
 
     def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
         """Return the attributes to keep of the training labels, and what the fingerprint is made of."""
@@ -373,7 +379,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _check_parameters(self) -> None:
         owner = type(self).__name__
-        check.check_choice(owner, "metric", self.metric, METRICS)
+        if hasattr(self, "n_neighbors"):
+            check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
+        for name, choices in self._choices.items():
+            if hasattr(self, name):
+                check.check_choice(owner, name, getattr(self, name), choices)
         check.check_jobs(owner, self.n_jobs)
         check.parse_memory(self.max_memory, owner)
         check.check_progress(owner, self.progress)
@@ -449,18 +459,20 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         if rows is None:
             return check.check_distances(X_val, self.ids_)
         self._check_unchanged()
-        table = self._table(X_val, "X_val")
-        table = check.match_columns(table, self._columns, self.n_features_in_, "X_val")
-        if sparse.issparse(rows) and isinstance(table.rows, RowFile):
+        return self._like_training(X_val, "X_val").rows
+
+    def _like_training(self, X: Any, name: str) -> check.Table:
+        """Check rows or points and bring them into the form of the training rows: columns, dense or sparse."""
+        table = check.match_columns(self._table(X, name), self._columns, self.n_features_in_, name)
+        is_sparse = sparse.issparse(self._index.rows)
+        if is_sparse and isinstance(table.rows, RowFile):
             raise InputError(
-                "'X_val' is too large to load, and the training rows are sparse: that is not supported. Pass the "
+                f"{name!r} is too large to load, and the training rows are sparse: that is not supported. Pass the "
                 "points in several calls, or dense training rows."
             )
-        if sparse.issparse(rows) and not sparse.issparse(table.rows):
-            return sparse.csr_array(table.rows)
-        if sparse.issparse(table.rows) and not sparse.issparse(rows):
-            return table.rows.toarray()
-        return table.rows
+        if is_sparse == sparse.issparse(table.rows):
+            return table
+        return replace(table, rows=sparse.csr_array(table.rows) if is_sparse else table.rows.toarray())
 
     def _check_unchanged(self, points: Any = None) -> None:
         """Refuse a result of rows in a file that was changed in the meantime."""
@@ -500,11 +512,11 @@ class KNNClassModel(KNNModel):
         return _labels.look_up_labels(labels, self.classes_, quiet=self._quiet_labels)
 
     def _levels(self) -> Floats:
-        return entropy_levels(min(BOUNDARY_NEIGHBORS, self._index.n_rows), len(self.classes_))
+        return entropy_levels(self._depth, len(self.classes_))
 
     def _entropy(self, tile: Floats, here: slice, cuts: Floats) -> Floats:
         shares = np.empty((tile.shape[0], len(self.classes_)))
-        label_shares(tile, self.codes_, min(BOUNDARY_NEIGHBORS, self._index.n_rows), cuts, shares)
+        label_shares(tile, self.codes_, self._depth, cuts, shares)
         entropy: Floats = entropy_of(shares)
         return entropy
 

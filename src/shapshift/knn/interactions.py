@@ -1,10 +1,12 @@
 """knn_interactions: which pairs of training rows, and of owners, complement each other, and which are redundant."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +16,8 @@ from shapshift._progress import progress_bar
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import check_owners, owner_column
 from shapshift.engine.parallel import n_workers, stream
-from shapshift.engine.runner import Plan, Runner, span
-from shapshift.engine.tasks import ClassTask, Points
+from shapshift.engine.tasks import ClassTask
 from shapshift.exceptions import InputError
-from shapshift.io.archive import Arrays
 from shapshift.io.results import Result, to_table
 from shapshift.kernels.interactions import PairTables, add_pairs, fill_tables
 from shapshift.knn.shapley import KNNShapley
@@ -83,8 +83,8 @@ class Interactions(Result):
     def to_sparse(self) -> Any:
         """Return the kept interactions as a scipy csr_array of shape (n_train, n_train)."""
         n, top = self.partners.shape
-        starts = np.arange(0, n * top + 1, max(top, 1))[: n + 1] if top else np.zeros(n + 1, dtype=np.int64)
-        return sparse.csr_array((self.interactions.ravel(), self.partners.ravel(), starts), shape=(n, n))
+        parts = self.interactions.ravel(), self.partners.ravel(), np.arange(n + 1) * top
+        return sparse.csr_array(parts, shape=(n, n))
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the kept pairs, one line each: id, partner, interaction.
@@ -215,24 +215,21 @@ def knn_interactions(
     model.device = "cpu"  # pairs are added up there
     task = model._prepare(X_val, y_val).task
     ownership = None if owners is None else check_owners(owners, model.ids_)
-    pairs = _Pairs(task, int(model.n_neighbors), model.utility == "soft")
+    pairs = _Pairs(task, int(model.n_neighbors), model.utility == "soft", n_workers(model.n_jobs))
     n = task.n_train
     top = min(int(top), n - 1)
     partners, strongest = np.empty((n, top), dtype=np.int64), np.empty((n, top))
     names = () if ownership is None else ownership.names
     totals, total = np.zeros((len(names), len(names))), 0.0
-    size = max(1, min(n, BLOCK_PAIRS // n))
-    blocks = range(0, n, size)
-    runner = Runner(model.n_jobs, progress=progress if len(blocks) == 1 else False)
-    with progress_bar("Pairing", n, progress if len(blocks) > 1 else False) as advance:
-        for first in blocks:
-            block = pairs.block(first, min(first + size, n), runner)
-            for row, entries in enumerate(block):
-                partners[first + row], strongest[first + row] = _strongest(entries, first + row, top)
+    blocks = _slices(n, max(1, BLOCK_PAIRS // n))
+    with progress_bar("Pairing", task.n_val * len(blocks), progress) as advance:
+        for here in blocks:
+            block = pairs.block(here.start, here.stop, advance)
+            for row, entries in enumerate(block, here.start):
+                partners[row], strongest[row] = _strongest(entries, row, top)
             total += float(block.sum()) / 2
             if ownership is not None:
-                _add_by_owner(block, ownership.codes[first : first + block.shape[0]], ownership.codes, totals)
-            advance(block.shape[0])
+                _add_by_owner(block, ownership.codes[here], ownership.codes, totals)
     counts = np.zeros((0, 0), dtype=np.int64) if ownership is None else np.outer(ownership.counts, ownership.counts)
     if ownership is not None:
         # Each pair of one owner was met from both ends.
@@ -262,96 +259,15 @@ def knn_interactions(
     )
 
 
-@dataclass(frozen=True)
-class PairJob:
-    """Interactions of rows ``first..stop-1`` with all rows, in tiles of validation points.
+class _Pairs:
+    """Mean interactions over a validation set, for blocks of rows.
 
-    Workers return the tables of a tile, which are short; the pairs are added up from them in the order of the tiles.
-
-    Attributes
-    ----------
-    task : ClassTask
-    first, stop : int
-    k : int
-        Number of voters.
-    threads : int
-        Threads that share the rows when pairs are added up.
+    Tables of tiles of points, which are short, are made by several threads; the pairs are added up from them in the
+    order of the tiles, by as many threads that share the rows.
     """
 
-    task: ClassTask
-    first: int
-    stop: int
-    k: int
-    threads: int
-    save_every = 1
-
-    @property
-    def block(self) -> int:
-        """Points of a tile."""
-        return min(max(TILE_PAIRS // self.task.n_train, 1), self.task.n_val)
-
-    def totals(self) -> "PairTotals":
-        """Allocate the sums."""
-        return PairTotals(self)
-
-    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> "PairPart":
-        """Make the tables of a tile."""
-        task, here = self.task, span(self, range(block, block + 1))
-        tile = np.empty((here.stop - here.start, task.n_train))
-        task.fill(here, slice(0, task.n_train), tile)
-        order = np.argsort(tile, axis=1, kind="stable")
-        places, crowd = np.empty((2, *tile.shape), dtype=np.int32)
-        far, same = np.empty(tile.shape), np.empty((*tile.shape, 3))
-        tables = PairTables(task.targets[here], places, far, same, crowd)
-        fill_tables(tile, order, task.codes, task.average_ties, self.k, tables)
-        advance(tile.shape[0])
-        return PairPart(tables)
-
-    def value_blocks(self, blocks: range) -> "PairPart":
-        """Refuse: the sums of pairs are too large to send."""
-        raise NotImplementedError  # knn_interactions never names a cluster
-
-    def reuse(self, part: "PairPart") -> None:
-        """Use nothing again."""
-
-
-class PairPart(NamedTuple):
-    """Tables of a tile."""
-
-    tables: PairTables
-    points: Points | None = None
-    n_blocks: int = 1
-
-
-class PairTotals:
-    """Sums of interactions over validation points."""
-
-    def __init__(self, job: PairJob) -> None:
-        self.job, self.done = job, 0
-        self.sums = np.zeros((job.stop - job.first, job.task.n_train))
-
-    def add(self, part: PairPart) -> None:
-        """Add the pairs of the next tile."""
-        chunk = -(-self.sums.shape[0] // (4 * self.job.threads))
-        add = partial(add_pairs, part.tables, self.job.task.codes, self.job.first, self.sums, chunk)
-        for _ in stream(add, range(0, self.sums.shape[0], chunk), self.job.threads):
-            pass
-        self.done += 1
-
-    def state(self) -> Arrays:
-        """Everything needed to resume."""
-        return {"done": np.array(self.done), "sums": self.sums}
-
-    def restore(self, arrays: Arrays) -> None:
-        """Resume from a state."""
-        self.done, self.sums[:] = int(arrays["done"]), arrays["sums"]
-
-
-class _Pairs:
-    """Mean interactions over a validation set, for blocks of rows."""
-
-    def __init__(self, task: ClassTask, n_neighbors: int, soft: bool) -> None:
-        self.task, self._soft = task, soft
+    def __init__(self, task: ClassTask, n_neighbors: int, soft: bool, workers: int) -> None:
+        self.task, self._soft, self._workers = task, soft, workers
         # A soft vote never has more than N voters; hard votes are divided by K itself.
         self._k = min(n_neighbors, task.n_train) if soft else n_neighbors
         asked = np.bincount(task.targets[task.targets >= 0], minlength=task.n_classes) / task.n_val
@@ -362,17 +278,32 @@ class _Pairs:
         """Return what each row is worth alone."""
         return self._share - 1 / self.task.n_classes if self._soft else self._share / self._k
 
-    def block(self, first: int, stop: int, runner: Runner) -> Floats:
+    def block(self, first: int, stop: int, advance: Callable[[int], None]) -> Floats:
         """Return mean interactions of rows first..stop-1 with all rows; 0 on the diagonal."""
-        workers = n_workers(runner.n_jobs)
-        job = PairJob(self.task, first, stop, self._k, workers)
-        totals, _ = runner.run(job, Plan(job.block, job.block, workers, 2 * workers), None)
-        sums = totals.sums
-        sums /= self.task.n_val
+        task, workers, rows = self.task, self._workers, stop - first
+        sums, chunk = np.zeros((rows, task.n_train)), -(-rows // (4 * workers))
+        tile = max(TILE_PAIRS // task.n_train, 1)
+        with closing(stream(self._tables, _slices(task.n_val, tile), workers, 2 * workers)) as parts:
+            for tables in parts:
+                add = partial(add_pairs, tables, task.codes, first, sums, chunk)
+                deque(stream(add, range(0, rows, chunk), workers), maxlen=0)
+                advance(tables.targets.size)
+        sums /= task.n_val
         if self._soft:
             self._add_small_sets(sums, first)
-        sums[np.arange(stop - first), np.arange(first, stop)] = 0.0
+        sums[np.arange(rows), np.arange(first, stop)] = 0.0
         return sums
+
+    def _tables(self, here: slice) -> PairTables:
+        """Make the tables of a tile of points."""
+        task = self.task
+        tile = np.empty((here.stop - here.start, task.n_train))
+        task.fill(here, slice(0, task.n_train), tile)
+        order = np.argsort(tile, axis=1, kind="stable")
+        places, crowd = np.empty((2, *tile.shape), dtype=np.int32)
+        tables = PairTables(task.targets[here], places, np.empty(tile.shape), np.empty((*tile.shape, 3)), crowd)
+        fill_tables(tile, order, task.codes, task.average_ties, self._k, tables)
+        return tables
 
     def _add_small_sets(self, sums: Floats, first: int) -> None:
         """Add what the soft utility changes: subsets of fewer than K rows are divided by their size, not by K."""
@@ -386,6 +317,11 @@ class _Pairs:
         matching = float(self._share.sum())  # mean number of rows that carry a point's label
         sums += (by_match - by_others) * (self._share[first : first + sums.shape[0], None] + self._share)
         sums += by_others * matching + 2 / (n * self.task.n_classes)
+
+
+def _slices(n: int, size: int) -> list[slice]:
+    """Cut 0..n-1 into slices of a size."""
+    return [slice(lo, min(lo + size, n)) for lo in range(0, n, size)]
 
 
 def _strongest(entries: Floats, own: int, top: int) -> tuple[Indices, Floats]:

@@ -1,6 +1,5 @@
 """KNNRegressionShapley: what each training row adds to the predictions of a K-nearest-neighbour regressor."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from shapshift.engine.exact import Tiled
 from shapshift.engine.tasks import Sums, Task
 from shapshift.exceptions import InputError
 from shapshift.kernels.near import target_spread
-from shapshift.kernels.regression import regression_values
+from shapshift.kernels.regression import RegressionTable, regression_values
 from shapshift.knn.base import KNNModel
 
 Floats = npt.NDArray[np.float64]
@@ -24,25 +23,6 @@ _WORTH = {
     "soft": "minus the squared error of the mean target of the point's K nearest rows",
     "hard": "minus the squared error of the sum of the targets of the point's K nearest rows, divided by K",
 }
-
-
-@dataclass(frozen=True)
-class RegressionTable:
-    """Coefficients of one (N, K, utility), see :mod:`shapshift.kernels.regression`.
-
-    Attributes
-    ----------
-    c, d, e, f : ndarray of shape (N,)
-        By zero-based rank.
-    base : ndarray of shape (6,)
-        Coefficients of the farthest row's value.
-    """
-
-    c: Floats
-    d: Floats
-    e: Floats
-    f: Floats
-    base: Floats
 
 
 def regression_table(n_rows: int, n_neighbors: int, utility: str) -> RegressionTable:
@@ -182,9 +162,6 @@ class KNNRegressionShapley(KNNModel):
         self.max_memory = max_memory
         self.progress = progress
 
-    def _n_shown(self) -> int:
-        return int(self.n_neighbors)
-
     def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
         targets = as_numbers(labels, "y")
         named: dict[Any, float] = {"mean": float(targets.mean()), "zero": 0.0, "published": 0.0}
@@ -210,9 +187,7 @@ class KNNRegressionShapley(KNNModel):
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
             order = np.argsort(tile, axis=1, kind="stable")
             t = targets[here]
-            regression_values(
-                tile, order, y, t, average, table.c, table.d, table.e, table.f, table.base, np.empty(n + 1)
-            )
+            regression_values(tile, order, y, t, average, table)
             if self.baseline == "published":  # the empty subset is worth 0 rather than -t^2
                 tile -= (t * t / n)[:, None]
 
@@ -220,7 +195,7 @@ class KNNRegressionShapley(KNNModel):
 
     def _entropy(self, tile: Floats, here: slice, cuts: Floats) -> Floats:
         spread = np.empty(tile.shape[0])
-        target_spread(tile, self.targets_, min(BOUNDARY_NEIGHBORS, self._index.n_rows), cuts, spread)
+        target_spread(tile, self.targets_, self._depth, cuts, spread)
         limit = self.boundary_spread * self.target_std_
         if limit == 0:
             return np.zeros(tile.shape[0])
@@ -228,7 +203,7 @@ class KNNRegressionShapley(KNNModel):
         return excess
 
     def _about(self, task: Task, sums: Sums) -> dict[str, Any]:
-        return self._sizes(task) | {
+        return super()._about(task, sums) | {
             "task": "regression",
             "n_neighbors": int(self.n_neighbors),
             "utility": self.utility,
@@ -244,9 +219,6 @@ class KNNRegressionShapley(KNNModel):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         owner = type(self).__name__
-        check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
-        check.check_choice(owner, "utility", self.utility, ("soft", "hard"))
-        check.check_choice(owner, "ties", self.ties, ("average", "index"))
         if isinstance(self.baseline, str):
             check.check_choice(owner, "baseline", self.baseline, ("mean", "zero", "published"), "a number")
         else:

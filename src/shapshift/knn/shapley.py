@@ -2,7 +2,7 @@
 
 import os
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 from scipy import sparse
@@ -29,7 +29,6 @@ from shapshift.valuation import Valuation
 CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
-METHODS = ("exact", "certified", "truncated")
 
 
 def no_tiles(here: slice, rows: slice, tile: Any) -> None:
@@ -119,6 +118,13 @@ class KNNShapley(KNNClassModel):
     array([-0.333,  0.667,  0.167])
     """
 
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **KNNClassModel._choices,
+        "method": ("exact", "certified", "truncated"),
+        "search": SEARCHES,
+        "device": ("cpu", "cuda", "auto"),
+    }
+
     def __init__(
         self,
         n_neighbors: int = 5,
@@ -204,9 +210,6 @@ class KNNShapley(KNNClassModel):
             )
         corrected: Valuation = correction.correct(self, X_val, y_val)
         return corrected
-
-    def _n_shown(self) -> int:
-        return int(self.n_neighbors)
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> ClassTask:
         average = self.ties == "average"
@@ -338,18 +341,12 @@ class KNNShapley(KNNClassModel):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         owner = type(self).__name__
-        check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
-        check.check_choice(owner, "utility", self.utility, ("soft", "hard"))
         if not isinstance(self.semivalue, Beta):
             check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
-        check.check_choice(owner, "method", self.method, METHODS)
         if self.tol is not None:
             check.check_number(owner, "tol", self.tol)
-        check.check_choice(owner, "search", self.search, SEARCHES)
         if self.search != "exact":
             check_search(owner, self.search, self.method, self.metric)
-        check.check_choice(owner, "ties", self.ties, ("average", "index"))
-        check.check_choice(owner, "device", self.device, ("cpu", "cuda", "auto"))
         if self.device == "cuda" and self.method == "truncated":
             raise InputError(
                 f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for method='truncated', which searches on "

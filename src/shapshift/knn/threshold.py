@@ -14,7 +14,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks.warnings import warn
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
 from shapshift.engine.exact import Tiled
-from shapshift.engine.rows.distances import TrainingIndex, scaled_limit, true_distances, true_index
+from shapshift.engine.rows.distances import scaled_limit, true_distances
 from shapshift.engine.tasks import Sums, Task
 from shapshift.exceptions import InputError
 from shapshift.kernels.near import entropy_of
@@ -68,6 +68,10 @@ class ThresholdKNNShapley(KNNClassModel):
     >>> model.value([[0.9]], ["b"]).values
     array([-0.5,  0.5,  0. ])
     """
+
+    _true_distances = True
+    # Matching and other rows within the radius, and the nearest distance.
+    _n_extra = 3
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class ThresholdKNNShapley(KNNClassModel):
         noisy = counts + np.random.default_rng(random_state).normal(scale=sigma, size=counts.shape)
         task = replace(given.task, levels=entropy_levels(5, 2), n_extra=0)
         sums = self._runner().sums(self._private_method(task, given.targets, noisy))
-        about = self._parameters(task) | {
+        about = self._parameters(task, sums) | {
             "privacy": {
                 "mechanism": "Gaussian noise on the numbers of matching and of other rows within the radius",
                 "epsilon": float(epsilon),
@@ -164,12 +168,6 @@ class ThresholdKNNShapley(KNNClassModel):
 
     def _n_shown(self) -> int:
         return BOUNDARY_NEIGHBORS
-
-    def _distance_index(self) -> TrainingIndex:
-        return true_index(self._index)
-
-    # Matching and other rows within the radius, and the nearest distance.
-    _n_extra = 3
 
     def _method(self, task: Task, targets: Any) -> Tiled:
         limit = scaled_limit(self._index, float(self.radius))
@@ -208,10 +206,10 @@ class ThresholdKNNShapley(KNNClassModel):
                 f"No training row lies within radius={float(self.radius):g} of any validation point, so all values are "
                 f"0. The nearest one is {nearest:.4g} away: raise the radius."
             )
-        return self._parameters(task) | {"points_without_rows": alone}
+        return self._parameters(task, sums) | {"points_without_rows": alone}
 
-    def _parameters(self, task: Task) -> dict[str, Any]:
-        return self._sizes(task) | {
+    def _parameters(self, task: Task, sums: Sums) -> dict[str, Any]:
+        return super()._about(task, sums) | {
             "radius": float(self.radius),
             "semivalue": "shapley",
             "n_classes": len(self.classes_),

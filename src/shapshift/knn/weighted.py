@@ -12,11 +12,11 @@ from shapshift.checks import inputs as check
 from shapshift.checks.memory import available_memory
 from shapshift.engine.exact import Tiled
 from shapshift.engine.parallel import is_cluster_active, n_workers
-from shapshift.engine.rows.distances import TrainingIndex, true_distances, true_index
+from shapshift.engine.rows.distances import true_distances
 from shapshift.engine.runner import Runner
 from shapshift.engine.tasks import Sums, Task
 from shapshift.exceptions import InputError
-from shapshift.kernels.weighted import weighted_values
+from shapshift.kernels.weighted import Vote, weighted_values
 from shapshift.knn.base import KNNClassModel, Prepared
 
 Floats = npt.NDArray[np.float64]
@@ -89,6 +89,8 @@ class WeightedKNNShapley(KNNClassModel):
     array([-0.25,  0.75,  0.  ])
     """
 
+    _true_distances = True
+
     def __init__(
         self,
         n_neighbors: int = 5,
@@ -116,22 +118,22 @@ class WeightedKNNShapley(KNNClassModel):
         self.max_memory = max_memory
         self.progress = progress
 
-    def _n_shown(self) -> int:
-        return int(self.n_neighbors)
-
-    def _distance_index(self) -> TrainingIndex:
-        return true_index(self._index)
-
     def _limit(self) -> int:
         """How many of the nearest rows are looked at; all N for exact values."""
         n = self._index.n_rows
         return n if self.max_error == 0 else min(n, int(np.ceil(int(self.n_neighbors) / float(self.max_error))))
 
     def _method(self, task: Task, targets: Any) -> Tiled:
-        n, k, largest = task.n_train, int(self.n_neighbors), 2 ** int(self.bits) - 1
-        log_factorial = gammaln(np.arange(n + 1) + 1.0)
-        average, limit = self.ties == "average", self._limit()
-        room = self._room()
+        largest, room = 2 ** int(self.bits) - 1, self._room()
+        vote = Vote(
+            k=int(self.n_neighbors),
+            largest=largest,
+            draw=float(self.draw),
+            n_classes=len(self.classes_),
+            average=self.ties == "average",
+            limit=self._limit(),
+            log_factorial=gammaln(np.arange(task.n_train + 1) + 1.0),
+        )
 
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
             order = np.argsort(tile, axis=1, kind="stable")
@@ -139,10 +141,8 @@ class WeightedKNNShapley(KNNClassModel):
             distinct = 1 + max(2 * np.unique(row).size for row in votes)  # of either sign, and zero
             if self._table_bytes(distinct) > room:
                 raise self._too_large(distinct, room)
-            weighted_values(
-                tile, order, votes, self.codes_, targets[here], len(self.classes_), average, k, largest,
-                float(self.draw), limit, log_factorial, np.empty((distinct + 1, *self._table_shape())),
-            )  # fmt: skip
+            states = np.empty((distinct + 1, *self._table_shape()))
+            weighted_values(tile, order, votes, self.codes_, targets[here], vote, states)
 
         return Tiled(task, self._entropy, overwrite, block_pairs=BLOCK_PAIRS)
 
@@ -233,7 +233,7 @@ class WeightedKNNShapley(KNNClassModel):
 
     def _about(self, task: Task, sums: Sums) -> dict[str, Any]:
         k = int(self.n_neighbors)
-        return self._sizes(task) | {
+        return super()._about(task, sums) | {
             "n_neighbors": k,
             "semivalue": "shapley",
             "weights": self.weights if isinstance(self.weights, str) else getattr(self.weights, "__name__", "function"),
@@ -248,19 +248,13 @@ class WeightedKNNShapley(KNNClassModel):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         owner = type(self).__name__
-        check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
         if not callable(self.weights):
             check.check_choice(owner, "weights", self.weights, ("inverse", "gaussian"), "a function of the distances")
         if self.bandwidth is not None:
             check.check_number(owner, "bandwidth", self.bandwidth, above=True)
-        check.check_count(owner, "bits", self.bits)
-        if self.bits > MOST_BITS:
-            raise InputError(
-                f"The 'bits' parameter of {owner} must be at most {MOST_BITS}. Got {check.quoted(self.bits)} instead."
-            )
+        check.check_count(owner, "bits", self.bits, at_most=MOST_BITS)
         check.check_number(owner, "max_error", self.max_error)
         check.check_number(owner, "draw", self.draw, most=1.0)
-        check.check_choice(owner, "ties", self.ties, ("average", "index"))
 
 
 def _gaussian(distances: Floats, bandwidths: Floats) -> Floats:

@@ -6,8 +6,8 @@ way the values follow from the list as in :mod:`shapshift.engine.truncated`; for
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ from shapshift.engine.lists import SAVED_POINTS, ListJob
 from shapshift.engine.parallel import n_workers, stream
 from shapshift.engine.rows.distances import Filler, tile_filler
 from shapshift.engine.runner import Plan, Runner, n_blocks
-from shapshift.engine.search import Lists, Search, exact_search
+from shapshift.engine.search import Lists, Search, cut_lists, exact_search, join_lists
 from shapshift.engine.truncated import SORT_SHARE, ranks_needed
 from shapshift.exceptions import InputError
-from shapshift.kernels.lists import merge_new, take_heads
+from shapshift.kernels.nearest import merge_new, take_heads
 from shapshift.knn.shapley import KNNShapley
 from shapshift.valuation import Valuation
 
@@ -36,8 +36,7 @@ FLAT = 2.0**-70
 SPARE = 64
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """The nearest rows of some points.
 
     Attributes
@@ -52,11 +51,6 @@ class Candidates:
     rows: Numbers
     distances: Floats
     reach: Floats
-
-    def __getitem__(self, here: slice) -> "Candidates":
-        ends = self.ends[here.start : here.stop + 1]
-        inside = slice(ends[0], ends[-1])
-        return Candidates(ends - ends[0], self.rows[inside], self.distances[inside], self.reach[here])
 
     def check(self, n_points: int, n_rows: int) -> None:
         """Refuse lists that are damaged."""
@@ -86,17 +80,6 @@ class Candidates:
         shorter = lists.certain < np.diff(self.ends)
         reach[shorter] = lists.distances[lists.ends[1:][shorter] - 1]
         return Candidates(lists.ends, lists.rows.astype(np.int32), lists.distances, reach)
-
-
-def join(parts: list[Candidates]) -> Candidates:
-    """Put lists one behind the other."""
-    sizes = [np.diff(part.ends) for part in parts]
-    return Candidates(
-        ends=np.cumsum(np.concatenate([[0], *sizes])),
-        rows=np.concatenate([part.rows for part in parts]),
-        distances=np.concatenate([part.distances for part in parts]),
-        reach=np.concatenate([part.reach for part in parts]),
-    )
 
 
 def ranks_that_matter(table: RankTable) -> int:
@@ -149,7 +132,7 @@ def update_candidates(
     stayed = int((numbers >= 0).sum())
 
     def update(here: slice) -> Candidates:
-        lists = candidates[here]
+        lists = cut_lists(candidates, here)
         if stayed < numbers.size:
             lists = lists.without(numbers)
         if stayed < n:
@@ -164,10 +147,10 @@ def update_candidates(
         if short.size == 0:
             return lists
         found = _search(tile_filler(model._index, points[here.start + short]), slice(0, short.size), n, needed)
-        parts = [lists[p : p + 1] for p in range(lists.reach.size)]
+        parts = [cut_lists(lists, slice(p, p + 1)) for p in range(lists.reach.size)]
         for k, p in enumerate(short.tolist()):
-            parts[p] = found[k : k + 1]
-        return join(parts)
+            parts[p] = cut_lists(found, slice(k, k + 1))
+        return join_lists(parts)
 
     return _by_blocks(model, points, update)
 
@@ -181,7 +164,7 @@ def value_candidates(
     task = model._task(targets, fill=tile_filler(model._index, points))
 
     def find(start: int, stop: int, reference: Indices) -> Lists:
-        return candidates[start:stop].heads(needed, average)
+        return cut_lists(candidates, slice(start, stop)).heads(needed, average)
 
     job = ListJob(task, needed, SAVED_POINTS, Search(find, dict))
     runner = Runner(model.n_jobs, progress=model.progress)
@@ -198,7 +181,8 @@ def _by_blocks(model: KNNShapley, points: Any, make: Callable[[slice], Candidate
     """Join the lists that ``make`` returns for each block of points."""
     n = points.shape[0]
     blocks = [slice(lo, min(lo + SAVED_POINTS, n)) for lo in range(0, n, SAVED_POINTS)]
-    return join(list(stream(make, blocks, min(n_workers(model.n_jobs), len(blocks)))))
+    parts: list[Candidates] = list(stream(make, blocks, min(n_workers(model.n_jobs), len(blocks))))
+    return join_lists(parts)
 
 
 def _search(fill: Filler, here: slice, n_rows: int, needed: int) -> Candidates:

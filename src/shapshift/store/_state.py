@@ -1,5 +1,6 @@
-"""What a store holds at one instant: training rows, groups of validation points and their values; in a file too."""
+"""What a store holds at one instant: a fitted model whose rows can be added to and removed from, and its points."""
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -8,20 +9,25 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
 from shapshift.engine.coefficients import Beta
-from shapshift.engine.rows.distances import TrainingIndex
+from shapshift.engine.rows.distances import TrainingIndex, index_again, lay_out_like
+from shapshift.engine.rows.file import RowFile
+from shapshift.engine.search import join_lists
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, from_json, to_json
 from shapshift.io.results import lock
+from shapshift.knn.base import fingerprint
 from shapshift.knn.shapley import KNNShapley
-from shapshift.store._lists import Candidates, find_candidates, join, list_length, update_candidates, value_candidates
-from shapshift.store._rows import fit_again, joined
+from shapshift.store._lists import Candidates, find_candidates, list_length, update_candidates, value_candidates
 from shapshift.valuation import Valuation
 
 # Parameters of the model that values depend on.
 SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties")
-LISTS = ("ends", "rows", "distances", "reach")
+# Old and new rows are measured on one scale as long as it fits both this well, as powers of two.
+SCALE_ROOM = 200
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Group:
             labels = joined(labels, part.labels)
         lists = [part.candidates for part in self.parts if part.candidates is not None]
         stacked = sparse.vstack(rows, format="csr") if sparse.issparse(rows[0]) else np.concatenate(rows)
-        return Points(stacked, labels, join(lists) if lists else None)
+        return Points(stacked, labels, join_lists(lists) if lists else None)
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,7 @@ class State:
             arrays |= {f"values{g}_{part}": array for part, array in values.items() if part != "ids"}
             arrays |= {f"labels{g}": points.labels, **_matrix(f"points{g}", points.rows)}
             if points.candidates is not None:
-                arrays |= {f"list_{part}{g}": getattr(points.candidates, part) for part in LISTS}
+                arrays |= {f"list_{part}{g}": getattr(points.candidates, part) for part in Candidates._fields}
         return {
             "settings": {name: to_json(given, f"the parameter {name!r}") for name, given in settings.items()},
             "columns": None if columns is None else [to_json(name, "a column name") for name in columns],
@@ -246,7 +252,7 @@ def _group_from(g: int, saved: dict[str, Any], arrays: Arrays, model: KNNShapley
     rows = _matrix_from(f"points{g}", arrays, (labels.size, model.n_features_in_))
     lists = None
     if needed:
-        lists = Candidates(*(arrays[f"list_{part}{g}"] for part in LISTS))
+        lists = Candidates(*(arrays[f"list_{part}{g}"] for part in Candidates._fields))
         lists.check(labels.size, n)
     prefix = f"values{g}_"
     parts = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
@@ -271,3 +277,112 @@ def _matrix_from(name: str, arrays: Arrays, shape: tuple[int, int], *, laid_out:
     matrix = sparse.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
     matrix.check_format(full_check=True)
     return matrix
+
+
+def own_model(model: Any) -> KNNShapley:
+    """Return a copy of a fitted model for a store, or say why it cannot serve one."""
+    if not isinstance(model, KNNShapley) or not hasattr(model, "fingerprint_"):
+        raise InputError(
+            "The 'model' parameter of ValuationStore must be a fitted KNNShapley. Got "
+            f"{type(model).__name__}; call its fit method first."
+        )
+    reasons = {
+        "must have method='exact' or 'truncated'": model.method not in ("exact", "truncated"),
+        "must have search='exact': an index would have to be built anew after each change": model.search != "exact",
+        "must not have metric='precomputed': new rows could not be measured": model.metric == "precomputed",
+        "must hold its training rows in memory; these stay in a file": isinstance(model._index.rows, RowFile),
+    }
+    for reason, wrong in reasons.items():
+        if wrong:
+            raise InputError(f"The 'model' parameter of ValuationStore {reason}. Fit another model for the store.")
+    own = copy.copy(model)
+    own._quiet_labels = True  # a validation label that no row has may get one
+    return own
+
+
+def fit_again(model: KNNShapley, rows: Any, labels: npt.NDArray[Any], ids: npt.NDArray[Any]) -> KNNShapley:
+    """Return a model like another one, fitted to other rows, which are laid out on the other one's scale."""
+    fitted, old = copy.copy(model), model._index
+    is_sparse = sparse.issparse(rows)
+    ends = None
+    if old.metric != "cosine" and not is_sparse:
+        ends = rows.min(axis=1), rows.max(axis=1)
+    index = TrainingIndex(old.metric, rows.shape[0 if is_sparse else 1], rows, old.exponent, ends=ends)
+    _check_scale(index)
+    classes, codes = _labels.encode_labels(labels)
+    fitted._index, fitted.classes_, fitted.codes_, fitted.ids_ = index, classes, codes, lock(ids)
+    fitted._fitted(None)
+    fitted.fingerprint_ = fingerprint(index_again(index), classes, codes)
+    return fitted
+
+
+def keep_rows(model: KNNShapley, kept: npt.NDArray[np.bool_]) -> KNNShapley:
+    """Return the model of some of the rows."""
+    if not kept.any():
+        raise InputError("All training rows would be gone. Drop the store instead.")
+    rows = model._index.rows
+    rows = rows[kept] if sparse.issparse(rows) else np.compress(kept, rows, axis=1)
+    return fit_again(model, rows, model.classes_[model.codes_[kept]], model.ids_[kept])
+
+
+def append_rows(model: KNNShapley, X: Any, y: Any, ids: Any, next_id: int) -> KNNShapley:
+    """Return the model of all rows and some new ones, which are checked."""
+    table, old = model._like_training(X, "X"), model._index
+    n = table.rows.shape[0]
+    labels = _labels.check_labels(y, "y", n, "X")
+    if ids is None and table.index is None:
+        if model.ids_.dtype.kind not in "iu":
+            raise InputError("The 'ids' parameter must name the new rows: the ids of the others are not numbers.")
+        ids = np.arange(n) + next_id
+    ids = _labels.check_ids(ids, table.index, n)
+    twice = ids[are_in(ids, model.ids_)].tolist()
+    if twice or len(set(ids.tolist())) < n:
+        raise InputError(f"The 'ids' parameter must hold new ids, each once. Already there: {check.some(twice)}.")
+    new = lay_out_like(table.rows, old.metric, old.exponent)
+    is_sparse = sparse.issparse(old.rows)
+    rows = sparse.vstack([old.rows, new], format="csr") if is_sparse else np.hstack([old.rows, new])
+    return fit_again(model, rows, joined(model.classes_[model.codes_], labels), joined(model.ids_, ids))
+
+
+def find_ids(ids: Any, known: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark which of the known ids are given, and refuse others."""
+    if not isinstance(ids, Iterable):
+        raise InputError(f"'ids' must be a list, array or column of ids. Got {type(ids).__name__}.")
+    ids = list(ids) if not hasattr(ids, "__len__") else ids
+    wanted = _labels.check_labels(ids, "ids", len(ids), "X", "id")
+    unknown = wanted[~are_in(wanted, known)].tolist()
+    if unknown:
+        raise InputError(f"The 'ids' parameter must hold ids of training rows. Unknown: {check.some(unknown)}.")
+    return are_in(known, wanted)
+
+
+def are_in(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which of some ids are among others."""
+    if some.dtype.kind in "iu" and others.dtype.kind in "iu":
+        return np.isin(some, others)
+    there = set(others.tolist())
+    return np.fromiter((name in there for name in some.tolist()), bool, some.size)
+
+
+def after_ids(ids: npt.NDArray[Any]) -> int:
+    """Return the number after the largest id, 0 where ids are no numbers."""
+    return int(ids.max()) + 1 if ids.dtype.kind in "iu" and ids.size else 0
+
+
+def joined(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """One array of both, of objects where their kinds differ."""
+    if old.dtype.kind == new.dtype.kind:
+        return np.concatenate([old, new])
+    return object_array([*old.tolist(), *new.tolist()])
+
+
+def _check_scale(index: TrainingIndex) -> None:
+    """Refuse rows that one scale cannot hold together."""
+    if index.metric == "cosine":
+        return
+    largest = float(abs(index.rows).max() if index.ends is None else (index.ends[1] - index.ends[0]).max())
+    if not largest <= 2.0**SCALE_ROOM:
+        raise InputError(
+            f"'X' has values about {largest:.0e} times the range of the rows that are there. Check their units; if "
+            "they are right, fit a model on all rows and make a new store."
+        )

@@ -15,8 +15,7 @@ from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, Saved
 from shapshift.knn.shapley import KNNShapley
 from shapshift.store._lists import list_length
-from shapshift.store._rows import after_ids, append_rows, features, find_ids, joined, keep_rows, own_model
-from shapshift.store._state import State
+from shapshift.store._state import State, after_ids, append_rows, find_ids, joined, keep_rows, own_model
 from shapshift.valuation import Valuation
 
 
@@ -105,7 +104,7 @@ class ValuationStore(Saved):
             A name for each point; a name that is there already grows. Without names, they go to the group "validation".
         """
         with self._lock:
-            rows = features(self._now.model, X_val, "X_val").rows
+            rows = self._now.model._like_training(X_val, "X_val").rows
             labels = _labels.check_labels(y_val, "y_val", rows.shape[0], "X_val")
             names: list[Any] = ["validation"]
             numbers = np.zeros(labels.size, dtype=np.int64)

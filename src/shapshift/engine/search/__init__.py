@@ -1,8 +1,9 @@
 """Who is near: lists of nearest rows by an exact selection, over an inverted-file index, or by hashing."""
 
 from shapshift.engine.search.exact import STRIP_ROWS, exact_search, list_room
-from shapshift.engine.search.lists import FitCache, Lists, Search
+from shapshift.engine.search.lists import FitCache, Search, cut_lists, join_lists
 from shapshift.engine.search.quick import SEARCHES, Proposals, quick_search
+from shapshift.kernels.nearest import Lists
 
 __all__ = [
     "SEARCHES",
@@ -11,7 +12,9 @@ __all__ = [
     "Lists",
     "Proposals",
     "Search",
+    "cut_lists",
     "exact_search",
+    "join_lists",
     "list_room",
     "quick_search",
 ]

@@ -4,9 +4,16 @@ import numpy as np
 
 from shapshift.engine.parallel import take_spare
 from shapshift.engine.rows.distances import Filler
-from shapshift.engine.search.lists import Floats, Indices, Lists, Search, join_lists
+from shapshift.engine.search.lists import Floats, Indices, Search, cut_lists, join_lists
 from shapshift.kernels.images import count_nearer
-from shapshift.kernels.nearest import collect_nearest, join_collected, likely_limits, order_collected
+from shapshift.kernels.nearest import (
+    Collected,
+    Lists,
+    collect_nearest,
+    join_collected,
+    likely_limits,
+    order_collected,
+)
 
 # Training rows looked at together: few enough for their distances to all points of a block to stay in the second-level
 # cache, and no power of two, whose multiples would share a place in it.
@@ -43,30 +50,29 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
         if crowded.size == 0:
             return lists
         # Where so many rows are tied that they need room of their own, or the first guess was wrong.
-        parts = [lists[p] for p in range(size)]
+        parts = [cut_lists(lists, slice(p, p + 1)) for p in range(size)]
         for p in crowded.tolist():
             parts[p] = scan(start + p, start + p + 1, reference[p : p + 1], _Scratch(), n_rows)
         return join_lists(parts)
 
     def scan(start: int, stop: int, reference: Indices, scratch: "_Scratch", room: int) -> Lists:
         size = stop - start
-        rows, keys = scratch.take(size, room)
-        counts, limits = np.zeros(size, dtype=np.int64), np.full(size, np.inf)
+        collected = Collected(*scratch.take(size, room), np.zeros(size, dtype=np.int64), np.full(size, np.inf))
         ranks = np.full(reference.shape, -0.5)  # the row ties with itself, which adds 0.5
         asked = _distances(fill, start, reference)
         if room < n_rows and n_rows >= WORTH_SAMPLING * SAMPLE_ROWS:
-            likely_limits(_sample(fill, start, stop, n_rows), n_rows, wanted, limits)
+            likely_limits(_sample(fill, start, stop, n_rows), n_rows, wanted, collected.limits)
         for lo in range(0, n_rows, STRIP_ROWS):
             strip = slice(lo, min(lo + STRIP_ROWS, n_rows))
             tile = scratch.tile(size, strip.stop - lo)
             fill(slice(start, stop), strip, tile)
-            collect_nearest(tile, lo, wanted, rows, keys, counts, limits)
+            collect_nearest(tile, lo, wanted, collected)
             if reference.size:
                 count_nearer(tile, asked, ranks)
         ends = np.empty(size + 1, dtype=np.int64)
-        order_collected(wanted, whole_ties, rows, keys, counts, ends)
+        order_collected(wanted, whole_ties, collected, ends)
         found, distances = np.empty(ends[-1], dtype=np.int64), np.empty(ends[-1])
-        join_collected(rows, keys, ends, found, distances)
+        join_collected(collected, ends, found, distances)
         return Lists(ends, found, distances, np.diff(ends), ranks)
 
     return Search(find, dict)

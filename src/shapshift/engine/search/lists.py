@@ -4,53 +4,36 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from shapshift.kernels.nearest import Lists
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Lists:
-    """The nearest rows of a few validation points, one list behind the other.
-
-    Attributes
-    ----------
-    ends : ndarray of shape (b + 1,)
-        The list of point p is ``[ends[p]:ends[p + 1]]``.
-    rows, distances : ndarray
-        Row numbers and distances, nearest first, ties by row number.
-    certain : ndarray of shape (b,)
-        How many rows at the head of each list are the nearest ones, none missing.
-    ranks : ndarray of shape (b, r)
-        Zero-based rank, averaged over ties, of each row that was asked about; one that is not on the list stands in
-        the middle of all those that are not.
-    """
-
-    ends: Indices
-    rows: Indices
-    distances: Floats
-    certain: Indices
-    ranks: Floats
-
-    def __getitem__(self, p: int) -> "Lists":
-        here = slice(self.ends[p], self.ends[p + 1])
-        ends = np.array([0, here.stop - here.start])
-        return Lists(ends, self.rows[here], self.distances[here], self.certain[p : p + 1], self.ranks[p : p + 1])
+#: A named tuple of ``ends``, ``rows``, ``distances``, and arrays with an entry for each point, such as ``Lists``.
+AnyLists = TypeVar("AnyLists", bound=Any)
 
 
-def join_lists(parts: list[Lists]) -> Lists:
-    """Put the lists of single points one behind the other."""
-    return Lists(
-        ends=np.cumsum([0, *(part.rows.size for part in parts)]),
-        rows=np.concatenate([part.rows for part in parts]),
-        distances=np.concatenate([part.distances for part in parts]),
-        certain=np.concatenate([part.certain for part in parts]),
-        ranks=np.concatenate([part.ranks for part in parts]),
-    )
+def cut_lists(lists: AnyLists, here: slice) -> AnyLists:
+    """Return the lists of some points."""
+    ends = lists.ends[here.start : here.stop + 1]
+    inside = slice(ends[0], ends[-1])
+    by_point = (array[here] for array in lists[3:])
+    some: AnyLists = type(lists)(ends - ends[0], lists.rows[inside], lists.distances[inside], *by_point)
+    return some
+
+
+def join_lists(parts: list[AnyLists]) -> AnyLists:
+    """Put the lists of several parts one behind the other."""
+    ends = np.cumsum(np.concatenate([[0], *(np.diff(part.ends) for part in parts)]))
+    others = zip(*(part[1:] for part in parts), strict=True)
+    joined: AnyLists = type(parts[0])(ends, *(np.concatenate(arrays) for arrays in others))
+    return joined
 
 
 #: Lists of validation points start..stop-1, with the ranks of some rows for each.

@@ -24,7 +24,7 @@ from shapshift.engine.parallel import take_spare
 from shapshift.engine.rows.distances import Rows, TrainingIndex, as_vectors, laid_out_points, tile_filler
 from shapshift.engine.search.lists import Floats, Indices
 from shapshift.engine.search.quick import SEED, Proposals
-from shapshift.kernels.nearest import bucket_rows
+from shapshift.kernels.nearest import HashTables, bucket_rows
 
 #: Probability that any list of a whole valuation lacks a row.
 DELTA = 0.01
@@ -70,8 +70,7 @@ class LshIndex:
     offsets : ndarray of shape (L * M,)
     mixers : ndarray of uint64, shape (M,)
         Turn the M hashes of a table into one number.
-    keys, key_ends, starts, members
-        The buckets, see :func:`shapshift.kernels.nearest.bucket_rows`.
+    buckets : HashTables
     table : ndarray of shape (N, d) or None
         Laid-out training rows, row by row; None for sparse ones.
     """
@@ -80,10 +79,7 @@ class LshIndex:
     directions: Floats
     offsets: Floats
     mixers: npt.NDArray[np.uint64]
-    keys: npt.NDArray[np.uint64]
-    key_ends: Indices
-    starts: Indices
-    members: npt.NDArray[np.uint32]
+    buckets: HashTables
     table: Floats | None
 
 
@@ -141,10 +137,8 @@ def build_lsh(index: TrainingIndex, shape: Shape) -> LshIndex:
         starts.append(number * index.n_rows + firsts)
     starts.append(np.array([members.size]))
     table = None if sparse.issparse(rows) else rows
-    return LshIndex(
-        shape, directions, offsets, mixers, np.concatenate(keys), np.array(key_ends), np.concatenate(starts), members,
-        table,
-    )  # fmt: skip
+    buckets = HashTables(np.concatenate(keys), np.array(key_ends), np.concatenate(starts), members)
+    return LshIndex(shape, directions, offsets, mixers, buckets, table)
 
 
 def lsh_proposals(lsh: LshIndex, index: TrainingIndex, points: Rows, wanted: int) -> Proposals:
@@ -283,5 +277,5 @@ class _Seen:
 
     def collect(self, lsh: LshIndex, hashes: npt.NDArray[np.uint64]) -> Indices:
         self.stamp += 1
-        count = bucket_rows(hashes, lsh.keys, lsh.key_ends, lsh.starts, lsh.members, self.seen, self.stamp, self.rows)
+        count = bucket_rows(hashes, lsh.buckets, self.seen, self.stamp, self.rows)
         return self.rows[:count].copy()

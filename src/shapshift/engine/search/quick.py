@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from shapshift.engine.rows.distances import Measure
-from shapshift.engine.search.lists import Floats, Indices, Lists, Search, join_lists, wilson_interval
-from shapshift.kernels.nearest import order_nearest
+from shapshift.engine.search.lists import Floats, Indices, Search, cut_lists, join_lists, wilson_interval
+from shapshift.kernels.nearest import Lists, order_nearest
 
 SEARCHES = ("exact", "ann", "lsh")
 # The recall is measured on this many points.
@@ -75,9 +75,26 @@ def quick_search(
     drawn = np.random.default_rng(SEED).choice(n_val, size=min(CHECKED_POINTS, n_val), replace=False)
     checked = frozenset(drawn.tolist())
 
+    def from_candidates(p: int, rows: Indices, sure: float, asked: Indices) -> Lists | None:
+        """Return the list of one point; None when the candidates do not make one."""
+        tally.candidates.append(rows.size)
+        kept = 0
+        if rows.size > wanted:
+            rows, distances = rows.copy(), np.empty(rows.size)
+            measure(p, rows, distances)
+            # One more than wanted: a row nearer than that one cannot tie with a row that is not on the list.
+            count = order_nearest(rows, distances, wanted + 1)
+            kept, certain = proposals.accept(distances[:count], sure)
+        if kept == 0:
+            tally.sent_back.append(p)
+            return None
+        rows, distances = rows[:kept], distances[:kept]
+        ranks = _ranks(rows, distances, asked, n_rows)
+        return Lists(np.array([0, kept]), rows, distances, np.array([certain]), ranks[None, :])
+
     def find(start: int, stop: int, reference: Indices) -> Lists:
         parts = [
-            _from_candidates(p, rows, sure, reference[p - start], measure, proposals, n_rows, wanted, tally)
+            from_candidates(p, rows, sure, reference[p - start])
             for p, (rows, sure) in enumerate(proposals.propose(start, stop), start)
         ]
         needed = [p for p, part in enumerate(parts) if part is None or start + p in checked]
@@ -85,9 +102,10 @@ def quick_search(
             # All at once: a pass over the training rows serves several points as fast as one.
             exact = exact_lists(start + np.array(needed), reference[needed])
             for number, p in enumerate(needed):
-                quick, parts[p] = parts[p], exact[number]
+                quick, found = parts[p], cut_lists(exact, slice(number, number + 1))
+                parts[p] = found
                 if start + p in checked:
-                    missing = quick is not None and ~np.isin(exact[number].rows, quick.rows, assume_unique=True)
+                    missing = quick is not None and ~np.isin(found.rows, quick.rows, assume_unique=True)
                     tally.recalls.append(1 - float(np.mean(missing)))
         return join_lists([part for part in parts if part is not None])
 
@@ -104,35 +122,6 @@ def quick_search(
         }
 
     return Search(find, report)
-
-
-def _from_candidates(
-    p: int,
-    rows: Indices,
-    sure: float,
-    asked: Indices,
-    measure: Measure,
-    proposals: Proposals,
-    n_rows: int,
-    wanted: int,
-    tally: _Tally,
-) -> Lists | None:
-    """Return the list of one point; None when the candidates do not make one."""
-    tally.candidates.append(rows.size)
-    if rows.size <= wanted:
-        tally.sent_back.append(p)
-        return None
-    rows, distances = rows.copy(), np.empty(rows.size)
-    measure(p, rows, distances)
-    # One more than wanted: a row nearer than that one cannot tie with a row that is not on the list.
-    count = order_nearest(rows, distances, wanted + 1)
-    kept, certain = proposals.accept(distances[:count], sure)
-    if kept == 0:
-        tally.sent_back.append(p)
-        return None
-    rows, distances = rows[:kept], distances[:kept]
-    ranks = _ranks(rows, distances, asked, n_rows)
-    return Lists(np.array([0, kept]), rows, distances, np.array([certain]), ranks[None, :])
 
 
 def _ranks(rows: Indices, distances: Floats, asked: Indices, n_rows: int) -> Floats:
