@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from shapshift.engine.boundary import level_edges
-from shapshift.engine.duplicates import content_hash
 from shapshift.engine.exact import Exact, RankWorker
 from shapshift.engine.parallel import n_workers, stream, take_spare
-from shapshift.engine.rows.distances import Filler, TrainingIndex, tile_filler
-from shapshift.engine.rows.file import RowFile
+from shapshift.engine.rows.distances import Filler, TrainingIndex
 from shapshift.engine.runner import LEAST_BATCH, TILE_BYTES, Costs, Runner, block_points
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.buckets import BOUND_BITS, Curve, Rules, Scratch, bucket_sums, unpack
@@ -49,42 +46,19 @@ ROUNDS = 6
 _TINY = 2.0**-100  # stands in for zero where something is divided by it
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Training rows whose distances tell how the others are spread.
+def draw_sample(index: TrainingIndex) -> Indices:
+    """Choose training rows whose distances tell how the others are spread; the first s of them are a sample of size s.
 
-    Attributes
-    ----------
-    order : ndarray
-        Row numbers; the first s of them are a sample of size s.
-    """
-
-    order: Indices
-
-    def take(self, index: TrainingIndex, size: int) -> TrainingIndex:
-        """Return the index of a sample of that size."""
-        rows = index.rows
-        if rows is not None:
-            chosen = self.order[:size]
-            if isinstance(rows, RowFile):
-                rows = rows.take(chosen)
-            else:
-                rows = rows[chosen] if sparse.issparse(rows) else np.ascontiguousarray(rows[:, chosen])
-        return TrainingIndex(index.metric, size, rows, index.exponent, index.constant, index.ends)
-
-
-def draw_sample(index: TrainingIndex) -> Sample:
-    """Choose rows by a hash of their content, so that the order of the table has no influence.
-
-    Precomputed distances have no content to hash: there, rows are taken at even steps.
+    They are chosen by a hash of their content, so that the order of the table has no influence. Precomputed distances
+    have no content to hash: there, rows are taken at even steps.
     """
     largest = min(index.n_rows, 2**14)
-    if index.rows is None:
+    keys = index.content_hash()
+    if keys is None:
         even = np.linspace(0, index.n_rows - 1, largest).astype(np.int64)
-        return Sample(np.random.default_rng(0).permutation(even))
-    keys = content_hash(index)
-    chosen = np.argpartition(keys, largest - 1)[:largest]
-    return Sample(chosen[np.argsort(keys[chosen])])
+        return np.random.default_rng(0).permutation(even)
+    chosen: Indices = np.argpartition(keys, largest - 1)[:largest]
+    return chosen[np.argsort(keys[chosen])]
 
 
 def rank_curve(c: Floats) -> Curve:
@@ -236,7 +210,7 @@ def distances_to(task: ClassTask, batch: slice) -> Floats:
     return asked
 
 
-def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Sample) -> Certificate:
+def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Indices) -> Certificate:
     """Lay down the rules of one run."""
     block = block_points(task)
     peak = max(GREEDY * coarse.hub_bound(task.n_train), _TINY)
@@ -251,12 +225,11 @@ def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: A
         value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
         bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak))),
     )
-    size = min(sample.order.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
-    sampled = points if index.rows is not None else points[:, sample.order[:size]]
+    size = min(sample.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
     return Certificate(
         curve=rank_curve(task.table.c),
         rules=rules,
-        sample_fill=tile_filler(sample.take(index, size), sampled),
+        sample_fill=index.sample_filler(sample[:size], points),
         sample_size=size,
         sample_first=max(1, size * coarse.first // task.n_train),
         room=min(3 * coarse.first + 64, task.n_train),
@@ -290,7 +263,7 @@ def certified_sums(
     exact: Exact,
     index: TrainingIndex,
     points: Any,
-    sample: Sample,
+    sample: Indices,
     *,
     tol: float,
     runner: Runner,
@@ -304,7 +277,8 @@ def certified_sums(
         The task, and how to value it where buckets do not pay.
     index, points
         Training rows and validation points that the task's distances are between.
-    sample : Sample
+    sample : ndarray
+        From :func:`draw_sample`.
     tol : float
     runner : Runner
     by_buckets : callable, optional

@@ -24,7 +24,7 @@ from shapshift.engine.certified import BATCH, STRIP_ROWS, Certificate, distances
 from shapshift.engine.checkpoint import Stage
 from shapshift.engine.exact import RankWorker
 from shapshift.engine.parallel import thread_pool
-from shapshift.engine.rows.distances import TrainingIndex, laid_out_points
+from shapshift.engine.rows.distances import TrainingIndex
 from shapshift.engine.rows.file import spilled
 from shapshift.engine.runner import (
     WORKER_BYTES,
@@ -337,7 +337,7 @@ class ShardedRun:
             images = self.space.images[: size * (hi - lo)].reshape(size, hi - lo)
         ranks = np.zeros(asked.shape)
         hidden = np.full(size, -1) if self.excluded is None else self.excluded[batch] - lo
-        scaled = np.ascontiguousarray(laid_out_points(self.index, self.points[batch]))
+        scaled = np.ascontiguousarray(self.index.lay_out(self.points[batch]))
         shard_images(
             columns, lo, scaled, self.metric, self.task.codes[lo:hi],
             self.task.targets[batch], one.lines[there], self.certificate.rules.buckets - 1, self.space.strip, images,

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from shapshift.checks import inputs as check
 from shapshift.engine.coefficients import Beta
-from shapshift.engine.rows.distances import TrainingIndex
+from shapshift.engine.rows.distances import kind_of
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, from_json, to_json
 from shapshift.io.results import lock
@@ -183,11 +183,11 @@ class State:
         rows = _matrix_from("rows", arrays, (ids.size, width), laid_out=True)
         if any(part.shape != (ids.size,) for part in (ids, arrays["labels"], ids if owners is None else owners)):
             raise InputError("rows, ids and labels differ in number")
-        model._index = TrainingIndex(model.metric, ids.size, rows, int(header["exponent"]))
+        model._index = kind_of(rows)(model.metric, ids.size, rows, int(header["exponent"]))
         model._quiet_labels, model.n_features_in_, model._kind = True, width, header["kind"]
         model._columns = None if columns is None else [from_json(name) for name in columns]
         model._id_names = tuple(from_json(name) for name in header["id_names"])
-        model = fit_again(model, rows, arrays["labels"], ids)
+        model = fit_again(model, model._index, arrays["labels"], ids)
         if model.fingerprint_ != header["fingerprint"]:
             raise InputError("the training rows are not those that were saved")
         groups = {
