@@ -14,7 +14,7 @@ from shapshift.engine.coefficients import Beta, RankTable, rank_table
 from shapshift.engine.duplicates import collapsed_sums, find_places
 from shapshift.engine.exact import Exact, exact_from_file
 from shapshift.engine.gpu import is_on_gpu, torch_device
-from shapshift.engine.rows.distances import kind_of
+from shapshift.engine.rows.distances import FileRows, kind_of
 from shapshift.engine.runner import Runner
 from shapshift.engine.search import SEARCHES, FitCache
 from shapshift.engine.sharded import sharded_sums
@@ -235,14 +235,12 @@ class KNNShapley(KNNClassModel):
         return runner.sums(exact)
 
     def _certified(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
-        by_buckets = None
-        if exact.in_file:
+        by_buckets, index = None, self._index
+        if isinstance(index, FileRows):
             by_buckets = partial(
-                sharded_sums, exact.task, self._index, points, excluded=excluded, scratch=self.scratch, runner=runner
+                sharded_sums, index=index, points=points, excluded=excluded, scratch=self.scratch, runner=runner
             )
-        return certified_sums(
-            exact, self._index, points, self._sample, tol=self._tol(), runner=runner, by_buckets=by_buckets
-        )
+        return certified_sums(exact, index, points, self._sample, tol=self._tol(), runner=runner, by_buckets=by_buckets)
 
     def _truncated(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
         return truncated_sums(

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from shapshift.exceptions import InputError
 from shapshift.io.files import new_file
-from shapshift.kernels.shards import lay_out
+from shapshift.kernels.images import lay_out
 
 Floats = npt.NDArray[np.float64]
 
