@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_clusters import Pretended
 
 from shapshift import KNNShapley, Valuation
 from shapshift.engine import certified, sharded
@@ -125,6 +126,7 @@ def test_rounds_and_exactly_ordered_points_change_nothing(
 
 
 def test_a_round_makes_room_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_PAIRS", 1)
     monkeypatch.setattr(sharded, "ROUND_POINTS", 32)
     rounds: list[weakref.ref[Any]] = []
     first = sharded.ShardedJob._first_pass
@@ -154,6 +156,24 @@ def test_blocks_and_bundles_are_added_up_in_the_same_order(
     data = Data(300, 77)
     options = {"method": method, **METHODS[method]}
     same(*data.both(lambda model: model.value(data.X_val, data.y_val, groups=data.groups), {}, **options))
+
+
+@pytest.mark.parametrize("bundles", [10**6, 6], ids=["blocks", "bundles of blocks"])
+def test_a_cluster_makes_both_passes_for_its_blocks(bundles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_PAIRS", 1)
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_BUNDLES", bundles)
+    monkeypatch.setattr(sharded, "KEPT_POINTS", 1)
+    data = Data(600, 100)
+    data.X[:300] = data.X[0]  # some points are ordered exactly
+    data.X_val[::3] = data.X[0] + 1e-3
+    model = KNNShapley(method="certified", tol=1e9).fit(data.batches())
+    want = model.value(data.X_val, data.y_val, groups=data.groups)
+    cluster = Pretended()
+    monkeypatch.setattr("shapshift.engine.runner.active_cluster", lambda n_jobs: cluster)
+    same(model.value(data.X_val, data.y_val, groups=data.groups), want)
+    assert cluster.placed == 1
 
 
 def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:

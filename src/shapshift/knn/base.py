@@ -445,7 +445,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _check_points(self, X_val: Any) -> Any:
         """Check validation points, and return them as the training rows are: dense, sparse, or distances."""
-        if self.metric == "precomputed":
+        if self._index.metric == "precomputed":
             return check.check_distances(X_val, self.ids_)
         self._check_unchanged()
         table = self._table(X_val, "X_val")
