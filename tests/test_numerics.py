@@ -11,7 +11,7 @@ import reference
 from scipy import sparse
 
 from shapshift import KNNShapley
-from shapshift.engine.rows.distances import index_rows, row_measure, tile_filler
+from shapshift.engine.rows.distances import index_rows, tile_filler
 
 METRICS = ["euclidean", "sqeuclidean", "manhattan", "cosine"]
 Transform = Callable[[np.ndarray], np.ndarray]
@@ -353,7 +353,7 @@ def test_cosine_distances_are_rounded_once(name: str) -> None:
     tile_filler(index, X_val)(*everything, found)
     np.testing.assert_array_equal(found, naive.distance_matrix(X_val, X, "cosine"))
     tile_filler(index_rows(sparse.csr_array(X), "cosine"), sparse.csr_array(X_val))(*everything, thin)
-    measure = row_measure(index, X_val, np.ascontiguousarray(index.rows.T))
+    measure = index.measure(X_val, index.table())
     for p in range(len(X_val)):
         measure(p, np.arange(len(X)), single[p])
     assert found.tobytes() == thin.tobytes() == single.tobytes()

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from shapshift import KNNShapley, audit_shift
 from shapshift.engine import duplicates as places
-from shapshift.engine.rows.distances import index_rows
+from shapshift.engine.rows.distances import TrainingIndex, index_rows
 from shapshift.engine.runner import BlockJob
 
 
@@ -133,7 +133,7 @@ def test_rows_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> N
     X, y = discrete(100, 3, 6)
     points, labels = discrete(9, 3, 7)
     values = KNNShapley().fit(X, y).value(points, labels).values
-    monkeypatch.setattr(places, "content_hash", lambda index: np.zeros(index.n_rows, dtype=np.uint64))
+    monkeypatch.setattr(TrainingIndex, "content_hash", lambda index: np.zeros(index.n_rows, dtype=np.uint64))
     order = np.lexsort((*X.T, y))
     model = KNNShapley().fit(X[order], y[order])
     assert model._places is not None

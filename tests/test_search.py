@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from shapshift import KNNShapley, Valuation
-from shapshift.engine.rows.distances import as_vectors, index_rows, laid_out_points, row_measure, tile_filler
+from shapshift.engine.rows.distances import index_rows, tile_filler
 from shapshift.engine.search import lsh as hashing
 from shapshift.engine.search.lists import FitCache, wilson_interval
 
@@ -79,7 +79,7 @@ def test_single_pairs_have_the_bits_of_tiles(metric: str, thin: bool) -> None:
     index = index_rows(rows, metric)
     tile = np.empty((4, 50))
     tile_filler(index, points)(slice(0, 4), slice(0, 50), tile)
-    measure = row_measure(index, points, None if thin else np.ascontiguousarray(index.rows.T))
+    measure = index.measure(points, index.table())
     chosen = np.array([3, 49, 0, 17])
     for p in range(4):
         out = np.empty(4)
@@ -234,9 +234,9 @@ def test_nothing_below_the_certain_distance_is_missed(faiss: object, metric: str
     X, X_val = rng.normal(size=(3_000, 3)), rng.normal(size=(200, 3))
     index = index_rows(X, metric)
     built = ann.build_ann(index)
-    here = as_vectors(index, laid_out_points(index, X_val)) - built.origin
+    here = index.as_vectors(index.lay_out(X_val)) - built.origin
     found, sure = ann._look_into(faiss, built, here, 3_000, n_probes)
-    distances = cdist(here, as_vectors(index, built.table) - built.origin, built.norm)
+    distances = cdist(here, index.as_vectors(built.table) - built.origin, built.norm)
     nearest_missed = [np.delete(row, rows[rows >= 0]).min() for row, rows in zip(distances, found, strict=True)]
     assert (sure <= nearest_missed).all()
     assert (sure > 0).any(), "nothing was certain"

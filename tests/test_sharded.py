@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_clusters import Pretended
 
 from shapshift import KNNShapley, Valuation
 from shapshift.engine import certified, sharded
@@ -109,8 +111,8 @@ def test_rounds_and_exactly_ordered_points_change_nothing(
     monkeypatch.setattr(sharded, "ROUND_BYTES", 2**31 if keep else 0)
     monkeypatch.setattr(sharded, "KEPT_POINTS", kept_points)
     ordered = []
-    rank = sharded.ShardedRun._exact_values
-    monkeypatch.setattr(sharded.ShardedRun, "_exact_values", lambda *a: ordered.extend(found := rank(*a)) or found)
+    rank = sharded.ShardedJob._exact_values
+    monkeypatch.setattr(sharded.ShardedJob, "_exact_values", lambda *a: ordered.extend(found := rank(*a)) or found)
     data = Data(600, 100)
     data.X[:300] = data.X[0]  # too many at one distance for the buckets of the points nearby
     data.X_val[::3] = data.X[0] + 1e-3
@@ -121,6 +123,24 @@ def test_rounds_and_exactly_ordered_points_change_nothing(
     assert 0 < len(ordered) < 100
     exact = KNNShapley().fit(data.X, data.y).value(data.X_val, data.y_val)
     assert (np.abs(found[0].values - exact.values) <= found[0].error_bound).all()
+
+
+def test_a_round_makes_room_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_PAIRS", 1)
+    monkeypatch.setattr(sharded, "ROUND_POINTS", 32)
+    rounds: list[weakref.ref[Any]] = []
+    first = sharded.ShardedJob._first_pass
+
+    def look(*arguments: Any) -> Any:
+        assert all(one() is None for one in rounds)
+        found = first(*arguments)
+        rounds.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(sharded.ShardedJob, "_first_pass", look)
+    data = Data(300, 100)
+    KNNShapley(method="certified", tol=1e9).fit(data.batches()).value(data.X_val, data.y_val)
+    assert len(rounds) == 4
 
 
 @pytest.mark.parametrize("round_points", [7, 1024])
@@ -138,6 +158,24 @@ def test_blocks_and_bundles_are_added_up_in_the_same_order(
     same(*data.both(lambda model: model.value(data.X_val, data.y_val, groups=data.groups), {}, **options))
 
 
+@pytest.mark.parametrize("bundles", [10**6, 6], ids=["blocks", "bundles of blocks"])
+def test_a_cluster_makes_both_passes_for_its_blocks(bundles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_POINTS", 3)
+    monkeypatch.setattr("shapshift.engine.runner.BLOCK_PAIRS", 1)
+    monkeypatch.setattr("shapshift.engine.runner.LEAST_BUNDLES", bundles)
+    monkeypatch.setattr(sharded, "KEPT_POINTS", 1)
+    data = Data(600, 100)
+    data.X[:300] = data.X[0]  # some points are ordered exactly
+    data.X_val[::3] = data.X[0] + 1e-3
+    model = KNNShapley(method="certified", tol=1e9).fit(data.batches())
+    want = model.value(data.X_val, data.y_val, groups=data.groups)
+    cluster = Pretended()
+    monkeypatch.setattr("shapshift.engine.runner.active_cluster", lambda n_jobs: cluster)
+    same(model.value(data.X_val, data.y_val, groups=data.groups), want)
+    assert cluster.placed == 1
+
+
 def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharded, "SHARD_ROWS", 5000)
     monkeypatch.setattr(sharded, "LEAST_SHARD", 500)
@@ -145,11 +183,11 @@ def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyP
     seen = []
     make = sharded.make_layout
 
-    def note(task: Any, index: Any, certificate: Any, runner: Any, **options: Any) -> Any:
-        layout = make(task, index, certificate, runner, **options)
-        cost = sharded.file_costs(task, index, certificate, layout.shard, False)
-        points = layout.round * (cost.point + layout.keep * cost.images)
-        assert max(cost.fixed + layout.workers * cost.worker + points, cost.end) <= runner.max_memory * 15 / 16
+    def note(buckets: Any, width: int, runner: Any, **options: Any) -> Any:
+        layout = make(buckets, width, runner, **options)
+        memory, end = sharded.shard_memory(buckets, width, layout.shard, False)
+        points = layout.round * (memory.point + layout.keep * 2 * buckets.task.n_train)
+        assert max(memory.fixed + layout.workers * memory.worker + points, end) <= runner.max_memory * 15 / 16
         seen.append(layout)
         return layout
 
@@ -284,14 +322,14 @@ def test_certified_values_go_on_from_a_checkpoint(
     rng = np.random.default_rng(1)
     call = {"groups": data.groups, "checkpoint": tmp_path / "kept"}
     want = KNNShapley(method="certified", tol=1e9).fit(data.X, data.y).value(data.X_val, data.y_val, groups=data.groups)
-    first, second = sharded.ShardedRun._first_pass, sharded.ShardedRun._second_pass
+    first, second = sharded.ShardedJob._first_pass, sharded.ShardedJob._second_pass
     measured = []
 
     def look(run: Any, here: slice, *rest: Any) -> Any:
         measured.append(here.start)
         return first(run, here, *rest)
 
-    monkeypatch.setattr(sharded.ShardedRun, "_first_pass", look)
+    monkeypatch.setattr(sharded.ShardedJob, "_first_pass", look)
     for _ in range(30):
         model = KNNShapley(method="certified", tol=1e9).fit(data.batches())
         left = [int(rng.integers(1, 6))]
@@ -302,7 +340,7 @@ def test_certified_values_go_on_from_a_checkpoint(
                 raise KeyboardInterrupt
             second(run, *arguments)
 
-        monkeypatch.setattr(sharded.ShardedRun, "_second_pass", dies)
+        monkeypatch.setattr(sharded.ShardedJob, "_second_pass", dies)
         try:
             found = model.value(data.X_val, data.y_val, **call)
         except KeyboardInterrupt:
@@ -345,7 +383,7 @@ def test_a_calculation_that_is_interrupted_leaves_no_scratch(tmp_path: Path, mon
         def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr(sharded.ShardedRun, "_add_shard", interrupt)
+        patch.setattr(sharded.ShardedJob, "_add_shard", interrupt)
         with pytest.raises(KeyboardInterrupt):
             model.value(data.X_val, data.y_val)
     assert os.listdir(tmp_path) == before

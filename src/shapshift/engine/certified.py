@@ -9,25 +9,36 @@ rows equally far away, say) are ordered exactly.
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from shapshift.engine.boundary import level_edges
-from shapshift.engine.duplicates import content_hash
 from shapshift.engine.exact import Exact, RankWorker
 from shapshift.engine.parallel import n_workers, stream, take_spare
-from shapshift.engine.rows.distances import Filler, TrainingIndex, tile_filler
-from shapshift.engine.rows.file import RowFile
+from shapshift.engine.rows.distances import Filler, TrainingIndex
 from shapshift.engine.runner import LEAST_BATCH, TILE_BYTES, Costs, Runner, block_points
 from shapshift.engine.tasks import ClassTask, Points, Sums
-from shapshift.kernels.buckets import BOUND_BITS, Curve, Rules, Scratch, bucket_sums, unpack
-from shapshift.kernels.images import PIECES, Near, bucket_images, bucket_lines, count_nearer
+from shapshift.kernels.buckets import (
+    BOUND_BITS,
+    Cells,
+    Curve,
+    Game,
+    Rules,
+    Scratch,
+    Settled,
+    add_points,
+    count_images,
+    settle_points,
+    unpack,
+)
+from shapshift.kernels.images import PIECES, Labels, Near, bucket_images, bucket_lines, count_nearer
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Images = npt.NDArray[np.uint16]
+Histograms = npt.NDArray[np.uint32]
 
 # Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
 BATCH = 64
@@ -49,42 +60,19 @@ ROUNDS = 6
 _TINY = 2.0**-100  # stands in for zero where something is divided by it
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Training rows whose distances tell how the others are spread.
+def draw_sample(index: TrainingIndex) -> Indices:
+    """Choose training rows whose distances tell how the others are spread; the first s of them are a sample of size s.
 
-    Attributes
-    ----------
-    order : ndarray
-        Row numbers; the first s of them are a sample of size s.
-    """
-
-    order: Indices
-
-    def take(self, index: TrainingIndex, size: int) -> TrainingIndex:
-        """Return the index of a sample of that size."""
-        rows = index.rows
-        if rows is not None:
-            chosen = self.order[:size]
-            if isinstance(rows, RowFile):
-                rows = rows.take(chosen)
-            else:
-                rows = rows[chosen] if sparse.issparse(rows) else np.ascontiguousarray(rows[:, chosen])
-        return TrainingIndex(index.metric, size, rows, index.exponent, index.constant, index.ends)
-
-
-def draw_sample(index: TrainingIndex) -> Sample:
-    """Choose rows by a hash of their content, so that the order of the table has no influence.
-
-    Precomputed distances have no content to hash: there, rows are taken at even steps.
+    They are chosen by a hash of their content, so that the order of the table has no influence. Precomputed distances
+    have no content to hash: there, rows are taken at even steps.
     """
     largest = min(index.n_rows, 2**14)
-    if index.rows is None:
+    keys = index.content_hash()
+    if keys is None:
         even = np.linspace(0, index.n_rows - 1, largest).astype(np.int64)
-        return Sample(np.random.default_rng(0).permutation(even))
-    keys = content_hash(index)
-    chosen = np.argpartition(keys, largest - 1)[:largest]
-    return Sample(chosen[np.argsort(keys[chosen])])
+        return np.random.default_rng(0).permutation(even)
+    chosen: Indices = np.argpartition(keys, largest - 1)[:largest]
+    return chosen[np.argsort(keys[chosen])]
 
 
 def rank_curve(c: Floats) -> Curve:
@@ -158,72 +146,162 @@ class Certificate:
     room: int
 
 
-class BucketWorker:
-    """Values with bounds: distances become images strip by strip, and images become sums."""
+class Space(NamedTuple):
+    """Arrays of one worker: distances to a strip of the training rows, and near rows of a batch of points."""
 
-    def __init__(self, task: ClassTask, certificate: Certificate, batch: int, block: int) -> None:
-        n, room = task.n_train, certificate.room
-        self.task, self.certificate = task, certificate
-        self.strip = np.empty(batch * STRIP_ROWS)
+    strip: Floats
+    near: Near
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Values with bounds: the steps that runs over rows in memory and over rows in a file have in common.
+
+    A batch of points is looked at in all training rows, in one piece or in several (:meth:`scan`); then its tables are
+    made (:meth:`settle`); then its values are added up, in one piece or in several (:meth:`add`, :meth:`unpack`). A row
+    goes through the same additions in the same order, whatever the pieces.
+    """
+
+    task: ClassTask
+    certificate: Certificate
+    own_cells = 1  # the bounds
+    block_pairs = None
+
+    def costs(self) -> Costs:
+        """Memory that a worker needs."""
+        task, n, room, buckets = self.task, self.task.n_train, self.certificate.room, self.certificate.rules.buckets
+        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 3 * buckets)
+        # Packed sums, what ordering the near rows takes, and what ordering all rows of a point takes.
+        cells = task.levels.size + min(task.n_groups, block_points(task)) + 4
+        # Up to some million rows, larger tiles than usual: every batch reads all training rows.
+        return Costs(point, 8 * n * cells + 28 * room, BATCH, min(LEAST_BATCH, 2 * TILE_BYTES // point))
+
+    def worker(self, batch: int, block: int) -> "BucketWorker":
+        """Make a worker for rows in memory."""
+        return BucketWorker(self, batch, block)
+
+    def space(self, batch: int) -> Space:
+        """Allocate the space of a worker."""
+        room = self.certificate.room
+        near = Near(np.empty(batch, np.int64), np.empty((batch, room), np.int32), np.empty((batch, room)))
+        return Space(np.empty(batch * STRIP_ROWS), near)
+
+    def scratch(self) -> Scratch:
+        """Allocate what ordering the near rows of a point takes."""
+        room = self.certificate.room
+        work = np.empty((2, room), np.uint64)
+        return Scratch(np.empty(room, np.int32), work, np.empty(room), np.zeros(self.task.n_classes))
+
+    def lines(self, batch: slice, sample: Floats) -> Floats:
+        """Return the map of each point from distances to buckets; ``sample`` is scratch."""
+        certificate, lines = self.certificate, np.empty((sample.shape[0], PIECES, 2))
+        certificate.sample_fill(batch, slice(0, certificate.sample_size), sample)
+        bucket_lines(sample, certificate.sample_first, certificate.rules.buckets, lines)
+        return lines
+
+    def _labels(self, batch: slice, rows: slice) -> Labels:
+        targets = self.task.targets[batch]
+        return Labels(self.task.codes[rows], targets, self.task.bases(targets))
+
+    def scan(
+        self, fill: Filler, rows: slice, batch: slice, lines: Floats, asked: Floats, space: Space, images: Images
+    ) -> Floats:
+        """Find images and near rows of a batch of points among some training rows.
+
+        Parameters
+        ----------
+        fill : callable
+            Computes distances; the first of these rows is number 0 to it.
+        rows, batch : slice
+        lines : ndarray
+            From :meth:`lines`.
+        asked : ndarray of shape (b, r)
+            Distances whose ranks are asked for.
+        space : Space
+            Its near rows are those found, numbered from the first of these rows on.
+        images : ndarray of shape (b, w)
+            Out.
+
+        Returns
+        -------
+        ndarray of shape (b, r)
+            How many of the rows are nearer than asked, ties by half.
+        """
+        size, n = lines.shape[0], rows.stop - rows.start
+        labels, ranks = self._labels(batch, rows), np.zeros(asked.shape)
+        space.near.found[:] = 0
+        for lo in range(0, n, STRIP_ROWS):
+            strip = slice(lo, min(lo + STRIP_ROWS, n))
+            tile = space.strip[: size * (strip.stop - lo)].reshape(size, -1)
+            fill(batch, strip, tile)
+            bucket_images(tile, lo, labels, lines, self.certificate.rules.buckets - 1, images, space.near)
+            count_nearer(tile, asked, ranks)
+        return ranks
+
+    def settle(
+        self, batch: slice, near: Near, histograms: Histograms, tables: Indices, points: Points, scratch: Scratch
+    ) -> Settled:
+        """Make the tables of a batch of points, and the values of their near rows in place of the distances."""
+        task, size = self.task, histograms.shape[0]
+        settled = Settled(tables, np.empty(size, np.int64), np.empty(size, np.bool_), points.entropy, points.nearest)
+        game = Game(
+            self.certificate.curve, self.certificate.rules, task.average_ties, task.depth, level_edges(task.levels)
+        )
+        settle_points(near, histograms, self._labels(batch, slice(None)), game, scratch, settled)
+        return settled
+
+    def add(self, images: Images, first: int, near: Near, settled: Settled, groups: Indices, cells: Cells) -> None:
+        """Add a batch of points to the sums of the training rows from ``first`` on."""
+        add_points(images, first, near, settled, groups, cells, self.certificate.rules.value_scale)
+
+    def unpack(self, packed: Indices, partial: Floats) -> None:
+        """Add packed values to their cells and bounds to the last one, and clear ``packed``."""
+        for cell in range(partial.shape[0] - 1):
+            # Once for each point: a group's points have their levels too.
+            bounds = partial[-1, : partial.shape[1] if cell < self.task.levels.size else 0]
+            unpack(packed[cell], self.certificate.rules, partial[cell], bounds)
+
+
+class BucketWorker:
+    """A worker of :class:`Buckets` that has all training rows in memory."""
+
+    def __init__(self, buckets: Buckets, batch: int, block: int) -> None:
+        task, n, words = buckets.task, buckets.task.n_train, 2 * buckets.certificate.rules.buckets
+        self.buckets, self.task = buckets, task
+        self.space, self.scratch = buckets.space(batch), buckets.scratch()
         self.images = np.empty((batch, n), dtype=np.uint16)
-        self.near = Near(np.empty(batch, np.int64), np.empty((batch, room), np.int32), np.empty((batch, room)))
-        self.sample = np.empty((batch, certificate.sample_size))
-        self.lines = np.empty((batch, PIECES, 2))
-        words = 2 * certificate.rules.buckets
-        self.scratch = Scratch(
-            np.empty(words, np.uint32), np.empty((batch, words), np.int64), np.empty(batch, np.int64),
-            np.empty(room, np.int32),
-            np.empty((2, room), np.uint64), np.empty(room), np.zeros(task.n_classes),
-        )  # fmt: skip
+        self.sample = np.empty((batch, buckets.certificate.sample_size))
+        self.histograms = np.empty((batch, words), dtype=np.uint32)
+        self.tables = np.empty((batch, words), dtype=np.int64)
         self.packed = np.zeros((task.levels.size + min(task.n_groups, block), n), dtype=np.int64)
         self.exactly: RankWorker | None = None
         self.left: list[tuple[slice, Indices, Points]] = []  # points that buckets cannot serve
 
     def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
         """Add the values of near rows to ``partial``, and hold back the others and the bounds, for its last row."""
-        task = self.task
-        self._fill_images(batch, points.reference_ranks)
-        rules, size = self.certificate.rules, groups.size
-        done = np.empty(size, dtype=np.bool_)
-        bucket_sums(
-            self.images[:size], self.near, task.codes, task.targets[batch], self.certificate.curve, rules,
-            task.bases(task.targets[batch]), task.average_ties, task.depth, level_edges(task.levels), groups,
-            self.scratch, self.packed, partial, points.entropy, points.nearest,
-            np.empty((0, task.n_train)) if points.values is None else points.values, done,
-        )  # fmt: skip
-        for p in np.flatnonzero(~done).tolist():
+        task, size, near = self.task, groups.size, self.space.near
+        images, histograms = self.images[:size], self.histograms[:size]
+        lines = self.buckets.lines(batch, self.sample[:size])
+        nearer = self.buckets.scan(
+            task.fill, slice(0, task.n_train), batch, lines, distances_to(task, batch), self.space, images
+        )
+        points.reference_ranks[:] = nearer - 0.5  # a row is as far away as itself
+        count_images(images, histograms)
+        settled = self.buckets.settle(batch, near, histograms, self.tables[:size], points, self.scratch)
+        values = np.empty((0, task.n_train)) if points.values is None else points.values
+        self.buckets.add(images, 0, near, settled, groups, Cells(self.packed, partial, values))
+        for p in np.flatnonzero(~settled.done).tolist():
             here = slice(batch.start + p, batch.start + p + 1)
             self.left.append((here, groups[p : p + 1].copy(), points[p : p + 1]))
 
     def finish(self, partial: Floats) -> None:
         """Order the points that are left exactly, and unpack."""
-        task = self.task
         for here, groups, points in self.left:
             if self.exactly is None:
-                self.exactly = RankWorker(task, 1)
+                self.exactly = RankWorker(self.task, 1)
             self.exactly.value(here, groups, points, partial)
         self.left.clear()
-        for cell in range(partial.shape[0] - 1):
-            # Once for each point: a group's points have their levels too.
-            bounds = partial[-1, : task.n_train if cell < task.levels.size else 0]
-            unpack(self.packed[cell], self.certificate.rules, partial[cell], bounds)
-
-    def _fill_images(self, batch: slice, ranks: Floats) -> None:
-        task, certificate, size = self.task, self.certificate, batch.stop - batch.start
-        sample, lines = self.sample[:size], self.lines[:size]
-        certificate.sample_fill(batch, slice(0, certificate.sample_size), sample)
-        bucket_lines(sample, certificate.sample_first, certificate.rules.buckets, lines)
-        self.near.found[:] = 0
-        asked = distances_to(task, batch)
-        ranks[:] = -0.5  # a row is as far away as itself
-        for lo in range(0, task.n_train, STRIP_ROWS):
-            rows = slice(lo, min(lo + STRIP_ROWS, task.n_train))
-            tile = self.strip[: size * (rows.stop - lo)].reshape(size, -1)
-            task.fill(batch, rows, tile)
-            bucket_images(
-                tile, lo, task.codes, task.targets[batch], lines, certificate.rules.buckets - 1, self.images, self.near
-            )
-            count_nearer(tile, asked, ranks)
+        self.buckets.unpack(self.packed, partial)
 
 
 def distances_to(task: ClassTask, batch: slice) -> Floats:
@@ -236,7 +314,7 @@ def distances_to(task: ClassTask, batch: slice) -> Floats:
     return asked
 
 
-def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Sample) -> Certificate:
+def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Indices) -> Certificate:
     """Lay down the rules of one run."""
     block = block_points(task)
     peak = max(GREEDY * coarse.hub_bound(task.n_train), _TINY)
@@ -251,50 +329,26 @@ def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: A
         value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
         bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak))),
     )
-    size = min(sample.order.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
-    sampled = points if index.rows is not None else points[:, sample.order[:size]]
+    size = min(sample.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
     return Certificate(
         curve=rank_curve(task.table.c),
         rules=rules,
-        sample_fill=tile_filler(sample.take(index, size), sampled),
+        sample_fill=index.sample_filler(sample[:size], points),
         sample_size=size,
         sample_first=max(1, size * coarse.first // task.n_train),
         room=min(3 * coarse.first + 64, task.n_train),
     )
 
 
-@dataclass(frozen=True)
-class Buckets:
-    """Values with bounds, of rows in memory."""
-
-    task: ClassTask
-    certificate: Certificate
-    own_cells = 1  # the bounds
-    block_pairs = None
-
-    def costs(self) -> Costs:
-        """Memory that a worker needs."""
-        task, n, room, buckets = self.task, self.task.n_train, self.certificate.room, self.certificate.rules.buckets
-        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 2 * buckets)
-        # Packed sums, what ordering the near rows takes, and what ordering all rows of a point takes.
-        cells = task.levels.size + min(task.n_groups, block_points(task)) + 4
-        # Up to some million rows, larger tiles than usual: every batch reads all training rows.
-        return Costs(point, 8 * n * cells + 28 * room + 8 * buckets, BATCH, min(LEAST_BATCH, 2 * TILE_BYTES // point))
-
-    def worker(self, batch: int, block: int) -> BucketWorker:
-        """Make a worker."""
-        return BucketWorker(self.task, self.certificate, batch, block)
-
-
 def certified_sums(
     exact: Exact,
     index: TrainingIndex,
     points: Any,
-    sample: Sample,
+    sample: Indices,
     *,
     tol: float,
     runner: Runner,
-    by_buckets: Callable[[Certificate], Sums] | None = None,
+    by_buckets: Callable[[Buckets], Sums] | None = None,
 ) -> Sums:
     """Value a task so that no value is off by more than ``tol`` standard deviations of the values.
 
@@ -304,11 +358,12 @@ def certified_sums(
         The task, and how to value it where buckets do not pay.
     index, points
         Training rows and validation points that the task's distances are between.
-    sample : Sample
+    sample : ndarray
+        From :func:`draw_sample`.
     tol : float
     runner : Runner
     by_buckets : callable, optional
-        How to run by buckets, given the rules; by default with all rows in memory.
+        How to run by buckets; by default with all rows in memory.
 
     Returns
     -------
@@ -324,7 +379,8 @@ def certified_sums(
         if coarse is None:
             break
         certificate = certify(task, coarse, index, points, sample)
-        sums = runner.sums(Buckets(task, certificate)) if by_buckets is None else by_buckets(certificate)
+        buckets = Buckets(task, certificate)
+        sums = runner.sums(buckets) if by_buckets is None else by_buckets(buckets)
         bound = sums.bounds[0] / task.n_val + rounding_allowance(task) + 1 / certificate.rules.value_scale
         spread = (sums.levels.sum(axis=0) / task.n_val).std()
         # The exact values can be less spread out than these, but by no more than the largest bound.
@@ -332,7 +388,7 @@ def certified_sums(
             notes = {"tol": tol, "exact_ranks": coarse.first, "buckets": coarse.buckets}
             return replace(sums, error_bound=bound, notes=notes)
         limit *= min(0.9 * tol * spread / bound.max(), 0.9)
-        del sums, bound, certificate  # before the next ones are made
+        del sums, bound, buckets, certificate  # before the next ones are made
     notes = {"tol": tol, "exact_ranks": task.n_train, "buckets": 0}
     return replace(runner.sums(exact), error_bound=np.full(task.n_train, rounding_allowance(task)), notes=notes)
 

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from shapshift.engine.exact import TileWorker
 from shapshift.engine.rows.distances import Filler, TrainingIndex, tile_filler
-from shapshift.engine.rows.file import RowFile
 from shapshift.engine.runner import Costs, Runner, cached_batch
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.duplicates import Layout, place_values
@@ -26,8 +24,6 @@ Codes = npt.NDArray[np.int32]
 
 # Places pay when there are at most this many per row.
 PAYS = 0.9
-# So many rows tell which column has the most different entries.
-SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -65,14 +61,14 @@ def find_places(index: TrainingIndex, codes: Codes) -> Places | None:
     >>> places.index.n_rows, places.layout.codes.size  # rows 0, 2 and 3 are one place, and two units
     (2, 3)
     """
-    n, rows = index.n_rows, index.rows
-    if rows is None or isinstance(rows, RowFile) or (not sparse.issparse(rows) and _distinct_entries(rows) > PAYS * n):
+    n = index.n_rows
+    if not index.may_repeat(PAYS * n):
         return None
-    keys = content_hash(index)
+    keys = index.content_hash()
     order = np.lexsort((codes, keys))  # stable: rows of a unit stay in order
     # Different rows may share a hash. Equal rows that are not recognised as such cost time and nothing else.
     new_place = np.ones(n, dtype=np.bool_)
-    new_place[1:] = (keys[order[1:]] != keys[order[:-1]]) | _differ(rows, order)
+    new_place[1:] = (keys[order[1:]] != keys[order[:-1]]) | index.differ(order)
     if np.count_nonzero(new_place) > PAYS * n:
         return None
     new_unit = new_place.copy()
@@ -86,50 +82,7 @@ def find_places(index: TrainingIndex, codes: Codes) -> Places | None:
         rows=np.append(unit_starts, n),
         members=order,
     )
-    first = order[new_place]
-    chosen = rows[first] if sparse.issparse(rows) else np.ascontiguousarray(rows[:, first])
-    return Places(replace(index, n_rows=first.size, rows=chosen), layout, place_of, unit_of)
-
-
-def _distinct_entries(rows: Floats) -> int:
-    """How many different entries the column has that probably has the most: there are at least as many places."""
-    if rows.shape[0] == 0:
-        return 0
-    sample = np.sort(rows[:, :: max(1, rows.shape[1] // SAMPLE_ROWS)], axis=1)
-    column = int(np.count_nonzero(np.diff(sample, axis=1), axis=1).argmax())
-    return int(np.unique(rows[column]).size)
-
-
-def _differ(rows: Any, order: Indices) -> npt.NDArray[np.bool_]:
-    """Whether each row, in this order, differs from the one before it."""
-    if sparse.issparse(rows):
-        sorted_rows = rows[order]
-        return np.asarray((sorted_rows[1:] != sorted_rows[:-1]).sum(axis=1) > 0).ravel()
-    found = np.zeros(order.size - 1, dtype=np.bool_)
-    for column in rows:
-        found |= column[order[1:]] != column[order[:-1]]
-    return found
-
-
-def content_hash(index: TrainingIndex) -> npt.NDArray[np.uint64]:
-    """Hash each training row: the sum of mixed entries, zeros left out, so that sparse and dense rows agree."""
-    rows = index.rows
-    if sparse.issparse(rows):
-        sums = np.concatenate(([np.uint64(0)], np.cumsum(_mix(rows.data, rows.indices), dtype=np.uint64)))
-        return np.asarray(sums[rows.indptr[1:]] - sums[rows.indptr[:-1]], dtype=np.uint64)
-    keys = np.zeros(index.n_rows, dtype=np.uint64)
-    for lo, hi in rows.chunks() if isinstance(rows, RowFile) else [(0, index.n_rows)]:
-        for j, column in enumerate(rows.columns(lo, hi) if isinstance(rows, RowFile) else rows):
-            keys[lo:hi] += _mix(column, np.uint64(j))
-    return keys
-
-
-def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> npt.NDArray[np.uint64]:
-    with np.errstate(over="ignore"):
-        bits = (entries + 0.0).view(np.uint64) + np.asarray(columns, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
-    return np.where(entries == 0.0, np.uint64(0), bits ^ (bits >> np.uint64(31)))
+    return Places(index.take(order[new_place]), layout, place_of, unit_of)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ numbers are added in the same order. So neither the number of workers, nor where
 restart changes a bit of the result.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -101,7 +101,7 @@ class Plan:
     wave : int
         Blocks that may be in work or wait to be added up at a time.
     unit : int
-        Blocks of a cluster's task.
+        Blocks that are valued together: by a task of a cluster, or where threads share the rows of a file.
     """
 
     block: int
@@ -203,16 +203,25 @@ class Totals:
 
     def add(self, part: Part) -> None:
         """Add the sums of the next blocks."""
+        self.add_rows(self.done, part)
         self.counts += part.counts
         self.done += part.n_blocks
+        if self._ends_bundle(self.done):
+            self.open_seen[:] = False
+
+    def add_rows(self, block: int, part: Part, rows: slice = slice(None)) -> None:
+        """Add the sums that some training rows have of the blocks from ``block`` on; other rows have their own turn."""
         if self.bundle == 1 or part.n_blocks > 1:
-            _add(part.cells, part.sums, self.sums, self.seen)
+            _add(part.cells, part.sums, self.sums[:, rows], self.seen)
             return
-        _add(part.cells, part.sums, self.open, self.open_seen)
-        if self.done % self.bundle == 0 or self.done == self.n_blocks:
+        _add(part.cells, part.sums, self.open[:, rows], self.open_seen)
+        if self._ends_bundle(block + 1):
             cells = np.flatnonzero(self.open_seen)
-            _add(cells, (self.open[cell] for cell in cells), self.sums, self.seen)
-            self.open[cells], self.open_seen[:] = 0.0, False
+            _add(cells, (self.open[cell, rows] for cell in cells), self.sums[:, rows], self.seen)
+            self.open[cells, rows] = 0.0
+
+    def _ends_bundle(self, blocks: int) -> bool:
+        return blocks % self.bundle == 0 or blocks == self.n_blocks
 
     def part(self, points: Points) -> Part:
         """Return the total as a part of a larger one."""
@@ -294,7 +303,7 @@ class Job(Protocol[S]):
         """Allocate the sums."""
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Valued:
-        """Value the points of a block, on a thread."""
+        """Value the points of a block, or of as many as ``points`` are from there on, on a thread."""
 
     def value_blocks(self, blocks: range) -> Valued:
         """Value consecutive blocks on a worker of a cluster; returns the results of their points too."""
@@ -382,11 +391,14 @@ def _on_threads(
     job: Job[Any], totals: Adding, points: Points, plan: Plan, stage: Stage | None, advance: Callable[[int], None]
 ) -> None:
     def value(block: int) -> Any:
-        return job.value(block, points[span(job, range(block, block + 1))], advance)
+        return job.value(block, points[span(job, range(block, block + plan.unit))], advance)
 
     # Added up while the next ones are computed. At most ``wave`` at a time: finished blocks must not pile up behind a
     # slow one.
-    with closing(stream(value, range(totals.done, n_blocks(job)), plan.workers, plan.wave)) as parts:
+    blocks: Iterable[int] = range(totals.done, n_blocks(job))
+    if plan.unit > 1:  # one worker, which says itself how many of them it has done
+        blocks = iter(lambda: totals.done, n_blocks(job))
+    with closing(stream(value, blocks, plan.workers, plan.wave)) as parts:
         for part in parts:
             totals.add(part)
             job.reuse(part)
@@ -519,21 +531,12 @@ class BlockJob:
 
     def totals(self) -> Totals:
         """Allocate the sums."""
-        return self._totals(n_blocks(self), bundle_blocks(n_blocks(self)))
-
-    def _totals(self, blocks: int, bundle: int) -> Totals:
-        n_levels = self.task.levels.size
-        shape = (n_levels + self.task.n_groups + self.method.own_cells, self.task.n_train)
-        return Totals(shape, n_levels, blocks, bundle)
+        return make_totals(self.method, n_blocks(self))
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Part:
         """Value the points of a block."""
         task, own, here = self.task, self.method.own_cells, span(self, range(block, block + 1))
-        n_levels = task.levels.size
-        names = np.unique(task.groups[here]) if task.n_groups else np.empty(0, dtype=np.int64)
-        rows = np.full(here.stop - here.start, -1)
-        if task.n_groups:
-            rows = n_levels + np.searchsorted(names, task.groups[here])
+        n_levels, (names, rows) = task.levels.size, group_cells(task, here)
         partial = take_spare(self.used)
         if partial is None:
             partial = np.empty((block_cells(task, own, self.block), task.n_train))
@@ -555,7 +558,7 @@ class BlockJob:
     def value_blocks(self, blocks: range) -> Part:
         """Value consecutive blocks and add them up; more than one are a bundle."""
         here = span(self, blocks)
-        points, totals = self.task.points(here.stop - here.start), self._totals(len(blocks), 1)
+        points, totals = self.task.points(here.stop - here.start), make_totals(self.method, len(blocks), bundle=1)
         for part in each_block(self, blocks, points):
             totals.add(part)
             self.reuse(part)
@@ -564,6 +567,21 @@ class BlockJob:
     def reuse(self, part: Part) -> None:
         """Use an array of partial sums for another block."""
         self.used.append(part.sums)
+
+
+def make_totals(method: Method, blocks: int, bundle: int | None = None) -> Totals:
+    """Allocate the sums of a method over so many blocks; by default, bundles are as large as their number tells."""
+    n_levels = method.task.levels.size
+    shape = (n_levels + method.task.n_groups + method.own_cells, method.task.n_train)
+    return Totals(shape, n_levels, blocks, bundle_blocks(blocks) if bundle is None else bundle)
+
+
+def group_cells(task: Task, here: slice) -> tuple[Indices, Indices]:
+    """Return the groups among some points, and the cell of each point's group, behind the levels; -1 for none."""
+    if not task.n_groups:
+        return np.empty(0, dtype=np.int64), np.full(here.stop - here.start, -1)
+    names, places = np.unique(task.groups[here], return_inverse=True)
+    return names, task.levels.size + places
 
 
 def block_points(task: Task, pairs: int | None = None) -> int:

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from shapshift.checks.warnings import warn
 from shapshift.engine.clusters import Cluster
 from shapshift.engine.coefficients import RankTable
 from shapshift.engine.exact import Exact
 from shapshift.engine.lists import SAVED_POINTS, ListJob
-from shapshift.engine.rows.distances import Rows, TrainingIndex, row_measure, tile_filler, without_row, without_rows
-from shapshift.engine.rows.file import READING_BYTES, RowFile
+from shapshift.engine.rows.distances import Rows, TrainingIndex, tile_filler, without_row, without_rows
+from shapshift.engine.rows.file import READING_BYTES
 from shapshift.engine.runner import WORKER_BYTES, Memory, Plan, Runner, fit_memory
 from shapshift.engine.search import (
     STRIP_ROWS,
@@ -107,7 +106,7 @@ def truncated_sums(
     else:
         finder = _index_search(task, index, points, excluded, wanted, proposals, table)
         cluster, longest = None, wanted  # an index stays where it was built
-    plan = _plan_lists(task, wanted, longest, proposals is None, isinstance(index.rows, RowFile), runner, cluster)
+    plan = _plan_lists(task, wanted, longest, proposals is None, index.in_file, runner, cluster)
     totals, kept = runner.run(ListJob(task, wanted, plan.block, finder), plan, cluster)
     sums = totals.spread(kept)
     if report := {**about_index, **finder.report()}:
@@ -125,7 +124,7 @@ def _index_search(
     table: Floats | None,
 ) -> Search:
     """Return the search that checks an index's proposals, and looks at all rows where they do not suffice."""
-    measure = row_measure(index, points, table)
+    measure = index.measure(points, table)
     if excluded is not None:
         measure = without_row(measure, excluded)
 
@@ -160,17 +159,8 @@ def _ask_index(
     # Where all rows are equal every distance is too, and an index is of no use.
     if search == "exact" or index.constant:
         return None, None, {}
-    if isinstance(index.rows, RowFile):
-        raise InputError(
-            f"The 'search' parameter must be 'exact' for training rows that stay in a file. Got {search!r} instead. "
-            "Load the rows to build an index."
-        )
+    index.check_serves(f"search={search!r}")
     if search == "ann":
-        if sparse.issparse(index.rows):
-            raise InputError(
-                "The 'search' parameter must be 'exact' or 'lsh' for sparse training rows. Got 'ann' instead. Fit "
-                "dense rows (X.toarray()), or use another search."
-            )
         from shapshift.engine.search.ann import ann_proposals, build_ann
 
         ann = cache.get("ann", lambda: build_ann(index))

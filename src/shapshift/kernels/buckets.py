@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
-from shapshift.kernels.images import Near
+from shapshift.kernels.images import Labels, Near
 from shapshift.kernels.rank import Ordered, RankScratch, Rule, neighbor_entropy, order_rows, walk
 
 Floats = npt.NDArray[np.float64]
@@ -91,127 +91,192 @@ class Rules(NamedTuple):
     bound_scale: float
 
 
-class Scratch(NamedTuple):
-    """Space of one worker; only ``counts`` must be zero on entry, and is on exit."""
+class Game(NamedTuple):
+    """What all points have in common.
 
-    histogram: npt.NDArray[np.uint32]
-    tables: Indices  # one for each point of a batch
-    levels: Indices
+    Attributes
+    ----------
+    curve : Curve
+    rules : Rules
+    average : bool
+        Average over ties, or break them by row number.
+    depth : int
+        Number of nearest rows that decide about the boundary.
+    edges : float64 (l - 1,)
+        What separates the levels of entropy.
+    """
+
+    curve: Curve
+    rules: Rules
+    average: bool
+    depth: int
+    edges: Floats
+
+
+class Scratch(NamedTuple):
+    """Space of one worker for the near rows of a point; only ``counts`` must be zero on entry, and is on exit."""
+
     codes: Codes
     work: npt.NDArray[np.uint64]
     keys: Floats
     counts: Floats
 
 
-@kernel
-def bucket_sums(
-    images: npt.NDArray[np.uint16],
-    near: Near,
-    codes: Codes,
-    targets: Codes,
-    curve: Curve,
-    rules: Rules,
-    bases: Floats,
-    average: bool,
-    depth: int,
-    edges: Floats,
-    groups: Indices,
-    scratch: Scratch,
-    packed: Indices,
-    sums: Floats,
-    entropy: Floats,
-    nearest: Indices,
-    values: Floats,
-    done: npt.NDArray[np.bool_],
-) -> None:
-    """Add the values and bounds of each point to the sums of its entropy level and of its group.
+class Settled(NamedTuple):
+    """What the buckets of a batch of points come to.
 
-    Parameters that :func:`shapshift.kernels.rank.rank_values` has mean the same here.
+    Attributes
+    ----------
+    tables : int64 (b, 2 * buckets)
+        Packed value and bound for each image.
+    levels : int64 (b,)
+        Number of the level that the entropy belongs to.
+    done : bool (b,)
+        False for points whose buckets are too coarse for the rules.
+    entropy : float64 (b,)
+    nearest : int64 (b, k)
+    """
+
+    tables: Indices
+    levels: Indices
+    done: npt.NDArray[np.bool_]
+    entropy: Floats
+    nearest: Indices
+
+
+class Cells(NamedTuple):
+    """Sums that points are added to.
+
+    Attributes
+    ----------
+    packed : int64 (cells, w)
+        Values and bounds of the buckets, to be read by :func:`unpack`; the first cells belong to the levels.
+    sums : float64 (cells, w)
+        Values of the rows that were ordered exactly.
+    values : float64 (b, w) or (0, w)
+        Each point's values, when there is room for them.
+    """
+
+    packed: Indices
+    sums: Floats
+    values: Floats
+
+
+@kernel
+def count_images(images: npt.NDArray[np.uint16], histograms: npt.NDArray[np.uint32]) -> None:
+    """Count how often each point has each image."""
+    for p in range(images.shape[0]):
+        histogram = histograms[p]
+        histogram[:] = 0
+        for image in images[p]:
+            histogram[image] += np.uint32(1)
+
+
+@kernel
+def settle_points(
+    near: Near,
+    histograms: npt.NDArray[np.uint32],
+    labels: Labels,
+    game: Game,
+    scratch: Scratch,
+    settled: Settled,
+) -> None:
+    """Fill in the tables of a batch of points, and order their near rows exactly: distances become values.
 
     Parameters
     ----------
-    images, near
-        From :func:`shapshift.kernels.images.bucket_images`.
-    edges : float64 (l - 1,)
-        What separates the levels of entropy.
-    groups : int64 (b,)
-        Row of ``packed`` and ``sums`` for each point's group; -1 for none.
-    packed : int64 (cells, N)
-        Values and bounds of the buckets, to be read by :func:`unpack`; the first l cells belong to the levels.
-    sums : float64 (cells, N)
-        Values of the rows that were ordered exactly.
-    values : float64 (b, N) or (0, N)
-        Out: each point's values, when there is room for them.
-    done : bool (b,)
-        Out: False for points whose buckets are too coarse for the rules. Nothing was added for them.
+    near : Near
+        Of all training rows; of points that are not done, nothing is changed.
+    histograms : uint32 (b, 2 * buckets)
+        Likewise.
+    labels : Labels
+        With the classes of all training rows.
+    game : Game
+    scratch : Scratch
+    settled : Settled
+        Out.
     """
-    for p in range(images.shape[0]):
+    rules = game.rules
+    for p in range(histograms.shape[0]):
         n_near = near.found[p]
-        done[p] = rules.least <= n_near <= near.members.shape[1]
-        if not done[p]:
+        settled.done[p] = rules.least <= n_near <= near.members.shape[1]
+        settled.levels[p] = 0
+        if not settled.done[p]:
             continue
-        _count(images[p], scratch.histogram)
-        table = scratch.tables[p]
-        done[p], total = fill_table(curve, rules, bases[p], scratch.histogram, table)
-        if not done[p]:
+        settled.done[p], total = fill_table(game.curve, rules, labels.bases[p], histograms[p], settled.tables[p])
+        if not settled.done[p]:
             continue
-        members, distances = near.members[p, :n_near], near.distances[p, :n_near]
-        entropy[p], level = settle(
-            members, distances, codes, targets[p], curve, total, rules, average, depth, edges, scratch, nearest[p]
-        )
-        scratch.levels[p] = level
-        _add_near(members, distances, sums[level])
-        if groups[p] >= 0:
-            _add_near(members, distances, sums[groups[p]])
-        if values.shape[0] > 0:
-            for i in range(images.shape[1]):
-                values[p, i] = (table[images[p, i]] >> BOUND_BITS) / rules.value_scale
-            for k in range(n_near):
-                values[p, members[k]] = distances[k]
-    # All points for one stretch of rows before the next, so that its sums stay in the cache.
-    for lo in range(0, images.shape[1], ROWS):
-        hi = min(lo + ROWS, images.shape[1])
-        for p in range(images.shape[0]):
-            if done[p]:
-                add_images(images[p, lo:hi], scratch.tables[p], packed[scratch.levels[p], lo:hi])
-                if groups[p] >= 0:
-                    add_images(images[p, lo:hi], scratch.tables[p], packed[groups[p], lo:hi])
+        members, values = near.members[p, :n_near], near.distances[p, :n_near]
+        codes = scratch.codes[:n_near]
+        for k in range(n_near):
+            codes[k] = labels.codes[members[k]]
+        order, _ = order_rows(values, codes, labels.targets[p], scratch.work)
+        space = RankScratch(scratch.work, scratch.keys, scratch.counts)
+        rule = Rule(game.curve.c, game.average, game.depth)
+        walk(Ordered(values, order, codes), rule, total, rules.least, space)
+        for r in range(settled.nearest.shape[1]):
+            settled.nearest[p, r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
+        entropy = neighbor_entropy(scratch.counts, game.depth)
+        settled.entropy[p] = entropy
+        if entropy != 0.0:
+            settled.levels[p] = max(np.searchsorted(game.edges, entropy), min(1, game.edges.size))
 
 
 @kernel
-def settle(
-    members: Codes,
-    distances: Floats,
-    codes: Codes,
-    target: int,
-    curve: Curve,
-    total: float,
-    rules: Rules,
-    average: bool,
-    depth: int,
-    edges: Floats,
-    scratch: Scratch,
-    nearest: Indices,
-) -> tuple[float, int]:
-    """Order the near rows of one point exactly: ``distances`` becomes their values.
+def add_points(
+    images: npt.NDArray[np.uint16],
+    first: int,
+    near: Near,
+    settled: Settled,
+    groups: Indices,
+    cells: Cells,
+    value_scale: float,
+) -> None:
+    """Add a batch of points to the sums of some training rows; points that are not done are left out.
 
-    Returns
-    -------
-    entropy : float
-    level : int
-        Number of the level that the entropy belongs to.
+    Parameters
+    ----------
+    images : uint16 (b, w)
+        Of the rows first..first+w-1.
+    first : int
+    near : Near
+        Near rows of each point, in ascending order, and their values.
+    settled : Settled
+    groups : int64 (b,)
+        Cell for each point's group; -1 for none.
+    cells : Cells
+    value_scale : float
+        Units of a packed value per 1.
     """
-    near_codes = scratch.codes[: members.size]
-    for k in range(members.size):
-        near_codes[k] = codes[members[k]]
-    order, _ = order_rows(distances, near_codes, target, scratch.work)
-    space = RankScratch(scratch.work, scratch.keys, scratch.counts)
-    walk(Ordered(distances, order, near_codes), Rule(curve.c, average, depth), total, rules.least, space)
-    for r in range(nearest.size):
-        nearest[r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
-    entropy = neighbor_entropy(scratch.counts, depth)
-    level = 0 if entropy == 0.0 else max(np.searchsorted(edges, entropy), min(1, edges.size))
-    return entropy, level
+    w = images.shape[1]
+    for p in range(images.shape[0]):
+        if not settled.done[p]:
+            continue
+        members, values = near.members[p, : near.found[p]], near.distances[p, : near.found[p]]
+        lo, hi = np.searchsorted(members, first), np.searchsorted(members, first + w)
+        for cell in (settled.levels[p], groups[p]):
+            if cell >= 0:
+                for k in range(lo, hi):
+                    cells.sums[cell, members[k] - first] += values[k]
+        if cells.values.shape[0] > 0:
+            for i in range(w):
+                cells.values[p, i] = (settled.tables[p, images[p, i]] >> BOUND_BITS) / value_scale
+            for k in range(lo, hi):
+                cells.values[p, members[k] - first] = values[k]
+    # All points for one stretch of rows before the next, so that its sums stay in the cache.
+    for start in range(0, w, ROWS):
+        here = slice(start, min(start + ROWS, w))
+        for p in range(images.shape[0]):
+            if settled.done[p]:
+                for cell in (settled.levels[p], groups[p]):
+                    if cell >= 0:
+                        _add_images(images[p, here], settled.tables[p], cells.packed[cell, here])
+
+
+@kernel
+def _add_images(images, table, packed):
+    for i in range(images.size):
+        packed[i] += table[images[i]]
 
 
 @kernel
@@ -222,26 +287,6 @@ def unpack(packed: Indices, rules: Rules, sums: Floats, bounds: Floats) -> None:
     for i in range(packed.size):
         sums[i] += (packed[i] >> BOUND_BITS) / rules.value_scale
         packed[i] = 0
-
-
-@kernel
-def add_images(images: npt.NDArray[np.uint16], table: Indices, packed: Indices) -> None:
-    """Add to each row the packed word that its image has in the table."""
-    for i in range(images.size):
-        packed[i] += table[images[i]]
-
-
-@kernel
-def _add_near(members, values, sums):
-    for k in range(members.size):
-        sums[members[k]] += values[k]
-
-
-@kernel
-def _count(images, histogram):
-    histogram[:] = 0
-    for i in range(images.size):
-        histogram[images[i]] += np.uint32(1)
 
 
 @kernel

@@ -1,4 +1,8 @@
-"""From distances to buckets: the map of each validation point, the images it gives the rows, the nearest of them."""
+"""From rows to buckets: columns of rows, the map of each validation point, the images it gives the rows, the nearest.
+
+Certified values see all training rows together, or some of them at a time. Either way a row has the same image, and the
+nearest rows of a point come in ascending order of their numbers.
+"""
 
 from typing import NamedTuple
 
@@ -14,6 +18,16 @@ Codes = npt.NDArray[np.int32]
 # How many straight pieces the map from distances to buckets has.
 PIECES = 4
 BEND = 0.25
+# Rows that are turned round together: their columns stay in the first-level cache.
+TURN = 256
+
+
+class Labels(NamedTuple):
+    """Class numbers of training rows and of a batch of points, and what the farthest row of each point starts from."""
+
+    codes: Codes
+    targets: Codes
+    bases: Floats
 
 
 class Near(NamedTuple):
@@ -25,6 +39,17 @@ class Near(NamedTuple):
     found: Indices
     members: Codes
     distances: Floats
+
+
+@kernel
+def lay_out(rows: npt.NDArray[np.floating], factor: float, columns: Floats) -> None:
+    """Fill ``columns`` (d, n) with the float64 values of ``rows`` (n, d), times a power of two."""
+    n, d = rows.shape
+    for lo in range(0, n, TURN):
+        hi = min(lo + TURN, n)
+        for j in range(d):
+            for i in range(lo, hi):
+                columns[j, i] = np.float64(rows[i, j]) * factor
 
 
 @kernel
@@ -85,8 +110,7 @@ def _upper_hull(knots, lines):
 def bucket_images(
     tile: Floats,
     first: int,
-    codes: Codes,
-    targets: Codes,
+    labels: Labels,
     lines: Floats,
     last: int,
     images: npt.NDArray[np.uint16],
@@ -99,8 +123,7 @@ def bucket_images(
     tile : float64 (b, n)
         Distances to the training rows first..first+n-1.
     first : int
-    codes : int32 (N,)
-    targets : int32 (b,)
+    labels : Labels
     lines : float64 (b, PIECES, 2)
         From :func:`bucket_lines`.
     last : int
@@ -113,7 +136,7 @@ def bucket_images(
     n = tile.shape[1]
     for p in range(tile.shape[0]):
         here = images[p, first : first + n]
-        _fill_images(tile[p], codes[first : first + n], targets[p], lines[p], last, here)
+        _fill_images(tile[p], labels.codes[first : first + n], labels.targets[p], lines[p], last, here)
         near.found[p] = _pick_near(tile[p], here, first, near.found[p], near.members[p], near.distances[p])
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,13 +22,15 @@ from shapshift.engine.parallel import stream
 from shapshift.engine.rows.distances import (
     METRICS,
     SPARSE_METRICS,
+    GivenDistances,
     TrainingIndex,
+    feature_std,
     index_rows,
     tile_filler,
     true_index,
     without_rows,
 )
-from shapshift.engine.rows.file import RowFile, column_digests, feature_std, is_streamed
+from shapshift.engine.rows.file import RowFile, is_streamed
 from shapshift.engine.runner import BLOCK_POINTS, Runner
 from shapshift.engine.search.exact import exact_search
 from shapshift.engine.tasks import Neighborhood, Sums, Task
@@ -224,7 +225,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _needs_engine(self, points: Any) -> bool:
         """Whether distances are best computed by a run of the engine: of rows in a file, or on a GPU."""
-        return isinstance(self._index.rows, RowFile) or isinstance(points, RowFile)
+        return self._index.in_file or isinstance(points, RowFile)
 
     def _value(
         self, X_val: Any, y_val: Any, *, checkpoint: str | os.PathLike[str] | None = None, **asked: Any
@@ -419,7 +420,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _make_index(self, table: check.Table | None, n_rows: int) -> TrainingIndex:
         if table is None:
-            return TrainingIndex("precomputed", n_rows, None, 0)
+            return GivenDistances("precomputed", n_rows, None)
         return index_rows(table.rows, self.metric, self.scratch)
 
     def _opened(
@@ -450,13 +451,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         # scikit-learn's rule: names count as feature names only when all of them are strings.
         if table.columns is not None and all(isinstance(column, str) for column in table.columns):
             self.feature_names_in_ = np.array(table.columns, dtype=object)
-        if not sparse.issparse(table.rows):
-            self.feature_std_ = feature_std(table.rows)
+        self.feature_std_ = feature_std(table.rows)
 
     def _check_points(self, X_val: Any) -> Any:
         """Check validation points, and return them as the training rows are: dense, sparse, or distances."""
-        rows = self._index.rows
-        if rows is None:
+        if self._index.metric == "precomputed":
             return check.check_distances(X_val, self.ids_)
         self._check_unchanged()
         return self._like_training(X_val, "X_val").rows
@@ -464,15 +463,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def _like_training(self, X: Any, name: str) -> check.Table:
         """Check rows or points and bring them into the form of the training rows: columns, dense or sparse."""
         table = check.match_columns(self._table(X, name), self._columns, self.n_features_in_, name)
-        is_sparse = sparse.issparse(self._index.rows)
-        if is_sparse and isinstance(table.rows, RowFile):
-            raise InputError(
-                f"{name!r} is too large to load, and the training rows are sparse: that is not supported. Pass the "
-                "points in several calls, or dense training rows."
-            )
-        if is_sparse == sparse.issparse(table.rows):
-            return table
-        return replace(table, rows=sparse.csr_array(table.rows) if is_sparse else table.rows.toarray())
+        return replace(table, rows=self._index.like_rows(table.rows))
 
     def _check_unchanged(self, points: Any = None) -> None:
         """Refuse a result of rows in a file that was changed in the meantime."""
@@ -535,10 +526,6 @@ def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDAr
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
     digest.update(codes.tobytes())
-    rows: Any = index.rows
-    if sparse.issparse(rows):
-        for array in (rows.data, rows.indices, rows.indptr):
-            digest.update(np.ascontiguousarray(array).data)
-    elif rows is not None:
-        digest.update(b"".join(column_digests(rows)))
+    for part in index.digests():
+        digest.update(part)
     return digest.hexdigest()

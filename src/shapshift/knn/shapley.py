@@ -5,17 +5,16 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy.typing as npt
-from scipy import sparse
 
 from shapshift.checks import inputs as check
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
-from shapshift.engine.certified import Sample, certified_sums, draw_sample
+from shapshift.engine.certified import certified_sums, draw_sample
 from shapshift.engine.checkpoint import Checkpoint
 from shapshift.engine.coefficients import Beta, RankTable, rank_table
 from shapshift.engine.duplicates import collapsed_sums, find_places
 from shapshift.engine.exact import Exact, exact_from_file
 from shapshift.engine.gpu import is_on_gpu, torch_device
-from shapshift.engine.rows.file import RowFile
+from shapshift.engine.rows.distances import FileRows, kind_of
 from shapshift.engine.runner import Runner
 from shapshift.engine.search import SEARCHES, FitCache
 from shapshift.engine.sharded import sharded_sums
@@ -224,8 +223,7 @@ class KNNShapley(KNNClassModel):
         if gpu is not None:
             tol = self._tol() if self.method == "certified" else None
             return gpu.sums(given.task, self._index, given.points, given.excluded, tol, runner)  # type: ignore[no-any-return]
-        in_file = isinstance(self._index.rows, RowFile)
-        exact = exact_from_file(given.task, self.scratch, runner) if in_file else Exact(given.task)
+        exact = exact_from_file(given.task, self.scratch, runner) if self._index.in_file else Exact(given.task)
         run = {"exact": self._exact, "certified": self._certified, "truncated": self._truncated}[self.method]
         return run(exact, given.points, given.excluded, runner)
 
@@ -240,14 +238,12 @@ class KNNShapley(KNNClassModel):
         return runner.sums(exact)
 
     def _certified(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
-        by_buckets = None
-        if exact.in_file:
+        by_buckets, index = None, self._index
+        if isinstance(index, FileRows):
             by_buckets = partial(
-                sharded_sums, exact.task, self._index, points, excluded=excluded, scratch=self.scratch, runner=runner
+                sharded_sums, index=index, points=points, excluded=excluded, scratch=self.scratch, runner=runner
             )
-        return certified_sums(
-            exact, self._index, points, self._sample, tol=self._tol(), runner=runner, by_buckets=by_buckets
-        )
+        return certified_sums(exact, index, points, self._sample, tol=self._tol(), runner=runner, by_buckets=by_buckets)
 
     def _truncated(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
         return truncated_sums(
@@ -286,10 +282,9 @@ class KNNShapley(KNNClassModel):
             self._gpu_rows(X, features=X)
 
     @property
-    def _sample(self) -> Sample:
+    def _sample(self) -> Any:
         """Training rows whose distances tell how the others are spread."""
-        sample: Sample = self._derived.get("sample", lambda: draw_sample(self._index))
-        return sample
+        return self._derived.get("sample", lambda: draw_sample(self._index))
 
     def _place_points(self, X_val: Any, has_checkpoint: bool) -> Any:
         rows = X_val.rows if isinstance(X_val, check.Table) else X_val
@@ -313,8 +308,7 @@ class KNNShapley(KNNClassModel):
         owner = type(self).__name__
         obstacles = {
             "a checkpoint, which is for the CPU: a run on a GPU is short. Leave it out": has_checkpoint,
-            "rows that stay in a file. Load the rows": isinstance(rows, RowFile),
-            "sparse training rows. Pass X.toarray()": sparse.issparse(rows),
+            kind_of(rows).unserved.get("device", ""): "device" in kind_of(rows).unserved,
             "method='truncated'. Use method='certified'": self.method == "truncated",
         }
         found = [name for name, holds in obstacles.items() if holds]
@@ -331,7 +325,7 @@ class KNNShapley(KNNClassModel):
     def _gpu_rows(self, points: Any, has_checkpoint: bool = False, features: Any = None) -> Any:
         """Return the training rows on a GPU, None for the CPU; ``features`` are these rows if already there."""
         rows = self._index.rows
-        device = self._check_device(points if isinstance(points, RowFile) else rows, has_checkpoint)
+        device = self._check_device(points if kind_of(points).in_file else rows, has_checkpoint)
         if device is None:
             return None
         from shapshift.engine.gpu.device import place_rows

@@ -13,8 +13,7 @@ from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.engine.coefficients import Beta
-from shapshift.engine.rows.distances import TrainingIndex, index_again, lay_out_like
-from shapshift.engine.rows.file import RowFile
+from shapshift.engine.rows.distances import TrainingIndex, index_again, kind_of
 from shapshift.engine.search import join_lists
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, from_json, to_json
@@ -189,11 +188,11 @@ class State:
         rows = _matrix_from("rows", arrays, (ids.size, width), laid_out=True)
         if any(part.shape != (ids.size,) for part in (ids, arrays["labels"], ids if owners is None else owners)):
             raise InputError("rows, ids and labels differ in number")
-        model._index = TrainingIndex(model.metric, ids.size, rows, int(header["exponent"]))
+        model._index = kind_of(rows)(model.metric, ids.size, rows, int(header["exponent"]))
         model._quiet_labels, model.n_features_in_, model._kind = True, width, header["kind"]
         model._columns = None if columns is None else [from_json(name) for name in columns]
         model._id_names = tuple(from_json(name) for name in header["id_names"])
-        model = fit_again(model, rows, arrays["labels"], ids)
+        model = fit_again(model, model._index, arrays["labels"], ids)
         if model.fingerprint_ != header["fingerprint"]:
             raise InputError("the training rows are not those that were saved")
         groups = {
@@ -289,8 +288,7 @@ def own_model(model: Any) -> KNNShapley:
     reasons = {
         "must have method='exact' or 'truncated'": model.method not in ("exact", "truncated"),
         "must have search='exact': an index would have to be built anew after each change": model.search != "exact",
-        "must not have metric='precomputed': new rows could not be measured": model.metric == "precomputed",
-        "must hold its training rows in memory; these stay in a file": isinstance(model._index.rows, RowFile),
+        model._index.unserved.get("store", ""): "store" in model._index.unserved,
     }
     for reason, wrong in reasons.items():
         if wrong:
@@ -300,14 +298,12 @@ def own_model(model: Any) -> KNNShapley:
     return own
 
 
-def fit_again(model: KNNShapley, rows: Any, labels: npt.NDArray[Any], ids: npt.NDArray[Any]) -> KNNShapley:
+def fit_again(model: KNNShapley, index: TrainingIndex, labels: npt.NDArray[Any], ids: npt.NDArray[Any]) -> KNNShapley:
     """Return a model like another one, fitted to other rows, which are laid out on the other one's scale."""
-    fitted, old = copy.copy(model), model._index
-    is_sparse = sparse.issparse(rows)
-    ends = None
-    if old.metric != "cosine" and not is_sparse:
-        ends = rows.min(axis=1), rows.max(axis=1)
-    index = TrainingIndex(old.metric, rows.shape[0 if is_sparse else 1], rows, old.exponent, ends=ends)
+    fitted = copy.copy(model)
+    dense = index.metric != "cosine" and isinstance(index.rows, np.ndarray)
+    ends = (index.rows.min(axis=1), index.rows.max(axis=1)) if dense else None
+    index = replace(index, constant=False, ends=ends)
     _check_scale(index)
     classes, codes = _labels.encode_labels(labels)
     fitted._index, fitted.classes_, fitted.codes_, fitted.ids_ = index, classes, codes, lock(ids)
@@ -320,14 +316,13 @@ def keep_rows(model: KNNShapley, kept: npt.NDArray[np.bool_]) -> KNNShapley:
     """Return the model of some of the rows."""
     if not kept.any():
         raise InputError("All training rows would be gone. Drop the store instead.")
-    rows = model._index.rows
-    rows = rows[kept] if sparse.issparse(rows) else np.compress(kept, rows, axis=1)
+    rows = model._index.take(np.flatnonzero(kept))
     return fit_again(model, rows, model.classes_[model.codes_[kept]], model.ids_[kept])
 
 
 def append_rows(model: KNNShapley, X: Any, y: Any, ids: Any, next_id: int) -> KNNShapley:
     """Return the model of all rows and some new ones, which are checked."""
-    table, old = model._like_training(X, "X"), model._index
+    table = model._like_training(X, "X")
     n = table.rows.shape[0]
     labels = _labels.check_labels(y, "y", n, "X")
     if ids is None and table.index is None:
@@ -338,9 +333,7 @@ def append_rows(model: KNNShapley, X: Any, y: Any, ids: Any, next_id: int) -> KN
     twice = ids[are_in(ids, model.ids_)].tolist()
     if twice or len(set(ids.tolist())) < n:
         raise InputError(f"The 'ids' parameter must hold new ids, each once. Already there: {check.some(twice)}.")
-    new = lay_out_like(table.rows, old.metric, old.exponent)
-    is_sparse = sparse.issparse(old.rows)
-    rows = sparse.vstack([old.rows, new], format="csr") if is_sparse else np.hstack([old.rows, new])
+    rows = model._index.joined(table.rows)
     return fit_again(model, rows, joined(model.classes_[model.codes_], labels), joined(model.ids_, ids))
 
 

@@ -9,11 +9,11 @@ import torch
 
 from shapshift._progress import progress_bar
 from shapshift.engine.boundary import level_edges
-from shapshift.engine.certified import Sample, rounding_allowance
+from shapshift.engine.certified import rounding_allowance
 from shapshift.engine.gpu.certify import certify_points
 from shapshift.engine.gpu.core import MOST_SAMPLED, Batch, Result, Rules, Train, value_points
 from shapshift.engine.gpu.values import COSINE, EUCLIDEAN, MANHATTAN, scaled, short_rows
-from shapshift.engine.rows.distances import TrainingIndex, check_reach, laid_out_points
+from shapshift.engine.rows.distances import TrainingIndex, check_reach
 from shapshift.engine.runner import Runner
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.exceptions import InputError
@@ -90,7 +90,7 @@ class DeviceRows:
             return replace(job.sums(found.result, None), error_bound=found.bound.cpu().numpy(), notes=notes)
 
 
-def place_rows(index: TrainingIndex, codes: Any, sample: Sample, device: str, features: Tensor = None) -> DeviceRows:
+def place_rows(index: TrainingIndex, codes: Any, sample: Any, device: str, features: Tensor = None) -> DeviceRows:
     """Lay the training rows out on a device.
 
     Parameters
@@ -103,20 +103,19 @@ def place_rows(index: TrainingIndex, codes: Any, sample: Sample, device: str, fe
         The training features, if they are on the device already.
     """
     placed = torch.as_tensor(codes, dtype=torch.int32, device=device)
-    if index.rows is None:
+    if index.metric == "precomputed":
         return DeviceRows(device, Train(None, placed, EUCLIDEAN, None), False, index.n_rows, True)
-    width = index.rows.shape[0]
     if index.constant:
         columns = torch.zeros(1, index.n_rows, dtype=torch.float64, device=device)
     elif features is not None:
         columns = lay_out(index, features.detach().to(device)).T.contiguous()
     else:
         columns = torch.as_tensor(index.rows, device=device)
-    size = 1 << (min(sample.order.size, MOST_SAMPLED).bit_length() - 1)
-    chosen = torch.as_tensor(sample.order[:size], device=device)
+    size = 1 << (min(sample.size, MOST_SAMPLED).bit_length() - 1)
+    chosen = torch.as_tensor(sample[:size], device=device)
     kernels = device.startswith("cuda") and index.n_rows >= KERNEL_ROWS and _has_triton()
     train = Train(columns, placed, _METRICS[index.metric], columns[:, chosen].contiguous())
-    return DeviceRows(device, train, kernels, width, False)
+    return DeviceRows(device, train, kernels, index.width, False)
 
 
 def _has_triton() -> bool:
@@ -128,7 +127,7 @@ def _has_triton() -> bool:
 
 
 def lay_out(index: TrainingIndex, features: Tensor) -> Tensor:
-    """As :func:`shapshift.engine.rows.distances.laid_out_points`, for features that are on the device."""
+    """As :meth:`shapshift.engine.rows.distances.TrainingIndex.lay_out`, for features that are on the device."""
     features = features.to(torch.float64)
     if index.metric == "cosine":
         return short_rows(features)
@@ -158,16 +157,14 @@ def check_tensor(points: Tensor, width: int, is_distance: bool) -> Tensor:
 
 def place_points(index: TrainingIndex, rows: DeviceRows, points: Any) -> Tensor:
     """Lay validation points (an array, or a checked tensor) out on the device."""
-    if index.rows is None:
+    if index.metric == "precomputed":
         # Adding zero turns -0.0 into 0.0, and makes a copy that may be written to.
         return torch.as_tensor(points, dtype=torch.float64, device=rows.device) + 0.0
     if index.constant:
         return torch.zeros(points.shape[0], 1, dtype=torch.float64, device=rows.device)
     if not torch.is_tensor(points):
-        return torch.as_tensor(np.ascontiguousarray(laid_out_points(index, points)), device=rows.device)
-    if index.metric != "cosine":
-        ends = torch.stack([points.amin(dim=0), points.amax(dim=0)])
-        check_reach(index, ends.cpu().numpy())
+        return torch.as_tensor(np.ascontiguousarray(index.lay_out(points)), device=rows.device)
+    check_reach(index, torch.stack([points.amin(dim=0), points.amax(dim=0)]).cpu().numpy())
     return lay_out(index, points).contiguous()
 
 

@@ -1,29 +1,34 @@
-"""Distances of validation points to training rows, one tile at a time.
+"""Training rows, and the distances of validation points to them, one tile at a time.
 
 Only the order of distances matters here, and which of them are equal. So Euclidean distances stay squared, and features
 are scaled by one power of two, which is exact and keeps squares away from overflow and underflow.
+
+Training rows are dense, sparse, in a file, or not there because distances are given. There is a class for each, which
+also says what such rows cannot be used for; :func:`kind_of` tells them apart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from shapshift.engine.rows.file import CHUNK_BYTES, RowFile, rewritten
+from shapshift.engine.rows.file import CHUNK_BYTES, RowFile, column_digests, rewritten
 from shapshift.exceptions import InputError
 from shapshift.kernels import distance as kernels
 from shapshift.kernels import nearest as some_rows
 
 Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 Rows = Any  # dense float64 array, RowFile, or scipy csr_array; scipy ships no types
 #: Fills a tile with the distances of a slice of the validation points (its rows) to a slice of the training rows.
 Filler = Callable[[slice, slice, Floats], None]
 #: Fills in the distances of one validation point to some training rows.
-Measure = Callable[[int, npt.NDArray[np.int64], Floats], None]
+Measure = Callable[[int, Indices, Floats], None]
 
 METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed")
 SPARSE_METRICS = ("euclidean", "sqeuclidean", "cosine")
@@ -46,73 +51,341 @@ _LARGEST = 2.0**500
 _TINY = np.finfo(np.float64).tiny
 # Powers of two up to this exponent, positive or negative, are ordinary numbers.
 _ORDINARY = 1022
+# So many rows tell which column has the most different entries.
+SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
 class TrainingIndex:
-    """Training rows, laid out for the distance kernels.
+    """Training rows, laid out for the distance kernels: dense and in memory. Subclasses override what differs.
 
     Attributes
     ----------
     metric : str
     n_rows : int
     rows : ndarray of shape (d, N), csr_array or RowFile of shape (N, d), or None
-        None for precomputed distances.
     exponent : int
         Features were multiplied by ``2**-exponent``.
     constant : bool
         All training rows are equal, so that every validation point is equally far from all of them.
     ends : pair of ndarray or None
         Smallest and largest scaled value of each feature; None for sparse rows and where nothing is scaled.
+    in_file : bool
+        Whether rows are read from a file when they are needed.
+    unserved : dict of str
+        Uses that such rows cannot be put to, with the words for it.
     """
 
     metric: str
     n_rows: int
     rows: Rows
-    exponent: int
+    exponent: int = 0
     constant: bool = False
     ends: tuple[Floats, Floats] | None = None
+    in_file: ClassVar[bool] = False
+    unserved: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def of(cls, rows: Rows, metric: str, scratch: str | None) -> "TrainingIndex":
+        """Lay out checked rows, (N, d)."""
+        n, columns = rows.shape[0], np.array((_short_rows(rows) if metric == "cosine" else rows).T, order="C")
+        if metric == "cosine":
+            return cls(metric, n, columns)
+        low, high = columns.min(axis=1), columns.max(axis=1)
+        exponent, constant, ends = _fit_scale(low, high, rows[:: max(1, n // 1024)], lambda column: rows[:, column])
+        _scale(columns, -exponent)
+        # The ends are kept, because every validation set is checked against them.
+        return cls(metric, n, columns, exponent, constant, ends)
+
+    def check_serves(self, use: str) -> None:
+        """Refuse a use that such rows cannot be put to."""
+        if use in self.unserved:
+            raise InputError(self.unserved[use])
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return int(self.rows.shape[0])
+
+    def filler(self, points: Rows) -> Filler:
+        """Return what fills tiles for ``points``, which :func:`check_reach` has seen."""
+        return _fill_with_zeros if self.constant else partial(self._fill, points)
+
+    def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
+        # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
+        TILES[self.metric](self.rows, rows.start, np.ascontiguousarray(self.lay_out(points[here])), tile)
+
+    def sample_filler(self, chosen: Indices, points: Rows) -> Filler:
+        """Return what fills tiles of the distances to some rows."""
+        return tile_filler(self.take(chosen), points)
+
+    def lay_out(self, points: Rows) -> Rows:
+        """Bring rows or points, (n, d), to the scale of the laid-out training rows."""
+        return _short_rows(points) if self.metric == "cosine" else _scaled(points, -self.exponent)
+
+    def like_rows(self, points: Rows) -> Rows:
+        """Return checked points as the training rows are: dense or sparse."""
+        return points.toarray() if sparse.issparse(points) else points
+
+    def take(self, chosen: Indices) -> "TrainingIndex":
+        """Return some of the rows."""
+        return replace(self, n_rows=chosen.size, rows=np.ascontiguousarray(self.rows[:, chosen]))
+
+    def joined(self, more: Rows) -> "TrainingIndex":
+        """Return these rows and more, (n, d), on the scale of these."""
+        rows = np.hstack([self.rows, self.lay_out(more).T])
+        return replace(self, n_rows=rows.shape[1], rows=rows)
+
+    def table(self) -> Rows:
+        """Return the laid-out rows, (N, d), so that a single row is in one place."""
+        return np.ascontiguousarray(self.rows.T)
+
+    def unscaled(self) -> Rows:
+        """Return the rows, (N, d), on the scale they were given on."""
+        return _scaled(self.table(), self.exponent)
+
+    def as_vectors(self, laid_out: Rows) -> Rows:
+        """Return laid-out rows or points, (n, d), as vectors whose distances order them: for angles, of length 1."""
+        if self.metric != "cosine":
+            return laid_out
+        length = np.sqrt(np.square(laid_out).sum(axis=1))
+        return laid_out / np.where(length == 0, 1.0, length)[:, None]
+
+    def measure(self, points: Rows, table: Rows) -> Measure:
+        """Return what measures single pairs, to the bits of the tiles; ``table`` is that of :meth:`table`."""
+        laid_out, to_rows = np.ascontiguousarray(self.lay_out(points)), SINGLE_ROWS[self.metric]
+        return lambda p, rows, out: to_rows(table, laid_out[p], rows, out)
+
+    def pieces(self) -> Iterable[tuple[slice, Floats]]:
+        """Return the columns, some rows at a time."""
+        return [(slice(0, self.n_rows), self.rows)]
+
+    def content_hash(self) -> Any:
+        """Hash each row: the sum of mixed entries, zeros left out, so that sparse and dense rows agree."""
+        keys = np.zeros(self.n_rows, dtype=np.uint64)
+        for here, columns in self.pieces():
+            for j, column in enumerate(columns):
+                keys[here] += _mix(column, np.uint64(j))
+        return keys
+
+    def digests(self) -> Iterable[Any]:
+        """Return what identifies the rows, for a fingerprint: the same for rows in memory and in a file."""
+        return column_digests(self.width, (columns for _, columns in self.pieces()))
+
+    def may_repeat(self, most: float) -> bool:
+        """Whether there may be no more than ``most`` different rows; False where rows are not compared."""
+        return _distinct_entries(self.rows) <= most
+
+    def differ(self, order: Indices) -> npt.NDArray[np.bool_]:
+        """Whether each row, in this order, differs from the one before it."""
+        found = np.zeros(order.size - 1, dtype=np.bool_)
+        for column in self.rows:
+            found |= column[order[1:]] != column[order[:-1]]
+        return found
+
+
+class GivenDistances(TrainingIndex):
+    """No rows: distances come with the validation points."""
+
+    unserved: ClassVar[dict[str, str]] = {"store": "must not have metric='precomputed': new rows could not be measured"}
+
+    def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
+        # Adding zero turns -0.0 into 0.0, whose bit pattern the rank kernel relies on.
+        np.add(points[here, rows], 0.0, out=tile)
+
+    def sample_filler(self, chosen: Indices, points: Rows) -> Filler:
+        """Return what fills tiles of the distances to some rows."""
+        return tile_filler(self, points[:, chosen])
+
+    def content_hash(self) -> None:
+        """Return None: there is no content."""
+
+    def digests(self) -> tuple[()]:
+        """Return nothing: there is no content."""
+        return ()
+
+    def may_repeat(self, most: float) -> bool:
+        """Return False: there is nothing to compare."""
+        return False
+
+
+class SparseRows(TrainingIndex):
+    """Rows in memory, as a csr_array."""
+
+    unserved: ClassVar[dict[str, str]] = {
+        "device": "sparse training rows. Pass X.toarray()",
+        "search='ann'": "The 'search' parameter must be 'exact' or 'lsh' for sparse training rows. Got 'ann' instead. "
+        "Fit dense rows (X.toarray()), or use another search.",
+    }
+
+    @classmethod
+    def of(cls, rows: Rows, metric: str, scratch: str | None) -> TrainingIndex:
+        """Lay out checked rows."""
+        if metric == "cosine":
+            return cls(metric, rows.shape[0], _short_rows(rows))
+        widest = _largest(rows)  # nearly every column holds a zero
+        typical = float(np.median(np.abs(rows.data))) if rows.data.size else 0.0
+        if widest / _LARGEST > typical:
+            _refuse_outliers(rows.data, None, typical)
+        exponent = _exponent(widest, widest)
+        return cls(metric, rows.shape[0], _scaled(rows, -exponent), exponent, widest == 0)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return int(self.rows.shape[1])
+
+    def filler(self, points: Rows) -> Filler:
+        """Return what fills tiles for ``points``, which :func:`check_reach` has seen."""
+        return _fill_with_zeros if self.constant else partial(self._fill, self.lay_out(points))
+
+    def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
+        ends = self.rows.indptr[rows.start : rows.stop + 1], points.indptr[here.start : here.stop + 1]
+        self._merge(self.rows, ends[0], points, ends[1], tile)
+
+    def _merge(self, train: Rows, train_ends: Indices, points: Rows, point_ends: Indices, tile: Floats) -> None:
+        merge = kernels.sparse_cosine if self.metric == "cosine" else kernels.sparse_tile
+        merge(train.data, train.indices, train_ends, points.data, points.indices, point_ends, tile)
+
+    def like_rows(self, points: Rows) -> Rows:
+        """Return checked points as a csr_array."""
+        if isinstance(points, RowFile):
+            raise InputError(
+                "'X_val' is too large to load, and the training rows are sparse: that is not supported. Pass the "
+                "points in several calls, or dense training rows."
+            )
+        return points if sparse.issparse(points) else sparse.csr_array(points)
+
+    def take(self, chosen: Indices) -> TrainingIndex:
+        """Return some of the rows."""
+        return replace(self, n_rows=chosen.size, rows=self.rows[chosen])
+
+    def joined(self, more: Rows) -> TrainingIndex:
+        """Return these rows and more, on the scale of these."""
+        rows = sparse.vstack([self.rows, self.lay_out(more)], format="csr")
+        return replace(self, n_rows=rows.shape[0], rows=rows)
+
+    def table(self) -> Rows:
+        """Return the laid-out rows, (N, d)."""
+        return self.rows
+
+    def as_vectors(self, laid_out: Rows) -> Rows:
+        """Return laid-out rows or points, (n, d), as vectors whose distances order them: for angles, of length 1."""
+        if self.metric != "cosine":
+            return laid_out
+        unit = laid_out.copy()
+        unit.data /= np.repeat(np.sqrt((laid_out * laid_out).sum(axis=1)), np.diff(laid_out.indptr))
+        return unit
+
+    def measure(self, points: Rows, table: Rows) -> Measure:
+        """Return what measures single pairs, to the bits of the tiles; ``table`` is that of :meth:`table`."""
+        laid_out = self.lay_out(points)
+
+        def merge(p: int, rows: Indices, out: Floats) -> None:
+            train = table[rows]
+            self._merge(train, train.indptr, laid_out, laid_out.indptr[p : p + 2], out[None, :])
+
+        return merge
+
+    def content_hash(self) -> Any:
+        """Hash each row, as for dense rows."""
+        rows = self.rows
+        sums = np.concatenate(([np.uint64(0)], np.cumsum(_mix(rows.data, rows.indices), dtype=np.uint64)))
+        return np.asarray(sums[rows.indptr[1:]] - sums[rows.indptr[:-1]], dtype=np.uint64)
+
+    def digests(self) -> Iterable[Any]:
+        """Return what identifies the rows: entries, their columns, and where each row begins."""
+        return (np.ascontiguousarray(array).data for array in (self.rows.data, self.rows.indices, self.rows.indptr))
+
+    def may_repeat(self, most: float) -> bool:
+        """Return True: nothing is known beforehand."""
+        return True
+
+    def differ(self, order: Indices) -> npt.NDArray[np.bool_]:
+        """Whether each row, in this order, differs from the one before it."""
+        sorted_rows = self.rows[order]
+        return np.asarray((sorted_rows[1:] != sorted_rows[:-1]).sum(axis=1) > 0).ravel()
+
+
+class FileRows(TrainingIndex):
+    """Rows in a file."""
+
+    in_file: ClassVar[bool] = True
+    unserved: ClassVar[dict[str, str]] = {
+        "device": "rows that stay in a file. Load the rows",
+        "store": "must hold its training rows in memory; these stay in a file",
+        "matrix": "The 'matrix' parameter must be False for method='certified' on training rows that stay in a file. "
+        "Ask for exact values, or load the rows.",
+    } | {
+        f"search={search!r}": "The 'search' parameter must be 'exact' for training rows that stay in a file. Got "
+        f"{search!r} instead. Load the rows to build an index."
+        for search in ("ann", "lsh")
+    }
+
+    @classmethod
+    def of(cls, rows: Rows, metric: str, scratch: str | None) -> TrainingIndex:
+        """Lay out rows whose ends are known."""
+        n = rows.shape[0]
+        if metric == "cosine":
+            return cls(metric, n, rewritten(rows, _short_rows, scratch))
+        exponent, constant, ends = _fit_scale(
+            rows.ends[0],
+            rows.ends[1],
+            rows.take(np.arange(0, n, max(1, n // 1024))).T,
+            lambda column: np.concatenate([rows[lo:hi][:, column] for lo, hi in rows.chunks()]),
+        )
+        return cls(metric, n, rows.scaled(exponent, rows.ends), exponent, constant, ends)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return int(self.rows.shape[1])
+
+    def load(self, lo: int, hi: int, out: Floats | None = None) -> TrainingIndex:
+        """Load the rows lo..hi-1, into ``out`` if that is given."""
+        return self._loaded(hi - lo, self.rows.columns(lo, hi, out))
+
+    def _loaded(self, n_rows: int, columns: Floats) -> TrainingIndex:
+        return TrainingIndex(self.metric, n_rows, columns, self.exponent, self.constant, self.ends)
+
+    def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
+        # A chunk of the file at a time. A tile that needs several is filled by way of another array, because the
+        # kernels want theirs in one piece.
+        scaled = np.ascontiguousarray(self.lay_out(points[here]))
+        step = max(1, CHUNK_BYTES // (8 * max(tile.shape[0], self.width)))
+        for lo in range(rows.start, rows.stop, step):
+            hi = min(lo + step, rows.stop)
+            whole = hi - lo == tile.shape[1]
+            piece = tile if whole else np.empty((tile.shape[0], hi - lo))
+            TILES[self.metric](self.rows.columns(lo, hi), 0, scaled, piece)
+            if not whole:
+                tile[:, lo - rows.start : hi - rows.start] = piece
+
+    def take(self, chosen: Indices) -> TrainingIndex:
+        """Load some of the rows."""
+        return self._loaded(chosen.size, self.rows.take(chosen))
+
+    def pieces(self) -> Iterable[tuple[slice, Floats]]:
+        """Return the columns, some rows at a time."""
+        return ((slice(lo, hi), self.rows.columns(lo, hi)) for lo, hi in self.rows.chunks())
+
+    def may_repeat(self, most: float) -> bool:
+        """Return False: rows in a file are not compared."""
+        return False
+
+
+def kind_of(rows: Rows) -> type[TrainingIndex]:
+    """Return the class for rows as they are before they are laid out; None stands for distances that are given."""
+    if rows is None:
+        return GivenDistances
+    if isinstance(rows, RowFile):
+        return FileRows
+    return SparseRows if sparse.issparse(rows) else TrainingIndex
 
 
 def index_rows(rows: Rows, metric: str, scratch: str | None = None) -> TrainingIndex:
     """Lay out checked training rows for ``metric``; ``scratch`` is the folder for those that stay in a file."""
-    if isinstance(rows, RowFile):
-        return _index_file(rows, metric, scratch)
-    if metric == "cosine":
-        return TrainingIndex(metric, rows.shape[0], _layout(_short_rows(rows), 0), 0)
-    # Differences are what gets squared: a huge but constant column must not push the others into underflow. The scaled
-    # features themselves only have to stay finite.
-    if sparse.issparse(rows):
-        widest = _largest(rows)  # nearly every column of a sparse table holds a zero
-        _check_outliers(rows, np.array([widest]), widest)
-        exponent = _exponent(widest, widest)
-        return TrainingIndex(metric, rows.shape[0], _layout(rows, exponent), exponent, widest == 0)
-    columns = _layout(rows, 0)
-    low, high = columns.min(axis=1), columns.max(axis=1)
-    ranges = _differences(low, high)
-    widest = float(ranges.max())
-    _check_outliers(rows, ranges, widest)
-    exponent = _exponent(widest, _farthest(low, high))
-    _scale(columns, -exponent)
-    # The ends are kept, because every validation set is checked against them.
-    ends = (np.ldexp(low, -exponent), np.ldexp(high, -exponent))
-    return TrainingIndex(metric, rows.shape[0], columns, exponent, widest == 0, ends)
-
-
-def _index_file(file: RowFile, metric: str, scratch: str | None) -> TrainingIndex:
-    """As :func:`index_rows`, for rows whose ends are known."""
-    n, ends = file.shape[0], file.ends
-    if metric == "cosine" or ends is None:
-        return TrainingIndex(metric, n, rewritten(file, _short_rows, scratch), 0)
-    ranges = _differences(*ends)
-    widest, largest = float(ranges.max()), _farthest(*ends)
-    sample = file.take(np.arange(0, n, max(1, n // 1024))).T
-    if widest / _LARGEST > _spread(sample, ranges):
-        column = int(ranges.argmax())
-        _refuse_outliers(np.concatenate([file[lo:hi][:, column] for lo, hi in file.chunks()]), column, sample, ranges)
-    exponent = _exponent(widest, largest)
-    scaled = (np.ldexp(ends[0], -exponent), np.ldexp(ends[1], -exponent))
-    return TrainingIndex(metric, n, file.scaled(exponent, ends), exponent, widest == 0, scaled)
+    return kind_of(rows).of(rows, metric, scratch)
 
 
 @dataclass(frozen=True)
@@ -123,7 +396,8 @@ class Tiles:
     points: Rows
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_fill", _filler(self.index, self.points))
+        check_reach(self.index, self.points)
+        object.__setattr__(self, "_fill", self.index.filler(self.points))
 
     def __call__(self, here: slice, rows: slice, tile: Floats) -> None:
         """Fill a tile."""
@@ -138,77 +412,8 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     return Tiles(index, points)
 
 
-def _filler(index: TrainingIndex, points: Rows) -> Filler:
-    if index.rows is None:
-
-        def copy(here: slice, rows: slice, tile: Floats) -> None:
-            # Adding zero turns -0.0 into 0.0, whose bit pattern the rank kernel relies on.
-            np.add(points[here, rows], 0.0, out=tile)
-
-        return copy
-    if index.constant:
-
-        def nothing(here: slice, rows: slice, tile: Floats) -> None:
-            tile[:] = 0.0
-
-        return nothing
-    is_cosine = index.metric == "cosine"
-    if not is_cosine:
-        check_reach(index, points)
-    if sparse.issparse(index.rows):
-        train, csr = index.rows, laid_out_points(index, points)
-        fill_sparse = kernels.sparse_cosine if is_cosine else kernels.sparse_tile
-
-        def merge(here: slice, rows: slice, tile: Floats) -> None:
-            fill_sparse(
-                train.data, train.indices, train.indptr[rows.start : rows.stop + 1],
-                csr.data, csr.indices, csr.indptr[here.start : here.stop + 1], tile,
-            )  # fmt: skip
-
-        return merge
-    fill = TILES[index.metric]
-
-    def subtract(here: slice, rows: slice, tile: Floats) -> None:
-        # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
-        fill(index.rows, rows.start, np.ascontiguousarray(laid_out_points(index, points[here])), tile)
-
-    def read(here: slice, rows: slice, tile: Floats) -> None:
-        # A chunk of the file at a time. A tile that needs several is filled by way of another array, because the
-        # kernels want theirs in one piece.
-        scaled = np.ascontiguousarray(laid_out_points(index, points[here]))
-        step = max(1, CHUNK_BYTES // (8 * max(tile.shape[0], index.rows.shape[1])))
-        for lo in range(rows.start, rows.stop, step):
-            hi = min(lo + step, rows.stop)
-            whole = hi - lo == tile.shape[1]
-            piece = tile if whole else np.empty((tile.shape[0], hi - lo))
-            fill(index.rows.columns(lo, hi), 0, scaled, piece)
-            if not whole:
-                tile[:, lo - rows.start : hi - rows.start] = piece
-
-    return read if isinstance(index.rows, RowFile) else subtract
-
-
-def laid_out_points(index: TrainingIndex, points: Rows) -> Rows:
-    """Bring validation points to the scale of the laid-out training rows."""
-    return _short_rows(points) if index.metric == "cosine" else _scaled(points, index.exponent)
-
-
-def as_vectors(index: TrainingIndex, laid_out: Rows) -> Rows:
-    """Return laid-out rows or points, (n, d), as vectors whose distances order them: those of cosine get length 1."""
-    if index.metric != "cosine":
-        return laid_out
-    if sparse.issparse(laid_out):
-        length = np.sqrt((laid_out * laid_out).sum(axis=1))
-        unit = laid_out.copy()
-        unit.data /= np.repeat(length, np.diff(laid_out.indptr))
-        return unit
-    length = np.sqrt(np.square(laid_out).sum(axis=1))
-    return laid_out / np.where(length == 0, 1.0, length)[:, None]
-
-
-def lay_out_like(rows: Rows, metric: str, exponent: int) -> Rows:
-    """Lay out more training rows like those of an index that was made before."""
-    return _layout(_short_rows(rows) if metric == "cosine" else rows, exponent)
+def _fill_with_zeros(here: slice, rows: slice, tile: Floats) -> None:
+    tile[:] = 0.0
 
 
 def index_again(index: TrainingIndex) -> TrainingIndex:
@@ -224,69 +429,71 @@ def index_again(index: TrainingIndex) -> TrainingIndex:
     )
     if exponent == index.exponent:
         return index
-    return replace(index, rows=_scaled(index.rows, exponent - index.exponent), exponent=exponent, ends=None)
+    return replace(index, rows=_scaled(index.rows, index.exponent - exponent), exponent=exponent, ends=None)
 
 
-def row_measure(index: TrainingIndex, points: Rows, table: Floats | None) -> Measure:
-    """Return the function that measures single pairs, to the bits of the tiles that :func:`tile_filler` makes.
-
-    Parameters
-    ----------
-    index : TrainingIndex
-        Not of precomputed distances.
-    points : ndarray or csr_array
-    table : ndarray of shape (N, d) or None
-        The laid-out training rows, row by row, so that a single row is in one place; None for sparse rows.
-    """
-    laid_out = laid_out_points(index, points)
-    if table is None:
-        fill = kernels.sparse_cosine if index.metric == "cosine" else kernels.sparse_tile
-
-        def merge(p: int, rows: npt.NDArray[np.int64], out: Floats) -> None:
-            train = index.rows[rows]
-            fill(
-                train.data, train.indices, train.indptr, laid_out.data, laid_out.indices, laid_out.indptr[p : p + 2],
-                out[None, :],
-            )  # fmt: skip
-
-        return merge
-    laid_out = np.ascontiguousarray(laid_out)
-    to_rows = SINGLE_ROWS[index.metric]
-
-    def subtract(p: int, rows: npt.NDArray[np.int64], out: Floats) -> None:
-        to_rows(table, laid_out[p], rows, out)
-
-    return subtract
-
-
-def without_rows(fill: Filler, excluded: npt.NDArray[np.int64]) -> Filler:
+def without_rows(fill: Filler, excluded: Indices) -> Filler:
     """Put one training row of each point (-1 for none) behind all others, however near it is."""
     return partial(_fill_and_exclude, fill, excluded)
 
 
-def _fill_and_exclude(fill: Filler, excluded: npt.NDArray[np.int64], here: slice, rows: slice, tile: Floats) -> None:
+def _fill_and_exclude(fill: Filler, excluded: Indices, here: slice, rows: slice, tile: Floats) -> None:
     fill(here, rows, tile)
     places = excluded[here] - rows.start
     points = np.flatnonzero((excluded[here] >= 0) & (places >= 0) & (places < tile.shape[1]))
     tile[points, places[points]] = np.finfo(np.float64).max
 
 
-def without_row(measure: Measure, excluded: npt.NDArray[np.int64]) -> Measure:
+def without_row(measure: Measure, excluded: Indices) -> Measure:
     """As :func:`without_rows`, for single pairs."""
 
-    def measure_and_exclude(p: int, rows: npt.NDArray[np.int64], out: Floats) -> None:
+    def measure_and_exclude(p: int, rows: Indices, out: Floats) -> None:
         measure(p, rows, out)
         out[rows == excluded[p]] = np.finfo(np.float64).max
 
     return measure_and_exclude
 
 
+def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> Hashes:
+    with np.errstate(over="ignore"):
+        bits = (entries + 0.0).view(np.uint64) + np.asarray(columns, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return np.where(entries == 0.0, np.uint64(0), bits ^ (bits >> np.uint64(31)))
+
+
+def _distinct_entries(rows: Floats) -> int:
+    """How many different entries the column has that probably has the most: there are at least as many rows."""
+    if rows.shape[0] == 0:
+        return 0
+    sample = np.sort(rows[:, :: max(1, rows.shape[1] // SAMPLE_ROWS)], axis=1)
+    column = int(np.count_nonzero(np.diff(sample, axis=1), axis=1).argmax())
+    return int(np.unique(rows[column]).size)
+
+
+def _std(column: Floats) -> float:
+    largest = max(column.max(), -column.min())
+    if 2.0**-400 < largest < 2.0**500:
+        return float(column.std())
+    exponent = np.frexp(largest)[1]  # squares of the largest and smallest floats are none
+    return float(np.ldexp(np.ldexp(column, -exponent).std(), exponent))
+
+
+def feature_std(rows: Rows) -> Floats | None:
+    """Compute the standard deviation of each feature of rows that are not laid out; None for sparse rows."""
+    if sparse.issparse(rows):
+        return None
+    if isinstance(rows, RowFile):
+        return rows.feature_std()
+    return np.array([_std(column) for lo in range(0, rows.shape[1], 8) for column in rows[:, lo : lo + 8].T.copy()])
+
+
 def original_rows(index: TrainingIndex) -> Floats | None:
     """Return the training rows as they were given; None where they are not kept, or not in memory."""
-    if index.rows is None or index.metric == "cosine" or isinstance(index.rows, RowFile):
+    if index.metric in ("cosine", "precomputed") or index.in_file:
         return None
-    rows = index.rows.toarray() if sparse.issparse(index.rows) else np.ascontiguousarray(index.rows.T)
-    return np.asarray(np.ldexp(rows, index.exponent))
+    rows = index.unscaled()
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
 
 
 def _largest(rows: Rows) -> float:
@@ -310,22 +517,40 @@ def _differences(low: Floats, high: Floats) -> Floats:
         return np.minimum(2 * (high / 2 - low / 2), np.finfo(np.float64).max)
 
 
-def _check_outliers(rows: Rows, ranges: Floats, widest: float) -> None:
-    """Refuse rows so far out that, scaled to them, the differences of all others square to zero."""
-    sample = rows if sparse.issparse(rows) else rows[:: max(1, rows.shape[0] // 1024)]
+def _fit_scale(
+    low: Floats, high: Floats, sample: Floats, column: Callable[[int], Floats]
+) -> tuple[int, bool, tuple[Floats, Floats]]:
+    """Choose the scale of dense rows; refuse some so far out that the differences of all others square to zero.
+
+    Parameters
+    ----------
+    low, high : ndarray
+        Ends of each feature.
+    sample : ndarray of shape (n, d)
+        Some rows.
+    column : callable
+        Returns a column.
+
+    Returns
+    -------
+    exponent : int
+    constant : bool
+        Whether all rows are equal.
+    ends : pair of ndarray
+        Scaled.
+    """
+    # Differences are what gets squared: a huge but constant column must not push the others into underflow. The scaled
+    # features themselves only have to stay finite.
+    ranges = _differences(low, high)
+    at = int(ranges.argmax())
+    widest, least = float(ranges[at]), ranges[at] / _LARGEST
     # The spread is that of the column that has the most; nearly always the one with the widest range is enough.
-    if not sparse.issparse(rows) and _deviation(sample[:, [ranges.argmax()]]) >= max(widest / _LARGEST, _TINY):
-        return
-    if widest / _LARGEST > _spread(sample, ranges):
-        column = None if sparse.issparse(rows) else int(ranges.argmax())
-        _refuse_outliers(rows.data if column is None else rows[:, column], column, sample, ranges)
-
-
-def _spread(sample: Rows, ranges: Floats) -> float:
-    """Typical deviation of the rows from their middle."""
-    if sparse.issparse(sample):
-        return float(np.median(np.abs(sample.data))) if sample.data.size else 0.0
-    return _deviation(sample) or float(min(ranges[ranges > 0], default=0.0))
+    if not _deviation(sample[:, [at]]) >= max(least, _TINY):
+        spread = _deviation(sample) or float(min(ranges[ranges > 0], default=0.0))
+        if least > spread:
+            _refuse_outliers(column(at), at, spread)
+    exponent = _exponent(widest, _farthest(low, high))
+    return exponent, widest == 0, (np.ldexp(low, -exponent), np.ldexp(high, -exponent))
 
 
 def _deviation(sample: Floats) -> float:
@@ -334,22 +559,24 @@ def _deviation(sample: Floats) -> float:
     return float((np.median(np.abs(halves - np.median(halves, axis=0)), axis=0) * 2).max())
 
 
-def _refuse_outliers(stored: Floats, column: int | None, sample: Rows, ranges: Floats) -> None:
+def _refuse_outliers(stored: Floats, column: int | None, spread: float) -> None:
     far = int(np.abs(stored / 2 - np.median(stored) / 2).argmax())
     place = "" if column is None else f" at row {far}, column {column}"
     raise InputError(
         f"'X' has values too far apart for float64 distances: {stored[far]:.3g}{place} against a typical spread of "
-        f"{_spread(sample, ranges):.3g}. Remove such rows, or rescale the features."
+        f"{spread:.3g}. Remove such rows, or rescale the features."
     )
 
 
 def check_reach(index: TrainingIndex, points: Rows) -> None:
     """Refuse validation points so far from the training rows that squared distances are no longer finite."""
+    if index.constant or index.metric in ("cosine", "precomputed"):
+        return
     if index.ends is None:
         farthest = np.ldexp(_largest(points), -index.exponent)
     else:
         with np.errstate(over="ignore"):
-            ends = (points.ends if isinstance(points, RowFile) else None) or (points.min(axis=0), points.max(axis=0))
+            ends = getattr(points, "ends", None) or (points.min(axis=0), points.max(axis=0))
             low, high = (np.ldexp(end, -index.exponent) for end in ends)
             farthest = max(np.abs(index.ends[1] - low).max(), np.abs(high - index.ends[0]).max())
     if not farthest < _LARGEST:
@@ -360,20 +587,13 @@ def check_reach(index: TrainingIndex, points: Rows) -> None:
 
 
 def _scaled(rows: Rows, exponent: int) -> Rows:
+    """Return dense or sparse rows times a power of two."""
     with np.errstate(over="ignore"):  # the caller checks for it
-        if sparse.issparse(rows):
-            scaled = rows.copy()
-            scaled.data = np.ldexp(rows.data, -exponent)
-            return scaled
-        return np.ldexp(rows, -exponent)
-
-
-def _layout(rows: Rows, exponent: int) -> Rows:
-    if sparse.issparse(rows):
-        return _scaled(rows, exponent)
-    columns = np.array(rows.T, order="C")
-    _scale(columns, -exponent)
-    return columns
+        if not sparse.issparse(rows):
+            return np.ldexp(rows, exponent)
+        scaled = rows.copy()
+        scaled.data = np.ldexp(rows.data, exponent)
+        return scaled
 
 
 def _scale(columns: Floats, exponent: int) -> None:
@@ -387,27 +607,25 @@ def _scale(columns: Floats, exponent: int) -> None:
 def _short_rows(rows: Rows) -> Rows:
     """Rows times powers of two, which is exact, so that their lengths are from 1/2 to 1; a zero row stays zero."""
     largest = abs(rows).max(axis=1)
-    largest = largest.toarray().ravel() if sparse.issparse(rows) else largest
     # Entries near 1 first, so that no square over- or underflows.
-    exponents = np.frexp(largest)[1]
     if sparse.issparse(rows):
         owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        near_one = np.ldexp(rows.data, -exponents[owner])
+        near_one = np.ldexp(rows.data, -np.frexp(largest.toarray().ravel())[1][owner])
         # bincount adds in the order of storage, which is column order, as below.
         squares = np.bincount(owner, near_one * near_one, minlength=rows.shape[0])
         short = rows.copy()
         short.data = np.ldexp(near_one, -_half_exponents(squares)[owner])
         return short
-    near_one = np.ldexp(rows, -exponents[:, None])
+    near_one = np.ldexp(rows, -np.frexp(largest)[1][:, None])
     squares = np.zeros(rows.shape[0])
     for column in near_one.T:  # in column order, so that a sparse row has the same exponent
         squares += column * column
     return np.ldexp(near_one, -_half_exponents(squares)[:, None], out=near_one)
 
 
-def _half_exponents(squares: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _half_exponents(squares: npt.NDArray[Any]) -> Indices:
     """Exponents of powers of two that lengths are just below, from squared lengths."""
-    exponents: npt.NDArray[np.int64] = np.frexp(squares)[1].astype(np.int64)
+    exponents: Indices = np.frexp(squares)[1].astype(np.int64)
     return (exponents + 1) // 2
 
 

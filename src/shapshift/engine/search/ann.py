@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
-from shapshift.engine.rows.distances import Rows, TrainingIndex, as_vectors, laid_out_points
+from shapshift.engine.rows.distances import Rows, TrainingIndex
 from shapshift.engine.search.lists import FitCache, Floats, Indices
 from shapshift.engine.search.quick import Proposals
 from shapshift.exceptions import MissingLibraryError
@@ -59,9 +59,9 @@ class AnnIndex:
 def build_ann(index: TrainingIndex) -> AnnIndex:
     """Split laid-out dense training rows into cells."""
     faiss = import_faiss()
-    table = np.ascontiguousarray(index.rows.T)
+    table = index.table()
     n_rows, width = table.shape
-    vectors = as_vectors(index, table)
+    vectors = index.as_vectors(table)
     origin = vectors.mean(axis=0)
     norm, kind = ("cityblock", faiss.METRIC_L1) if index.metric == "manhattan" else ("euclidean", faiss.METRIC_L2)
     n_cells = max(1, min(int(CELLS * np.sqrt(n_rows)), n_rows // 40))
@@ -96,11 +96,11 @@ def ann_proposals(ann: AnnIndex, cache: FitCache, index: TrainingIndex, points: 
     faiss = import_faiss()
     n_asked = min(wanted + 16 + int(MARGIN * wanted), index.n_rows)
     n_probes = cache.get(
-        ("ann probes", wanted), lambda: _tune(faiss, ann, as_vectors(index, ann.table), wanted, n_asked)
+        ("ann probes", wanted), lambda: _tune(faiss, ann, index.as_vectors(ann.table), wanted, n_asked)
     )
 
     def propose(start: int, stop: int) -> list[tuple[Indices, float]]:
-        here = as_vectors(index, laid_out_points(index, points[start:stop])) - ann.origin
+        here = index.as_vectors(index.lay_out(points[start:stop])) - ann.origin
         found, sure = _look_into(faiss, ann, here, n_asked, n_probes)
         # Squared distances order Euclidean rows, and 1 - cos is half a squared distance.
         sure = sure if ann.norm == "cityblock" else sure * np.abs(sure) / (2 if index.metric == "cosine" else 1)

@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 from scipy.special import ndtr
 
 from shapshift.engine.parallel import take_spare
-from shapshift.engine.rows.distances import Rows, TrainingIndex, as_vectors, laid_out_points, tile_filler
+from shapshift.engine.rows.distances import Rows, TrainingIndex, tile_filler
 from shapshift.engine.search.lists import Floats, Indices
 from shapshift.engine.search.quick import SEED, Proposals
 from shapshift.kernels.nearest import HashTables, bucket_rows
@@ -71,8 +70,8 @@ class LshIndex:
     mixers : ndarray of uint64, shape (M,)
         Turn the M hashes of a table into one number.
     buckets : HashTables
-    table : ndarray of shape (N, d) or None
-        Laid-out training rows, row by row; None for sparse ones.
+    table : ndarray or csr_array of shape (N, d)
+        Laid-out training rows, row by row.
     """
 
     shape: Shape
@@ -80,7 +79,7 @@ class LshIndex:
     offsets: Floats
     mixers: npt.NDArray[np.uint64]
     buckets: HashTables
-    table: Floats | None
+    table: Rows
 
 
 def collision(ratio: Floats, metric: str) -> Floats:
@@ -108,16 +107,15 @@ def collision(ratio: Floats, metric: str) -> Floats:
 
 def plan_lsh(index: TrainingIndex, wanted: int) -> Shape:
     """Choose tables from the training rows; a cost of 1 or more says that looking at all rows is less work."""
-    width = index.rows.shape[1] if sparse.issparse(index.rows) else index.rows.shape[0]
-    return choose_shape(*_study(index, wanted), index.metric, index.n_rows, width, wanted)
+    return choose_shape(*_study(index, wanted), index.metric, index.n_rows, index.width, wanted)
 
 
 def build_lsh(index: TrainingIndex, shape: Shape) -> LshIndex:
     """Fill the tables."""
-    rows = index.rows if sparse.issparse(index.rows) else np.ascontiguousarray(index.rows.T)
-    vectors = as_vectors(index, rows)
+    table = index.table()
+    vectors = index.as_vectors(table)
     rng = np.random.default_rng(SEED)
-    size = (rows.shape[1], shape.tables * shape.hashes)
+    size = (index.width, shape.tables * shape.hashes)
     directions = rng.standard_cauchy(size) if index.metric == "manhattan" else rng.standard_normal(size)
     offsets = rng.uniform(0, shape.width, size[1])
     mixers = rng.integers(0, 2**64, shape.hashes, dtype=np.uint64) | np.uint64(1)
@@ -136,7 +134,6 @@ def build_lsh(index: TrainingIndex, shape: Shape) -> LshIndex:
         key_ends.append(key_ends[-1] + firsts.size)
         starts.append(number * index.n_rows + firsts)
     starts.append(np.array([members.size]))
-    table = None if sparse.issparse(rows) else rows
     buckets = HashTables(np.concatenate(keys), np.array(key_ends), np.concatenate(starts), members)
     return LshIndex(shape, directions, offsets, mixers, buckets, table)
 
@@ -157,7 +154,7 @@ def lsh_proposals(lsh: LshIndex, index: TrainingIndex, points: Rows, wanted: int
     spare: list[_Seen] = []
 
     def propose(start: int, stop: int) -> list[tuple[Indices, float]]:
-        here = as_vectors(index, laid_out_points(index, points[start:stop]))
+        here = index.as_vectors(index.lay_out(points[start:stop]))
         hashes = _hashes(here, lsh.directions, lsh.offsets, lsh.shape.width, lsh.mixers)
         seen = take_spare(spare) or _Seen(index.n_rows)
         found = [(seen.collect(lsh, point), 0.0) for point in hashes]
@@ -225,12 +222,7 @@ def _study(index: TrainingIndex, wanted: int) -> tuple[Floats, Floats]:
     """Distances of a few training rows to their nearest others (some ranks of them) and to typical rows."""
     n_rows = index.n_rows
     places = np.unique(np.linspace(0, n_rows - 1, STUDIED).astype(np.int64))
-    if sparse.issparse(index.rows):
-        points = index.rows[places]
-        points.data = np.ldexp(points.data, index.exponent)
-    else:
-        points = np.ldexp(index.rows[:, places].T, index.exponent)
-    fill = tile_filler(index, points)
+    fill = tile_filler(index, index.take(places).unscaled())
     ranks = np.unique(np.linspace(1, wanted, 64).astype(np.int64))  # rank 0 is the row itself
     others = np.linspace(0, n_rows - 1, 128).astype(np.int64)
     near, far = np.empty((places.size, ranks.size)), np.empty((places.size, others.size))
