@@ -390,11 +390,11 @@ def test_partial_functions_keep_their_arguments() -> None:
 
 def test_messages_name_the_function_that_was_called() -> None:
     with pytest.raises(ValueError, match="audit_payouts takes either 'noise'"):
-        read_levels(None, None, False, owner="audit_payouts")
+        read_levels(None, None, False, caller="audit_payouts")
     with pytest.raises(ValueError, match="'noise' parameter of audit_payouts"):
-        read_levels([-1], None, False, owner="audit_payouts")
+        read_levels([-1], None, False, caller="audit_payouts")
     with pytest.raises(TypeError, match="'relative' parameter of audit_payouts must be True or False"):
-        read_levels([1], None, "yes", owner="audit_payouts")
+        read_levels([1], None, "yes", caller="audit_payouts")
 
 
 def test_a_drawn_seed_is_kept() -> None:

@@ -226,11 +226,11 @@ def detection_auc(values: Floats, wanted: Flags) -> float:
     return float("nan") if wanted.all() or not wanted.any() else float(roc_auc_score(wanted, -values))
 
 
-def _detection(owner: str, values: Floats, wanted: Flags | None, fraction: float | None) -> dict[str, float] | None:
+def _detection(caller: str, values: Floats, wanted: Flags | None, fraction: float | None) -> dict[str, float] | None:
     if wanted is None:
         return None
     share = float(wanted.mean()) if fraction is None else fraction
-    check.check_number(owner, "fraction", share, most=1.0)
+    check.check_number(caller, "fraction", share, most=1.0)
     looked_at = max(1, round(share * values.size))
     found = float((shared_seats(values, looked_at)[1] * wanted).sum())
     return {
@@ -242,12 +242,12 @@ def _detection(owner: str, values: Floats, wanted: Flags | None, fraction: float
 
 
 def _game(
-    owner: str, estimator: Any, table: check.Table, labels: Any, player_of: Any, X_test: Any, y_test: Any
+    caller: str, estimator: Any, table: check.Table, labels: Any, player_of: Any, X_test: Any, y_test: Any
 ) -> Game:
-    check_estimator(owner, estimator)
+    check_estimator(caller, estimator)
     if X_test is None or y_test is None:
         raise InputError(
-            f"The 'X_test' and 'y_test' parameters of {owner} are needed with 'estimator': models are scored on them. "
+            f"The 'X_test' and 'y_test' parameters of {caller} are needed with 'estimator': models are scored on them. "
             "Use rows that were neither trained on nor used for the values."
         )
     test = check.match_columns(check.check_features(X_test, "X_test"), table.columns, table.rows.shape[1], "X_test")
@@ -349,23 +349,23 @@ def _duplicates(
     }
 
 
-def _check_flags(owner: str, name: str, flags: Any, n_players: int) -> Flags | None:
+def _check_flags(caller: str, name: str, flags: Any, n_players: int) -> Flags | None:
     if flags is None:
         return None
     found = np.asarray(flags)
     if found.shape != (n_players,) or found.dtype != np.bool_:
         raise InputError(
-            f"The {name!r} parameter of {owner} must hold True or False for each of the {n_players} values. Got shape "
+            f"The {name!r} parameter of {caller} must hold True or False for each of the {n_players} values. Got shape "
             f"{found.shape} of type {found.dtype}."
         )
     return found
 
 
-def _check_fractions(owner: str, fractions: Sequence[float]) -> Floats:
+def _check_fractions(caller: str, fractions: Sequence[float]) -> Floats:
     grid = np.asarray(fractions, dtype=np.float64)
     if grid.ndim != 1 or grid.size < 2 or grid[0] != 0 or grid[-1] != 1 or not (np.diff(grid) > 0).all():
         raise InputError(
-            f"The 'fractions' parameter of {owner} must be shares that ascend from 0 to 1. Got "
+            f"The 'fractions' parameter of {caller} must be shares that ascend from 0 to 1. Got "
             f"{check.quoted(fractions)} instead."
         )
     return grid

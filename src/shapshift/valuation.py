@@ -256,16 +256,16 @@ def summarize(values: Floats) -> dict[str, Any]:
     }
 
 
-def check_valuation(owner: str, name: str, valuation: object) -> None:
+def check_valuation(caller: str, name: str, valuation: object) -> None:
     """Refuse anything but a Valuation as the parameter ``name``."""
-    check_type(owner, name, valuation, Valuation, "a Valuation, as the value method of a model returns")
+    check_type(caller, name, valuation, Valuation, "a Valuation, as the value method of a model returns")
 
 
-def check_returned(owner: str, model: object, returned: object) -> Valuation:
+def check_returned(caller: str, model: object, returned: object) -> Valuation:
     """Refuse what a model's value method should not return: anything but a Valuation."""
     if not isinstance(returned, Valuation):
         raise InputError(
-            f"The 'model' parameter of {owner} must have a value method that returns a Valuation. That of "
+            f"The 'model' parameter of {caller} must have a value method that returns a Valuation. That of "
             f"{type(model).__name__} returns {type(returned).__name__}; wrap its values in shapshift.Valuation."
         )
     return returned

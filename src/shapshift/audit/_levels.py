@@ -39,7 +39,7 @@ class Level:
     parameters: dict[str, Any]
 
 
-def read_levels(noise: Any, perturbations: Any, relative: bool, *, owner: str = "audit_shift") -> list[Level]:
+def read_levels(noise: Any, perturbations: Any, relative: bool, *, caller: str = "audit_shift") -> list[Level]:
     """Make levels of what the caller gives, checked.
 
     Parameters
@@ -49,7 +49,7 @@ def read_levels(noise: Any, perturbations: Any, relative: bool, *, owner: str = 
         One of the two must be given.
     relative : bool
         Whether ``noise`` is in units of each feature's standard deviation.
-    owner : str
+    caller : str
         The function that takes these parameters, for messages.
 
     Returns
@@ -58,21 +58,21 @@ def read_levels(noise: Any, perturbations: Any, relative: bool, *, owner: str = 
     """
     if (noise is None) == (perturbations is None):
         raise InputError(
-            f"{owner} takes either 'noise', a list of levels, or 'perturbations', a list of perturbations. Got "
+            f"{caller} takes either 'noise', a list of levels, or 'perturbations', a list of perturbations. Got "
             + ("neither." if noise is None else "both.")
         )
     name, given = ("noise", noise) if perturbations is None else ("perturbations", perturbations)
     if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise InputError(f"The {name!r} parameter of {owner} must be a list of levels. Got {given!r} instead.")
+        raise InputError(f"The {name!r} parameter of {caller} must be a list of levels. Got {given!r} instead.")
     entries = list(given)
     if not entries:
-        raise InputError(f"The {name!r} parameter of {owner} is empty: at least one level is needed.")
-    check.check_flag(owner, "relative", relative)
+        raise InputError(f"The {name!r} parameter of {caller} is empty: at least one level is needed.")
+    check.check_flag(caller, "relative", relative)
     if noise is not None:
-        return _numbered([_noise_level(owner, entry, bool(relative)) for entry in entries])
+        return _numbered([_noise_level(caller, entry, bool(relative)) for entry in entries])
     if relative:
         raise InputError(
-            f"The 'relative' parameter of {owner} goes with 'noise'. With 'perturbations', pass "
+            f"The 'relative' parameter of {caller} goes with 'noise'. With 'perturbations', pass "
             "GaussianNoise(..., relative=True)."
         )
     made = [as_perturbation(entry) for entry in entries]
@@ -130,8 +130,8 @@ def level_axis(levels: list[Level], noise: bool) -> tuple[str, npt.NDArray[np.fl
     return UNORDERED, np.arange(len(levels), dtype=np.float64)
 
 
-def _noise_level(owner: str, level: Any, relative: bool) -> Level:
-    check.check_number(owner, "noise", level)
+def _noise_level(caller: str, level: Any, relative: bool) -> Level:
+    check.check_number(caller, "noise", level)
     perturbation = GaussianNoise(float(level), relative=relative)
     return Level(float(level), perturbation, without_seeds(perturbation.parameters))
 

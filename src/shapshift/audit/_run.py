@@ -164,7 +164,7 @@ class ShiftStream(Iterator[Valuation]):
     def _run(self, given: SimpleNamespace) -> Iterator[Valuation]:
         """Yield the valuations; ``given`` are the parameters of :func:`audit_shift`."""
         repeats, keep_rows = given.repeats, given.keep_rows
-        levels = read_levels(given.noise, given.perturbations, given.relative, owner="audit_shift")
+        levels = read_levels(given.noise, given.perturbations, given.relative, caller="audit_shift")
         check.check_count("audit_shift", "repeats", repeats, at_most=check.MOST)
         seed = check.check_seed("audit_shift", given.random_state)
         judge = check_thresholds(given.thresholds)

@@ -49,51 +49,51 @@ class Table:
     index_names: tuple[Any, ...] = ("id",)
 
 
-def wrong(owner: str, name: str, expected: str, value: object) -> InputError:
+def wrong(caller: str, name: str, expected: str, value: object) -> InputError:
     """Return the error for a parameter that is not what it must be."""
-    return InputError(f"The {name!r} parameter of {owner} must be {expected}. Got {quoted(value)} instead.")
+    return InputError(f"The {name!r} parameter of {caller} must be {expected}. Got {quoted(value)} instead.")
 
 
-def check_choice(owner: str, name: str, value: object, choices: Sequence[str], or_else: str = "") -> None:
+def check_choice(caller: str, name: str, value: object, choices: Sequence[str], or_else: str = "") -> None:
     """Refuse a value that is not one of ``choices``; ``or_else`` names what else the message should offer."""
     if not (isinstance(value, str) and value in choices):
         listed = ", ".join([*map(repr, choices), *([or_else] if or_else else [])])
-        raise wrong(owner, name, f"one of {listed}", value)
+        raise wrong(caller, name, f"one of {listed}", value)
 
 
-def check_count(owner: str, name: str, value: object, at_least: int = 1, at_most: int | None = None) -> int:
+def check_count(caller: str, name: str, value: object, at_least: int = 1, at_most: int | None = None) -> int:
     """Refuse anything but an integer from ``at_least`` to ``at_most``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise wrong(owner, name, f"an integer of at least {at_least}", value)
+        raise wrong(caller, name, f"an integer of at least {at_least}", value)
     if value < at_least:
-        raise wrong(owner, name, f"at least {at_least}", value)
+        raise wrong(caller, name, f"at least {at_least}", value)
     if at_most is not None and value > at_most:
-        raise wrong(owner, name, f"at most {at_most}", value)
+        raise wrong(caller, name, f"at most {at_most}", value)
     return int(value)
 
 
-def check_type(owner: str, name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
+def check_type(caller: str, name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
     """Refuse anything but an instance of ``kind``; ``expected`` is how the message calls it."""
     if not isinstance(value, kind):
-        raise InputError(f"The {name!r} parameter of {owner} must be {expected}. Got {type(value).__name__} instead.")
+        raise InputError(f"The {name!r} parameter of {caller} must be {expected}. Got {type(value).__name__} instead.")
 
 
-def check_seed(owner: str, random_state: Any) -> int:
+def check_seed(caller: str, random_state: Any) -> int:
     """Return a seed: the one given, or a fresh one that the result can name."""
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-    return check_count(owner, "random_state", random_state, at_least=0)
+    return check_count(caller, "random_state", random_state, at_least=0)
 
 
 def check_number(
-    owner: str, name: str, value: object, *, least: float = 0.0, above: bool = False, most: float = np.inf
+    caller: str, name: str, value: object, *, least: float = 0.0, above: bool = False, most: float = np.inf
 ) -> None:
     """Refuse anything but a finite number from ``least`` (or above it) to ``most``."""
     number = _as_float(value)
     if not (np.isfinite(number) and least <= number <= most) or (above and number == least):
         low = f" {'above' if above else 'of at least'} {least:g}" if np.isfinite(least) else ""
         high = f" and at most {most:g}" if np.isfinite(most) else ""
-        raise wrong(owner, name, f"a finite number{low}{high}", value)
+        raise wrong(caller, name, f"a finite number{low}{high}", value)
 
 
 def _as_float(value: object) -> float:
@@ -106,29 +106,31 @@ def _as_float(value: object) -> float:
         return np.inf
 
 
-def check_flag(owner: str, name: str, value: object) -> None:
+def check_flag(caller: str, name: str, value: object) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool | np.bool_):
-        raise wrong(owner, name, "True or False", value)
+        raise wrong(caller, name, "True or False", value)
 
 
-def check_folder(owner: str, name: str, value: object) -> str | None:
+def check_folder(caller: str, name: str, value: object) -> str | None:
     """Refuse anything but None and a folder that is there."""
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
-        raise wrong(owner, name, "None or the path of a folder", value)
+        raise wrong(caller, name, "None or the path of a folder", value)
     folder = os.fspath(value)
     if not os.path.isdir(folder):
-        raise InputError(f"The {name!r} parameter of {owner} must name a folder. There is none at {folder!r}: make it.")
+        raise InputError(
+            f"The {name!r} parameter of {caller} must name a folder. There is none at {folder!r}: make it."
+        )
     return str(folder)
 
 
-def check_model(owner: str, model: Any) -> Any:
+def check_model(caller: str, model: Any) -> Any:
     """Refuse what cannot value; return the model, as a copy that shares the fit and shows no progress of its own."""
     if not callable(getattr(model, "value", None)):
         raise InputError(
-            f"The 'model' parameter of {owner} must be a fitted estimator with a value method, "
+            f"The 'model' parameter of {caller} must be a fitted estimator with a value method, "
             f"value(X_val, y_val) -> Valuation, such as KNNShapley().fit(X, y). Got {type(model).__name__} instead."
         )
     if not hasattr(model, "progress"):
@@ -138,27 +140,27 @@ def check_model(owner: str, model: Any) -> Any:
     return quiet
 
 
-def check_jobs(owner: str, n_jobs: object) -> None:
+def check_jobs(caller: str, n_jobs: object) -> None:
     """Refuse a number of workers that is neither None nor a whole number other than 0."""
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (n_jobs == 0 or not whole):
-        raise wrong(owner, "n_jobs", "None, a positive number of threads, or -1 for all processors", n_jobs)
+        raise wrong(caller, "n_jobs", "None, a positive number of threads, or -1 for all processors", n_jobs)
 
 
-def check_progress(owner: str, progress: object) -> None:
+def check_progress(caller: str, progress: object) -> None:
     """Refuse anything but True, False and None."""
     if not (progress is None or isinstance(progress, bool | np.bool_)):
-        raise wrong(owner, "progress", "True, False or None", progress)
+        raise wrong(caller, "progress", "True, False or None", progress)
 
 
-def parse_memory(value: object, owner: str = "KNNShapley", name: str = "max_memory") -> int | None:
+def parse_memory(value: object, caller: str = "KNNShapley", name: str = "max_memory") -> int | None:
     """Bytes in ``"2GB"``, ``"500MiB"`` or a number; None stays None."""
     if value is None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", value.lower()) if isinstance(value, str) else None
     size = _as_float(value) if match is None else float(match[1]) * _UNITS.get(match[2], 0)
     if not 0 < size < np.inf:
-        raise wrong(owner, name, "a positive number of bytes or a string such as '2GB' or '500MiB'", value)
+        raise wrong(caller, name, "a positive number of bytes or a string such as '2GB' or '500MiB'", value)
     return int(size)
 
 

@@ -387,13 +387,13 @@ def _summary(values: Floats) -> dict[str, float]:
     return {name: found[name] for name in ("mean", "std", "positive_count")} | {"sum": float(values.sum())}
 
 
-def check_uncorrected(owner: str, name: str, valuation: Valuation) -> None:
+def check_uncorrected(caller: str, name: str, valuation: Valuation) -> None:
     """Refuse anything but a Valuation as a model returned it: a correction is made for those, once."""
-    check_valuation(owner, name, valuation)
+    check_valuation(caller, name, valuation)
     if "correction" in valuation.parameters:
         made_by = valuation.parameters["correction"]["corrector"]
         raise InputError(
-            f"The {name!r} parameter of {owner} has been corrected already, by {made_by}. Pass the valuation that the "
+            f"The {name!r} parameter of {caller} has been corrected already, by {made_by}. Pass the valuation that the "
             "model returned."
         )
 

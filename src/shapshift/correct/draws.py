@@ -62,7 +62,7 @@ class NoisyPoints:
     codes: Ints
 
 
-class Part:
+class Placement:
     """Values of one way to place a point, round by round, and split by entropy level.
 
     Attributes
@@ -107,7 +107,7 @@ def draw_in_stages(
     moved: bool = True,
     at_rows: bool = True,
     most_rows: int | None = None,
-) -> Iterator[dict[str, Part]]:
+) -> Iterator[dict[str, Placement]]:
     """Value draws in stages of growing size; yields after each, so that the caller can stop.
 
     There are two ways to place a point: "moved" towards its noisy version, or "at_rows", at the row itself, with the
@@ -131,7 +131,7 @@ def draw_in_stages(
     where = train.prior.coordinates(points.X)
     weighed = train.prior.weigh(where, points.codes, draws, rng)
     seeds = rng.spawn(draws)
-    found = {"moved": Part(), "at_rows": Part()}
+    found = {"moved": Placement(), "at_rows": Placement()}
     if at_rows:
         mass = _without_dust(weighed.mass)
         if np.count_nonzero(mass) <= (most_rows or weighed.drawn.size):
@@ -178,7 +178,7 @@ def _without_dust(mass: Floats) -> Floats:
     return np.asarray(kept / kept.sum())
 
 
-def _value_rows(train: TrainingSet, weighed: Weighed, rounds: list[_Round], part: Part) -> None:
+def _value_rows(train: TrainingSet, weighed: Weighed, rounds: list[_Round], part: Placement) -> None:
     """Add rounds in which every point stands at training rows.
 
     The row itself does not take part in that train, nor does its own place count for it: no row may profit from being
@@ -216,7 +216,7 @@ def _value_rows(train: TrainingSet, weighed: Weighed, rounds: list[_Round], part
     part.rounds += list(totals)
 
 
-def mix_levels(parts: dict[str, Part], weights: dict[str, float], n_val: int) -> tuple[Floats, Floats, Ints]:
+def mix_levels(parts: dict[str, Placement], weights: dict[str, float], n_val: int) -> tuple[Floats, Floats, Ints]:
     """Mix the parts level by level, in whole points: entropies, mean values and counts, which sum to ``n_val``."""
     sums: dict[float, Floats] = {}
     shares: dict[float, float] = {}

@@ -16,7 +16,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
 from shapshift.correct.correctors import CorrectionWarning
-from shapshift.correct.draws import NoisyPoints, Part, TrainingSet, draw_in_stages, mix_levels
+from shapshift.correct.draws import NoisyPoints, Placement, TrainingSet, draw_in_stages, mix_levels
 from shapshift.correct.prior import (
     CONFIDENCE,
     Noise,
@@ -341,9 +341,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         self, noisy: Valuation, points: NoisyPoints, state: "_State", density: float | None
     ) -> tuple[Valuation, PosteriorReport]:
         weights = state.weights
-        before = Part()
+        before = Placement()
         before.add(noisy)
-        drawn, error, done = {"moved": Part(), "at_rows": Part()}, np.zeros(noisy.n_train), 0
+        drawn, error, done = {"moved": Placement(), "at_rows": Placement()}, np.zeros(noisy.n_train), 0
         covariance = np.zeros((3, 3)) if state.rehearsal is None else np.array(state.rehearsal.covariance)
         # A part that other splits of the rehearsal give a weight counts in the standard error.
         moved, at_rows = (weights[PARTS[k]] > 0 or bool(covariance[k, k] > 0) for k in (1, 2))
@@ -393,7 +393,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         )
         return valuation, report
 
-    def _rounds(self, drawn: dict[str, Part], weights: dict[str, float]) -> Floats:
+    def _rounds(self, drawn: dict[str, Placement], weights: dict[str, float]) -> Floats:
         """Return what each round adds to the values; a part that is exact adds the same to every round."""
         parts = [weights[name] * np.array(part.rounds) for name, part in drawn.items() if weights[name] > 0]
         return np.asarray(sum(parts[1:], start=parts[0])) if parts else np.zeros((1, len(self._codes)))

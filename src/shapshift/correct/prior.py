@@ -105,7 +105,7 @@ class NoiseEstimate:
         return f"noise {self.sigma:.3g} [{self.low:.3g}, {self.high:.3g}] standard deviations{zero}"
 
 
-def resolve_noise(owner: str, noise: Any, model: Any, n_features: int) -> Noise:
+def resolve_noise(caller: str, noise: Any, model: Any, n_features: int) -> Noise:
     """Turn what the caller gave into standard deviations and a way to add the noise."""
     if isinstance(noise, GaussianNoise):
         bound: Any = noise.bind(model)
@@ -123,19 +123,19 @@ def resolve_noise(owner: str, noise: Any, model: Any, n_features: int) -> Noise:
         std = np.full(1, np.nan)
     if isinstance(noise, bool | str) or std.ndim > 1 or not (np.isfinite(std).all() and (std >= 0).all()):
         raise InputError(
-            f"The 'noise' parameter of {owner} must be GaussianNoise(...), LaplaceNoise(...), a standard deviation, "
+            f"The 'noise' parameter of {caller} must be GaussianNoise(...), LaplaceNoise(...), a standard deviation, "
             f"one for each feature, or 'estimate'. Got {quoted(noise)} instead."
         )
     if std.ndim == 1 and std.size != n_features:
         raise InputError(
-            f"The 'noise' parameter of {owner} must have one standard deviation for each of the {n_features} features. "
-            f"Got {std.size}."
+            f"The 'noise' parameter of {caller} must have one standard deviation for each of the {n_features} "
+            f"features. Got {std.size}."
         )
     std = np.broadcast_to(std, n_features).copy()
     return Noise(std, _normal(std), {"name": "normal", "std": std.tolist()})
 
 
-def check_size(owner: str, noise: Noise, X: Floats) -> Noise:
+def check_size(caller: str, noise: Noise, X: Floats) -> Noise:
     """Leave out noise that rounding swallows, and refuse noise next to which the training rows are a single point."""
     spread = X.std(axis=0)
     # Where a feature is constant, its size says what rounding is.
@@ -143,7 +143,7 @@ def check_size(owner: str, noise: Noise, X: Floats) -> Noise:
     std = np.where(noise.std < SMALLEST * size, 0.0, noise.std)
     if std.max() > LARGEST * max(float(size.max()), np.finfo(np.float64).tiny) and size.any():
         raise InputError(
-            f"The 'noise' parameter of {owner} is more than {LARGEST:g} times as wide as the training rows (standard "
+            f"The 'noise' parameter of {caller} is more than {LARGEST:g} times as wide as the training rows (standard "
             f"deviation {std.max():.3g}). Check its units: a number is in the units of the features."
         )
     return replace(noise, std=std)

@@ -326,11 +326,11 @@ def _sketches(
     return vectors, total / repeats, squares / (repeats - 1), boundary
 
 
-def _check_matrix(owner: str, model: Any) -> None:
+def _check_matrix(caller: str, model: Any) -> None:
     taken = signature(model.value).parameters.values()
     if not any(parameter.name == "matrix" or parameter.kind is Parameter.VAR_KEYWORD for parameter in taken):
         raise InputError(
-            f"The 'model' parameter of {owner} must give the values on single points, "
+            f"The 'model' parameter of {caller} must give the values on single points, "
             f"value(X_val, y_val, matrix=True), as KNNShapley does. {type(model).__name__}.value has no 'matrix' "
             "argument."
         )

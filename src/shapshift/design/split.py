@@ -133,12 +133,12 @@ def apportion(sizes: Ints, total: int, rng: np.random.Generator) -> Ints:
     return seats
 
 
-def _test_count(owner: str, test_size: Any, n: int) -> int:
+def _test_count(caller: str, test_size: Any, n: int) -> int:
     whole = isinstance(test_size, int | np.integer) and not isinstance(test_size, bool)
     share = isinstance(test_size, float | np.floating) and 0 < test_size < 1
     if not share and not (whole and 0 < test_size < n):
         raise InputError(
-            f"The 'test_size' parameter of {owner} must be a share above 0 and below 1, or a number of rows above 0 "
+            f"The 'test_size' parameter of {caller} must be a share above 0 and below 1, or a number of rows above 0 "
             f"and below the {n} rows there are. Got {check.quoted(test_size)} instead."
         )
     count = int(test_size) if whole else round(float(test_size) * n)

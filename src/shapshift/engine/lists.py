@@ -29,7 +29,7 @@ SAVED_POINTS = 64
 
 @dataclass(frozen=True)
 class ListPart:
-    """Lists of consecutive blocks, as :class:`shapshift.engine.runner.Part` has sums."""
+    """Lists of consecutive blocks, as :class:`shapshift.engine.runner.BlockSums` has sums."""
 
     blocks: tuple[ListValues, ...]
     points: Points | None = None

@@ -100,7 +100,7 @@ class Plan:
     workers : int
     wave : int
         Blocks that may be in work or wait to be added up at a time.
-    unit : int
+    task_blocks : int
         Blocks that are valued together: by a task of a cluster, or where threads share the rows of a file.
     """
 
@@ -108,7 +108,7 @@ class Plan:
     batch: int
     workers: int
     wave: int
-    unit: int = 1
+    task_blocks: int = 1
 
 
 def fit_memory(
@@ -132,7 +132,7 @@ def fit_memory(
     MemoryBudgetError
         If even one worker with batches of one point needs more than ``max_memory``.
     """
-    block, batch, workers, unit = plan.block, plan.batch, plan.workers, plan.unit
+    block, batch, workers, task_blocks = plan.block, plan.batch, plan.workers, plan.task_blocks
     wave = WAVE_BYTES // (memory.block + memory.block_point * block)
     if max_memory is not None:
         one = memory.worker + memory.point + memory.block + memory.block_point
@@ -147,17 +147,17 @@ def fit_memory(
         batch = min(batch, (free // here - memory.worker - memory.block) // (memory.point + memory.block_point))
         if cut_blocks and batch < block:
             block = batch = 1 << (int(batch).bit_length() - 1)
-            unit = 1
+            task_blocks = 1
         left = free - here * (memory.worker + batch * memory.point)
         wave = min(wave, left // (memory.block + memory.block_point * block))
         workers = here if cluster is None else workers
     # On a cluster, results wait where they were made.
     wave = max(wave // workers, 1) * workers if cluster is None else max(wave, 2 * workers)
-    return Plan(int(block), int(batch), int(workers), int(wave), int(max(unit, 1)))
+    return Plan(int(block), int(batch), int(workers), int(wave), int(max(task_blocks, 1)))
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockSums:
     """Sums of one block, or of a bundle of blocks.
 
     Attributes
@@ -201,7 +201,7 @@ class Totals:
         # Sums of the bundle that is not complete yet.
         self.open, self.open_seen = np.zeros(shape if bundle > 1 else (0, shape[1])), np.zeros(shape[0], dtype=np.bool_)
 
-    def add(self, part: Part) -> None:
+    def add(self, part: BlockSums) -> None:
         """Add the sums of the next blocks."""
         self.add_rows(self.done, part)
         self.counts += part.counts
@@ -209,7 +209,7 @@ class Totals:
         if self._ends_bundle(self.done):
             self.open_seen[:] = False
 
-    def add_rows(self, block: int, part: Part, rows: slice = slice(None)) -> None:
+    def add_rows(self, block: int, part: BlockSums, rows: slice = slice(None)) -> None:
         """Add the sums that some training rows have of the blocks from ``block`` on; other rows have their own turn."""
         if self.bundle == 1 or part.n_blocks > 1:
             _add(part.cells, part.sums, self.sums[:, rows], self.seen)
@@ -223,10 +223,10 @@ class Totals:
     def _ends_bundle(self, blocks: int) -> bool:
         return blocks % self.bundle == 0 or blocks == self.n_blocks
 
-    def part(self, points: Points) -> Part:
+    def part(self, points: Points) -> BlockSums:
         """Return the total as a part of a larger one."""
         cells = np.flatnonzero(self.seen)
-        return Part(cells, self.counts, self.sums[cells], self.n_blocks, points)
+        return BlockSums(cells, self.counts, self.sums[cells], self.n_blocks, points)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything needed to resume; cells that nothing was added to are left out."""
@@ -391,12 +391,12 @@ def _on_threads(
     job: Job[Any], totals: Adding, points: Points, plan: Plan, stage: Stage | None, advance: Callable[[int], None]
 ) -> None:
     def value(block: int) -> Any:
-        return job.value(block, points[span(job, range(block, block + plan.unit))], advance)
+        return job.value(block, points[span(job, range(block, block + plan.task_blocks))], advance)
 
     # Added up while the next ones are computed. At most ``wave`` at a time: finished blocks must not pile up behind a
     # slow one.
     blocks: Iterable[int] = range(totals.done, n_blocks(job))
-    if plan.unit > 1:  # one worker, which says itself how many of them it has done
+    if plan.task_blocks > 1:  # one worker, which says itself how many of them it has done
         blocks = iter(lambda: totals.done, n_blocks(job))
     with closing(stream(value, blocks, plan.workers, plan.wave)) as parts:
         for part in parts:
@@ -415,7 +415,9 @@ def _on_cluster(
     stage: Stage | None,
     advance: Callable[[int], None],
 ) -> None:
-    for part in in_order(cluster, value_blocks, job, _units(totals.done, n_blocks(job), plan.unit), plan.wave):
+    for part in in_order(
+        cluster, value_blocks, job, _task_ranges(totals.done, n_blocks(job), plan.task_blocks), plan.wave
+    ):
         here = span(job, range(totals.done, totals.done + part.n_blocks))
         points.put(here, part.points)
         totals.add(part)
@@ -424,10 +426,10 @@ def _on_cluster(
             stage.save(totals, points, here.stop)
 
 
-def _units(done: int, n_blocks: int, unit: int) -> Iterator[range]:
+def _task_ranges(done: int, n_blocks: int, task_blocks: int) -> Iterator[range]:
     """Cut the blocks that are left into tasks; a bundle that was begun is finished block by block."""
     while done < n_blocks:
-        size = 1 if done % unit else min(unit, n_blocks - done)
+        size = 1 if done % task_blocks else min(task_blocks, n_blocks - done)
         yield range(done, done + size)
         done += size
 
@@ -533,7 +535,7 @@ class BlockJob:
         """Allocate the sums."""
         return make_totals(self.method, n_blocks(self))
 
-    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Part:
+    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
         """Value the points of a block."""
         task, own, here = self.task, self.method.own_cells, span(self, range(block, block + 1))
         n_levels, (names, rows) = task.levels.size, group_cells(task, here)
@@ -553,9 +555,9 @@ class BlockJob:
         counts = count_levels(points.entropy, task.levels)
         level_cells = np.where(counts > 0, np.arange(n_levels), -1)
         own_cells = n_levels + task.n_groups + np.arange(own)
-        return Part(np.concatenate([level_cells, n_levels + names, own_cells]), counts, partial)
+        return BlockSums(np.concatenate([level_cells, n_levels + names, own_cells]), counts, partial)
 
-    def value_blocks(self, blocks: range) -> Part:
+    def value_blocks(self, blocks: range) -> BlockSums:
         """Value consecutive blocks and add them up; more than one are a bundle."""
         here = span(self, blocks)
         points, totals = self.task.points(here.stop - here.start), make_totals(self.method, len(blocks), bundle=1)
@@ -564,7 +566,7 @@ class BlockJob:
             self.reuse(part)
         return totals.part(points)
 
-    def reuse(self, part: Part) -> None:
+    def reuse(self, part: BlockSums) -> None:
         """Use an array of partial sums for another block."""
         self.used.append(part.sums)
 

@@ -26,9 +26,9 @@ from shapshift.engine.rows.distances import FileRows, without_rows
 from shapshift.engine.rows.file import spilled
 from shapshift.engine.runner import (
     WORKER_BYTES,
+    BlockSums,
     Memory,
     MemoryBudgetError,
-    Part,
     Plan,
     Runner,
     Totals,
@@ -241,13 +241,13 @@ class ShardedJob:
         self.sums = make_totals(self.buckets, n_blocks(self))
         return self.sums
 
-    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Part:
+    def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
         """Value blocks from this one on: as many of a round as are added up together."""
         part = self._value(block * self.block, points, self.sums)
         advance(int(part.counts.sum()))
         return part
 
-    def value_blocks(self, blocks: range) -> Part:
+    def value_blocks(self, blocks: range) -> BlockSums:
         """Value consecutive blocks and add them up; more than one are a bundle."""
         here, own = span(self, blocks), replace(self)  # other threads of a worker may be at work on other blocks
         points, totals = self.task.points(here.stop - here.start), make_totals(self.buckets, len(blocks), bundle=1)
@@ -256,10 +256,10 @@ class ShardedJob:
             totals.add(own._value(here.start + done, points[slice(done, done + self.layout.round)], totals))
         return totals.part(points)
 
-    def reuse(self, part: Part) -> None:
+    def reuse(self, part: BlockSums) -> None:
         """Nothing is used again."""
 
-    def _value(self, first: int, points: Points, totals: Totals) -> Part:
+    def _value(self, first: int, points: Points, totals: Totals) -> BlockSums:
         """Value the next stretch of a round, or the first one of a round that begins with ``points``.
 
         Its sums are in ``totals`` already when it is returned.
@@ -273,7 +273,7 @@ class ShardedJob:
             self._second_pass(self.round, stretch, totals, map_in_order)
         entropy = self.round.points.entropy[self.round.place(stretch)]
         none, counts = np.empty(0, dtype=np.int64), count_levels(entropy, self.task.levels)
-        return Part(none, counts, np.empty((0, self.task.n_train)), -(-entropy.size // self.block))
+        return BlockSums(none, counts, np.empty((0, self.task.n_train)), -(-entropy.size // self.block))
 
     def _first_pass(self, here: slice, points: Points, map_in_order: MapInOrder) -> Round:
         size, certificate = here.stop - here.start, self.buckets.certificate
@@ -400,7 +400,7 @@ class ShardedJob:
                         cells.sums[cell] += exact[point][rows]
             self.buckets.unpack(cells.packed, cells.sums)
             numbers = np.concatenate([np.arange(n_levels), n_levels + names, [n_levels + task.n_groups]])
-            part = Part(numbers, np.zeros(n_levels, dtype=np.int64), cells.sums)
+            part = BlockSums(numbers, np.zeros(n_levels, dtype=np.int64), cells.sums)
             totals.add_rows(block.start // self.block, part, rows)
         if own is not None:
             self.spare.append(own)
@@ -423,7 +423,7 @@ def sharded_sums(
     plan = Plan(job.block, job.block, 1, 1, layout.round // job.block)
     if cluster is not None:
         bundle = bundle_blocks(n_blocks(job))
-        unit = bundle if n_blocks(job) // bundle >= 2 * cluster.workers else 1
-        plan = Plan(job.block, job.block, cluster.workers, 2 * cluster.workers, unit)
+        task_blocks = bundle if n_blocks(job) // bundle >= 2 * cluster.workers else 1
+        plan = Plan(job.block, job.block, cluster.workers, 2 * cluster.workers, task_blocks)
     totals, kept = runner.run(job, plan, cluster)
     return Sums.of(buckets.task, totals.sums, totals.counts, kept)

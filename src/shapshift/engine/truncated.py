@@ -180,7 +180,7 @@ def _ask_index(
     return lsh_proposals(lsh, index, points, wanted), lsh.table, notes
 
 
-def check_search(owner: str, search: str, method: str, metric: str) -> None:
+def check_search(caller: str, search: str, method: str, metric: str) -> None:
     """Refuse an index where there is no use for one."""
     reason = ""
     if method != "truncated":
@@ -188,7 +188,7 @@ def check_search(owner: str, search: str, method: str, metric: str) -> None:
     elif metric == "precomputed":
         reason = "with metric='precomputed', where there are no features to index"
     if reason:
-        raise InputError(f"The 'search' parameter of {owner} must be 'exact' {reason}. Got {search!r} instead.")
+        raise InputError(f"The 'search' parameter of {caller} must be 'exact' {reason}. Got {search!r} instead.")
 
 
 def _plan_lists(
@@ -199,7 +199,7 @@ def _plan_lists(
     block = min(BLOCK_POINTS, m)
     blocks = -(-m // block)
     workers = runner.workers(blocks, cluster)
-    unit = 1 if cluster is None else min(UNIT_PAIRS // (n * block), blocks // (4 * workers))
+    task_blocks = 1 if cluster is None else min(UNIT_PAIRS // (n * block), blocks // (4 * workers))
     listed = 8 * 5 * longest  # a list: rows, distances, changes, and copies of two of them while it is made
     worker = WORKER_BYTES + (READING_BYTES if in_file else 0)
     worker += 0 if scan else 5 * row  # from an index, candidates can be all rows
@@ -212,6 +212,6 @@ def _plan_lists(
         point=listed + 8 * STRIP_ROWS + 16 * list_room(n, wanted),
         block_point=listed,
     )
-    best = Plan(block, block, workers, 0, unit)
+    best = Plan(block, block, workers, 0, task_blocks)
     # The sums do not depend on the size of blocks: see ListTotals.
     return fit_memory(memory, task, best, runner.max_memory, cluster, cut_blocks=True)

@@ -401,15 +401,15 @@ def case_one(
     """
     plan = check_plan("case_one", noise, example, repeats, perturbation, random_state)
     if kind is not None:
-        check.check_choice(plan.owner, "kind", kind, KINDS)
-    check.check_count(plan.owner, "n_points", n_points)
-    val_set = check_validation_set(plan.owner, model, X_val, y_val)
+        check.check_choice(plan.caller, "kind", kind, KINDS)
+    check.check_count(plan.caller, "n_points", n_points)
+    val_set = check_validation_set(plan.caller, model, X_val, y_val)
     if point is None:
         sets = choose_points(val_set, kind or "boundary", n_points, random_state)[:, None]
     else:
-        sets = _check_points(plan.owner, "point", point, val_set, "n_points", n_points, size=1)
+        sets = _check_points(plan.caller, "point", point, val_set, "n_points", n_points, size=1)
     wanted = None if kind is None else kind[0].upper()
-    rule = f"'point' parameter of {plan.owner} must name {kind} points only (a boundary point has entropy above 0)"
+    rule = f"'point' parameter of {plan.caller} must name {kind} points only (a boundary point has entropy above 0)"
     made, letters, _ = _follow(val_set, sets, plan, one_statistics, wanted, rule)
     return CaseOne(**made, kind=LETTERS.get(letters, letters))
 
@@ -462,22 +462,22 @@ def case_two(
     """
     plan = check_plan("case_two", noise, example, repeats, perturbation, random_state)
     if scenario is not None:
-        check.check_choice(plan.owner, "scenario", scenario, SCENARIOS)
-    check.check_count(plan.owner, "n_pairs", n_pairs)
-    val_set = check_validation_set(plan.owner, model, X_val, y_val)
+        check.check_choice(plan.caller, "scenario", scenario, SCENARIOS)
+    check.check_count(plan.caller, "n_pairs", n_pairs)
+    val_set = check_validation_set(plan.caller, model, X_val, y_val)
     if points is None:
         sets = choose_pairs(val_set, scenario or "BB", n_pairs, random_state)
     else:
-        sets = _check_points(plan.owner, "points", points, val_set, "n_pairs", n_pairs, size=2)
+        sets = _check_points(plan.caller, "points", points, val_set, "n_pairs", n_pairs, size=2)
         same = val_set.codes[sets[:, 0]] == val_set.codes[sets[:, 1]]
         if same.any():
             pair = sets[same.argmax()]
             raise InputError(
-                f"The 'points' parameter of {plan.owner} must name pairs of points of different classes. Got "
+                f"The 'points' parameter of {plan.caller} must name pairs of points of different classes. Got "
                 f"{pair.tolist()}, both of class {check.quoted(val_set.labels[pair[0]])}."
             )
     rule = (
-        f"'points' parameter of {plan.owner} must name {scenario} pairs only, in this order (B is a boundary point, "
+        f"'points' parameter of {plan.caller} must name {scenario} pairs only, in this order (B is a boundary point, "
         "with entropy above 0; N is not)"
     )
     made, letters, plane = _follow(val_set, sets, plan, two_statistics, scenario, rule, X_train)
@@ -530,18 +530,18 @@ def noise_demo(
     plan = check_plan("noise_demo", noise, None, 1, perturbation, random_state)
     if plan.levels.size != 1 or np.ndim(noise) != 0:
         raise InputError(
-            f"The 'noise' parameter of {plan.owner} must be one number. Got {check.quoted(noise)} instead."
+            f"The 'noise' parameter of {plan.caller} must be one number. Got {check.quoted(noise)} instead."
         )
-    val_set = check_validation_set(plan.owner, model, X_val, y_val)
+    val_set = check_validation_set(plan.caller, model, X_val, y_val)
     if not val_set.has_neighbors:
         raise InputError(
-            f"The 'model' parameter of {plan.owner} must have a value_and_neighbors method, as KNNShapley has. Got "
+            f"The 'model' parameter of {plan.caller} must have a value_and_neighbors method, as KNNShapley has. Got "
             f"{type(model).__name__} instead."
         )
     if point is None:
         at = choose_points(val_set, "boundary", 1, random_state)
     else:
-        at = _check_points(plan.owner, "point", point, val_set, "", 1, size=1)[:1, 0]
+        at = _check_points(plan.caller, "point", point, val_set, "", 1, size=1)[:1, 0]
     X_clean, X_noisy = take_rows(X_val, at), perturbed(val_set, at, plan, plan.example, 0)[0]
     valuation, before = val_set.model.value_and_neighbors(X_clean, val_set.labels[at])
     _, after = val_set.model.value_and_neighbors(X_noisy, val_set.labels[at])
@@ -563,7 +563,7 @@ def noise_demo(
 class NoisePlan:
     """Checked parameters that all cases share."""
 
-    owner: str
+    caller: str
     levels: Floats
     example: float
     repeats: int
@@ -572,7 +572,12 @@ class NoisePlan:
 
 
 def check_plan(
-    owner: str, noise: Any, example: float | None, repeats: int, perturbation: Callable[[float], Any], random_state: int
+    caller: str,
+    noise: Any,
+    example: float | None,
+    repeats: int,
+    perturbation: Callable[[float], Any],
+    random_state: int,
 ) -> NoisePlan:
     """Check the parameters that all cases share."""
     given = np.atleast_1d(np.asarray(noise))
@@ -581,7 +586,7 @@ def check_plan(
     usable = np.isfinite(levels).all() and np.unique(levels).size == levels.size and (levels >= 0).all()
     if not usable or not (levels > 0).any():
         raise InputError(
-            f"The 'noise' parameter of {owner} must hold different numbers of at least 0, with a level above 0. Got "
+            f"The 'noise' parameter of {caller} must hold different numbers of at least 0, with a level above 0. Got "
             f"{check.quoted(noise)} instead."
         )
     levels = levels[levels > 0]  # the clean points are level 0 of every case
@@ -589,17 +594,17 @@ def check_plan(
         example = float(levels[levels.size // 2])
     elif example not in levels:
         raise InputError(
-            f"The 'example' parameter of {owner} must be one of the noise levels above 0: "
+            f"The 'example' parameter of {caller} must be one of the noise levels above 0: "
             f"{check.some(levels.tolist())}. Got {example!r} instead."
         )
     if not callable(perturbation):
         raise InputError(
-            f"The 'perturbation' parameter of {owner} must be a callable that makes a perturbation from a noise level, "
-            f"such as GaussianNoise. Got {perturbation!r} instead."
+            f"The 'perturbation' parameter of {caller} must be a callable that makes a perturbation from a noise "
+            f"level, such as GaussianNoise. Got {perturbation!r} instead."
         )
-    check.check_count(owner, "repeats", repeats, at_most=check.MOST)
-    check.check_count(owner, "random_state", random_state, 0)
-    return NoisePlan(owner, levels, float(example), int(repeats), perturbation, int(random_state))
+    check.check_count(caller, "repeats", repeats, at_most=check.MOST)
+    check.check_count(caller, "random_state", random_state, 0)
+    return NoisePlan(caller, levels, float(example), int(repeats), perturbation, int(random_state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -758,7 +763,7 @@ def perturbed(
     labels = val_set.labels[rows]
     X, y = perturb(take_rows(val_set.X, rows), labels)
     must_keep_points(
-        f"The 'perturbation' parameter of {plan.owner} must keep the {rows.size} validation points", perturb, labels, y
+        f"The 'perturbation' parameter of {plan.caller} must keep the {rows.size} validation points", perturb, labels, y
     )
     return X, np.asarray(y)
 
@@ -768,7 +773,7 @@ def parameters(plan: NoisePlan, sets: Ints, valuation: Valuation) -> MappingProx
     made = as_perturbation(plan.perturbation(plan.example)).parameters
     return MappingProxyType(
         {
-            "case": plan.owner,
+            "case": plan.caller,
             "points": sets.tolist(),
             "noise": plan.levels.tolist(),
             "example": plan.example,
@@ -853,22 +858,22 @@ def _two_columns(X: Any) -> Floats:
 
 
 def _check_points(
-    owner: str, name: str, points: Any, val_set: ValidationSet, count_name: str, count: int, size: int
+    caller: str, name: str, points: Any, val_set: ValidationSet, count_name: str, count: int, size: int
 ) -> Ints:
     """Positions that the caller names, as (n_sets, size)."""
     if count != 1:
         raise InputError(
-            f"{owner} takes {name!r}, which names the points, or {count_name!r}, which picks that many. Got both."
+            f"{caller} takes {name!r}, which names the points, or {count_name!r}, which picks that many. Got both."
         )
     what = "a position in the validation set, or several" if size == 1 else "a pair of positions, or several pairs"
     given = np.asarray(points)
     if given.ndim < size:
         given = given[None]
     if given.size == 0 or given.dtype.kind not in "iu" or given.ndim != size or (size == 2 and given.shape[1] != 2):
-        raise InputError(f"The {name!r} parameter of {owner} must be {what}, as integers. Got {points!r} instead.")
+        raise InputError(f"The {name!r} parameter of {caller} must be {what}, as integers. Got {points!r} instead.")
     if given.min() < 0 or given.max() >= val_set.labels.size:
         raise InputError(
-            f"The {name!r} parameter of {owner} must be {what}, from 0 to {val_set.labels.size - 1}. Got {points!r} "
+            f"The {name!r} parameter of {caller} must be {what}, from 0 to {val_set.labels.size - 1}. Got {points!r} "
             "instead."
         )
     return given.reshape(-1, size).astype(np.int64)

@@ -122,7 +122,7 @@ class PointValues:
 class ValidationSet:
     """A model and the checked validation set to take points from."""
 
-    owner: str
+    caller: str
     model: Any
     X: Any
     labels: npt.NDArray[Any]
@@ -140,24 +140,24 @@ class ValidationSet:
     def value(self, X: Any, y: Any, **options: Any) -> PointValues:
         """Value points. An equal vote goes to the first class."""
         if not self.has_neighbors:
-            return PointValues(check_returned(self.owner, self.model, self.model.value(X, y, **options)), None)
+            return PointValues(check_returned(self.caller, self.model, self.model.value(X, y, **options)), None)
         valuation, neighborhood = self.model.value_and_neighbors(X, y, **options)
-        check_returned(self.owner, self.model, valuation)
+        check_returned(self.caller, self.model, valuation)
         return PointValues(valuation, majority(self.model.codes_[neighborhood.nearest]))
 
 
-def check_validation_set(owner: str, model: Any, X_val: Any, y_val: Any) -> ValidationSet:
+def check_validation_set(caller: str, model: Any, X_val: Any, y_val: Any) -> ValidationSet:
     """Check a validation set, as far as the model does not."""
-    model = check.check_model(owner, model)
+    model = check.check_model(caller, model)
     if getattr(model, "metric", None) == "precomputed":
         raise InputError(
-            f"{owner} adds noise to features, but the model was fitted with metric='precomputed' and knows distances "
+            f"{caller} adds noise to features, but the model was fitted with metric='precomputed' and knows distances "
             "only. Fit it on features."
         )
     labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
     classes = getattr(model, "classes_", None)
     codes = _labels.encode_labels(labels)[1] if classes is None else _labels.look_up_labels(labels, classes)
-    return ValidationSet(owner, model, X_val, labels, codes)
+    return ValidationSet(caller, model, X_val, labels, codes)
 
 
 def choose_points(val_set: ValidationSet, kind: str, n_points: int, random_state: int) -> Ints:

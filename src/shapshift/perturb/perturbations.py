@@ -24,9 +24,9 @@ _share = partial(check.check_number, most=1.0)
 _positive = partial(check.check_number, above=True)
 
 
-def _mapping(owner: str, name: str, value: object, *, to: str, least: int = 0) -> None:
+def _mapping(caller: str, name: str, value: object, *, to: str, least: int = 0) -> None:
     if not isinstance(value, Mapping) or len(value) < least:
-        raise InputError(f"The {name!r} parameter of {owner} must map labels to {to}. Got {check.quoted(value)}.")
+        raise InputError(f"The {name!r} parameter of {caller} must map labels to {to}. Got {check.quoted(value)}.")
 
 
 class FeaturePerturbation(Perturbation):

@@ -18,22 +18,22 @@ LARGEST_DIGITS = 17
 MOST_DIGITS = 4
 
 
-def minor_digits(owner: str, currency: Any) -> int:
+def minor_digits(caller: str, currency: Any) -> int:
     """Decimals of an amount in a currency, as the Unicode CLDR has them; two for a name that it does not know.
 
     Parameters
     ----------
-    owner : str
+    caller : str
         How messages call the function.
     currency : str
     """
     from babel.numbers import get_currency_precision
 
-    check.check_type(owner, "currency", currency, str, "a string")
+    check.check_type(caller, "currency", currency, str, "a string")
     return int(get_currency_precision(currency.strip().upper()))
 
 
-def parse_money(owner: str, name: str, amount: Any, digits: int = 2) -> int:
+def parse_money(caller: str, name: str, amount: Any, digits: int = 2) -> int:
     """Cents in an amount such as ``1000``, ``12.5``, ``Decimal("12.50")`` or ``"12.50"``.
 
     Parameters
@@ -45,7 +45,7 @@ def parse_money(owner: str, name: str, amount: Any, digits: int = 2) -> int:
     digits : int, default=2
         Decimals that the currency has; the result is in units of the last one.
     """
-    said = f"The {name!r} parameter of {owner} must be an amount of money"
+    said = f"The {name!r} parameter of {caller} must be an amount of money"
     if isinstance(amount, np.generic):
         amount = amount.item()
     if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal | str):
@@ -71,10 +71,10 @@ def parse_money(owner: str, name: str, amount: Any, digits: int = 2) -> int:
     return int(Fraction(number) * 10**digits)
 
 
-def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> int | Fraction:
+def parse_amount(caller: str, name: str, amount: Any, digits: int = 2) -> int | Fraction:
     """Cents, or a share of the budget, as a fraction, when the amount is a string such as ``"30%"``."""
     if not (isinstance(amount, str) and amount.strip().endswith("%")):
-        return parse_money(owner, name, amount, digits)
+        return parse_money(caller, name, amount, digits)
     try:
         percent = Decimal(amount.strip()[:-1])
     except InvalidOperation:
@@ -82,7 +82,7 @@ def parse_amount(owner: str, name: str, amount: Any, digits: int = 2) -> int | F
     # A finite number has an integer exponent; the types allow the letters of NaN and infinity too.
     if not (percent.is_finite() and 0 <= percent <= 100 and percent.as_tuple().exponent > -20):  # type: ignore[operator]
         raise InputError(
-            f"The {name!r} parameter of {owner}, where it is a share of the budget, must be between '0%' and '100%'. "
+            f"The {name!r} parameter of {caller}, where it is a share of the budget, must be between '0%' and '100%'. "
             f"Got {amount!r} instead."
         )
     return Fraction(percent) / 100

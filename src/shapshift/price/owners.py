@@ -16,7 +16,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks.labels import Ownership, check_owners, owner_column
 from shapshift.engine.coefficients import Beta
 from shapshift.engine.estimate import Estimate, Observations
-from shapshift.engine.runner import Memory, Part, Plan, Runner, Totals, block_points, fit_memory, n_blocks, span
+from shapshift.engine.runner import BlockSums, Memory, Plan, Runner, Totals, block_points, fit_memory, n_blocks, span
 from shapshift.engine.tasks import ClassTask, Points
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
@@ -178,11 +178,11 @@ class GameOptions:
         object.__setattr__(self, "random_state", check.check_seed("owner_values", self.random_state))
 
     @classmethod
-    def check(cls, owner: str, options: Any, basis: str) -> "GameOptions":
+    def check(cls, caller: str, options: Any, basis: str) -> "GameOptions":
         """Check the ``owner_options`` of the function ``owner``; None means none."""
         options = {} if options is None else options
-        check.check_type(owner, "owner_options", options, Mapping, "a mapping such as {'random_state': 1}")
-        said, names = f"The 'owner_options' parameter of {owner}", [field.name for field in fields(cls)]
+        check.check_type(caller, "owner_options", options, Mapping, "a mapping such as {'random_state': 1}")
+        said, names = f"The 'owner_options' parameter of {caller}", [field.name for field in fields(cls)]
         unknown = [name for name in options if name not in names]
         if unknown:
             raise InputError(f"{said} takes {', '.join(names)}. Got {unknown[0]!r} instead.")
@@ -402,7 +402,7 @@ class Game:
         """Allocate the sums."""
         return Totals((1, math.prod(self.shape)), 0, n_blocks(self), 1)
 
-    def value(self, block: int, points: Points | None, advance: Callable[[int], None]) -> Part:
+    def value(self, block: int, points: Points | None, advance: Callable[[int], None]) -> BlockSums:
         """Add up the points of a block, one after the other: the size of batches changes no bit."""
         sums, here = np.zeros(self.shape), span(self, range(block, block + 1))
         for start in range(here.start, here.stop, self.batch):
@@ -413,15 +413,15 @@ class Game:
             else:
                 add_marginals(lists, self.utility, cells, self.orders, sums)
             advance(some.stop - start)
-        return Part(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), sums.reshape(1, -1))
+        return BlockSums(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), sums.reshape(1, -1))
 
-    def value_blocks(self, blocks: range) -> Part:
+    def value_blocks(self, blocks: range) -> BlockSums:
         """Value one block on a worker of a cluster."""
         here = span(self, blocks)
         part = self.value(blocks.start, None, lambda steps: None)
         return replace(part, points=self.task.points(here.stop - here.start))
 
-    def reuse(self, part: Part) -> None:
+    def reuse(self, part: BlockSums) -> None:
         """Use nothing again."""
 
     def lists(self, here: slice) -> OwnerLists:

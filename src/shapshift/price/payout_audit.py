@@ -282,7 +282,7 @@ def audit_payouts(
     >>> bool((pay.low <= pay.cents).all() and (pay.cents <= pay.high).all())
     True
     """
-    levels = read_levels(noise, perturbations, relative, owner="audit_payouts")
+    levels = read_levels(noise, perturbations, relative, caller="audit_payouts")
     check.check_count("audit_payouts", "repeats", repeats, at_most=check.MOST)
     seed = check.check_seed("audit_payouts", random_state)
     terms = Terms.check("audit_payouts", budget, policy, currency)

@@ -158,12 +158,12 @@ class Terms:
     budget: int
 
     @classmethod
-    def check(cls, owner: str, budget: Any, policy: Any, currency: Any) -> "Terms":
+    def check(cls, caller: str, budget: Any, policy: Any, currency: Any) -> "Terms":
         """Check the arguments of the function ``owner``; a policy of None means the plain one."""
         policy = Policy() if policy is None else policy
-        check.check_type(owner, "policy", policy, Policy, "a Policy, such as Policy(negatives='carry', cap='30%')")
-        digits = minor_digits(owner, currency)
-        return cls(policy, currency, digits, parse_money(owner, "budget", budget, digits))
+        check.check_type(caller, "policy", policy, Policy, "a Policy, such as Policy(negatives='carry', cap='30%')")
+        digits = minor_digits(caller, currency)
+        return cls(policy, currency, digits, parse_money(caller, "budget", budget, digits))
 
     @cached_property
     def limits(self) -> tuple[int, int | None, int]:

@@ -423,7 +423,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return hasattr(self, "fingerprint_")
 
 
-def cache_bytes(owner: str, cache: Any) -> int:
+def cache_bytes(caller: str, cache: Any) -> int:
     """Bytes that the cache may take; 0 keeps nothing.
 
     Examples
@@ -431,7 +431,7 @@ def cache_bytes(owner: str, cache: Any) -> int:
     >>> cache_bytes("SampledShapley", "64MB"), cache_bytes("SampledShapley", 0)
     (64000000, 0)
     """
-    return 0 if cache == 0 else check.parse_memory(cache, owner, "cache") or 0
+    return 0 if cache == 0 else check.parse_memory(cache, caller, "cache") or 0
 
 
 def check_players(players: Any, n_rows: int) -> Any:

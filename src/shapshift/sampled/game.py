@@ -42,21 +42,21 @@ NAMED: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def named(owner: str, estimator: Any) -> Any:
+def named(caller: str, estimator: Any) -> Any:
     """Return the model of that name; anything but a name is returned as it is."""
     if not isinstance(estimator, str):
         return estimator
-    check.check_choice(owner, "estimator", estimator, tuple(NAMED), "an object with fit(X, y) and predict(X)")
+    check.check_choice(caller, "estimator", estimator, tuple(NAMED), "an object with fit(X, y) and predict(X)")
     return NAMED[estimator]()
 
 
-def check_estimator(owner: str, estimator: Any) -> None:
+def check_estimator(caller: str, estimator: Any) -> None:
     """Refuse objects without fit or predict."""
     missing = [name for name in ("fit", "predict") if not callable(getattr(estimator, name, None))]
     if missing or isinstance(estimator, type):
         got = f"the class {estimator.__name__}; pass {estimator.__name__}()" if isinstance(estimator, type) else None
         raise InputError(
-            f"The 'estimator' parameter of {owner} must be an object with fit(X, y) and predict(X), such as "
+            f"The 'estimator' parameter of {caller} must be an object with fit(X, y) and predict(X), such as "
             f"LogisticRegression(). Got {got or type(estimator).__name__} instead."
         )
 
@@ -70,17 +70,17 @@ def predicts_numbers(estimator: Any, utility: Any) -> bool:
     return bool(is_regressor(estimator))
 
 
-def check_warm_start(owner: str, estimator: Any) -> None:
+def check_warm_start(caller: str, estimator: Any) -> None:
     """Refuse models that cannot start from an earlier fit on other rows."""
     parameters = estimator.get_params() if hasattr(estimator, "get_params") else {}
     if "warm_start" not in parameters:
         raise InputError(
-            f"The 'warm_start' parameter of {owner} needs an estimator that has one too, and "
+            f"The 'warm_start' parameter of {caller} needs an estimator that has one too, and "
             f"{type(estimator).__name__} has none. Use warm_start=False."
         )
     if "n_estimators" in parameters or "max_iter" not in parameters:
         raise InputError(
-            f"The 'warm_start' parameter of {owner} does not go with {type(estimator).__name__}: its own warm start "
+            f"The 'warm_start' parameter of {caller} does not go with {type(estimator).__name__}: its own warm start "
             "adds members to what was fitted on other rows instead of fitting anew. Use warm_start=False."
         )
 

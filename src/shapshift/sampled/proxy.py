@@ -314,8 +314,8 @@ def rank_interval(correlation: float, n: int, confidence: float = 0.95) -> tuple
 class _Embedding:
     """Rows in the space of a fitted model."""
 
-    def __init__(self, model: Any, embed: str | Callable[[Any, Any], Any], owner: str) -> None:
-        self._model, self._owner = model, owner
+    def __init__(self, model: Any, embed: str | Callable[[Any, Any], Any], caller: str) -> None:
+        self._model, self._caller = model, caller
         self._before: Any = model[:-1] if isinstance(model, Pipeline) else None
         self._last = model[-1] if isinstance(model, Pipeline) else model
         self._encoder: Any = None
@@ -326,7 +326,7 @@ class _Embedding:
         needed = {"leaves": "apply", "hidden": "coefs_", "probabilities": "predict_proba"}.get(self.name)
         if not callable(self._embed) and needed is not None and not hasattr(self._last, needed):
             raise InputError(
-                f"The 'embed' parameter of {owner} is {embed!r}, but {type(self._last).__name__} has no {needed!r}. "
+                f"The 'embed' parameter of {caller} is {embed!r}, but {type(self._last).__name__} has no {needed!r}. "
                 "Pass embed='probabilities', or a function (fitted_model, X) -> array that returns the model's space."
             )
 
@@ -348,7 +348,7 @@ class _Embedding:
         found = check.check_features(embedded, "the rows that 'embed' returned").rows
         if found.shape[0] != rows.shape[0]:
             raise InputError(
-                f"The 'embed' function of {self._owner} must return one row per row. Got {found.shape[0]} for "
+                f"The 'embed' function of {self._caller} must return one row per row. Got {found.shape[0]} for "
                 f"{rows.shape[0]}."
             )
         return found

@@ -441,7 +441,7 @@ class OutOfBag(Sampler):
 SAMPLERS: dict[str, Sampler] = {sampler.name: sampler() for sampler in Sampler.__subclasses__()}
 
 
-def choose_sampler(owner: str, sampler: Any, semivalue: Any, n_players: int | None = None, fits: int = 0) -> Sampler:
+def choose_sampler(caller: str, sampler: Any, semivalue: Any, n_players: int | None = None, fits: int = 0) -> Sampler:
     """Return the sampler of that name, or the one that suits semivalue and budget; refuse what does not go together."""
     if isinstance(sampler, str) and sampler == "auto":
         few = n_players is not None and n_players <= MOST_ENUMERATED and 2**n_players < fits
@@ -450,13 +450,13 @@ def choose_sampler(owner: str, sampler: Any, semivalue: Any, n_players: int | No
     elif isinstance(sampler, Sampler):
         chosen = sampler
     else:
-        check.check_choice(owner, "sampler", sampler, ("auto", *SAMPLERS), "a sampler object such as Truncated(0.02)")
+        check.check_choice(caller, "sampler", sampler, ("auto", *SAMPLERS), "a sampler object such as Truncated(0.02)")
         chosen = SAMPLERS[sampler]
     kind = semivalue if isinstance(semivalue, str) else type(semivalue)
     if kind not in chosen.kinds:
         offered = [repr(other) if isinstance(other, str) else f"a {other.__name__} object" for other in chosen.kinds]
         raise InputError(
-            f"The 'semivalue' parameter of {owner} must be {' or '.join(offered)} with sampler={chosen.name!r}. "
+            f"The 'semivalue' parameter of {caller} must be {' or '.join(offered)} with sampler={chosen.name!r}. "
             f"Got {semivalue!r} instead. Use sampler='auto' to have one chosen for the semivalue."
         )
     return chosen

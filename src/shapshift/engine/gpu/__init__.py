@@ -3,12 +3,12 @@
 from shapshift.exceptions import InputError, MissingLibraryError
 
 
-def torch_device(owner: str, device: str) -> str | None:
+def torch_device(caller: str, device: str) -> str | None:
     """Return what "cuda" or "auto" stands for, as torch names it; None for the CPU and its own kernels.
 
     Parameters
     ----------
-    owner : str
+    caller : str
         Whose parameter it is.
     device : {"cpu", "cuda", "auto"}
 
@@ -27,7 +27,7 @@ def torch_device(owner: str, device: str) -> str | None:
         if device == "auto":
             return None
         raise MissingLibraryError(
-            f"The 'device' parameter of {owner} is 'cuda', which needs torch. Install it with pip install "
+            f"The 'device' parameter of {caller} is 'cuda', which needs torch. Install it with pip install "
             "'shapshift[torch]', or use 'cpu'."
         ) from None
     if torch.cuda.is_available():
@@ -35,7 +35,7 @@ def torch_device(owner: str, device: str) -> str | None:
     if device == "auto":
         return None
     raise InputError(
-        f"The 'device' parameter of {owner} must be 'cpu' or 'auto' where torch sees no CUDA GPU "
+        f"The 'device' parameter of {caller} must be 'cpu' or 'auto' where torch sees no CUDA GPU "
         "(torch.cuda.is_available() is False). Got 'cuda' instead."
     )
 

@@ -609,12 +609,12 @@ def _short_rows(rows: Rows) -> Rows:
     largest = abs(rows).max(axis=1)
     # Entries near 1 first, so that no square over- or underflows.
     if sparse.issparse(rows):
-        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        near_one = np.ldexp(rows.data, -np.frexp(largest.toarray().ravel())[1][owner])
+        row_of = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        near_one = np.ldexp(rows.data, -np.frexp(largest.toarray().ravel())[1][row_of])
         # bincount adds in the order of storage, which is column order, as below.
-        squares = np.bincount(owner, near_one * near_one, minlength=rows.shape[0])
+        squares = np.bincount(row_of, near_one * near_one, minlength=rows.shape[0])
         short = rows.copy()
-        short.data = np.ldexp(near_one, -_half_exponents(squares)[owner])
+        short.data = np.ldexp(near_one, -_half_exponents(squares)[row_of])
         return short
     near_one = np.ldexp(rows, -np.frexp(largest)[1][:, None])
     squares = np.zeros(rows.shape[0])

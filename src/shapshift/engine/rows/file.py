@@ -65,7 +65,7 @@ class RowFile:
         What :meth:`columns` returns is multiplied by ``2**-exponent``.
     ends : pair of ndarray or None
         Smallest and largest value of each feature, if they are known.
-    owner : Scratch or None
+    scratch : Scratch or None
         Keeps a scratch file in place.
     """
 
@@ -76,14 +76,14 @@ class RowFile:
     stamp: tuple[int, int]
     exponent: int = 0
     ends: tuple[Floats, Floats] | None = None
-    owner: Scratch | None = field(default=None, compare=False, repr=False)
+    scratch: Scratch | None = field(default=None, compare=False, repr=False)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a copy would lose the scratch file together with the original
 
     def __getstate__(self) -> dict[str, Any]:
         # Whoever made a scratch file removes it; a copy in another process only reads.
-        return {**self.__dict__, "owner": None}
+        return {**self.__dict__, "scratch": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -201,10 +201,10 @@ class RowWriter:
         """Give the file its name."""
         self._file.seek(0)
         self._write(_npy_header(self.n_rows, self.width, self.dtype))
-        owner = None
+        scratch = None
         if self._keep is None:
             target = self._part.with_suffix(".npy")
-            owner = Scratch(target)
+            scratch = Scratch(target)
         else:
             target = self._part.with_name(_kept_name(self._keep, self._digest.hexdigest()))
             if there := _whole_rows(target, self.n_rows, self.width, self.dtype):
@@ -213,7 +213,7 @@ class RowWriter:
         self._file.close()
         os.replace(self._part, target)
         return RowFile(
-            str(target), _HEADER, (self.n_rows, self.width), self.dtype, file_stamp(str(target)), owner=owner
+            str(target), _HEADER, (self.n_rows, self.width), self.dtype, file_stamp(str(target)), scratch=scratch
         )
 
     def _write(self, content: Any) -> None:

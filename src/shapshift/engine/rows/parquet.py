@@ -26,7 +26,7 @@ BUFFER_BYTES = 2**18
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """A piece of a Parquet dataset.
 
     Attributes
@@ -54,7 +54,7 @@ class Part:
             raise InputError(f"{self.name} was changed while it was read. Begin again when it is complete.")
 
 
-def file_parts(path: str | os.PathLike[str]) -> list[Part]:
+def file_parts(path: str | os.PathLike[str]) -> list[FilePart]:
     """Find the Parquet files that a path, a folder or a pattern names; ``key=value`` folders become columns."""
     found = find_parts(path)
     plain = [_file_part(file) for file in found.files]
@@ -72,7 +72,7 @@ def _numbers_or_text(texts: Any) -> Any:
     return numbers if len(numbers.unique()) == len(texts.unique()) else texts
 
 
-def _with_folders(part: Part, values: dict[str, Any]) -> Part:
+def _with_folders(part: FilePart, values: dict[str, Any]) -> FilePart:
     """Return the part with a constant column for each folder it is in."""
     if not values:
         return part
@@ -87,7 +87,7 @@ def _with_folders(part: Part, values: dict[str, Any]) -> Part:
     return replace(part, schema=pa.schema([*part.schema, *folders]), read=read)
 
 
-def _file_part(path: Path) -> Part:
+def _file_part(path: Path) -> FilePart:
     stamp = (os.path.abspath(path), *file_stamp(str(path)))
     try:
         with pq.ParquetFile(path) as file:
@@ -105,10 +105,10 @@ def _file_part(path: Path) -> Part:
         with pq.ParquetFile(path, **options) as file:
             yield from file.iter_batches(batch, columns=columns, use_threads=False)
 
-    return Part(shown(path), schema, n_rows, stamp, read)
+    return FilePart(shown(path), schema, n_rows, stamp, read)
 
 
-def dataset_parts(dataset: Any) -> list[Part]:
+def dataset_parts(dataset: Any) -> list[FilePart]:
     """Files of a pyarrow dataset; one with a filter is a single part."""
 
     def reader(scanned: Any, **schema: Any) -> Callable[[list[str], int], Iterable[Any]]:
@@ -125,27 +125,27 @@ def dataset_parts(dataset: Any) -> list[Part]:
     try:
         fragments = list(dataset.get_fragments())
     except ValueError:  # filtered
-        return [Part("the dataset", dataset.schema, None, (), reader(dataset))]
+        return [FilePart("the dataset", dataset.schema, None, (), reader(dataset))]
     parts = []
     for fragment in fragments:
         path = getattr(fragment, "path", "") or "an in-memory fragment"
         stamp = (os.path.abspath(path), *file_stamp(path)) if os.path.isfile(path) else ()
         read = reader(fragment, schema=dataset.schema)
-        parts.append(Part(shown(path), dataset.schema, fragment.count_rows(), stamp, read))
+        parts.append(FilePart(shown(path), dataset.schema, fragment.count_rows(), stamp, read))
     return parts
 
 
-def reader_part(reader: Any, options: Options) -> Part:
+def reader_part(reader: Any, options: Options) -> FilePart:
     """Return a reader of Arrow batches as a part."""
-    return Part(f"the batches of {options.name!r}", reader.schema, None, (), lambda columns, batch: reader)
+    return FilePart(f"the batches of {options.name!r}", reader.schema, None, (), lambda columns, batch: reader)
 
 
-def read_parts(parts: list[Part], y: Any, extra: Any, options: Options, keep: str | None) -> Source:
+def read_parts(parts: list[FilePart], y: Any, extra: Any, options: Options, keep: str | None) -> Source:
     """Turn Parquet parts into a file of rows.
 
     Parameters
     ----------
-    parts : list of Part
+    parts : list of FilePart
     y, extra
         Names of columns, or arrays.
     options : Options
@@ -177,7 +177,7 @@ def read_parts(parts: list[Part], y: Any, extra: Any, options: Options, keep: st
     return check.Table(file, features, None, "pyarrow"), labels, others
 
 
-def _feature_names(parts: list[Part], y: Any, named: list[str], options: Options) -> list[str]:
+def _feature_names(parts: list[FilePart], y: Any, named: list[str], options: Options) -> list[str]:
     """All columns of the first part but the labels and ids, in the order that was fitted."""
     if not parts:
         raise InputError(f"{options.name!r} is a dataset without any file. Check the path it was made from.")
@@ -200,7 +200,7 @@ def _feature_names(parts: list[Part], y: Any, named: list[str], options: Options
     return features
 
 
-def _check_part(part: Part, first: Part, features: list[str], named: list[str], options: Options) -> None:
+def _check_part(part: FilePart, first: FilePart, features: list[str], named: list[str], options: Options) -> None:
     check_columns(repr(options.name), part.name, part.schema.names, first.name, [*features, *named])
     for name in named:
         kind = part.schema.field(name).type
@@ -233,7 +233,7 @@ def _fits_float32(kind: Any) -> bool:
 
 
 def _convert(
-    parts: list[Part], features: list[str], named: list[str], dtype: str, writer: RowWriter | None, options: Options
+    parts: list[FilePart], features: list[str], named: list[str], dtype: str, writer: RowWriter | None, options: Options
 ) -> list[npt.NDArray[Any]]:
     """Read all parts in batches: features go to the writer, named columns are returned whole."""
     collected, rounded = [_Collector() for _ in named], dict.fromkeys(features, 0)
@@ -255,7 +255,7 @@ def _convert(
     return [joined(collector.pieces) for collector in collected]
 
 
-def _batches(part: Part, columns: list[str], step: int) -> Iterable[Any]:
+def _batches(part: FilePart, columns: list[str], step: int) -> Iterable[Any]:
     """Read and validate the batches of a part; name the part in an error of Arrow."""
     try:
         for batch in part.read(columns, step):
