@@ -280,8 +280,8 @@ def test_a_class_that_a_rehearsal_holds_back_whole(monkeypatch: pytest.MonkeyPat
         return rehearsal._one_split(game, held, rest, lambda X, rng: X + 0.5, 4, np.random.default_rng(1))
 
     found = split()
-    assert shapley.find_places(game.model._index, codes) is not None
-    monkeypatch.setattr(shapley, "find_places", lambda index, codes: None)
+    assert shapley.find_duplicates(game.model._index, codes) is not None
+    monkeypatch.setattr(shapley, "find_duplicates", lambda index, codes: None)
     for with_copies, without in zip(found, split(), strict=True):
         np.testing.assert_allclose(with_copies, without, atol=1e-12)
 

@@ -181,7 +181,7 @@ def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sharded, "LEAST_SHARD", 500)
     monkeypatch.setattr(certified, "choose_coarseness", lambda n, limit: Coarseness(200, 600))
     seen = []
-    make = sharded.make_layout
+    make = sharded.plan_shards
 
     def note(buckets: Any, width: int, runner: Any, **options: Any) -> Any:
         layout = make(buckets, width, runner, **options)
@@ -191,7 +191,7 @@ def test_a_certified_run_is_cut_up_to_fit_its_budget(monkeypatch: pytest.MonkeyP
         seen.append(layout)
         return layout
 
-    monkeypatch.setattr(sharded, "make_layout", note)
+    monkeypatch.setattr(sharded, "plan_shards", note)
     data = Data(40_000, 70, classes=2)
     model = KNNShapley(method="certified", tol=1e9, n_jobs=8).fit(data.batches(4000))
     found = [model.set_params(max_memory=f"{memory}MB").value(data.X_val, data.y_val) for memory in (15, 18, 30, 60)]

@@ -178,8 +178,8 @@ def evaluate_valuation(
     >>> bool(found.detection["auc"] > 0.7)
     True
     """
-    owner = "evaluate_valuation"
-    check_valuation(owner, "valuation", valuation)
+    caller = "evaluate_valuation"
+    check_valuation(caller, "valuation", valuation)
     table = check.check_features(X, "X")
     n_rows = table.rows.shape[0]
     labels = _labels.check_labels(y, "y", n_rows, "X")
@@ -189,24 +189,24 @@ def evaluate_valuation(
     n_players = int(player_of.max()) + 1
     if valuation.n_train != n_players:
         raise InputError(
-            f"The 'valuation' parameter of {owner} has {valuation.n_train} values for {n_players} "
+            f"The 'valuation' parameter of {caller} has {valuation.n_train} values for {n_players} "
             f"{'rows of X' if players is None else 'players'}. Pass the training set that was valued, and 'players' if "
             "owners were."
         )
     if mislabelled is not None and players is not None:
-        raise InputError(f"The 'mislabelled' parameter of {owner} marks rows, and owners were valued. Leave it out.")
-    wrong = _check_flags(owner, "mislabelled", mislabelled, n_players)
-    planted = _check_flags(owner, "copies", copies, n_players)
-    rng = np.random.default_rng(check.check_seed(owner, random_state))
-    grid = _check_fractions(owner, fractions)
-    check.check_count(owner, "random_orders", random_orders)
+        raise InputError(f"The 'mislabelled' parameter of {caller} marks rows, and owners were valued. Leave it out.")
+    wrong = _check_flags(caller, "mislabelled", mislabelled, n_players)
+    planted = _check_flags(caller, "copies", copies, n_players)
+    rng = np.random.default_rng(check.check_seed(caller, random_state))
+    grid = _check_fractions(caller, fractions)
+    check.check_count(caller, "random_orders", random_orders)
     curves: dict[str, Floats] = {}
     if estimator is not None:
-        game = _game(owner, estimator, table, labels, player_of, X_test, y_test)
+        game = _game(caller, estimator, table, labels, player_of, X_test, y_test)
         curves = _curves(game, valuation.values, grid, random_orders, rng, progress)
     return ValuationEvaluation(
         method=str(valuation.parameters.get("method", "Valuation")),
-        detection=_detection(owner, valuation.values, wrong, fraction),
+        detection=_detection(caller, valuation.values, wrong, fraction),
         fractions=grid,
         curves=curves,
         areas={name: _area(curve, grid) for name, curve in curves.items()},

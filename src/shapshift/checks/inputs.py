@@ -294,21 +294,23 @@ def column_differences(given: Sequence[Any], expected: Sequence[Any], lacking: s
 def check_positions(reference: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:
     """Check training row positions given per validation point; None means none."""
     rows = np.empty((n_val, 0), dtype=np.int64) if reference is None else np.asarray(reference)
-    return _positions("reference", rows, (n_val, *rows.shape[1:2]), n_train)
+    right = rows.ndim == 2 and rows.shape[0] == n_val
+    return _positions("reference", rows, right, f"integers in {n_val} rows", n_train)
 
 
 def check_excluded(exclude: Any, n_val: int, n_train: int) -> npt.NDArray[np.int64]:
     """Check one training row position per validation point, -1 meaning none."""
-    return _positions("exclude", np.asarray(exclude), (n_val,), n_train, or_none=True)
+    rows = np.asarray(exclude)
+    return _positions("exclude", rows, rows.shape == (n_val,), f"{n_val} integers", n_train, or_none=True)
 
 
 def _positions(
-    name: str, rows: npt.NDArray[Any], shape: tuple[int, ...], n_train: int, *, or_none: bool = False
+    name: str, rows: npt.NDArray[Any], right: bool, expected: str, n_train: int, *, or_none: bool = False
 ) -> npt.NDArray[np.int64]:
-    if rows.shape != shape or rows.dtype.kind not in "iu":
+    if not right or rows.dtype.kind not in "iu":
         raise InputError(
-            f"The {name!r} parameter must hold integers, for each of the {shape[0]} validation points. Got shape "
-            f"{rows.shape} of type {rows.dtype}."
+            f"The {name!r} parameter must hold {expected}, one per validation point. Got shape {rows.shape} of type "
+            f"{rows.dtype}."
         )
     if rows.size and not (rows.min() >= -or_none and rows.max() < n_train):
         raise InputError(

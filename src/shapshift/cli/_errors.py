@@ -72,7 +72,7 @@ PERTURBATIONS = {
     "coverage": "BoundaryCoverage",
     "priors": "ShiftPriors",
 }
-_OWNERS = {kind: name for name, kind in PERTURBATIONS.items()}
+_PERTURBATION_NAMES = {kind: name for name, kind in PERTURBATIONS.items()}
 # Models by the name of their method.
 _METHODS = {entry.factory.partition(":")[2]: name for name, entry in METHODS.items()}
 
@@ -164,12 +164,12 @@ def in_options(message: str) -> str:
     """Rewrite a message of the library in terms of the command line."""
 
     def option(found: re.Match[str]) -> str:
-        parameter, owner = found["parameter"], found["owner"]
-        if owner in _OWNERS:
-            return f"The {parameter} of --perturb {_OWNERS[owner]}"
+        parameter, caller = found["parameter"], found["caller"]
+        if caller in _PERTURBATION_NAMES:
+            return f"The {parameter} of --perturb {_PERTURBATION_NAMES[caller]}"
         if parameter in _SAME_NAME:
             return f"--{parameter.replace('_', '-')}"
-        own = f"The {parameter} of --method {_METHODS[owner]}" if owner in _METHODS else found[0]
-        return _OPTIONS.get((owner, parameter)) or _OPTIONS.get(("", parameter)) or own
+        own = f"The {parameter} of --method {_METHODS[caller]}" if caller in _METHODS else found[0]
+        return _OPTIONS.get((caller, parameter)) or _OPTIONS.get(("", parameter)) or own
 
-    return re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<owner>\w+)", option, message)
+    return re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<caller>\w+)", option, message)

@@ -370,10 +370,10 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return shift
 
     def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        check.check_choice(owner, "positive", self.positive, ("exact", "nearest"))
-        check.check_flag(owner, "preserve_sum", self.preserve_sum)
-        check.check_count(owner, "min_points", self.min_points)
+        caller = type(self).__name__
+        check.check_choice(caller, "positive", self.positive, ("exact", "nearest"))
+        check.check_flag(caller, "preserve_sum", self.preserve_sum)
+        check.check_count(caller, "min_points", self.min_points)
 
 
 def _spread(scores: Floats) -> float:

@@ -422,25 +422,25 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         return rows
 
     def _check_model(self, model: Any) -> Any:
-        owner = type(self).__name__ + ".fit"
-        quiet = check.check_model(owner, model)
+        caller = type(self).__name__ + ".fit"
+        quiet = check.check_model(caller, model)
         if not hasattr(model, "codes_") or "exclude" not in inspect.signature(model.value).parameters:
             raise InputError(
-                f"The 'model' parameter of {owner} must be a fitted KNNShapley. Got {type(model).__name__}"
+                f"The 'model' parameter of {caller} must be a fitted KNNShapley. Got {type(model).__name__}"
                 + (", which is not fitted: call its fit first." if isinstance(model, KNNShapley) else " instead.")
             )
         if getattr(model, "metric", None) == "precomputed":
             raise InputError(
-                f"{owner} needs features, but the model has metric='precomputed' and takes distances. Noise on "
+                f"{caller} needs features, but the model has metric='precomputed' and takes distances. Noise on "
                 "features cannot be undone from distances: fit a model on the features."
             )
         return quiet
 
     def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        check.check_count(owner, "draws", self.draws, at_least=2)
-        check.check_number(owner, "tol", self.tol)
-        check.check_count(owner, "random_state", self.random_state, at_least=0)
+        caller = type(self).__name__
+        check.check_count(caller, "draws", self.draws, at_least=2)
+        check.check_number(caller, "tol", self.tol)
+        check.check_count(caller, "random_state", self.random_state, at_least=0)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")

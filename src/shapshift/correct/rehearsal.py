@@ -201,7 +201,7 @@ def _one_split(
     model: Any = clone(train.model).fit(X[rest], codes[rest])
     if len(model.classes_) < len(train.model.classes_):  # a class has lost all rows: the others keep their numbers
         model.codes_, model.classes_ = codes[rest].astype(np.int32), train.model.classes_
-        model._places = None  # these hold the numbers that were given
+        model._duplicates = None  # these hold the numbers that were given
     clean = model.value(X[held], codes[held])
     points = NoisyPoints(add_noise(X[held], rng), codes[held])
     inner = TrainingSet(model, X[rest], codes[rest], np.arange(len(rest)), train.prior.subset(rest))

@@ -178,9 +178,9 @@ def entropy_profile(
     >>> print(entropy_profile(X, y, X_val[near], y_val[near]).verdict.split(":")[0])
     not representative (more boundary points)
     """
-    owner = "entropy_profile"
+    caller = "entropy_profile"
     for name, count in (("n_neighbors", n_neighbors), ("max_rows", max_rows), ("draws", draws)):
-        check.check_count(owner, name, count)
+        check.check_count(caller, name, count)
     if metric == "precomputed":
         raise InputError(
             "The 'metric' parameter of entropy_profile cannot be 'precomputed': the training rows are compared with "

@@ -218,19 +218,19 @@ def design_validation(
     >>> design.indices.size, design.beats_random
     (40, True)
     """
-    owner = "design_validation"
-    model = check.check_model(owner, model)
-    _check_matrix(owner, model)
+    caller = "design_validation"
+    model = check.check_model(caller, model)
+    _check_matrix(caller, model)
     n_pool = count_rows(X_pool)
     counts = {"m": m, "repeats": repeats, "holdout": holdout, "n_random": n_random, "sketch": sketch, "sweeps": sweeps}
     for name, count in counts.items():
-        check.check_count(owner, name, count, {"repeats": 2, "n_random": 5}.get(name, 1), check.MOST)
+        check.check_count(caller, name, count, {"repeats": 2, "n_random": 5}.get(name, 1), check.MOST)
     if m >= n_pool:
         raise InputError(
-            f"The 'm' parameter of {owner} must be below the {n_pool} points of the pool. Got {check.quoted(m)} "
+            f"The 'm' parameter of {caller} must be below the {n_pool} points of the pool. Got {check.quoted(m)} "
             "instead; there is nothing to select."
         )
-    check.check_number(owner, "fidelity", fidelity)
+    check.check_number(caller, "fidelity", fidelity)
     numeric = isinstance(noise, int | float | np.number) and not isinstance(noise, bool)
     perturbation = (GaussianNoise(float(noise)) if numeric else as_perturbation(noise)).bind(model)
     labels = _labels.check_labels(y_pool, "y_pool", n_pool, "X_pool")

@@ -81,13 +81,13 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
         train, test : ndarray of int
             Positions of rows, in random order.
         """
-        owner = type(self).__name__
-        check.check_count(owner, "n_splits", self.n_splits)
-        check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
+        caller = type(self).__name__
+        check.check_count(caller, "n_splits", self.n_splits)
+        check.check_count(caller, "n_neighbors", self.n_neighbors, at_most=check.MOST)
         if self.metric == "precomputed":
-            raise InputError(f"The 'metric' parameter of {owner} cannot be 'precomputed'. Pass the features.")
+            raise InputError(f"The 'metric' parameter of {caller} cannot be 'precomputed'. Pass the features.")
         if y is None:
-            raise InputError(f"{owner}.split needs 'y': the classes are what is stratified by.")
+            raise InputError(f"{caller}.split needs 'y': the classes are what is stratified by.")
         yield from self._iter_indices(X, y, groups)
 
     def _iter_indices(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:

@@ -27,7 +27,7 @@ PAYS = 0.9
 
 
 @dataclass(frozen=True)
-class Places:
+class Duplicates:
     """Which training rows have equal features, and which of those the same label.
 
     Attributes
@@ -45,19 +45,19 @@ class Places:
     unit_of: Indices
 
 
-def find_places(index: TrainingIndex, codes: Codes) -> Places | None:
+def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
     """Find training rows with equal features.
 
     Returns
     -------
-    Places or None
+    Duplicates or None
         None where there are too few of them to gain by, for precomputed distances and for rows in a file.
 
     Examples
     --------
     >>> from shapshift.engine.rows.distances import index_rows
     >>> index = index_rows(np.array([[2.0], [5.0], [2.0], [2.0]]), "euclidean")
-    >>> places = find_places(index, np.array([0, 1, 0, 1], dtype=np.int32))
+    >>> places = find_duplicates(index, np.array([0, 1, 0, 1], dtype=np.int32))
     >>> places.index.n_rows, places.layout.codes.size  # rows 0, 2 and 3 are one place, and two units
     (2, 3)
     """
@@ -82,7 +82,7 @@ def find_places(index: TrainingIndex, codes: Codes) -> Places | None:
         rows=np.append(unit_starts, n),
         members=order,
     )
-    return Places(index.take(order[new_place]), layout, place_of, unit_of)
+    return Duplicates(index.take(order[new_place]), layout, place_of, unit_of)
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ class Collapsed:
         point = 8 * (self.n_places + self.task.n_train)
         return Costs(point, 28 * self.n_places, cached_batch(point))
 
-    def worker(self, batch: int, block: int) -> "PlaceWorker":
+    def worker(self, batch: int, block: int) -> "DuplicatesWorker":
         """Make a worker."""
-        return PlaceWorker(self, batch)
+        return DuplicatesWorker(self, batch)
 
 
-class PlaceWorker(TileWorker):
+class DuplicatesWorker(TileWorker):
     """A worker of :class:`Collapsed`."""
 
     task: ClassTask
@@ -141,14 +141,14 @@ class PlaceWorker(TileWorker):
         return values
 
 
-def collapsed_sums(task: ClassTask, places: Places, points: Any, runner: Runner) -> Sums:
+def collapsed_sums(task: ClassTask, places: Duplicates, points: Any, runner: Runner) -> Sums:
     """Compute the sums of a task with duplicates collapsed.
 
     Parameters
     ----------
     task : ClassTask
         With ties averaged, no row excluded.
-    places : Places
+    places : Duplicates
     points : ndarray or csr_array
         The validation points that ``task.fill`` was made from.
     runner : Runner

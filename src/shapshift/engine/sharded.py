@@ -109,7 +109,7 @@ def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tu
     return Memory(fixed, worker, 3 * 12 * room + 16 * words + 32 * width), end
 
 
-def make_layout(buckets: Buckets, width: int, runner: Runner, *, returned: bool) -> Layout:
+def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool) -> Layout:
     """Choose shards, rounds and workers for a memory budget.
 
     Raises
@@ -418,7 +418,7 @@ def sharded_sums(
     if buckets.task.matrix:
         index.check_serves("matrix")
     cluster = runner.cluster()
-    layout = make_layout(buckets, index.width, runner, returned=cluster is not None)
+    layout = plan_shards(buckets, index.width, runner, returned=cluster is not None)
     job = ShardedJob(buckets, index, points, layout, excluded, scratch)
     plan = Plan(job.block, job.block, 1, 1, layout.round // job.block)
     if cluster is not None:

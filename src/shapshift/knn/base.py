@@ -379,15 +379,15 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """Prepare what is derived from the fitted rows."""
 
     def _check_parameters(self) -> None:
-        owner = type(self).__name__
+        caller = type(self).__name__
         if hasattr(self, "n_neighbors"):
-            check.check_count(owner, "n_neighbors", self.n_neighbors, at_most=check.MOST)
+            check.check_count(caller, "n_neighbors", self.n_neighbors, at_most=check.MOST)
         for name, choices in self._choices.items():
             if hasattr(self, name):
-                check.check_choice(owner, name, getattr(self, name), choices)
-        check.check_jobs(owner, self.n_jobs)
-        check.parse_memory(self.max_memory, owner)
-        check.check_progress(owner, self.progress)
+                check.check_choice(caller, name, getattr(self, name), choices)
+        check.check_jobs(caller, self.n_jobs)
+        check.parse_memory(self.max_memory, caller)
+        check.check_progress(caller, self.progress)
 
     @property
     def _index(self) -> TrainingIndex:

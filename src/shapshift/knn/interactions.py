@@ -200,17 +200,17 @@ def knn_interactions(
     >>> found.owners_frame("pandas").loc[0, ["owner", "other", "reading"]].tolist()
     [0, 2, 'complementary']
     """
-    owner = "knn_interactions"
+    caller = "knn_interactions"
     if not isinstance(model, KNNShapley):
         raise InputError(
-            f"The 'model' parameter of {owner} must be a fitted KNNShapley: interactions are those of its utility. Got "
-            f"{type(model).__name__} instead."
+            f"The 'model' parameter of {caller} must be a fitted KNNShapley: interactions are those of its utility. "
+            f"Got {type(model).__name__} instead."
         )
     if model.semivalue != "shapley":
         raise InputError(
-            f"The 'model' parameter of {owner} must have semivalue='shapley'. Got {model.semivalue!r} instead."
+            f"The 'model' parameter of {caller} must have semivalue='shapley'. Got {model.semivalue!r} instead."
         )
-    check.check_count(owner, "top", top)
+    check.check_count(caller, "top", top)
     model = copy(model)
     model.device = "cpu"  # pairs are added up there
     task = model._prepare(X_val, y_val).task
@@ -245,7 +245,7 @@ def knn_interactions(
         owner_totals=totals,
         owner_pairs=counts,
         parameters={
-            "method": owner,
+            "method": caller,
             "n_neighbors": int(model.n_neighbors),
             "utility": model.utility,
             "metric": model.metric,

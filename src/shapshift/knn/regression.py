@@ -218,12 +218,12 @@ class KNNRegressionShapley(KNNModel):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        owner = type(self).__name__
+        caller = type(self).__name__
         if isinstance(self.baseline, str):
-            check.check_choice(owner, "baseline", self.baseline, ("mean", "zero", "published"), "a number")
+            check.check_choice(caller, "baseline", self.baseline, ("mean", "zero", "published"), "a number")
         else:
-            check.check_number(owner, "baseline", self.baseline, least=-np.inf)
-        check.check_number(owner, "boundary_spread", self.boundary_spread, above=True)
+            check.check_number(caller, "baseline", self.baseline, least=-np.inf)
+        check.check_number(caller, "boundary_spread", self.boundary_spread, above=True)
 
 
 def as_numbers(labels: npt.NDArray[Any], name: str) -> Floats:

@@ -11,7 +11,7 @@ from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.certified import certified_sums, draw_sample
 from shapshift.engine.checkpoint import Checkpoint
 from shapshift.engine.coefficients import Beta, RankTable, rank_table
-from shapshift.engine.duplicates import collapsed_sums, find_places
+from shapshift.engine.duplicates import collapsed_sums, find_duplicates
 from shapshift.engine.exact import Exact, exact_from_file
 from shapshift.engine.gpu import is_on_gpu, torch_device
 from shapshift.engine.rows.distances import FileRows, kind_of
@@ -233,8 +233,8 @@ class KNNShapley(KNNClassModel):
     def _exact(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
         # A memory budget does not count the values of all duplicates, and a run may resume with another budget.
         collapses = runner.max_memory is None and runner.checkpoint is None and excluded is None
-        if self._places is not None and exact.task.average_ties and collapses:
-            return collapsed_sums(exact.task, self._places, points, runner)
+        if self._duplicates is not None and exact.task.average_ties and collapses:
+            return collapsed_sums(exact.task, self._duplicates, points, runner)
         return runner.sums(exact)
 
     def _certified(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
@@ -276,7 +276,7 @@ class KNNShapley(KNNClassModel):
         }
 
     def _fitted(self, X: Any) -> None:
-        self._places = find_places(self._index, self.codes_)
+        self._duplicates = find_duplicates(self._index, self.codes_)
         self._derived = FitCache()  # indexes, the sample of certified values, training rows on a GPU
         if is_on_gpu(X):
             self._gpu_rows(X, features=X)
@@ -305,7 +305,7 @@ class KNNShapley(KNNClassModel):
         return super()._checkpoint(folder, given)
 
     def _check_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
-        owner = type(self).__name__
+        caller = type(self).__name__
         obstacles = {
             "a checkpoint, which is for the CPU: a run on a GPU is short. Leave it out": has_checkpoint,
             kind_of(rows).unserved.get("device", ""): "device" in kind_of(rows).unserved,
@@ -314,10 +314,10 @@ class KNNShapley(KNNClassModel):
         found = [name for name, holds in obstacles.items() if holds]
         if self.device == "auto" and found:
             return None
-        device = torch_device(owner, self.device)
+        device = torch_device(caller, self.device)
         if device is not None and found:
             raise InputError(
-                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for {found[0]}, or use the CPU. Got "
+                f"The 'device' parameter of {caller} must be 'cpu' or 'auto' for {found[0]}, or use the CPU. Got "
                 f"{self.device!r} instead."
             )
         return device
@@ -334,16 +334,16 @@ class KNNShapley(KNNClassModel):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        owner = type(self).__name__
+        caller = type(self).__name__
         if not isinstance(self.semivalue, Beta):
-            check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
+            check.check_choice(caller, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
         if self.tol is not None:
-            check.check_number(owner, "tol", self.tol)
+            check.check_number(caller, "tol", self.tol)
         if self.search != "exact":
-            check_search(owner, self.search, self.method, self.metric)
+            check_search(caller, self.search, self.method, self.metric)
         if self.device == "cuda" and self.method == "truncated":
             raise InputError(
-                f"The 'device' parameter of {owner} must be 'cpu' or 'auto' for method='truncated', which searches on "
+                f"The 'device' parameter of {caller} must be 'cpu' or 'auto' for method='truncated', which searches on "
                 "the CPU. Got 'cuda' instead. On a GPU, method='certified' is the fast one."
             )
-        check.check_folder(owner, "scratch", self.scratch)
+        check.check_folder(caller, "scratch", self.scratch)

@@ -136,13 +136,13 @@ class ThresholdKNNShapley(KNNClassModel):
         >>> found.parameters["privacy"]["sensitivity"].__round__(3)
         3.162
         """
-        owner = f"{type(self).__name__}.release"
-        check.check_number(owner, "epsilon", epsilon, above=True)
-        check.check_number(owner, "delta", delta, above=True)
+        caller = f"{type(self).__name__}.release"
+        check.check_number(caller, "epsilon", epsilon, above=True)
+        check.check_number(caller, "delta", delta, above=True)
         if delta >= 1:
-            raise InputError(f"The 'delta' parameter of {owner} must be below 1. Got {check.quoted(delta)} instead.")
+            raise InputError(f"The 'delta' parameter of {caller} must be below 1. Got {check.quoted(delta)} instead.")
         if random_state is not None:
-            check.check_count(owner, "random_state", random_state, at_least=0)
+            check.check_count(caller, "random_state", random_state, at_least=0)
         given = self._prepare(X_val, y_val, groups=groups)
         sensitivity = float(np.sqrt(given.task.n_val))
         sigma = gaussian_sigma(float(epsilon), float(delta), sensitivity)

@@ -198,12 +198,12 @@ class WeightedKNNShapley(KNNClassModel):
 
     def _own_weights(self, scaled: Floats, distances: Floats, order: npt.NDArray[np.int64]) -> Floats:
         """Weights of one point from the caller's function, checked."""
-        owner = type(self).__name__
+        caller = type(self).__name__
         made = self.weights(distances.copy())  # type: ignore[operator]  # the caller has asked
         weights = np.asarray(made)
         if weights.shape != distances.shape or weights.dtype.kind not in "fiub":
             raise InputError(
-                f"The 'weights' function of {owner} must return one number for each of the {distances.size} distances "
+                f"The 'weights' function of {caller} must return one number for each of the {distances.size} distances "
                 f"it is given. Got {type(made).__name__} of shape {weights.shape}, type {weights.dtype}."
             )
         weights = weights.astype(np.float64)
@@ -211,7 +211,7 @@ class WeightedKNNShapley(KNNClassModel):
         if bad.any():
             at = int(bad.argmax())
             raise InputError(
-                f"The 'weights' function of {owner} must return finite numbers of at least 0. Got {weights[at]} for "
+                f"The 'weights' function of {caller} must return finite numbers of at least 0. Got {weights[at]} for "
                 f"the distance {distances[at]:g}. A row at distance 0 needs a finite weight too."
             )
         sorted_weights, sorted_distances = weights[order], scaled[order]
@@ -219,7 +219,7 @@ class WeightedKNNShapley(KNNClassModel):
         if odd.any():
             at = int(odd.argmax())
             raise InputError(
-                f"The 'weights' function of {owner} must give equal distances equal weights. Got "
+                f"The 'weights' function of {caller} must give equal distances equal weights. Got "
                 f"{sorted_weights[at]} and {sorted_weights[at + 1]} for the distance {distances[order[at]]:g}."
             )
         return weights
@@ -247,14 +247,14 @@ class WeightedKNNShapley(KNNClassModel):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        owner = type(self).__name__
+        caller = type(self).__name__
         if not callable(self.weights):
-            check.check_choice(owner, "weights", self.weights, ("inverse", "gaussian"), "a function of the distances")
+            check.check_choice(caller, "weights", self.weights, ("inverse", "gaussian"), "a function of the distances")
         if self.bandwidth is not None:
-            check.check_number(owner, "bandwidth", self.bandwidth, above=True)
-        check.check_count(owner, "bits", self.bits, at_most=MOST_BITS)
-        check.check_number(owner, "max_error", self.max_error)
-        check.check_number(owner, "draw", self.draw, most=1.0)
+            check.check_number(caller, "bandwidth", self.bandwidth, above=True)
+        check.check_count(caller, "bits", self.bits, at_most=MOST_BITS)
+        check.check_number(caller, "max_error", self.max_error)
+        check.check_number(caller, "draw", self.draw, most=1.0)
 
 
 def _gaussian(distances: Floats, bandwidths: Floats) -> Floats:

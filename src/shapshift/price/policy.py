@@ -159,7 +159,7 @@ class Terms:
 
     @classmethod
     def check(cls, caller: str, budget: Any, policy: Any, currency: Any) -> "Terms":
-        """Check the arguments of the function ``owner``; a policy of None means the plain one."""
+        """Check the arguments of the function ``caller``; a policy of None means the plain one."""
         policy = Policy() if policy is None else policy
         check.check_type(caller, "policy", policy, Policy, "a Policy, such as Policy(negatives='carry', cap='30%')")
         digits = minor_digits(caller, currency)

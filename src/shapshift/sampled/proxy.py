@@ -97,23 +97,23 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         -------
         self
         """
-        owner = type(self).__name__
-        estimator = named(owner, self.estimator)
-        check_estimator(owner, estimator)
+        caller = type(self).__name__
+        estimator = named(caller, self.estimator)
+        check_estimator(caller, estimator)
         if predicts_numbers(estimator, "auto"):
             raise InputError(
-                f"The 'estimator' parameter of {owner} must be a classifier: neighbours vote for labels. Got "
+                f"The 'estimator' parameter of {caller} must be a classifier: neighbours vote for labels. Got "
                 f"{type(estimator).__name__} instead."
             )
         if not callable(self.embed):
-            check.check_choice(owner, "embed", self.embed, EMBEDDINGS, "a function (fitted_model, X) -> array")
+            check.check_choice(caller, "embed", self.embed, EMBEDDINGS, "a function (fitted_model, X) -> array")
         table = check.check_features(X, "X")
         _labels.check_same_order(X, y)
         labels = _labels.check_labels(y, "y", table.rows.shape[0], "X")
         row_ids = _labels.check_ids(ids, table.index, table.rows.shape[0])
-        seed = check.check_seed(owner, self.random_state)
+        seed = check.check_seed(caller, self.random_state)
         model = with_seeds(clone(estimator, safe=False), seed).fit(table.rows, labels)
-        embedding = _Embedding(model, self.embed, owner)
+        embedding = _Embedding(model, self.embed, caller)
         knn = KNNShapley(
             self.n_neighbors,
             utility=self.utility,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shapshift.engine.gpu.values import COSINE, distances, label_entropy, mean_ranks, tie_values
+from shapshift.engine.gpu.values import COSINE, distances, label_entropy, mean_ranks, ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
@@ -281,7 +281,7 @@ def sort_points(
         entropy[p : p + 1] = label_entropy(*everything, rules.n_classes, rules.depth, rules.average, True)[0]
     level = result.put(here, entropy, order, rules)
     result.sorted[here] = True
-    by_rank = tie_values(ordered, codes == some.targets[:, None], rules.c, rules.tail, some.bases, rules.average)
+    by_rank = ordered_values(ordered, codes == some.targets[:, None], rules.c, rules.tail, some.bases, rules.average)
     values = torch.empty_like(by_rank).scatter_(1, order, by_rank)
     if keep is not None:
         keep(here, values)

@@ -25,7 +25,7 @@ from shapshift.engine.gpu.core import (
     sort_points,
     tile_points,
 )
-from shapshift.engine.gpu.values import COSINE, MANHATTAN, inverse_lengths, label_entropy, mean_ranks, tie_values
+from shapshift.engine.gpu.values import COSINE, MANHATTAN, inverse_lengths, label_entropy, mean_ranks, ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 Keep = Callable[[Tensor, Tensor], None]
@@ -161,7 +161,7 @@ def certified_points(
         result.inexact[here] = good[: here.numel()]
         if tied and rules.average:
             match = torch.isfinite(near) & (train.codes[rows] == tile.targets[:, None])
-            values = tie_values(near, match, rules.c, rules.tail, passed, True)
+            values = ordered_values(near, match, rules.c, rules.tail, passed, True)
         else:
             values = near
             bucket_kernels.near_values[(p,)](

@@ -155,7 +155,7 @@ def _sums(terms: Tensor, terms_low: Tensor) -> tuple[Tensor, Tensor]:
     return total, rest
 
 
-def tie_values(ordered: Tensor, match: Tensor, c: Tensor, tail: Tensor, passed: Tensor, average: bool) -> Tensor:
+def ordered_values(ordered: Tensor, match: Tensor, c: Tensor, tail: Tensor, passed: Tensor, average: bool) -> Tensor:
     """Values of rows in order of distance.
 
     Parameters

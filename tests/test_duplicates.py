@@ -21,8 +21,8 @@ from shapshift.engine.runner import BlockJob
 
 def row_by_row(model: KNNShapley) -> KNNShapley:
     """Make the model value copies one by one."""
-    assert model._places is not None, "there is nothing to compare"
-    model._places = None
+    assert model._duplicates is not None, "there is nothing to compare"
+    model._duplicates = None
     return model
 
 
@@ -37,8 +37,8 @@ def test_against_enumeration(utility: str, n_neighbors: int) -> None:
     X = np.array([[0.0], [1.0], [0.0], [1.0], [1.0], [3.0], [0.0]])
     labels = "abaabaa"
     model = KNNShapley(n_neighbors=n_neighbors, utility=utility).fit(X, list(labels))
-    assert model._places is not None
-    assert (model._places.index.n_rows, model._places.layout.codes.size) == (3, 4)
+    assert model._duplicates is not None
+    assert (model._duplicates.index.n_rows, model._duplicates.layout.codes.size) == (3, 4)
     points = np.array([[0.0], [0.5], [1.25], [9.0]])
     found = model.value(points, list("abba"), matrix=True).matrix
     assert found is not None
@@ -68,11 +68,13 @@ def test_same_bits_as_row_by_row(
     reference = np.random.default_rng(seed).integers(0, len(X), (7, 3))
     groups = list("aabbcca")
     model = KNNShapley(n_neighbors=n_neighbors, semivalue=semivalue, metric=metric).fit(X, y)
-    if model._places is None:
+    if model._duplicates is None:
         assert np.unique(X, axis=0).shape[0] > places.PAYS * len(X)
         return
     different = np.unique(X, axis=0).shape[0]
-    assert model._places.index.n_rows == different or (metric == "cosine" and model._places.index.n_rows < different)
+    assert model._duplicates.index.n_rows == different or (
+        metric == "cosine" and model._duplicates.index.n_rows < different
+    )
     labels = np.random.default_rng(seed).choice(y, 7)
     points = points + 1
     once, hood = model.value_and_neighbors(points, labels, groups=groups, matrix=True, reference=reference)
@@ -106,9 +108,9 @@ def test_sparse_rows() -> None:
     points, labels = discrete(20, 4, 5)
     dense = KNNShapley().fit(X, y)
     thin = KNNShapley().fit(sparse.csr_matrix(X), y)
-    assert dense._places is not None
-    assert thin._places is not None
-    np.testing.assert_array_equal(thin._places.place_of, dense._places.place_of)
+    assert dense._duplicates is not None
+    assert thin._duplicates is not None
+    np.testing.assert_array_equal(thin._duplicates.place_of, dense._duplicates.place_of)
     np.testing.assert_array_equal(
         thin.value(sparse.csr_matrix(points), labels).values, dense.value(points, labels).values
     )
@@ -122,7 +124,7 @@ def test_all_rows_equal(value: float) -> None:
 
 
 def test_zero_has_one_face() -> None:
-    found = places.find_places(
+    found = places.find_duplicates(
         index_rows(np.array([[0.0, 1.0], [-0.0, 1.0]]), "euclidean"), np.zeros(2, dtype=np.int32)
     )
     assert found is not None
@@ -136,7 +138,7 @@ def test_rows_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(TrainingIndex, "content_hash", lambda index: np.zeros(index.n_rows, dtype=np.uint64))
     order = np.lexsort((*X.T, y))
     model = KNNShapley().fit(X[order], y[order])
-    assert model._places is not None
+    assert model._duplicates is not None
     np.testing.assert_array_equal(model.value(points, labels).values, values[order])
 
 
@@ -148,7 +150,7 @@ def test_rows_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_nothing_to_gain(X: np.ndarray, reason: str) -> None:
-    assert places.find_places(index_rows(X, "euclidean"), np.zeros(100, dtype=np.int32)) is None, reason
+    assert places.find_duplicates(index_rows(X, "euclidean"), np.zeros(100, dtype=np.int32)) is None, reason
 
 
 @pytest.mark.parametrize("options", [{"ties": "index"}, {"max_memory": "1GB"}, {"method": "certified"}])
