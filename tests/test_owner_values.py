@@ -183,8 +183,18 @@ def test_a_cluster_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    with pytest.raises(ValueError, match="'max_memory' parameter must be at least"):
+    with pytest.raises(ValueError, match=r"'max_memory' parameter must be at least .* for 60 owners of 60"):
         owner_values(KNNShapley(max_memory="100kB").fit(X, Y), X_VAL, Y_VAL, range(60), max_players_exact=1)
+
+
+def test_leaving_out_many_owners_needs_little_memory() -> None:
+    X, Y = RNG.normal(size=(4000, 3)), RNG.integers(0, 2, 4000)
+    few, owners = slice(0, 2), np.arange(4000) % 500
+    plain, tight = (
+        owner_values(KNNShapley(max_memory=most).fit(X, Y), X_VAL[few], Y_VAL[few], owners, semivalue="loo").values
+        for most in (None, "2MB")
+    )
+    np.testing.assert_array_equal(plain, tight)
 
 
 # --- sampling -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,12 @@ def test_uniform_flips_have_the_rate_and_spread_evenly() -> None:
     np.testing.assert_allclose(table, np.full((3, 3), 0.15) + 0.55 * np.eye(3), atol=0.03)
     assert (FlipLabels(1.0, random_state=0)(rows, y)[1] != y).all()
     np.testing.assert_array_equal(FlipLabels(0.0, random_state=0)(rows, y)[1], y)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 0, 1], [True, False, True, False]])
+def test_flips_in_a_list_are_plain_values(labels: list[Any]) -> None:
+    made = FlipLabels(0.9, random_state=3)([[0.0], [1.0], [2.0], [3.0]], labels)[1]
+    assert {type(label) for label in made} == {type(labels[0])}
 
 
 def test_flips_by_class_and_target() -> None:

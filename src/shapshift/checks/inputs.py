@@ -366,18 +366,17 @@ def tensor_to_numpy(data: Any) -> Any:
 def _float64(rows: Any, name: str) -> Any:
     if rows.dtype.kind == "c":
         raise InputError(f"{name!r}: Complex data not supported. Split it into real and imaginary columns.")
-    why = "could not convert to float"
+    why = " (could not convert to float)"
     if rows.dtype.kind not in "SUMm":
         try:
             if sparse.issparse(rows):
                 return sparse.csr_array(rows, dtype=np.float64, copy=True)
             return rows.astype(np.float64, copy=False)
         except (TypeError, ValueError) as error:
-            why = str(error)
+            why = f": argument must be a string or a number that reads as one ({error})"
     raise InputError(
-        f"{name!r} holds values of type {rows.dtype}; features must be numbers: argument must be a string or a number "
-        f"that reads as one ({why}). Encode other columns, for instance with sklearn.preprocessing.OneHotEncoder, or "
-        "drop them."
+        f"{name!r} holds values of type {rows.dtype}; features must be numbers{why}. Encode other columns, for "
+        "instance with sklearn.preprocessing.OneHotEncoder, or drop them."
     )
 
 

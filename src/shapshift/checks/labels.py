@@ -51,8 +51,8 @@ def check_labels(y: Any, name: str, n_rows: int, of: str, noun: str = "label") -
         infinite = isinstance(bad, float | np.floating) and np.isinf(bad)
         raise InputError(
             f"Input {name} contains {'infinity' if infinite else 'NaN'} or missing entries: {int(missing.sum())} of "
-            f"{labels.size}, the first ({quoted(bad)}) at row {int(missing.argmax())}. Drop those rows or give "
-            f"them a {noun}."
+            f"{labels.size}, the first ({quoted(bad)}) at row {int(missing.argmax())}. Drop those rows, or give "
+            f"each its {noun}."
         )
     return labels
 

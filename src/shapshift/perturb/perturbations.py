@@ -341,7 +341,7 @@ class FlipLabels(Perturbation):
         """Flip labels; the features pass through."""
         labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
         present, codes = _labels.encode_labels(labels)
-        classes = list(dict.fromkeys([*present, *self._classes]))
+        classes = list(dict.fromkeys([*present.tolist(), *self._classes]))
         unknown = [label for label in (*(self.rates or ()), *(self.targets or ())) if label not in classes]
         if unknown:
             raise InputError(

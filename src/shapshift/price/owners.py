@@ -16,7 +16,18 @@ from shapshift.checks import inputs as check
 from shapshift.checks.labels import Ownership, check_owners, owner_column
 from shapshift.engine.coefficients import Beta
 from shapshift.engine.estimate import Estimate, Observations
-from shapshift.engine.runner import BlockSums, Memory, Plan, Runner, Totals, block_points, fit_memory, n_blocks, span
+from shapshift.engine.runner import (
+    BlockSums,
+    Memory,
+    MemoryBudgetError,
+    Plan,
+    Runner,
+    Totals,
+    block_points,
+    fit_memory,
+    n_blocks,
+    span,
+)
 from shapshift.engine.tasks import ClassTask, Points
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
@@ -395,7 +406,11 @@ class Game:
         memory = Memory(size + kept, 0, 8 * self.task.n_train + lists, size)
         batch = min(max(TILE_BYTES // memory.point, 1), self.block)
         best = Plan(self.block, batch, runner.workers(n_blocks(self), cluster), 0)
-        plan = fit_memory(memory, self.task, best, runner.max_memory, cluster)
+        try:
+            plan = fit_memory(memory, self.task, best, runner.max_memory, cluster)
+        except MemoryBudgetError as error:
+            what = f"{self.n_owners} owners of {self.task.n_train} training rows and {self.n_cells} groups of points"
+            raise MemoryBudgetError(error.least, runner.max_memory or 0, what, "value fewer owners at a time") from None
         return runner.run(replace(game, batch=plan.batch), plan, cluster)[0].sums.reshape(game.shape)
 
     def totals(self) -> Totals:
@@ -514,7 +529,8 @@ def _leave_one_out(game: Game, runner: Runner) -> tuple[Floats, Floats]:
     """Let each owner join last, once: one order per owner, some of them together."""
     n, quiet = game.n_owners, replace(runner, progress=False)
     sums = np.zeros((game.n_cells, n))
-    size = max(1, TILE_BYTES // (8 * n * game.n_cells))
+    room = TILE_BYTES if runner.max_memory is None else min(TILE_BYTES, runner.max_memory // 8)
+    size = max(1, room // (8 * n * game.n_cells))
     with progress_bar("Owners", n, runner.progress) as advance:
         for first in range(0, n, size):
             last = np.arange(first, min(first + size, n))
