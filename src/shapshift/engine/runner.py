@@ -508,8 +508,8 @@ class BlockJob:
     block, batch : int
         Points of a block, and of a batch within a block.
     spare, used : list
-        Workers and arrays of partial sums, used for one block after another: large arrays that come and go fragment
-        the memory.
+        Workers and arrays of partial sums, reused from block to block: allocating large arrays again and again
+        fragments the memory.
     """
 
     method: Method
@@ -572,7 +572,7 @@ class BlockJob:
 
 
 def make_totals(method: Method, blocks: int, bundle: int | None = None) -> Totals:
-    """Allocate the sums of a method over so many blocks; by default, bundles are as large as their number tells."""
+    """Allocate the sums of a method for ``blocks`` blocks; ``bundle`` defaults to :func:`bundle_blocks` of them."""
     n_levels = method.task.levels.size
     shape = (n_levels + method.task.n_groups + method.own_cells, method.task.n_train)
     return Totals(shape, n_levels, blocks, bundle_blocks(blocks) if bundle is None else bundle)

@@ -20,7 +20,7 @@ from shapshift.valuation import Valuation
 
 
 class ValuationStore(Saved):
-    """Keep a valuation up to date while validation points and training rows come and go.
+    """Keep a valuation up to date while validation points and training rows are added and removed.
 
     Adding validation points costs those points. Dropping or reweighting groups of them costs a sum. After training rows
     were added or removed, values are those of a fresh fit. For leave-one-out, Banzhaf and calibrated values, and for

@@ -8,7 +8,7 @@ also says what such rows cannot be used for; :func:`kind_of` tells them apart.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -394,6 +394,7 @@ class Tiles:
 
     index: TrainingIndex
     points: Rows
+    _fill: Filler = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_reach(self.index, self.points)
@@ -401,7 +402,7 @@ class Tiles:
 
     def __call__(self, here: slice, rows: slice, tile: Floats) -> None:
         """Fill a tile."""
-        self._fill(here, rows, tile)  # type: ignore[attr-defined]
+        self._fill(here, rows, tile)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tiles, (self.index, self.points)
