@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
     {"knn", "sampled", "store", "methods", "agreement"},
     {"engine"},
     {"kernels"},
-    {"valuation", "tables", "data", "io", "checks", "exceptions", "_arrays", "_numba", "_progress"},
+    {"valuation", "sampling_error", "tables", "data", "io", "checks", "exceptions", "_arrays", "_numba", "_progress"},
 ]
 # The longest chain of imports between modules, without the entry point of ``python -m shapshift``.
 LONGEST_CHAIN = 8

@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
-from shapshift.checks.inputs import check_type, wrong
+from shapshift.checks.inputs import check_type, some, wrong
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
+from shapshift.sampling_error import half_width, points_needed, rank_interval, reliability, sign_probability
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,20 +53,33 @@ class Valuation(Result):
     id_names : tuple
         Names of the levels of the caller's index.
     standard_error : ndarray of shape (n_train,) or None
-        Standard error of each value where values are estimates; None where they are exact. What it covers is in the
-        notes of :class:`shapshift.SampledShapley` and :class:`shapshift.PosteriorCorrector`.
+        Standard error of each value as an estimate of the value on the population that the validation points are a
+        sample of. None where nothing is known about it: with one point, and after a correction that leaves none.
+        Estimates (:class:`shapshift.SampledShapley`, :class:`shapshift.PosteriorCorrector`) add the error of
+        estimating.
     degrees_of_freedom : ndarray of shape (n_train,) or None
         Degrees of freedom of each standard error, for :meth:`interval`.
+    group_errors : ndarray of shape (n_groups, n_train) or None
+        Standard errors of ``group_means``; infinite in a group of one point.
+    group_freedom : ndarray of shape (n_groups,) or None
+        Degrees of freedom of the errors in each group.
+    variance : ndarray of shape (n_train,) or None
+        Sample variance of each row's value over the points, or over clusters of them, see ``clusters`` of ``value``.
+    sampling : mapping
+        What :attr:`reliability` is made from: ``units`` (points, or clusters), ``kurtosis`` of the values,
+        ``covariance`` of two rows, ``spearman``.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
     archive_shapes: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("values", "ids", "error_bound", "standard_error", "degrees_of_freedom"), "n_train"),
+        **dict.fromkeys(
+            ("values", "ids", "error_bound", "standard_error", "degrees_of_freedom", "variance"), "n_train"
+        ),
         **dict.fromkeys(("entropy", "boundary"), "n_val"),
         **dict.fromkeys(("level_entropy", "level_counts"), "n_levels"),
-        **dict.fromkeys(("group_names", "group_sizes"), "n_groups"),
+        **dict.fromkeys(("group_names", "group_sizes", "group_freedom"), "n_groups"),
         "level_values": "n_levels n_train",
-        "group_means": "n_groups n_train",
+        **dict.fromkeys(("group_means", "group_errors"), "n_groups n_train"),
         "matrix": "n_train n_val",
     }
 
@@ -88,6 +101,10 @@ class Valuation(Result):
     error_bound: Floats | None = None
     standard_error: Floats | None = None
     degrees_of_freedom: Floats | None = None
+    group_errors: Floats | None = None
+    group_freedom: Floats | None = None
+    variance: Floats | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n_train(self) -> int:
@@ -145,44 +162,142 @@ class Valuation(Result):
             "quantiles": {q: float(v) for q, v in zip(QUANTILES, np.quantile(self.values, QUANTILES), strict=True)},
         }
 
-    def interval(self, confidence: float = 0.95) -> tuple[Floats, Floats]:
-        """Return both ends of a confidence interval of each value, where values are estimates.
+    def interval(self, confidence: float = 0.95, joint: bool = False, *, group: Any = None) -> tuple[Floats, Floats]:
+        """Return both ends of a confidence interval of each row's value on the population.
 
         Parameters
         ----------
         confidence : float, default=0.95
-            Between 0 and 1, of each value by itself.
+            Between 0 and 1.
+        joint : bool, default=False
+            Whether all intervals hold together with this confidence, or each by itself.
+        group : hashable, optional
+            A validation group, for the intervals of its values.
 
         Returns
         -------
         low, high : ndarray of shape (n_train,)
-            Student's t times ``standard_error`` to both sides, with ``degrees_of_freedom``. The interval covers what a
-            sampler is right about on average, see :class:`shapshift.SampledShapley`; that of corrected values covers
-            less, see :class:`shapshift.PosteriorCorrector`. NaN where nothing is known about the error of a value.
+            Student's t times the standard error to both sides, and the error bound, where values have one. That of
+            corrected values covers less, see :class:`shapshift.PosteriorCorrector`. NaN where nothing is known about
+            the error of a value.
+
+        Raises
+        ------
+        InputError
+            If there are no standard errors.
 
         Examples
         --------
         >>> from sklearn.datasets import load_iris
-        >>> from shapshift import SampledShapley
+        >>> from shapshift import KNNShapley
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = SampledShapley("naive_bayes", max_fits=300, progress=False).fit(X[::10], y[::10])
-        >>> low, high = model.value(X[1::2], y[1::2]).interval()
+        >>> low, high = KNNShapley().fit(X[::2], y[::2]).value(X[1::2], y[1::2]).interval()
         >>> bool((low < high).all())
         True
         """
-        if not 0 < confidence < 1:
-            raise wrong("Valuation.interval", "confidence", "above 0 and below 1", confidence)
+        check_confidence("Valuation.interval", confidence)
+        values, error, freedom = self._with_error(group)
+        half = half_width(error, freedom, confidence, self.n_train if joint else 1)
+        if self.error_bound is not None:
+            half = half + self.error_bound
+        return values - half, values + half
+
+    def _with_error(self, group: Any = None) -> tuple[Floats, Floats, Any]:
+        """Return values, their standard errors and degrees of freedom, of a group or of all points."""
         if self.standard_error is None:
-            raise InputError(
-                "There is no interval: these values have no standard error. They are exact but for their "
-                "'error_bound', or were corrected, which leaves none."
-            )
+            raise InputError(f"There is no sampling error: {self._why_no_error()}.")
+        if group is not None:
+            if group not in self.group_names:
+                raise InputError(f"There is no validation group {group!r}. There are {some(list(self.group_names))}.")
+            if self.group_errors is None or self.group_freedom is None:
+                raise InputError("There is no sampling error of groups: these values were made without.")
+            at = self.group_names.index(group)
+            return self.group_means[at], self.group_errors[at], self.group_freedom[at]
         freedom: Any = self.degrees_of_freedom
         if freedom is None:  # as in files of release 0.1.0
             observed = self.parameters.get("n_observations")
             freedom = np.inf if observed is None else max(int(observed) - 1, 1)
-        half = stdtrit(freedom, (1 + confidence) / 2) * self.standard_error
-        return self.values - half, self.values + half
+        return self.values, self.standard_error, freedom
+
+    def _why_no_error(self) -> str:
+        """Say why there are no standard errors."""
+        if self.n_val == 1:
+            return "it takes at least two validation points to see how values vary between them"
+        return "these values were corrected, or come from an earlier release, or from clusters that are only one"
+
+    @property
+    def group_standard_errors(self) -> dict[Any, Floats]:
+        """Standard errors of the group values, per group name; empty where there are none."""
+        return {} if self.group_errors is None else dict(zip(self.group_names, self.group_errors, strict=True))
+
+    @property
+    def sign_probability(self) -> Floats:
+        """Probability that each row's value on the population is above 0."""
+        return sign_probability(*self._with_error())
+
+    def rank_interval(self, confidence: float = 0.95) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the best and the worst rank that each row may have on the population, 1 for the highest value.
+
+        Parameters
+        ----------
+        confidence : float, default=0.95
+            Between 0 and 1, of each comparison of two rows.
+        """
+        check_confidence("Valuation.rank_interval", confidence)
+        return rank_interval(*self._with_error(), confidence)
+
+    @property
+    def reliability(self) -> float | None:
+        """Correlation to be expected between these values and those on another validation set of the same size.
+
+        Its square root is that with the values on the population. None where there are no standard errors, or values do
+        not differ.
+        """
+        return self._of_another_set(pearson=True)
+
+    @property
+    def reliability_spearman(self) -> float | None:
+        """As :attr:`reliability`, for the rank correlation."""
+        return self._of_another_set(pearson=False)
+
+    def _of_another_set(self, *, pearson: bool) -> float | None:
+        if self.standard_error is None or "units" not in self.sampling:
+            return None
+        shared = self.sampling["covariance"] / self.sampling["units"]
+        found = reliability(self.values, self.standard_error, shared) if pearson else self.sampling["spearman"]
+        return None if found is None or np.isnan(found) else float(np.clip(found, 0.0, 1.0))
+
+    def points_needed(self, reliability: float = 0.9) -> float:
+        """Return how many validation points (or clusters) a reliability takes; infinite where nothing can be told.
+
+        Parameters
+        ----------
+        reliability : float, default=0.9
+            Between 0 and 1.
+        """
+        if not 0 < reliability < 1:
+            raise wrong("Valuation.points_needed", "reliability", "above 0 and below 1", reliability)
+        self._with_error()
+        found = self.reliability
+        if found is None:
+            return np.inf
+        needed = points_needed(self.sampling["units"], found, reliability)
+        return float(np.ceil(needed)) if np.isfinite(needed) else np.inf
+
+    @property
+    def surely_positive(self) -> int:
+        """Number of rows whose 95% interval is above 0."""
+        return int(np.count_nonzero(self.interval()[0] > 0))
+
+    @property
+    def surely_negative(self) -> int:
+        """Number of rows whose 95% interval is below 0."""
+        return int(np.count_nonzero(self.interval()[1] < 0))
+
+    @property
+    def open(self) -> int:
+        """Number of rows whose sign another validation set could change: their 95% interval contains 0."""
+        return self.n_train - self.surely_positive - self.surely_negative
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the values in the caller's kind of table.
@@ -197,7 +312,7 @@ class Valuation(Result):
         table
             One row per training row: its id (the index in pandas), ``value``, ``value_boundary``,
             ``value_nonboundary``, one ``value[name]`` per validation group, ``error_bound`` where values are not exact,
-            and ``standard_error`` where there is one.
+            and ``standard_error`` where there is one, with ``low`` and ``high``, a 95% interval.
         """
         nothing = np.full(self.n_train, np.nan)
         columns: dict[str, npt.NDArray[Any]] = {"value": self.values}
@@ -211,6 +326,7 @@ class Valuation(Result):
             columns[f"value[{group}]" if printed[str(group)] == 1 else f"value[{group!r}]"] = means
         if self.standard_error is not None:
             columns["standard_error"] = self.standard_error
+            columns["low"], columns["high"] = self.interval()
         return to_table(columns, self.ids, kind or self.kind, self.id_names)
 
     def plot(self, *, ax: Any = None) -> Any:
@@ -233,6 +349,7 @@ class Valuation(Result):
     def __repr__(self) -> str:
         s = self.stats()
         error = "" if self.error_bound is None else f", error_bound={self.error_bound.max():.3g}"
+        error += "" if self.reliability is None else f", reliability={self.reliability:.2f}"
         return (
             f"Valuation(n_train={self.n_train}, n_val={self.n_val}, mean={s['mean']:.3g}, std={s['std']:.3g}, "
             f"positive={s['positive_count']}, boundary_fraction={self.boundary_fraction:.3g}{error})"
@@ -254,6 +371,12 @@ def summarize(values: Floats) -> dict[str, Any]:
         "positive_count": positive,
         "positive_ratio": positive / values.size,
     }
+
+
+def check_confidence(caller: str, confidence: float) -> None:
+    """Refuse a confidence that is not between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise wrong(caller, "confidence", "above 0 and below 1", confidence)
 
 
 def check_valuation(caller: str, name: str, valuation: object) -> None:

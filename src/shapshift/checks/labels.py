@@ -78,9 +78,9 @@ def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any], *, quiet
     return found
 
 
-def check_groups(groups: Any, n_val: int) -> tuple[list[Any], npt.NDArray[np.int64]]:
-    """Distinct group names in order of first appearance, and the group number of each validation point."""
-    names, codes = _numbered(check_labels(groups, "groups", n_val, "X_val", "name").astype(object), "groups", False)
+def check_groups(groups: Any, n_val: int, name: str = "groups") -> tuple[list[Any], npt.NDArray[np.int64]]:
+    """Distinct names in order of first appearance, and the number of each validation point's."""
+    names, codes = _numbered(check_labels(groups, name, n_val, "X_val", "name").astype(object), name, False)
     return names.tolist(), codes
 
 

@@ -18,7 +18,7 @@ from shapshift.engine.boundary import level_edges
 from shapshift.engine.exact import Exact, RankWorker
 from shapshift.engine.parallel import n_workers, stream, take_spare
 from shapshift.engine.rows.distances import Filler, TrainingIndex
-from shapshift.engine.runner import LEAST_BATCH, TILE_BYTES, Costs, Runner, block_points
+from shapshift.engine.runner import LEAST_BATCH, TILE_BYTES, Costs, Runner, block_points, most_cells
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.buckets import (
     BOUND_BITS,
@@ -32,6 +32,7 @@ from shapshift.kernels.buckets import (
     count_images,
     settle_points,
     unpack,
+    unpack_squares,
 )
 from shapshift.kernels.images import PIECES, Labels, Near, bucket_images, bucket_lines, count_nearer
 
@@ -170,9 +171,9 @@ class Buckets:
     def costs(self) -> Costs:
         """Memory that a worker needs."""
         task, n, room, buckets = self.task, self.task.n_train, self.certificate.room, self.certificate.rules.buckets
-        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 3 * buckets)
+        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 5 * buckets)
         # Packed sums, what ordering the near rows takes, and what ordering all rows of a point takes.
-        cells = task.levels.size + min(task.n_groups, block_points(task)) + 4
+        cells = most_cells(task, 4, block_points(task))
         # Up to some million rows, larger tiles than usual: every batch reads all training rows.
         return Costs(point, 8 * n * cells + 28 * room, BATCH, min(LEAST_BATCH, 2 * TILE_BYTES // point))
 
@@ -255,11 +256,15 @@ class Buckets:
         add_points(images, first, near, settled, groups, cells, self.certificate.rules.value_scale)
 
     def unpack(self, packed: Indices, partial: Floats) -> None:
-        """Add packed values to their cells and bounds to the last one, and clear ``packed``."""
+        """Add packed values and squares to their cells and bounds to the last one, and clear ``packed``."""
+        rules, n_levels = self.certificate.rules, self.task.levels.size
         for cell in range(partial.shape[0] - 1):
+            if cell >= n_levels and (cell - n_levels) % 2 == 0:
+                unpack_squares(packed[cell], rules, partial[cell])
+                continue
             # Once for each point: a group's points have their levels too.
-            bounds = partial[-1, : partial.shape[1] if cell < self.task.levels.size else 0]
-            unpack(packed[cell], self.certificate.rules, partial[cell], bounds)
+            bounds = partial[-1, : partial.shape[1] if cell < n_levels else 0]
+            unpack(packed[cell], rules, partial[cell], bounds)
 
 
 class BucketWorker:
@@ -272,8 +277,8 @@ class BucketWorker:
         self.images = np.empty((batch, n), dtype=np.uint16)
         self.sample = np.empty((batch, buckets.certificate.sample_size))
         self.histograms = np.empty((batch, words), dtype=np.uint32)
-        self.tables = np.empty((batch, words), dtype=np.int64)
-        self.packed = np.zeros((task.levels.size + min(task.n_groups, block), n), dtype=np.int64)
+        self.tables = np.empty((batch, words, 2), dtype=np.int64)
+        self.packed = np.zeros((most_cells(task, 0, block), n), dtype=np.int64)
         self.exactly: RankWorker | None = None
         self.left: list[tuple[slice, Indices, Points]] = []  # points that buckets cannot serve
 
@@ -288,8 +293,8 @@ class BucketWorker:
         points.reference_ranks[:] = nearer - 0.5  # a row is as far away as itself
         count_images(images, histograms)
         settled = self.buckets.settle(batch, near, histograms, self.tables[:size], points, self.scratch)
-        values = np.empty((0, task.n_train)) if points.values is None else points.values
-        self.buckets.add(images, 0, near, settled, groups, Cells(self.packed, partial, values))
+        cells = Cells(self.packed, partial, task.levels.size, task.kept, points.values)
+        self.buckets.add(images, 0, near, settled, groups, cells)
         for p in np.flatnonzero(~settled.done).tolist():
             here = slice(batch.start + p, batch.start + p + 1)
             self.left.append((here, groups[p : p + 1].copy(), points[p : p + 1]))
@@ -328,6 +333,7 @@ def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: A
         # Powers of two, so that scaling is exact; one bit is left over in either half of a word.
         value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
         bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak))),
+        square_scale=2.0 ** np.floor(np.log2(2.0**62 / (block * largest**2))),
     )
     size = min(sample.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
     return Certificate(

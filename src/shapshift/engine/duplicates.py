@@ -160,9 +160,11 @@ def collapsed_sums(task: ClassTask, places: Duplicates, points: Any, runner: Run
         codes=layout.codes,
         sizes=np.diff(layout.rows),
         reference=places.place_of[task.reference],
+        sampled=places.unit_of[task.sampled],
     )
     sums = runner.sums(Collapsed(by_unit, tile_filler(places.index, points), layout))
     rows, found = places.unit_of, sums.points
-    if found.values is not None:
+    if task.matrix:
         found = replace(found, values=found.values[:, rows])
-    return replace(sums, levels=sums.levels[:, rows], groups=sums.groups[:, rows], points=found)
+    by_row = {name: getattr(sums, name)[..., rows] for name in ("levels", "groups", "squares", "group_squares")}
+    return replace(sums, points=found, **by_row)

@@ -33,12 +33,16 @@ class TileWorker:
 
     def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
         """Add the values of a batch to ``partial``."""
-        values = self.values(batch, points)
-        add_rows(values, nearest_level(points.entropy, self.task.levels), partial)
+        values, n_levels = self.values(batch, points), self.task.levels.size
+        levels = nearest_level(points.entropy, self.task.levels)
+        add_rows(values, levels, np.full_like(levels, n_levels), partial)
         if self.task.n_groups:
-            add_rows(values, groups, partial)
-        if points.values is not None:
-            points.values[:] = values
+            add_rows(values, groups, groups + 1, partial)
+        self.keep(values, points)
+
+    def keep(self, values: Floats, points: Points) -> None:
+        """Keep the values of single points that the task asks for."""
+        np.take(values, self.task.kept, axis=1, out=points.values, mode="clip")
 
     def finish(self, partial: Floats) -> None:
         """Nothing is held back."""

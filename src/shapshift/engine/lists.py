@@ -6,7 +6,7 @@ changes a bit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +16,9 @@ import numpy.typing as npt
 from shapshift.engine.boundary import count_levels, nearest_level
 from shapshift.engine.runner import each_block, span
 from shapshift.engine.search import Search, exact_search
-from shapshift.engine.tasks import ClassTask, Points, Sums
+from shapshift.engine.tasks import ClassTask, Points, Sums, group_cell
 from shapshift.exceptions import InputError
-from shapshift.kernels.truncated import ListSums, ListValues, add_bounds, add_points, truncated_values, whole_rows
+from shapshift.kernels.truncated import ListSums, ListValues, add_bounds, add_points, keep_values, truncated_values
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class ListTotals:
 
     def __init__(self, task: ClassTask, block: int) -> None:
         self.task, self.block, self.done = task, block, 0
-        self.sums = self._allocate(task.levels.size + task.n_groups)
+        self.sums = self._allocate(task.n_cells)
         self.bounds = self._allocate(1)
 
     def _allocate(self, cells: int) -> ListSums:
@@ -54,14 +54,15 @@ class ListTotals:
 
     def add(self, part: ListPart) -> None:
         """Add the lists of the next blocks."""
-        task = self.task
+        task, n_levels = self.task, self.task.levels.size
         for values in part.blocks:
             first = self.done * self.block
             here = slice(first, first + values.entropy.size)
-            targets = task.targets[here]
-            add_points(values, targets, nearest_level(values.entropy, task.levels), self.sums)
+            targets, levels = task.targets[here], nearest_level(values.entropy, task.levels)
+            add_points(values, task.codes, targets, levels, np.full_like(levels, n_levels), self.sums)
             if task.n_groups:
-                add_points(values, targets, task.levels.size + task.groups[here], self.sums)
+                cells = group_cell(n_levels, task.groups[here])
+                add_points(values, task.codes, targets, cells, cells + 1, self.sums)
             add_bounds(values, task.codes, targets, self.bounds)
             self.done += 1
 
@@ -91,14 +92,14 @@ class ListTotals:
 
     def spread(self, points: Points) -> Sums:
         """Give every row what the far rows get; returns the sums, which are the totals' own."""
-        task, n_levels = self.task, self.task.levels.size
+        task = self.task
         for sums in (self.sums, self.bounds):
             for cell, row in enumerate(sums.rows):
                 row += (sums.others[cell] + sums.extras[cell])[task.codes]
         bounds = self.bounds.rows
         np.maximum(bounds, 0.0, out=bounds)  # subtraction can leave tiny negative numbers
         counts = count_levels(points.entropy, task.levels)
-        return Sums(self.sums.rows[:n_levels], self.sums.rows[n_levels:], counts, bounds, points)
+        return replace(Sums.of(task, self.sums.rows, counts, points), bounds=bounds)
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,13 @@ class ListJob:
         """Sum of the rank table from each rank on."""
         return np.append(np.cumsum(self.task.table.c[::-1])[::-1], 0.0)
 
+    @cached_property
+    def columns(self) -> npt.NDArray[np.int32]:
+        """Column of each row among the values that are kept, -1 for none."""
+        columns = np.full(self.task.n_train, -1, dtype=np.int32)
+        columns[self.task.kept] = np.arange(self.task.kept.size)
+        return columns
+
     @property
     def save_every(self) -> int:
         """Progress is saved at multiples of this many blocks."""
@@ -153,8 +161,7 @@ class ListJob:
         truncated_values(lists, task.codes, task.batch(here), task.rule, task.class_sizes, self.beyond, values)
         points.nearest[:] = lists.rows[lists.ends[:-1, None] + np.arange(task.n_nearest)]
         points.reference_ranks[:] = lists.ranks
-        if points.values is not None:
-            whole_rows(values, task.codes, task.targets[here], points.values)
+        keep_values(values, task.codes, task.targets[here], task.kept, self.columns, points.values)
         advance(size)
         return ListPart((values,))
 

@@ -20,7 +20,7 @@ from shapshift.engine.boundary import count_levels
 from shapshift.engine.checkpoint import Checkpoint, Stage
 from shapshift.engine.clusters import Cluster, active_cluster, in_order
 from shapshift.engine.parallel import n_workers, stream, take_spare
-from shapshift.engine.tasks import Points, Sums, Task
+from shapshift.engine.tasks import Points, Sums, Task, group_cell
 from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -445,7 +445,8 @@ class Worker(Protocol):
         batch : slice
             Validation points.
         groups : ndarray
-            Row of ``partial`` for each point's group; -1 for none. The entropy levels have the first rows.
+            Row of ``partial`` for each point's group, the next one is for its squares; -1 for none. The entropy levels
+            have the first rows, then come the squares of all points.
         points : Points
             Results of the batch, to be filled in.
         partial : ndarray
@@ -538,11 +539,11 @@ class BlockJob:
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
         """Value the points of a block."""
         task, own, here = self.task, self.method.own_cells, span(self, range(block, block + 1))
-        n_levels, (names, rows) = task.levels.size, group_cells(task, here)
+        n_levels, (names, rows) = task.levels.size, group_rows(task, here)
         partial = take_spare(self.used)
         if partial is None:
-            partial = np.empty((block_cells(task, own, self.block), task.n_train))
-        n_cells = n_levels + names.size + own
+            partial = np.empty((most_cells(task, own, self.block), task.n_train))
+        n_cells = group_cell(n_levels, names.size) + own
         partial[:n_cells] = 0.0
         worker = take_spare(self.spare) or self.method.worker(self.batch, self.block)
         for lo in range(0, rows.size, self.batch):
@@ -553,9 +554,7 @@ class BlockJob:
         worker.finish(partial[:n_cells])
         self.spare.append(worker)
         counts = count_levels(points.entropy, task.levels)
-        level_cells = np.where(counts > 0, np.arange(n_levels), -1)
-        own_cells = n_levels + task.n_groups + np.arange(own)
-        return BlockSums(np.concatenate([level_cells, n_levels + names, own_cells]), counts, partial)
+        return BlockSums(block_cells(task, names, own, counts > 0), counts, partial)
 
     def value_blocks(self, blocks: range) -> BlockSums:
         """Value consecutive blocks and add them up; more than one are a bundle."""
@@ -574,16 +573,25 @@ class BlockJob:
 def make_totals(method: Method, blocks: int, bundle: int | None = None) -> Totals:
     """Allocate the sums of a method for ``blocks`` blocks; ``bundle`` defaults to :func:`bundle_blocks` of them."""
     n_levels = method.task.levels.size
-    shape = (n_levels + method.task.n_groups + method.own_cells, method.task.n_train)
+    shape = (method.task.n_cells + method.own_cells, method.task.n_train)
     return Totals(shape, n_levels, blocks, bundle_blocks(blocks) if bundle is None else bundle)
 
 
-def group_cells(task: Task, here: slice) -> tuple[Indices, Indices]:
-    """Return the groups among some points, and the cell of each point's group, behind the levels; -1 for none."""
+def group_rows(task: Task, here: slice) -> tuple[Indices, Indices]:
+    """Return the groups among some points, and the row of each point's group in the sums of a block; -1 for none."""
     if not task.n_groups:
         return np.empty(0, dtype=np.int64), np.full(here.stop - here.start, -1)
     names, places = np.unique(task.groups[here], return_inverse=True)
-    return names, task.levels.size + places
+    return names, group_cell(task.levels.size, places)
+
+
+def block_cells(task: Task, names: Indices, own: int, present: Any = True) -> Indices:
+    """Return the cell of the total for each sum of a block: ``names`` are its groups, ``present`` its levels."""
+    n_levels = task.levels.size
+    firsts = group_cell(n_levels, names)
+    of_groups = np.stack([firsts, firsts + 1], axis=1).ravel()
+    of_levels = np.where(present, np.arange(n_levels), -1)
+    return np.concatenate([of_levels, [n_levels], of_groups, task.n_cells + np.arange(own)])
 
 
 def block_points(task: Task, pairs: int | None = None) -> int:
@@ -597,9 +605,9 @@ def bundle_blocks(blocks: int) -> int:
     return min(max(blocks // LEAST_BUNDLES, 1), BUNDLE_BLOCKS)
 
 
-def block_cells(task: Task, own_cells: int, points: int) -> int:
+def most_cells(task: Task, own_cells: int, points: int) -> int:
     """Return the largest number of sums of a block with ``points`` points."""
-    return task.levels.size + min(task.n_groups, points) + own_cells
+    return int(group_cell(task.levels.size, min(task.n_groups, points))) + own_cells
 
 
 def cached_batch(point_bytes: int) -> int:
@@ -610,21 +618,21 @@ def cached_batch(point_bytes: int) -> int:
 def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) -> Plan:
     """Choose batch size and number of workers for a method and a memory budget."""
     task, own, costs = method.task, method.own_cells, method.costs()
-    n, m, row = task.n_train, task.n_val, 8 * task.n_train
+    m, row = task.n_val, 8 * task.n_train
     block = block_points(task, method.block_pairs)
     blocks = -(-m // block)
     bundle = bundle_blocks(blocks)
-    all_cells = task.levels.size + task.n_groups + own
+    all_cells = task.n_cells + own
     # The levels twice: those that occur are picked out at the end. Until then the open bundle has its sums.
     cells = all_cells + max(task.levels.size, all_cells if bundle > 1 else 0) + 1
-    per_point = 4 + task.n_nearest + task.n_extra + task.reference.shape[1] + (n if task.matrix else 0)
+    per_point = 4 + task.n_nearest + task.n_extra + task.reference.shape[1] + task.kept.size
     fixed = row * cells + 8 * m * per_point
-    per_worker, per_block = costs.worker + WORKER_BYTES, row * block_cells(task, own, block)
+    per_worker, per_block = costs.worker + WORKER_BYTES, row * most_cells(task, own, block)
     workers = runner.workers(blocks, cluster)
     by_bundle = cluster is not None and blocks // bundle >= 2 * workers
     if cluster is not None:
         # A worker adds up what it returns, while what it returned before is on its way.
-        returned = row * block_cells(task, own, block * bundle if by_bundle else block)
+        returned = row * most_cells(task, own, block * bundle if by_bundle else block)
         per_worker, per_block = per_worker + 2 * returned, max(per_block, returned)
     batch = min(max(TILE_BYTES // costs.point, costs.large, 1), block, costs.batch)
     best = Plan(block, batch, workers, 0, bundle if by_bundle else 1)

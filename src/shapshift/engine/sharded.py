@@ -35,12 +35,13 @@ from shapshift.engine.runner import (
     block_cells,
     block_points,
     bundle_blocks,
-    group_cells,
+    group_rows,
     make_totals,
+    most_cells,
     n_blocks,
     span,
 )
-from shapshift.engine.tasks import ClassTask, Points, Sums
+from shapshift.engine.tasks import ClassTask, Points, Sums, group_cell
 from shapshift.kernels.buckets import Cells, Settled, count_images
 from shapshift.kernels.images import PIECES, Near
 
@@ -97,16 +98,16 @@ def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tu
         2 * buckets.certificate.rules.buckets,
     )
     block = block_points(task)
-    sums = task.levels.size + task.n_groups + 1
+    sums = task.n_cells + 1
     bundles = sums if bundle_blocks(-(-task.n_val // block)) > 1 else 0
     # Sums, those of a bundle of blocks, and the rank table in its two forms.
     fixed = 8 * n * (sums * (3 if returned else 1) + bundles + 6)
-    fixed += 8 * task.n_val * (4 + task.n_nearest) + 8 * task.reference.size
-    worker = shard * (16 * width + 2 * BATCH + 16 * block_cells(task, 1, block))
+    fixed += 8 * task.n_val * (4 + task.n_nearest + task.kept.size) + 8 * task.reference.size
+    worker = shard * (16 * width + 2 * BATCH + 16 * most_cells(task, 1, block))
     worker += BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES
     # Bounds and their checks, while the table is still there; then what becomes of the sums.
     end = 8 * n * (sums + max(10, task.levels.size + 3))
-    return Memory(fixed, worker, 3 * 12 * room + 16 * words + 32 * width), end
+    return Memory(fixed, worker, 3 * 12 * room + 24 * words + 32 * width), end
 
 
 def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool) -> Layout:
@@ -286,7 +287,7 @@ class ShardedJob:
         points.reference_ranks[:] = -0.5  # a row is as far away as itself
         look = partial(self._look_at_shard, one, distances_to(self.task, here), Lock())
         one.near = self._join(one, map_in_order(look, range(len(self.shards))))
-        tables = np.empty((size, words), dtype=np.int64)
+        tables = np.empty((size, words, 2), dtype=np.int64)
         one.settled = self.buckets.settle(here, one.near, histograms, tables, points, self.buckets.scratch())
         return one
 
@@ -370,7 +371,9 @@ class ShardedJob:
             if self.exactly is None:
                 self.exactly = RankWorker(self.task, 1, partial(spilled, self.scratch))
             exact[point.start] = spilled(self.scratch, (self.task.n_train,), np.float64)
-            exact[point.start][:] = self.exactly.values(point, one.points[there])[0]
+            values = self.exactly.values(point, one.points[there])
+            exact[point.start][:] = values[0]
+            self.exactly.keep(values, one.points[there])
             one.settled.levels[there] = nearest_level(one.points.entropy[there], self.task.levels)
         return exact
 
@@ -380,9 +383,9 @@ class ShardedJob:
         width = rows.stop - rows.start
         own, fill = (None, None) if self.layout.keep else self._load(shard)
         for block in cut(stretch, self.block):
-            names, groups = group_cells(task, block)
-            n_cells = n_levels + names.size
-            cells = Cells(np.zeros((n_cells, width), np.int64), np.zeros((n_cells + 1, width)), np.empty((0, width)))
+            names, groups = group_rows(task, block)
+            n_cells = group_cell(n_levels, names.size)
+            packed, sums = np.zeros((n_cells, width), np.int64), np.zeros((n_cells + 1, width))
             for batch in cut(block, BATCH):
                 there = one.place(batch)
                 if own is None:
@@ -392,15 +395,17 @@ class ShardedJob:
                 some = groups[batch.start - block.start : batch.stop - block.start]
                 near = Near._make(part[there] for part in one.near)
                 settled = Settled._make(part[there] for part in one.settled)
+                cells = Cells(packed, sums, n_levels, task.kept, one.points.values[there])
                 self.buckets.add(images, rows.start, near, settled, some, cells)
             # Points that were ordered exactly, then what is packed: the order that a worker with all rows has.
             for point in (point for point in range(block.start, block.stop) if point in exact):
-                for cell in (one.settled.levels[point - one.here.start], groups[point - block.start]):
+                group = groups[point - block.start]
+                for cell, square in ((one.settled.levels[point - one.here.start], n_levels), (group, group + 1)):
                     if cell >= 0:
-                        cells.sums[cell] += exact[point][rows]
-            self.buckets.unpack(cells.packed, cells.sums)
-            numbers = np.concatenate([np.arange(n_levels), n_levels + names, [n_levels + task.n_groups]])
-            part = BlockSums(numbers, np.zeros(n_levels, dtype=np.int64), cells.sums)
+                        sums[cell] += exact[point][rows]
+                        sums[square] += exact[point][rows] ** 2
+            self.buckets.unpack(packed, sums)
+            part = BlockSums(block_cells(task, names, 1), np.zeros(n_levels, dtype=np.int64), sums)
             totals.add_rows(block.start // self.block, part, rows)
         if own is not None:
             self.spare.append(own)

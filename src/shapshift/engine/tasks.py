@@ -12,11 +12,31 @@ from shapshift.engine.coefficients import RankTable
 from shapshift.engine.rows.distances import Filler
 from shapshift.io.results import lock
 from shapshift.kernels.rank import Batch, Findings, Rule
+from shapshift.sampling_error import Spread, spread_of_clusters, spread_of_points
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Clusters of dependent validation points, each in as many parts as it has points in different groups.
+
+    Attributes
+    ----------
+    of_part, group_of_part : ndarray of shape (n_parts,)
+        Cluster and group of each part.
+    n_clusters : int
+    group_names : tuple
+        Empty when there are no groups.
+    """
+
+    of_part: Indices
+    group_of_part: Indices
+    n_clusters: int
+    group_names: tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +64,11 @@ class Task:
     n_extra : int
         Number of other results per point that the method reports.
     matrix : bool
-        Whether to keep the values of each single point.
+        Whether to keep the values of all rows on each single point.
+    sampled : ndarray
+        Rows whose values on each single point are kept in any case: they tell how values vary together.
+    clusters : Clusters or None
+        Clusters of dependent points; ``groups`` are then those of their parts.
     """
 
     fill: Filler
@@ -58,6 +82,18 @@ class Task:
     n_nearest: int = 0
     n_extra: int = 0
     matrix: bool = False
+    sampled: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    clusters: "Clusters | None" = None
+
+    @cached_property
+    def kept(self) -> Indices:
+        """Training rows whose values on each single point are kept."""
+        return np.arange(self.n_train) if self.matrix else self.sampled
+
+    @property
+    def n_cells(self) -> int:
+        """Number of sums of a run: levels, squares, and for each group its values and its squares."""
+        return int(group_cell(self.levels.size, self.n_groups))
 
     @property
     def n_groups(self) -> int:
@@ -76,7 +112,7 @@ class Task:
             nearest=np.empty((size, self.n_nearest), dtype=np.int64),
             reference_ranks=np.empty((size, self.reference.shape[1])),
             extra=np.empty((size, self.n_extra)),
-            values=np.empty((size, self.n_train)) if self.matrix else None,
+            values=np.empty((size, self.kept.size)),
         )
 
 
@@ -162,19 +198,29 @@ def class_task(
     )
 
 
+def group_cell(n_levels: int, group: Any) -> Any:
+    """Cell of a group's sum of values: entropy levels come first, then squares, then value and squares of each group.
+
+    That of its squares is the next one.
+    """
+    return n_levels + 1 + 2 * group
+
+
 @dataclass(frozen=True)
 class Points:
-    """Results of single validation points; workers write disjoint slices."""
+    """Results of single validation points; workers write disjoint slices.
+
+    ``values`` are those of the rows that the task keeps.
+    """
 
     entropy: Floats
     nearest: Indices
     reference_ranks: Floats
     extra: Floats
-    values: Floats | None
+    values: Floats
 
     def __getitem__(self, here: slice) -> "Points":
-        values = None if self.values is None else self.values[here]
-        return Points(self.entropy[here], self.nearest[here], self.reference_ranks[here], self.extra[here], values)
+        return Points(*(array[here] for array in vars(self).values()))
 
     @property
     def findings(self) -> Findings:
@@ -183,7 +229,7 @@ class Points:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """All arrays, by name."""
-        return {name: array for name, array in vars(self).items() if array is not None}
+        return dict(vars(self))
 
     def put(self, here: slice, found: "Points | dict[str, npt.NDArray[Any]]") -> None:
         """Copy the results of a slice of the points."""
@@ -215,6 +261,8 @@ class Sums:
     Attributes
     ----------
     levels, groups : ndarray of shape (n_cells, n_train)
+    squares, group_squares : ndarray
+        Sums of squared values: over all points, shape (n_train,), and per group.
     level_counts : ndarray
         Points per entropy level.
     bounds : ndarray of shape (0 or 1, n_train)
@@ -228,6 +276,8 @@ class Sums:
 
     levels: Floats
     groups: Floats
+    squares: Floats
+    group_squares: Floats
     level_counts: Indices
     bounds: Floats
     points: Points
@@ -236,9 +286,10 @@ class Sums:
 
     @classmethod
     def of(cls, task: Task, sums: Floats, counts: Indices, points: Points) -> "Sums":
-        """Split an array of sums: entropy levels first, then groups, then bounds."""
-        n_levels, n_shared = task.levels.size, task.levels.size + task.n_groups
-        return cls(sums[:n_levels], sums[n_levels:n_shared], counts, sums[n_shared:], points)
+        """Split an array of sums, laid out as :func:`group_cell` says, bounds last."""
+        n_levels, first, end = task.levels.size, group_cell(task.levels.size, 0), task.n_cells
+        groups, group_squares = sums[first:end:2], sums[first + 1 : end : 2]
+        return cls(sums[:n_levels], groups, sums[n_levels], group_squares, counts, sums[end:], points)
 
     def neighborhood(self, task: Task) -> Neighborhood:
         """Nearest rows and ranks that were asked for."""
@@ -253,16 +304,24 @@ class Sums:
         **about
             ``ids``, ``parameters``, ``fingerprint``, ``kind`` and ``id_names`` of the result.
         """
-        sizes = np.bincount(task.groups, minlength=task.n_groups)[: task.n_groups]
         present = self.level_counts > 0
         level_values, level_counts = self.levels[present], self.level_counts[present]
         values = level_values.sum(axis=0)
         # In place: these are the largest arrays there are.
         values /= task.n_val
         level_values /= level_counts[:, None]
-        # Without groups an empty array of its own, so that the result holds no view of the sums.
-        group_means = self.groups if task.n_groups else np.empty((0, task.n_train))
-        group_means /= sizes[:, None]
+        group_names, sizes, group_means, spreads = self._by_group(task, values)
+        error: dict[str, Any] = {}
+        if spreads[0] is not None:
+            found = [(np.full(task.n_train, np.inf), 1.0) if one is None else one.errors() for one in spreads]
+            error = {
+                "variance": lock(spreads[0].variance),
+                "sampling": spreads[0].facts(),
+                "standard_error": lock(found[0][0]),
+                "degrees_of_freedom": lock(np.full(task.n_train, found[0][1])),
+                "group_errors": lock(np.array([one[0] for one in found[1:]]).reshape(-1, task.n_train)),
+                "group_freedom": np.array([one[1] for one in found[1:]]),
+            }
         return Valuation(
             values=lock(values),
             entropy=self.points.entropy,
@@ -271,9 +330,49 @@ class Sums:
             level_values=lock(level_values),
             level_counts=level_counts,
             group_means=lock(group_means),
-            group_names=task.group_names,
+            group_names=group_names,
             group_sizes=tuple(sizes.tolist()),
-            matrix=None if self.points.values is None else lock(self.points.values.T),
+            matrix=lock(self.points.values.T) if task.matrix else None,
             error_bound=self.error_bound,
+            **error,
             **about,
         )
+
+    def _by_group(self, task: Task, values: Floats) -> tuple[tuple[Any, ...], Indices, Floats, list[Spread | None]]:
+        """Return names, sizes and means of the groups, and the spread of the values on all points and on each group."""
+        sample = np.ascontiguousarray(self.points.values[:, task.sampled]) if task.matrix else self.points.values
+        if task.clusters is not None:
+            return self._by_cluster(task, task.clusters, values, sample)
+        sizes = np.bincount(task.groups, minlength=task.n_groups)[: task.n_groups]
+        # Without groups an empty array of its own, so that the result holds no view of the sums.
+        means = np.ascontiguousarray(self.groups) if task.n_groups else np.empty((0, task.n_train))
+        means /= sizes[:, None]
+        spreads = [spread_of_points(values, self.squares, task.n_val, sample)]
+        for group, size in enumerate(sizes.tolist()):
+            of_group = sample[task.groups == group]
+            spreads.append(spread_of_points(means[group], self.group_squares[group], size, of_group))
+        return task.group_names, sizes, means, spreads
+
+    def _by_cluster(
+        self, task: Task, clusters: Clusters, values: Floats, sample: Floats
+    ) -> tuple[tuple[Any, ...], Indices, Floats, list[Spread | None]]:
+        parts = np.bincount(task.groups, minlength=clusters.of_part.size)
+
+        def spread(means: Floats, chosen: Indices) -> Spread | None:
+            """Return the spread over the clusters of some parts."""
+            _, numbers = np.unique(clusters.of_part[chosen], return_inverse=True)
+            sums, sizes = np.zeros((numbers.max() + 1, task.n_train)), np.bincount(numbers, weights=parts[chosen])
+            for number, part in zip(numbers.tolist(), chosen.tolist(), strict=True):
+                sums[number] += self.groups[part]
+            cluster_of_part = np.full(parts.size, -1)
+            cluster_of_part[chosen] = numbers
+            of_points = cluster_of_part[task.groups]
+            inside = of_points >= 0
+            return spread_of_clusters(means, sums, sizes.astype(np.int64), sample[inside], of_points[inside])
+
+        of_group = [np.flatnonzero(clusters.group_of_part == g) for g in range(len(clusters.group_names))]
+        sizes = np.array([parts[chosen].sum() for chosen in of_group], dtype=np.int64)
+        means = np.array([self.groups[chosen].sum(axis=0) for chosen in of_group]).reshape(-1, task.n_train)
+        means /= sizes[:, None]
+        spreads = [spread(values, np.arange(parts.size)), *map(spread, means, of_group)]
+        return clusters.group_names, sizes, means, spreads

@@ -205,8 +205,8 @@ def _plan_lists(
     worker += 0 if scan else 5 * row  # from an index, candidates can be all rows
     worker += 2 * row if longest > list_room(n, wanted) else 0
     memory = Memory(
-        fixed=row * (2 * task.levels.size + task.n_groups + 4 + (m if task.matrix else 0))
-        + 8 * m * (5 + task.n_nearest)
+        fixed=row * (task.levels.size + task.n_cells + 4)
+        + 8 * m * (5 + task.n_nearest + task.kept.size)
         + 16 * task.reference.size,
         worker=worker,
         point=listed + 8 * STRIP_ROWS + 16 * list_room(n, wanted),

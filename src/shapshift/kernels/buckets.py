@@ -79,8 +79,8 @@ class Rules(NamedTuple):
         Largest bound of a row on one point.
     least : int
         So many nearest rows must have been ordered exactly.
-    value_scale, bound_scale : float
-        Units of a packed value or bound per 1.
+    value_scale, bound_scale, square_scale : float
+        Units of a packed value, bound or square per 1.
     """
 
     buckets: int
@@ -89,6 +89,7 @@ class Rules(NamedTuple):
     least: int
     value_scale: float
     bound_scale: float
+    square_scale: float
 
 
 class Game(NamedTuple):
@@ -127,8 +128,8 @@ class Settled(NamedTuple):
 
     Attributes
     ----------
-    tables : int64 (b, 2 * buckets)
-        Packed value and bound for each image.
+    tables : int64 (b, 2 * buckets, 2)
+        Packed value and bound for each image, and its squared value.
     levels : int64 (b,)
         Number of the level that the entropy belongs to.
     done : bool (b,)
@@ -150,15 +151,21 @@ class Cells(NamedTuple):
     Attributes
     ----------
     packed : int64 (cells, w)
-        Values and bounds of the buckets, to be read by :func:`unpack`; the first cells belong to the levels.
+        Sums of the buckets, to be read by :func:`unpack`: values with their bounds, and in a cell of their own squares.
     sums : float64 (cells, w)
-        Values of the rows that were ordered exactly.
-    values : float64 (b, w) or (0, w)
-        Each point's values, when there is room for them.
+        Values of the rows that were ordered exactly, and their squares.
+    n_levels : int
+        Cells that belong to levels; then comes that of the squares of all points, and behind each group's its squares.
+    kept : int64 (k,)
+        Rows whose values on each point are kept, in ascending order.
+    values : float64 (b, k)
+        These.
     """
 
     packed: Indices
     sums: Floats
+    n_levels: int
+    kept: Indices
     values: Floats
 
 
@@ -248,35 +255,43 @@ def add_points(
     value_scale : float
         Units of a packed value per 1.
     """
-    w = images.shape[1]
+    w, n_levels, kept = images.shape[1], cells.n_levels, cells.kept
+    from_kept, to_kept = np.searchsorted(kept, first), np.searchsorted(kept, first + w)
     for p in range(images.shape[0]):
         if not settled.done[p]:
             continue
         members, values = near.members[p, : near.found[p]], near.distances[p, : near.found[p]]
         lo, hi = np.searchsorted(members, first), np.searchsorted(members, first + w)
-        for cell in (settled.levels[p], groups[p]):
+        for cell, square in ((settled.levels[p], n_levels), (groups[p], groups[p] + 1)):
             if cell >= 0:
                 for k in range(lo, hi):
                     cells.sums[cell, members[k] - first] += values[k]
-        if cells.values.shape[0] > 0:
-            for i in range(w):
-                cells.values[p, i] = (settled.tables[p, images[p, i]] >> BOUND_BITS) / value_scale
-            for k in range(lo, hi):
-                cells.values[p, members[k] - first] = values[k]
+                    cells.sums[square, members[k] - first] += values[k] * values[k]
+        at = lo
+        for column in range(from_kept, to_kept):
+            while at < hi and members[at] < kept[column]:
+                at += 1
+            if at < hi and members[at] == kept[column]:
+                cells.values[p, column] = values[at]
+            else:
+                image = images[p, kept[column] - first]
+                cells.values[p, column] = (settled.tables[p, image, 0] >> BOUND_BITS) / value_scale
     # All points for one stretch of rows before the next, so that its sums stay in the cache.
     for start in range(0, w, ROWS):
         here = slice(start, min(start + ROWS, w))
         for p in range(images.shape[0]):
             if settled.done[p]:
-                for cell in (settled.levels[p], groups[p]):
+                for cell, square in ((settled.levels[p], n_levels), (groups[p], groups[p] + 1)):
                     if cell >= 0:
-                        _add_images(images[p, here], settled.tables[p], cells.packed[cell, here])
+                        packed, squares = cells.packed[cell, here], cells.packed[square, here]
+                        _add_images(images[p, here], settled.tables[p], packed, squares)
 
 
 @kernel
-def _add_images(images, table, packed):
+def _add_images(images, table, packed, squares):
     for i in range(images.size):
-        packed[i] += table[images[i]]
+        packed[i] += table[images[i], 0]
+        squares[i] += table[images[i], 1]
 
 
 @kernel
@@ -286,6 +301,14 @@ def unpack(packed: Indices, rules: Rules, sums: Floats, bounds: Floats) -> None:
         bounds[i] += (packed[i] & ((1 << BOUND_BITS) - 1)) / rules.bound_scale
     for i in range(packed.size):
         sums[i] += (packed[i] >> BOUND_BITS) / rules.value_scale
+        packed[i] = 0
+
+
+@kernel
+def unpack_squares(packed: Indices, rules: Rules, sums: Floats) -> None:
+    """Add packed squares to ``sums``, and clear ``packed``."""
+    for i in range(packed.size):
+        sums[i] += packed[i] / rules.square_scale
         packed[i] = 0
 
 
@@ -329,12 +352,13 @@ def fill_table(
         spent += matches * of_matching + others * of_other
         worse = (of_matching if of_matching > of_other else of_other) + passed
         largest = worse if worse > largest else largest
-        table[k] = _pack(total - matches * share, of_other, rules)
-        table[k | _ONE] = _pack(total + last + others * share, of_matching, rules)
+        _pack(total - matches * share, of_other, rules, table[k])
+        _pack(total + last + others * share, of_matching, rules, table[k | _ONE])
         total -= matches * mean_drop
         uncertain += passed
         hi, last, sum_hi = lo, before, sum_lo
-    table[:2] = _pack(0.0, uncertain, rules)
+    for entry in table[:2]:
+        _pack(0.0, uncertain, rules, entry)
     return bool((largest <= rules.peak) & (spent + np.float64(hi) * uncertain <= rules.allowed)), total
 
 
@@ -349,6 +373,7 @@ def _without_convexity(matches, others, own_fall, fall, share):
 
 
 @kernel
-def _pack(value, bound, rules):
-    """Both numbers in one word; values are rounded towards zero, bounds up."""
-    return (np.int64(value * rules.value_scale) << BOUND_BITS) + np.int64(bound * rules.bound_scale + 1.0)
+def _pack(value, bound, rules, entry):
+    """Value and bound in one word, the square in the next; values are rounded towards zero, bounds up."""
+    entry[0] = (np.int64(value * rules.value_scale) << BOUND_BITS) + np.int64(bound * rules.bound_scale + 1.0)
+    entry[1] = np.int64(value * value * rules.square_scale)

@@ -493,10 +493,10 @@ def neighbor_entropy(counts, depth):
 
 
 @kernel
-def add_rows(tile: Floats, cells: npt.NDArray[np.int64], sums: Floats) -> None:
-    """Add each row of ``tile`` to the row of ``sums`` that ``cells`` names, in order."""
+def add_rows(tile: Floats, cells: Indices, squares: Indices, sums: Floats) -> None:
+    """Add each row of ``tile`` to the row of ``sums`` that ``cells`` names, and its squares to that of ``squares``."""
     for p in range(tile.shape[0]):
-        out = sums[cells[p]]
-        row = tile[p]
+        out, squared, row = sums[cells[p]], sums[squares[p]], tile[p]
         for i in range(row.size):
             out[i] += row[i]
+            squared[i] += row[i] * row[i]

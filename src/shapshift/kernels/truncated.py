@@ -161,16 +161,23 @@ def _tail(c, beyond, t, m, base, tail, bound):
 
 
 @kernel
-def add_points(values: ListValues, targets: Codes, cells: Indices, sums: ListSums) -> None:
-    """Add each point's values to the cell that ``cells`` names, in order."""
+def add_points(
+    values: ListValues, codes: Codes, targets: Codes, cells: Indices, squares: Indices, sums: ListSums
+) -> None:
+    """Add each point's values to the cell that ``cells`` names, and their squares to that of ``squares``, in order."""
     ends, rows, changes, tails = values.ends, values.rows, values.changes, values.tails
     for p in range(targets.size):
-        out = sums.rows[cells[p]]
+        cell, square = cells[p], squares[p]
+        out, squared = sums.rows[cell], sums.rows[square]
         for i in range(ends[p], ends[p + 1]):
+            tail = tails[p, np.int64(codes[rows[i]] == targets[p])]
             out[rows[i]] += changes[i]
-        sums.others[cells[p]] += tails[p, 0]
+            squared[rows[i]] += changes[i] * (changes[i] + 2.0 * tail)
+        sums.others[cell] += tails[p, 0]
+        sums.others[square] += tails[p, 0] ** 2
         if targets[p] >= 0:
-            sums.extras[cells[p], targets[p]] += tails[p, 1] - tails[p, 0]
+            sums.extras[cell, targets[p]] += tails[p, 1] - tails[p, 0]
+            sums.extras[square, targets[p]] += tails[p, 1] ** 2 - tails[p, 0] ** 2
 
 
 @kernel
@@ -186,10 +193,14 @@ def add_bounds(values: ListValues, codes: Codes, targets: Codes, sums: ListSums)
 
 
 @kernel
-def whole_rows(values: ListValues, codes: Codes, targets: Codes, out: Floats) -> None:
-    """Write the value of every training row on each point."""
+def keep_values(
+    values: ListValues, codes: Codes, targets: Codes, kept: Indices, columns: npt.NDArray[np.int32], out: Floats
+) -> None:
+    """Write the values of the rows ``kept`` on each point; ``columns`` says where each row goes, -1 for nowhere."""
     for p in range(targets.size):
-        for i in range(codes.size):
-            out[p, i] = values.tails[p, np.int64(codes[i] == targets[p])]
+        for k in range(kept.size):
+            out[p, k] = values.tails[p, np.int64(codes[kept[k]] == targets[p])]
         for i in range(values.ends[p], values.ends[p + 1]):
-            out[p, values.rows[i]] += values.changes[i]
+            column = columns[values.rows[i]]
+            if column >= 0:
+                out[p, column] += values.changes[i]

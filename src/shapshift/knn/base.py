@@ -16,6 +16,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
+from shapshift.engine.certified import draw_sample
 from shapshift.engine.checkpoint import Checkpoint, digest_arrays
 from shapshift.engine.exact import Tiled
 from shapshift.engine.parallel import stream
@@ -32,10 +33,12 @@ from shapshift.engine.rows.distances import (
 )
 from shapshift.engine.rows.file import RowFile, is_streamed
 from shapshift.engine.runner import BLOCK_POINTS, Runner
+from shapshift.engine.search import FitCache
 from shapshift.engine.search.exact import exact_search
-from shapshift.engine.tasks import Neighborhood, Sums, Task
+from shapshift.engine.tasks import Clusters, Neighborhood, Sums, Task
 from shapshift.exceptions import InputError
 from shapshift.kernels.near import entropy_of, label_shares
+from shapshift.sampling_error import sampled_count
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -141,6 +144,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         y_val: Any,
         *,
         groups: Any = None,
+        clusters: Any = None,
         matrix: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
@@ -156,6 +160,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         groups : array-like of shape (n_val,) or str, optional
             One name per validation point, or for Parquet the column that has them; the result then has the mean per
             group too.
+        clusters : array-like of shape (n_val,), optional
+            For points that depend on each other, such as several readings of one patient: one name per point, equal
+            for points of one cluster. Standard errors then count clusters instead of points.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         checkpoint : path-like, optional
@@ -166,7 +173,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         -------
         Valuation
         """
-        return self._value(X_val, y_val, groups=groups, matrix=matrix, checkpoint=checkpoint)[0]
+        given = {"groups": groups, "clusters": clusters, "matrix": matrix, "checkpoint": checkpoint}
+        return self._value(X_val, y_val, **given)[0]
 
     def value_and_neighbors(
         self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False, reference: Any = None
@@ -246,6 +254,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         y_val: Any,
         *,
         groups: Any = None,
+        clusters: Any = None,
         matrix: bool = False,
         n_nearest: int = 0,
         reference: Any = None,
@@ -262,6 +271,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         n_val = points.shape[0]
         targets = self._read_targets(_labels.check_labels(y_val, "y_val", n_val, "X_val"))
         names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
+        parts = None
+        if clusters is not None:
+            codes, parts = _cluster_parts(codes, names, _labels.check_groups(clusters, n_val, "clusters"))
+            names = list(range(parts.of_part.size))
         excluded = None if exclude is None else check.check_excluded(exclude, n_val, n_train)
         task = self._task(
             targets,
@@ -271,6 +284,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             n_nearest=n_nearest,
             reference=check.check_positions(reference, n_val, n_train),
             matrix=bool(matrix),
+            sampled=np.sort(self._sample[: sampled_count(n_train, n_val)]),
+            clusters=parts,
         )
         return Prepared(task, targets, points, excluded)
 
@@ -309,6 +324,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             "nearest_rows": str(task.n_nearest),
             "reference_rows": digest_arrays(task.reference) if task.reference.size else "none",
             "matrix": str(task.matrix),
+            "sampled_rows": str(task.sampled.size),
         }
         chosen = {name: str(entry) for name, entry in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
         return Checkpoint(folder, run | chosen)
@@ -377,6 +393,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _fitted(self, X: Any) -> None:
         """Prepare what is derived from the fitted rows."""
+        self._derived = FitCache()
+
+    @property
+    def _sample(self) -> Any:
+        """Training rows in an order that their content decides; the first of them are a random sample."""
+        return self._derived.get("sample", lambda: draw_sample(self._index))
 
     def _check_parameters(self) -> None:
         caller = type(self).__name__
@@ -529,3 +551,10 @@ def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDAr
     for part in index.digests():
         digest.update(part)
     return digest.hexdigest()
+
+
+def _cluster_parts(codes: Indices, names: list[Any], clusters: tuple[list[Any], Indices]) -> tuple[Indices, Clusters]:
+    """Return the number of each point's part of a cluster, and what the parts are; see :class:`Clusters`."""
+    n_clusters = len(clusters[0])
+    parts, numbers = np.unique(codes * n_clusters + clusters[1], return_inverse=True)
+    return numbers, Clusters(parts % n_clusters, parts // n_clusters, n_clusters, tuple(names))

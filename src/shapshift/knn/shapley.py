@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
-from shapshift.engine.certified import certified_sums, draw_sample
+from shapshift.engine.certified import certified_sums
 from shapshift.engine.checkpoint import Checkpoint
 from shapshift.engine.coefficients import Beta, RankTable, rank_table
 from shapshift.engine.duplicates import collapsed_sums, find_duplicates
@@ -16,7 +16,7 @@ from shapshift.engine.exact import Exact, exact_from_file
 from shapshift.engine.gpu import is_on_gpu, torch_device
 from shapshift.engine.rows.distances import FileRows, kind_of
 from shapshift.engine.runner import Runner
-from shapshift.engine.search import SEARCHES, FitCache
+from shapshift.engine.search import SEARCHES
 from shapshift.engine.sharded import sharded_sums
 from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
 from shapshift.engine.truncated import check_search, truncated_sums
@@ -161,6 +161,7 @@ class KNNShapley(KNNClassModel):
         y_val: Any,
         *,
         groups: Any = None,
+        clusters: Any = None,
         matrix: bool = False,
         exclude: Any = None,
         correction: Any = None,
@@ -178,6 +179,9 @@ class KNNShapley(KNNClassModel):
         groups : array-like of shape (n_val,) or str, optional
             One name per validation point, or for Parquet the column that has them; the result then has the mean per
             group too.
+        clusters : array-like of shape (n_val,), optional
+            For points that depend on each other, such as several readings of one patient: one name per point, equal
+            for points of one cluster. Standard errors then count clusters instead of points.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         exclude : int array of shape (n_val,), optional
@@ -195,17 +199,19 @@ class KNNShapley(KNNClassModel):
         Valuation
         """
         if correction is None:
-            return self._value(X_val, y_val, groups=groups, matrix=matrix, exclude=exclude, checkpoint=checkpoint)[0]
+            asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude}
+            return self._value(X_val, y_val, checkpoint=checkpoint, **asked)[0]
         if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
             got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
             raise InputError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
                 f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
             )
-        if groups is not None or exclude is not None or checkpoint is not None or matrix is not False:
+        if matrix is not False or any(part is not None for part in (groups, clusters, exclude, checkpoint)):
             raise InputError(
-                "The 'correction' parameter does not go with 'groups', 'matrix', 'exclude' or 'checkpoint': a "
-                "correction is made for the validation set as a whole. Value without a correction to get these."
+                "The 'correction' parameter does not go with 'groups', 'clusters', 'matrix', 'exclude' or "
+                "'checkpoint': a correction is made for the validation set as a whole. Value without a correction to "
+                "get these."
             )
         corrected: Valuation = correction.correct(self, X_val, y_val)
         return corrected
@@ -276,15 +282,10 @@ class KNNShapley(KNNClassModel):
         }
 
     def _fitted(self, X: Any) -> None:
+        super()._fitted(X)
         self._duplicates = find_duplicates(self._index, self.codes_)
-        self._derived = FitCache()  # indexes, the sample of certified values, training rows on a GPU
         if is_on_gpu(X):
             self._gpu_rows(X, features=X)
-
-    @property
-    def _sample(self) -> Any:
-        """Training rows whose distances tell how the others are spread."""
-        return self._derived.get("sample", lambda: draw_sample(self._index))
 
     def _place_points(self, X_val: Any, has_checkpoint: bool) -> Any:
         rows = X_val.rows if isinstance(X_val, check.Table) else X_val
