@@ -17,13 +17,17 @@ from scipy.stats import rankdata
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-#: Rows whose values on single points are kept, and most numbers that this makes.
-SAMPLED_ROWS, SAMPLED_VALUES = 256, 2**18
-LEAST_SAMPLED = 32
-# Random halves whose agreement tells about ranks, and the blocks that they are made of.
-HALVES, BLOCKS = 20, 20
-# Standard errors that are told apart when ranks are compared.
-ERROR_BINS = 64
+# Rows whose values on single points are kept: as many as make about so many numbers, within limits.
+SAMPLED_VALUES = 2**18
+LEAST_SAMPLED, MOST_SAMPLED = 16, 1024
+# Rows from which on their agreement between halves of the points tells about that of all rows.
+AGREEING_ROWS = 64
+# Random splits of the points into quarters, and the blocks that these are made of.
+SPLITS, BLOCKS = 20, 20
+# Values that differ by less than this part of the largest are ties.
+TIES = 1e-9
+# Far out, values have heavier tails than their degrees of freedom say: intervals that hold together have no more.
+JOINT_FREEDOM = 5.0
 # Below this part of the squared mean a variance is rounding.
 ROUNDING = 1e-10
 
@@ -42,14 +46,15 @@ class Spread:
         Of the values of the rows, on average.
     covariance : float
         Mean covariance of the values of two rows.
-    spearman : float or None
-        Rank correlation to be expected with the values on another sample; None if it cannot be told.
+    pearson, spearman : float or None
+        Correlation to be expected with the values on another sample, and rank correlation; None if they cannot be told.
     """
 
     variance: Floats
     units: int
     kurtosis: float
     covariance: float
+    pearson: float | None
     spearman: float | None
 
     def errors(self) -> tuple[Floats, float]:
@@ -63,13 +68,14 @@ class Spread:
             "units": self.units,
             "kurtosis": self.kurtosis,
             "covariance": self.covariance,
+            "pearson": self.pearson,
             "spearman": self.spearman,
         }
 
 
 def sampled_count(n_rows: int, n_points: int) -> int:
     """Return how many rows have their values on every single point kept."""
-    return min(n_rows, SAMPLED_ROWS, max(SAMPLED_VALUES // n_points, LEAST_SAMPLED))
+    return min(n_rows, max(min(SAMPLED_VALUES // n_points, MOST_SAMPLED), LEAST_SAMPLED))
 
 
 def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floats) -> Spread | None:
@@ -136,7 +142,7 @@ def _spread(variance: Floats, units: int, sample: Floats) -> Spread:
     kurtosis = float(fourth.sum()) / total if total > 0 else float(units)
     n = sample.shape[1]
     covariance = (of_sum - float(variances.sum())) / (n * (n - 1)) if n > 1 else 0.0
-    return Spread(variance, units, kurtosis, covariance, half_agreement(sample))
+    return Spread(variance, units, kurtosis, covariance, *agreement(sample, variance.size))
 
 
 def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float]:
@@ -156,12 +162,14 @@ def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float
     true = max((between - 2 * mean**2 / freedom) / (1 + 2 / freedom), mean**2 / 1000)
     prior = 4 + 2 * mean**2 / true
     centre = mean * (prior - 2) / prior
-    return (prior * centre + freedom * variance) / (prior + freedom), prior + freedom
+    return (prior * centre + freedom * variance) / (prior + freedom), min(prior + freedom, units - 1.0)
 
 
 def half_width(error: Floats, freedom: Any, confidence: float, n_joint: int = 1) -> Floats:
     """Half the width of confidence intervals; of so many that all of them hold together (Sidak)."""
     each = confidence ** (1 / n_joint)
+    if n_joint > 1:
+        freedom = np.minimum(freedom, JOINT_FREEDOM)
     width: Floats = stdtrit(freedom, (1 + each) / 2) * error
     return width
 
@@ -176,47 +184,78 @@ def sign_probability(values: Floats, error: Floats, freedom: Any) -> Floats:
 def rank_interval(values: Floats, error: Floats, freedom: Any, confidence: float) -> tuple[Indices, Indices]:
     """Both ends of an interval of each row's rank among all rows, 1 for the highest value.
 
-    A row is above another one where their difference is surely positive, its variance the sum of both. Errors are put
-    into bins and count as the largest of their bin, which widens intervals a little and takes N log N steps.
+    A row is surely above another one where their intervals, shortened by the root of 2, do not meet: with equal errors
+    that is where their difference is surely positive.
     """
-    n = values.size
-    factor = float(half_width(np.ones(1), np.min(freedom), confidence)[0])
-    order = np.argsort(error, kind="stable")
-    above, below = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-    for part in np.array_split(order, min(ERROR_BINS, n)):
-        these, margin = np.sort(values[part]), factor * np.hypot(error, error[part[-1]])
-        above += part.size - np.searchsorted(these, values + margin, side="right")
-        below += np.searchsorted(these, values - margin, side="left")
+    half = half_width(error, freedom, confidence) / np.sqrt(2)
+    low, high, n = values - half, values + half, values.size
+    above = n - np.searchsorted(np.sort(low), high, side="right")
+    below = np.searchsorted(np.sort(high), low, side="left")
     return 1 + above, n - below
 
 
-def half_agreement(sample: Floats) -> float | None:
-    """Rank correlation to be expected between the mean values on two samples of as many units.
+def agreement(sample: Floats, n_rows: int) -> tuple[float | None, float | None]:
+    """Correlation and rank correlation to be expected between the mean values on two samples of as many units.
 
-    That of the means over random halves, stepped up by the Spearman-Brown formula; None where it cannot be told.
+    Those of the means over random halves, stepped up to the whole: their odds r / (1 - r) double. Ranks of values that
+    are often zero gain less by more points: how much the odds grow from quarters to halves is measured, and the mean of
+    both answers is taken.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n_units, n_sampled)
+    n_rows : int
+        Number of all rows.
+
+    Returns
+    -------
+    pearson, spearman : float or None
+        None where they cannot be told: from fewer than four units, or from too few of the rows.
     """
     units, n = sample.shape
-    if units < 4 or n < 3:
-        return None
+    if units < 4 or n < min(AGREEING_ROWS, max(n_rows, 3)):
+        return None, None
     rng = np.random.default_rng(0)
     # Whole blocks of units change sides: their sums are made once.
-    blocks = min(BLOCKS, units) // 2 * 2
+    blocks = min(BLOCKS, units) // 4 * 4
     starts = np.linspace(0, units, blocks, endpoint=False).astype(np.int64)
-    sums, sizes = np.add.reduceat(sample[rng.permutation(units)], starts, axis=0), np.diff(starts, append=units)
-    one = np.argsort(rng.random((HALVES, blocks)), axis=1) < blocks // 2
-    sides = np.concatenate([one, ~one]).astype(np.float64)
-    means = np.einsum("hb,bn->hn", sides, sums) / np.einsum("hb,b->h", sides, sizes)[:, None]
-    ranks = rankdata(means, axis=1) - (n + 1) / 2
-    first, second = ranks[:HALVES], ranks[HALVES:]
-    spread = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
-    if not spread.all():
+    sums = np.add.reduceat(sample[rng.permutation(units)], starts, axis=0)
+    side = np.argsort(rng.random((SPLITS, blocks)), axis=1) % 4
+    quarters = np.stack([np.einsum("sb,bn->sn", (side == k).astype(np.float64), sums) for k in range(4)])
+    halves = np.stack([quarters[0] + quarters[1], quarters[2] + quarters[3]])
+    pearson = _correlation(halves)
+    if pearson is None:
+        return None, None
+    scale = float(np.abs(halves).max()) * TIES
+    r, r_quarters = (_correlation(rankdata(np.round(part / scale), axis=-1)) for part in (halves, quarters))
+    if r is None:
+        return _doubled(pearson), None
+    spearman = _doubled(r)
+    if r_quarters is not None and min(r, r_quarters) > 0 and max(r, r_quarters) < 1:
+        odds = r / (1 - r)
+        odds *= float(np.clip(odds * (1 - r_quarters) / r_quarters, 1.0, 2.0))
+        spearman = (spearman + odds / (1 + odds)) / 2
+    return _doubled(pearson), spearman
+
+
+def _correlation(parts: Floats) -> float | None:
+    """Mean correlation between different parts, (parts, splits, rows); None where a part does not vary."""
+    centred = parts - parts.mean(axis=-1, keepdims=True)
+    length = np.sqrt((centred**2).sum(axis=-1, keepdims=True))
+    if not length.all():
         return None
-    r = float(((first * second).sum(axis=1) / spread).mean())
+    centred /= length
+    n = len(parts)
+    return float(((centred.sum(axis=0) ** 2).sum(axis=-1).mean() - n) / (n * (n - 1)))
+
+
+def _doubled(r: float) -> float:
+    """Spearman-Brown: the correlation of wholes whose halves have this one."""
     return 2 * r / (1 + r) if r > -0.5 else -1.0
 
 
 def reliability(values: Floats, error: Floats, mean_error: float) -> float:
-    """Correlation to be expected between these values and those on another sample of as many points.
+    """Correlation to be expected between these values and those on another sample, from their standard errors alone.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class Valuation(Result):
         Sample variance of each row's value over the points, or over clusters of them, see ``clusters`` of ``value``.
     sampling : mapping
         What :attr:`reliability` is made from: ``units`` (points, or clusters), ``kurtosis`` of the values,
-        ``covariance`` of two rows, ``spearman``.
+        ``covariance`` of two rows, and ``pearson`` and ``spearman``, from halves of the points.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
@@ -263,8 +263,10 @@ class Valuation(Result):
     def _of_another_set(self, *, pearson: bool) -> float | None:
         if self.standard_error is None or "units" not in self.sampling:
             return None
-        shared = self.sampling["covariance"] / self.sampling["units"]
-        found = reliability(self.values, self.standard_error, shared) if pearson else self.sampling["spearman"]
+        found = self.sampling.get("pearson" if pearson else "spearman")
+        if found is None and pearson:
+            shared = self.sampling["covariance"] / self.sampling["units"]
+            found = reliability(self.values, self.standard_error, shared)
         return None if found is None or np.isnan(found) else float(np.clip(found, 0.0, 1.0))
 
     def points_needed(self, reliability: float = 0.9) -> float:

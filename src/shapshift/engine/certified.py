@@ -171,7 +171,7 @@ class Buckets:
     def costs(self) -> Costs:
         """Memory that a worker needs."""
         task, n, room, buckets = self.task, self.task.n_train, self.certificate.room, self.certificate.rules.buckets
-        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 5 * buckets)
+        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 3 * buckets)
         # Packed sums, what ordering the near rows takes, and what ordering all rows of a point takes.
         cells = most_cells(task, 4, block_points(task))
         # Up to some million rows, larger tiles than usual: every batch reads all training rows.
@@ -253,7 +253,7 @@ class Buckets:
 
     def add(self, images: Images, first: int, near: Near, settled: Settled, groups: Indices, cells: Cells) -> None:
         """Add a batch of points to the sums of the training rows from ``first`` on."""
-        add_points(images, first, near, settled, groups, cells, self.certificate.rules.value_scale)
+        add_points(images, first, near, settled, groups, cells, self.certificate.rules)
 
     def unpack(self, packed: Indices, partial: Floats) -> None:
         """Add packed values and squares to their cells and bounds to the last one, and clear ``packed``."""
@@ -277,7 +277,7 @@ class BucketWorker:
         self.images = np.empty((batch, n), dtype=np.uint16)
         self.sample = np.empty((batch, buckets.certificate.sample_size))
         self.histograms = np.empty((batch, words), dtype=np.uint32)
-        self.tables = np.empty((batch, words, 2), dtype=np.int64)
+        self.tables = np.empty((batch, words), dtype=np.int64)
         self.packed = np.zeros((most_cells(task, 0, block), n), dtype=np.int64)
         self.exactly: RankWorker | None = None
         self.left: list[tuple[slice, Indices, Points]] = []  # points that buckets cannot serve
@@ -333,7 +333,8 @@ def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: A
         # Powers of two, so that scaling is exact; one bit is left over in either half of a word.
         value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
         bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak))),
-        square_scale=2.0 ** np.floor(np.log2(2.0**62 / (block * largest**2))),
+        # A value has 62 - BOUND_BITS bits less those of the points; the squares of all points must fit into a word.
+        square_shift=BOUND_BITS + max(0, int(np.ceil((62 - 2 * BOUND_BITS - np.log2(block)) / 2))),
     )
     size = min(sample.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
     return Certificate(

@@ -107,7 +107,7 @@ def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tu
     worker += BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES
     # Bounds and their checks, while the table is still there; then what becomes of the sums.
     end = 8 * n * (sums + max(10, task.levels.size + 3))
-    return Memory(fixed, worker, 3 * 12 * room + 24 * words + 32 * width), end
+    return Memory(fixed, worker, 3 * 12 * room + 16 * words + 32 * width), end
 
 
 def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool) -> Layout:
@@ -287,7 +287,7 @@ class ShardedJob:
         points.reference_ranks[:] = -0.5  # a row is as far away as itself
         look = partial(self._look_at_shard, one, distances_to(self.task, here), Lock())
         one.near = self._join(one, map_in_order(look, range(len(self.shards))))
-        tables = np.empty((size, words, 2), dtype=np.int64)
+        tables = np.empty((size, words), dtype=np.int64)
         one.settled = self.buckets.settle(here, one.near, histograms, tables, points, self.buckets.scratch())
         return one
 

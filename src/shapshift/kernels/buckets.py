@@ -39,7 +39,7 @@ Codes = npt.NDArray[np.int32]
 # The lower bits of a packed word hold bounds, the upper ones values.
 BOUND_BITS = 28
 # Rows whose packed sums are added to together.
-ROWS = 2**15
+ROWS = 2**13
 
 _INDEX = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
@@ -79,8 +79,10 @@ class Rules(NamedTuple):
         Largest bound of a row on one point.
     least : int
         So many nearest rows must have been ordered exactly.
-    value_scale, bound_scale, square_scale : float
-        Units of a packed value, bound or square per 1.
+    value_scale, bound_scale : float
+        Units of a packed value or bound per 1.
+    square_shift : int
+        Lower bits of a packed word that are left out before it is squared, so that sums of squares do not run over.
     """
 
     buckets: int
@@ -89,7 +91,7 @@ class Rules(NamedTuple):
     least: int
     value_scale: float
     bound_scale: float
-    square_scale: float
+    square_shift: int
 
 
 class Game(NamedTuple):
@@ -128,8 +130,8 @@ class Settled(NamedTuple):
 
     Attributes
     ----------
-    tables : int64 (b, 2 * buckets, 2)
-        Packed value and bound for each image, and its squared value.
+    tables : int64 (b, 2 * buckets)
+        Packed value and bound for each image.
     levels : int64 (b,)
         Number of the level that the entropy belongs to.
     done : bool (b,)
@@ -237,7 +239,7 @@ def add_points(
     settled: Settled,
     groups: Indices,
     cells: Cells,
-    value_scale: float,
+    rules: Rules,
 ) -> None:
     """Add a batch of points to the sums of some training rows; points that are not done are left out.
 
@@ -252,8 +254,7 @@ def add_points(
     groups : int64 (b,)
         Cell for each point's group; -1 for none.
     cells : Cells
-    value_scale : float
-        Units of a packed value per 1.
+    rules : Rules
     """
     w, n_levels, kept = images.shape[1], cells.n_levels, cells.kept
     from_kept, to_kept = np.searchsorted(kept, first), np.searchsorted(kept, first + w)
@@ -275,7 +276,7 @@ def add_points(
                 cells.values[p, column] = values[at]
             else:
                 image = images[p, kept[column] - first]
-                cells.values[p, column] = (settled.tables[p, image, 0] >> BOUND_BITS) / value_scale
+                cells.values[p, column] = (settled.tables[p, image] >> BOUND_BITS) / rules.value_scale
     # All points for one stretch of rows before the next, so that its sums stay in the cache.
     for start in range(0, w, ROWS):
         here = slice(start, min(start + ROWS, w))
@@ -284,14 +285,16 @@ def add_points(
                 for cell, square in ((settled.levels[p], n_levels), (groups[p], groups[p] + 1)):
                     if cell >= 0:
                         packed, squares = cells.packed[cell, here], cells.packed[square, here]
-                        _add_images(images[p, here], settled.tables[p], packed, squares)
+                        _add_images(images[p, here], settled.tables[p], packed, squares, rules.square_shift)
 
 
 @kernel
-def _add_images(images, table, packed, squares):
+def _add_images(images, table, packed, squares, shift):
     for i in range(images.size):
-        packed[i] += table[images[i], 0]
-        squares[i] += table[images[i], 1]
+        word = table[images[i]]
+        packed[i] += word
+        value = word >> shift
+        squares[i] += value * value
 
 
 @kernel
@@ -307,8 +310,9 @@ def unpack(packed: Indices, rules: Rules, sums: Floats, bounds: Floats) -> None:
 @kernel
 def unpack_squares(packed: Indices, rules: Rules, sums: Floats) -> None:
     """Add packed squares to ``sums``, and clear ``packed``."""
+    scale = rules.value_scale / 2.0 ** (rules.square_shift - BOUND_BITS)
     for i in range(packed.size):
-        sums[i] += packed[i] / rules.square_scale
+        sums[i] += packed[i] / scale / scale
         packed[i] = 0
 
 
@@ -352,13 +356,12 @@ def fill_table(
         spent += matches * of_matching + others * of_other
         worse = (of_matching if of_matching > of_other else of_other) + passed
         largest = worse if worse > largest else largest
-        _pack(total - matches * share, of_other, rules, table[k])
-        _pack(total + last + others * share, of_matching, rules, table[k | _ONE])
+        table[k] = _pack(total - matches * share, of_other, rules)
+        table[k | _ONE] = _pack(total + last + others * share, of_matching, rules)
         total -= matches * mean_drop
         uncertain += passed
         hi, last, sum_hi = lo, before, sum_lo
-    for entry in table[:2]:
-        _pack(0.0, uncertain, rules, entry)
+    table[:2] = _pack(0.0, uncertain, rules)
     return bool((largest <= rules.peak) & (spent + np.float64(hi) * uncertain <= rules.allowed)), total
 
 
@@ -373,7 +376,6 @@ def _without_convexity(matches, others, own_fall, fall, share):
 
 
 @kernel
-def _pack(value, bound, rules, entry):
-    """Value and bound in one word, the square in the next; values are rounded towards zero, bounds up."""
-    entry[0] = (np.int64(value * rules.value_scale) << BOUND_BITS) + np.int64(bound * rules.bound_scale + 1.0)
-    entry[1] = np.int64(value * value * rules.square_scale)
+def _pack(value, bound, rules):
+    """Both numbers in one word; values are rounded towards zero, bounds up."""
+    return (np.int64(value * rules.value_scale) << BOUND_BITS) + np.int64(bound * rules.bound_scale + 1.0)
