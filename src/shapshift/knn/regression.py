@@ -166,7 +166,7 @@ class KNNRegressionShapley(KNNModel):
 
     def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
         targets = as_numbers(labels, "y")
-        named: dict[Any, float] = {"mean": float(targets.mean()), "zero": 0.0, "published": 0.0}
+        named: dict[Any, float] = {"mean": math.fsum(targets) / targets.size, "zero": 0.0, "published": 0.0}
         learned = {
             "targets_": targets,
             "target_std_": float(targets.std()),
