@@ -8,6 +8,7 @@ from .correct import CorrectionWarning as CorrectionWarning
 from .correct import EntropyNormalizer as EntropyNormalizer
 from .correct import PosteriorCorrector as PosteriorCorrector
 from .correct import evaluate as evaluate
+from .cross import cross_value as cross_value
 from .data import list_datasets as list_datasets
 from .data import load_dataset as load_dataset
 from .design import BoundaryStratifiedSplit as BoundaryStratifiedSplit

@@ -78,9 +78,11 @@ def look_up_labels(labels: npt.NDArray[Any], classes: npt.NDArray[Any], *, quiet
     return found
 
 
-def check_groups(groups: Any, n_val: int, name: str = "groups") -> tuple[list[Any], npt.NDArray[np.int64]]:
+def check_groups(
+    groups: Any, n_val: int, name: str = "groups", of: str = "X_val"
+) -> tuple[list[Any], npt.NDArray[np.int64]]:
     """Distinct names in order of first appearance, and the number of each validation point's."""
-    names, codes = _numbered(check_labels(groups, name, n_val, "X_val", "name").astype(object), name, False)
+    names, codes = _numbered(check_labels(groups, name, n_val, of, "name").astype(object), name, False)
     return names.tolist(), codes
 
 

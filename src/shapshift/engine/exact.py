@@ -177,4 +177,6 @@ class TiledWorker(TileWorker):
         look_around(tile, task.depth, task.reference[batch], points.nearest, points.reference_ranks, cuts)
         points.entropy[:] = self.method.entropy(tile, batch, cuts)
         self.method.overwrite(tile, batch, points.extra)
+        if task.own is not None:
+            tile[np.arange(size), task.own[batch]] = 0.0
         return tile

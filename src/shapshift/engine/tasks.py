@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels, nearest_level
 from shapshift.engine.coefficients import RankTable
 from shapshift.engine.rows.distances import Filler
 from shapshift.io.results import lock
@@ -69,6 +69,8 @@ class Task:
         Rows whose values on each single point are kept in any case: they tell how values vary together.
     clusters : Clusters or None
         Clusters of dependent points; ``groups`` are then those of their parts.
+    own : ndarray of shape (n_val,) or None
+        The training row that each point is: it is no player of its point's game, and worth 0 there.
     """
 
     fill: Filler
@@ -84,6 +86,7 @@ class Task:
     matrix: bool = False
     sampled: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     clusters: "Clusters | None" = None
+    own: Indices | None = None
 
     @cached_property
     def kept(self) -> Indices:
@@ -161,8 +164,10 @@ class ClassTask(Task):
 
     def bases(self, targets: Codes) -> Floats:
         """beta(M) of points with such labels, M the number of training rows that carry the label."""
-        matches = self.class_sizes[targets]
-        return np.asarray(self.table.per_match * matches - self.table.empty / self.n_classes, dtype=np.float64)
+        matches, classes = self.class_sizes[targets], self.n_classes
+        if self.own is not None:
+            matches, classes = matches - 1, classes - (matches == 1)
+        return np.asarray(self.table.per_match * matches - self.table.empty / classes, dtype=np.float64)
 
 
 def class_task(
@@ -177,7 +182,7 @@ def class_task(
     **others
         ``fill``, and whatever else of :class:`Task` differs from its default. There are no groups unless given.
     """
-    depth = min(BOUNDARY_NEIGHBORS, table.c.size)
+    depth = min(BOUNDARY_NEIGHBORS, table.c.size - (others.get("own") is not None))
     given: dict[str, Any] = {
         "groups": np.zeros(targets.size, dtype=np.int64),
         "group_names": (),
@@ -290,6 +295,21 @@ class Sums:
         n_levels, first, end = task.levels.size, group_cell(task.levels.size, 0), task.n_cells
         groups, group_squares = sums[first:end:2], sums[first + 1 : end : 2]
         return cls(sums[:n_levels], groups, sums[n_levels], group_squares, counts, sums[end:], points)
+
+    def without_own(self, task: ClassTask, own: Indices) -> "Sums":
+        """Take the value of each row on its own point out of all sums, in place; ``own`` are those of the task.
+
+        Such a row is ranked last and matches: its exact value is known. An error bound stays as large as it was.
+        """
+        entropy = self.points.entropy
+        worth = task.bases(task.targets) + task.table.c[-1]
+        self.levels[nearest_level(entropy, task.levels), own] -= worth
+        self.squares[own] -= worth**2
+        if task.n_groups:
+            self.groups[task.groups, own] -= worth
+            self.group_squares[task.groups, own] -= worth**2
+        self.points.values[own[:, None] == task.kept] = 0.0
+        return self
 
     def neighborhood(self, task: Task) -> Neighborhood:
         """Nearest rows and ranks that were asked for."""

@@ -61,8 +61,8 @@ def regression_values(
     Parameters
     ----------
     tile : float64 (b, N)
-    order : int64 (b, N)
-        Training rows from near to far.
+    order : int64 (b, n)
+        Training rows from near to far; those that play, n of them.
     y : float64 (N,)
         Targets of the training rows, minus the baseline.
     targets : float64 (b,)
@@ -72,7 +72,7 @@ def regression_values(
     table : RegressionTable
     """
     c, d, e, f, base = table
-    n_rows = y.size
+    n_rows = order.shape[1]
     prefix = np.empty(n_rows + 1)
     for p in range(tile.shape[0]):
         row = tile[p]

@@ -260,8 +260,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         reference: Any = None,
         exclude: Any = None,
         has_checkpoint: bool = False,
+        own: Indices | None = None,
     ) -> "Prepared":
-        """Check a validation set and everything that is asked about it."""
+        """Check a validation set and everything that is asked about it.
+
+        ``own`` are the training rows that the points are: unlike rows to ``exclude`` they are out of the game.
+        """
         check_is_fitted(self)
         self._check_parameters()
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
@@ -275,7 +279,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         if clusters is not None:
             codes, parts = _cluster_parts(codes, names, _labels.check_groups(clusters, n_val, "clusters"))
             names = list(range(parts.of_part.size))
-        excluded = None if exclude is None else check.check_excluded(exclude, n_val, n_train)
+        excluded = own if exclude is None else check.check_excluded(exclude, n_val, n_train)
         task = self._task(
             targets,
             fill=self._filler(points, excluded),
@@ -286,6 +290,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             matrix=bool(matrix),
             sampled=np.sort(self._sample[: sampled_count(n_train, n_val)]),
             clusters=parts,
+            own=own,
         )
         return Prepared(task, targets, points, excluded)
 
@@ -344,7 +349,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return Task(
             n_train=self._index.n_rows,
             n_val=targets.size,
-            depth=self._depth,
+            depth=min(self._depth, self._index.n_rows - (common["own"] is not None)),
             levels=self._levels(),
             n_extra=self._n_extra,
             **common,
@@ -527,9 +532,9 @@ class KNNClassModel(KNNModel):
     def _levels(self) -> Floats:
         return entropy_levels(self._depth, len(self.classes_))
 
-    def _entropy(self, tile: Floats, here: slice, cuts: Floats) -> Floats:
+    def _entropy(self, depth: int, tile: Floats, here: slice, cuts: Floats) -> Floats:
         shares = np.empty((tile.shape[0], len(self.classes_)))
-        label_shares(tile, self.codes_, self._depth, cuts, shares)
+        label_shares(tile, self.codes_, depth, cuts, shares)
         entropy: Floats = entropy_of(shares)
         return entropy
 

@@ -1,5 +1,7 @@
 """KNNRegressionShapley: what each training row adds to the predictions of a K-nearest-neighbour regressor."""
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -164,7 +166,7 @@ class KNNRegressionShapley(KNNModel):
 
     def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
         targets = as_numbers(labels, "y")
-        named: dict[Any, float] = {"mean": float(targets.mean()), "zero": 0.0, "published": 0.0}
+        named: dict[Any, float] = {"mean": math.fsum(targets) / targets.size, "zero": 0.0, "published": 0.0}
         learned = {
             "targets_": targets,
             "target_std_": float(targets.std()),
@@ -179,23 +181,32 @@ class KNNRegressionShapley(KNNModel):
         return LEVELS
 
     def _method(self, task: Task, targets: Any) -> Tiled:
-        n = task.n_train
+        own, average = task.own, self.ties == "average"
+        n = task.n_train - (own is not None)
         table = regression_table(n, int(self.n_neighbors), self.utility)
-        y, targets = self.targets_ - self.baseline_, targets - self.baseline_
-        average = self.ties == "average"
+        baseline = np.full(task.n_val, self.baseline_)
+        if own is not None and self.baseline == "mean":
+            baseline = (math.fsum(self.targets_) - self.targets_[own]) / n
+        targets = targets - baseline
 
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
-            order = np.argsort(tile, axis=1, kind="stable")
+            # A row that its point does not see comes last.
+            order = np.ascontiguousarray(np.argsort(tile, axis=1, kind="stable")[:, :n])
             t = targets[here]
-            regression_values(tile, order, y, t, average, table)
+            if own is None:
+                regression_values(tile, order, self.targets_ - self.baseline_, t, average, table)
+            else:
+                for p, level in enumerate(baseline[here].tolist()):
+                    one = slice(p, p + 1)
+                    regression_values(tile[one], order[one], self.targets_ - level, t[one], average, table)
             if self.baseline == "published":  # the empty subset is worth 0 rather than -t^2
                 tile -= (t * t / n)[:, None]
 
-        return Tiled(task, self._entropy, overwrite)
+        return Tiled(task, partial(self._entropy, task.depth), overwrite)
 
-    def _entropy(self, tile: Floats, here: slice, cuts: Floats) -> Floats:
+    def _entropy(self, depth: int, tile: Floats, here: slice, cuts: Floats) -> Floats:
         spread = np.empty(tile.shape[0])
-        target_spread(tile, self.targets_, self._depth, cuts, spread)
+        target_spread(tile, self.targets_, depth, cuts, spread)
         limit = self.boundary_spread * self.target_std_
         if limit == 0:
             return np.zeros(tile.shape[0])

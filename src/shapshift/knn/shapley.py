@@ -1,9 +1,11 @@
 """KNNShapley: exact values of training rows for a K-nearest-neighbour classifier."""
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
 from shapshift.checks import inputs as check
@@ -217,12 +219,16 @@ class KNNShapley(KNNClassModel):
         return corrected
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> ClassTask:
-        average = self.ties == "average"
-        return class_task(self.codes_, targets, len(self.classes_), self._rank_table(), average_ties=average, **common)
+        average, table = self.ties == "average", self._rank_table(self._index.n_rows)
+        if common.get("own") is not None:
+            table = self._rank_table(self._index.n_rows - 1)
+            # Each point's own row is ranked last, where it changes nothing for the others: c does not fall behind them.
+            table = replace(table, c=np.append(table.c, table.c[-1]))
+        return class_task(self.codes_, targets, len(self.classes_), table, average_ties=average, **common)
 
-    def _rank_table(self) -> RankTable:
+    def _rank_table(self, n_rows: int) -> RankTable:
         utility: Any = self.utility
-        return rank_table(self._index.n_rows, int(self.n_neighbors), self.semivalue, utility)
+        return rank_table(n_rows, int(self.n_neighbors), self.semivalue, utility)
 
     def _run(self, given: Prepared, runner: Runner) -> Sums:
         gpu = self._gpu_rows(given.points, runner.checkpoint is not None)
@@ -231,7 +237,8 @@ class KNNShapley(KNNClassModel):
             return gpu.sums(given.task, self._index, given.points, given.excluded, tol, runner)  # type: ignore[no-any-return]
         exact = exact_from_file(given.task, self.scratch, runner) if self._index.in_file else Exact(given.task)
         run = {"exact": self._exact, "certified": self._certified, "truncated": self._truncated}[self.method]
-        return run(exact, given.points, given.excluded, runner)
+        sums = run(exact, given.points, given.excluded, runner)
+        return sums if given.task.own is None else sums.without_own(given.task, given.task.own)
 
     def _needs_engine(self, points: Any) -> bool:
         return super()._needs_engine(points) or self._gpu_rows(points) is not None

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,14 +172,18 @@ class ThresholdKNNShapley(KNNClassModel):
 
     def _method(self, task: Task, targets: Any) -> Tiled:
         limit = scaled_limit(self._index, float(self.radius))
+        classes = np.full(task.n_val, len(self.classes_))
+        if task.own is not None:
+            limit = min(limit, np.nextafter(np.finfo(np.float64).max, 0.0))  # a point's own row is beyond any radius
+            classes -= np.bincount(self.codes_)[targets] == 1  # the only row of a class takes it along
 
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
             counts = np.empty((tile.shape[0], 2))
             count_inside(tile, self.codes_, targets[here], limit, counts)
             extra[:, :2], extra[:, 2] = counts, tile.min(axis=1)
-            threshold_values(tile, self.codes_, targets[here], limit, worth_inside(counts, len(self.classes_)))
+            threshold_values(tile, self.codes_, targets[here], limit, worth_inside(counts, classes[here]))
 
-        return Tiled(task, self._entropy, overwrite)
+        return Tiled(task, partial(self._entropy, task.depth), overwrite)
 
     def _counts(self, given: Prepared) -> Floats:
         """Count matching and other rows within the radius of each point."""
@@ -221,14 +226,14 @@ class ThresholdKNNShapley(KNNClassModel):
         check.check_number(type(self).__name__, "radius", self.radius)
 
 
-def worth_inside(counts: Floats, n_classes: int) -> Floats:
+def worth_inside(counts: Floats, n_classes: Any) -> Floats:
     """Value of a matching row and of another one within the radius, from the counts of both.
 
     Parameters
     ----------
     counts : ndarray of shape (n_val, 2)
         Matching and other rows; noisy counts may be negative. A row that is valued counts at least itself.
-    n_classes : int
+    n_classes : int or ndarray of shape (n_val,)
 
     Returns
     -------

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,7 @@ class WeightedKNNShapley(KNNClassModel):
 
     def _method(self, task: Task, targets: Any) -> Tiled:
         largest, room = 2 ** int(self.bits) - 1, self._room()
+        own, n = task.own, task.n_train - (task.own is not None)
         vote = Vote(
             k=int(self.n_neighbors),
             largest=largest,
@@ -137,14 +139,16 @@ class WeightedKNNShapley(KNNClassModel):
 
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
             order = np.argsort(tile, axis=1, kind="stable")
-            votes = self._votes(tile, order, largest)
+            votes = self._votes(tile, order[:, :n], largest)
+            if own is not None:  # without a vote a row at the far end changes nothing
+                votes[np.arange(votes.shape[0]), own[here]] = 0
             distinct = 1 + max(2 * np.unique(row).size for row in votes)  # of either sign, and zero
             if self._table_bytes(distinct) > room:
                 raise self._too_large(distinct, room)
             states = np.empty((distinct + 1, *self._table_shape()))
             weighted_values(tile, order, votes, self.codes_, targets[here], vote, states)
 
-        return Tiled(task, self._entropy, overwrite, block_pairs=BLOCK_PAIRS)
+        return Tiled(task, partial(self._entropy, task.depth), overwrite, block_pairs=BLOCK_PAIRS)
 
     def _table_shape(self) -> tuple[int, int]:
         """How many numbers one distribution has: by size of a set, and by its weight."""
@@ -178,9 +182,12 @@ class WeightedKNNShapley(KNNClassModel):
 
     def _votes(self, tile: Floats, order: npt.NDArray[np.int64], largest: int) -> npt.NDArray[np.int32]:
         """Whole-number weights of all rows for each point of a tile."""
-        distances = true_distances(self._index, tile)
+        with np.errstate(over="ignore"):  # of a row that its point does not see
+            distances = true_distances(self._index, tile)
         if callable(self.weights):
-            weights = np.stack([self._own_weights(tile[p], distances[p], order[p]) for p in range(tile.shape[0])])
+            weights = np.zeros(tile.shape)
+            for p, seen in enumerate(np.sort(order, axis=1)):
+                weights[p, seen] = self._own_weights(tile[p, seen], distances[p, seen])
         elif self.weights == "inverse":
             nearest = distances.min(axis=1, keepdims=True)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -193,10 +200,10 @@ class WeightedKNNShapley(KNNClassModel):
     def _bandwidths(self, distances: Floats, order: npt.NDArray[np.int64]) -> Floats:
         if self.bandwidth is not None:
             return np.full((distances.shape[0], 1), float(self.bandwidth))
-        last = min(int(self.n_neighbors), self._index.n_rows) - 1
+        last = min(int(self.n_neighbors), order.shape[1]) - 1
         return np.take_along_axis(distances, order[:, last : last + 1], axis=1)
 
-    def _own_weights(self, scaled: Floats, distances: Floats, order: npt.NDArray[np.int64]) -> Floats:
+    def _own_weights(self, scaled: Floats, distances: Floats) -> Floats:
         """Weights of one point from the caller's function, checked."""
         caller = type(self).__name__
         made = self.weights(distances.copy())  # type: ignore[operator]  # the caller has asked
@@ -214,6 +221,7 @@ class WeightedKNNShapley(KNNClassModel):
                 f"The 'weights' function of {caller} must return finite numbers of at least 0. Got {weights[at]} for "
                 f"the distance {distances[at]:g}. A row at distance 0 needs a finite weight too."
             )
+        order = np.argsort(scaled, kind="stable")
         sorted_weights, sorted_distances = weights[order], scaled[order]
         odd = (sorted_distances[1:] == sorted_distances[:-1]) & (sorted_weights[1:] != sorted_weights[:-1])
         if odd.any():

@@ -142,9 +142,12 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self, "knn_")
         found = self.knn_.value(self._embedding(self._points(X_val)), y_val, groups=groups, matrix=matrix)
+        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._table.kind)
+
+    def _about(self) -> dict[str, Any]:
+        """Return the parameters of a result beside those of its neighbours."""
         estimator = named(type(self).__name__, self.estimator)
-        about = {"method": type(self).__name__, "estimator": describe(estimator), "embed": self._embedding.name}
-        return replace(found, parameters={**found.parameters, **about}, kind=self._table.kind)
+        return {"method": type(self).__name__, "estimator": describe(estimator), "embed": self._embedding.name}
 
     def _points(self, X_val: Any) -> Any:
         table = check.check_features(X_val, "X_val")

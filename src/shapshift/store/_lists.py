@@ -97,7 +97,7 @@ def ranks_that_matter(table: RankTable) -> int:
 
 def list_length(model: KNNShapley) -> int:
     """How many of the nearest rows the values of a point need; 0 if lists of them are of no use."""
-    n, table = model.codes_.size, model._rank_table()
+    n, table = model.codes_.size, model._rank_table(model.codes_.size)
     if model.method == "truncated":
         needed = max(ranks_needed(table, model._tol()), min(BOUNDARY_NEIGHBORS, n))
         return needed if needed < SORT_SHARE * n else 0  # otherwise values are exact, as they are without a store
