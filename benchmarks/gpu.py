@@ -168,9 +168,9 @@ def main() -> None:
     spread = right.std()
     error = (total(last.result) - right).abs()
     coarse = last.coarse
-    # What crosses the memory for every pair. Exact: a distance written and read; a key zeroed, added to (it is read and
-    # written) and read; an order written and read twice. Certified: a cell written and read twice.
-    for name, took, floor in (("exact", exact, 8 * 2 + 8 * 4 + 4 * 3), ("certified", certified, 2 * 3)):
+    # What crosses the memory for every pair. Exact: a distance written and read; a key and a value zeroed, added to (it
+    # is read and written) and read; an order written and read twice. Certified: a cell written and read twice.
+    for name, took, floor in (("exact", exact, 8 * 2 + 2 * 8 * 4 + 4 * 3), ("certified", certified, 2 * 3)):
         rate = pairs / took
         share = rate * floor / speed
         print(f"{name}: {took:.3f} s, {rate / 1e9:.1f} G pairs/s, {floor} B a pair, {share:.0%} of the copy speed")

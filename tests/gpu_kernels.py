@@ -68,6 +68,7 @@ def problem(n: int, d: int, metric: str, *, twice: bool = False, whole: bool = F
         group_names=("a", "b"),
         n_nearest=4,
         reference=np.array([[1], [2], [3]]),
+        sampled=np.arange(3, n, 7),
     )
     rows = device.place_rows(index, task.codes, draw_sample(index), "cpu")
     rows = dataclasses.replace(rows, kernels=True)
@@ -80,8 +81,8 @@ def compare(
     task, rows, job = problem(n, d, metric, twice=twice, whole=whole)
     right = Runner(progress=False).sums(Exact(task))
     coarse = None if buckets is None else core.Coarse(buckets, 100, 1.0, convex_from(job.rules.c))
-    result = core.value_points(rows.train, job.rules, job.batch, coarse=coarse)
-    found = job.sums(result, None)
+    result = core.value_points(rows.train, job.rules, job.batch, coarse=coarse, keep=job.keep)
+    found = job.sums(result)
     error = np.abs(found.levels - right.levels).sum(axis=0)
     np.testing.assert_array_equal(found.points.nearest, right.points.nearest)
     np.testing.assert_array_equal(found.points.reference_ranks, right.points.reference_ranks)
@@ -89,6 +90,13 @@ def compare(
     np.testing.assert_allclose(found.groups.sum(axis=0), found.levels.sum(axis=0), rtol=1e-9, atol=1e-13)
     if coarse is None:
         assert error.max() < 1e-12, error.max()
+        for name in ("squares", "group_squares"):
+            np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-9, atol=1e-18, err_msg=name)
+        np.testing.assert_allclose(found.points.values, right.points.values, rtol=1e-9, atol=1e-14)
+        about: dict[str, Any] = {"ids": np.arange(n), "parameters": {}, "fingerprint": ""}
+        mine, yours = (sums.to_valuation(task, **about) for sums in (found, right))
+        np.testing.assert_allclose(mine.standard_error, yours.standard_error, rtol=1e-9)
+        np.testing.assert_allclose(mine.group_errors, yours.group_errors, rtol=1e-9)
         print(f"{metric}, {d} features: exact")
         return
     assert result.inexact.all(), "points were left to the exact kernels"
@@ -96,6 +104,12 @@ def compare(
     assert error.max() > 1e-9, "buckets should be noticed"
     assert (error <= bound + 1e-13).all(), (error / bound).max()
     assert bound.max() < 0.01 * right.levels.sum(axis=0).std()
+    # What bounds allow squares to be off, and float32.
+    matrix = Runner(progress=False).sums(Exact(dataclasses.replace(task, matrix=True))).points.values
+    allowed = bound * (2 * np.abs(matrix).max(axis=0) + bound) + 1e-6 * (matrix**2).sum(axis=0)
+    assert (np.abs(found.squares - right.squares) <= allowed).all()
+    assert (np.abs(found.group_squares - right.group_squares) <= allowed).all()
+    assert (np.abs(found.points.values - right.points.values) <= bound[task.sampled] + 1e-13).all()
     print(f"{metric}, {d} features: within its bounds")
 
 

@@ -58,11 +58,11 @@ def points(n_train: int = 400, n_val: int = 30, features: int = 4, classes: int 
 
 
 def assert_same(one: Valuation, other: Valuation) -> None:
-    for name in ("values", "level_values", "group_means", "entropy", "matrix"):
+    for name in ("values", "level_values", "group_means", "entropy", "matrix", "standard_error", "group_errors"):
         mine, yours = getattr(one, name), getattr(other, name)
         assert (mine is None) == (yours is None)
         if mine is not None:
-            scale = 1e-9 * max(float(np.abs(yours).max()), 1e-300) if yours.size else 0.0
+            scale = 1e-9 * max(float(np.abs(yours[np.isfinite(yours)]).max(initial=0.0)), 1e-300)
             np.testing.assert_allclose(mine, yours, rtol=1e-9, atol=1e-4 * scale, err_msg=name)
     np.testing.assert_array_equal(one.level_counts, other.level_counts)
     np.testing.assert_array_equal(one.boundary, other.boundary)
@@ -215,8 +215,23 @@ def test_certified(gpu_name: str) -> None:
     assert found.error_bound is not None
     assert (np.abs(found.values - exact.values) <= found.error_bound).all()
     assert found.error_bound.max() <= 1e-3 * exact.values.std()
+    assert found.standard_error is not None
+    np.testing.assert_allclose(found.standard_error, exact.standard_error, rtol=1e-3)
     with_matrix = KNNShapley(method="certified", device="cuda").fit(X, y).value(X_val, y_val, matrix=True)
     assert_same(with_matrix, KNNShapley().fit(X, y).value(X_val, y_val, matrix=True))
+
+
+@pytest.mark.parametrize("method", ["exact", "certified"])
+def test_sampling_errors_of_clusters(gpu_name: str, method: str) -> None:
+    X, y, X_val, y_val = points()
+    options: dict[str, Any] = {"groups": np.arange(30) % 2, "clusters": np.arange(30) // 4}
+    right = KNNShapley().fit(X, y).value(X_val, y_val, **options)
+    found = KNNShapley(method=method, device="cuda").fit(X, y).value(X_val, y_val, **options)
+    assert_same(found, right)
+    assert found.standard_error is not None
+    assert found.standard_error.min() > 0
+    for name, fact in right.sampling.items():
+        assert found.sampling[name] == pytest.approx(fact, rel=1e-9), name
 
 
 def test_an_audit_runs_on_the_gpu(gpu_name: str) -> None:

@@ -264,29 +264,36 @@ def near_values(
 
 @triton.jit
 def add_near(
-    values, rows, near_count, near_bound, level_cells, group_cells, sums, bounds, n, capacity, scale, bound_scale,
-    GROUPS: tl.constexpr, BN: tl.constexpr,
+    values, rows, near_count, near_bound, level_cells, group_cells, sums, group_sums, squares, bounds, n, capacity,
+    scale, square_scale, bound_scale, GROUPS: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Add values and bounds of listed rows to integer sums, whose order of additions does not matter."""
+    """Add values, squares and bounds of listed rows to integer sums, whose order of additions does not matter."""
     p = tl.program_id(1).to(tl.int64)
     rank = tl.program_id(0) * BN + tl.arange(0, BN)
     cell = tl.load(level_cells + p).to(tl.int64)
     inside = (rank < tl.load(near_count + p * 32)) & (rank < capacity) & (cell >= 0)
     row = tl.load(rows + p * capacity + rank, mask=inside, other=0)
-    whole = tl.floor(tl.load(values + p * capacity + rank, mask=inside, other=0.0) * scale + 0.5).to(tl.int64)
+    value = tl.load(values + p * capacity + rank, mask=inside, other=0.0)
+    whole = tl.floor(value * scale + 0.5).to(tl.int64)
     tl.atomic_add(sums + cell * n + row, whole, mask=inside, sem="relaxed")
+    group = tl.load(group_cells + p).to(tl.int64)
+    square = tl.floor(value * value * square_scale + 0.5).to(tl.int64)
+    tl.atomic_add(squares + group * n + row, square, mask=inside, sem="relaxed")
     bound = tl.ceil(tl.load(near_bound + p) * bound_scale).to(tl.int64) + 1
     tl.atomic_add(bounds + row, bound + tl.zeros((BN,), tl.int64), mask=inside, sem="relaxed")
     if GROUPS:
-        cell = tl.load(group_cells + p).to(tl.int64)
-        tl.atomic_add(sums + cell * n + row, whole, mask=inside, sem="relaxed")
+        tl.atomic_add(group_sums + group * n + row, whole, mask=inside, sem="relaxed")
 
 
 @triton.jit
 def add_cells(
-    cells, table, members, offsets, sums, bounds, n, n_sums, width, begin, end, BOUNDS: tl.constexpr, BN: tl.constexpr
+    cells, table, members, offsets, sums, squares, bounds, n, n_sums, width, begin, end,
+    SQUARES: tl.constexpr, BOUNDS: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Look up the values of some of the points, which are listed sum by sum, and add them and their error bounds."""
+    """Look up the values of some of the points, which are listed sum by sum, and add them and their error bounds.
+
+    SQUARES as in `add_values`. Those of a launch are added up in float32: values are not known any better.
+    """
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = rows < n
     bound = tl.zeros((BN,), tl.float32)
@@ -295,14 +302,21 @@ def add_cells(
         stop = tl.minimum(tl.load(offsets + k + 1), end)
         if stop > start:
             total = tl.zeros((BN,), tl.float64)
+            square = tl.zeros((BN,), tl.float32)
             for q in range(start, stop):
                 p = tl.load(members + q).to(tl.int64)
                 cell = tl.load(cells + p * n + rows, mask=inside, other=0).to(tl.int32)
                 entry = tl.load(table + p * width + cell)
-                total += (entry & -65536).to(tl.float64, bitcast=True)
+                value = (entry & -65536).to(tl.float64, bitcast=True)
+                total += value
+                if SQUARES:
+                    square += value.to(tl.float32) * value.to(tl.float32)
                 bound += (entry << 16).to(tl.int32).to(tl.float32, bitcast=True)
             at = sums + tl.full((), k, tl.int64) * n + rows
             tl.store(at, tl.load(at, mask=inside, other=0.0) + total, mask=inside)
+            if SQUARES:
+                at = squares + tl.full((), k if SQUARES == 2 else 0, tl.int64) * n + rows
+                tl.store(at, tl.load(at, mask=inside, other=0.0) + square.to(tl.float64), mask=inside)
         start = tl.maximum(start, stop)
     if BOUNDS:
         at = bounds + rows

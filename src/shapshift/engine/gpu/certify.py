@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shapshift.engine.gpu.core import Batch, Coarse, Result, Rules, Train, value_points
+from shapshift.engine.gpu.core import Batch, Coarse, Keep, Result, Rules, Train, value_points
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
@@ -50,6 +50,7 @@ def certify_points(
     *,
     tol: float,
     allowance: float,
+    keep: Keep | None = None,
     memory: int | None = None,
     kernels: bool = True,
     advance: Callable[[int], None] = lambda points: None,
@@ -57,7 +58,8 @@ def certify_points(
     """Value so that no mean over the points is off by more than ``tol`` standard deviations of the means.
 
     Buckets and near rows are chosen from an estimate, bounds are measured, and the choice is corrected until they are
-    small enough; if buckets cannot make them so, values are exact. ``allowance`` is for rounding.
+    small enough; if buckets cannot make them so, values are exact. ``allowance`` is for rounding. Values on
+    single points (``keep``) come once in every round.
     """
     n, m = train.n, len(batch)
     rounds = 0
@@ -68,7 +70,7 @@ def certify_points(
             coarse = choose(n, limit, convex)
             if coarse is None:
                 break
-            result = value_points(train, rules, batch, coarse=coarse, memory=memory, advance=advance)
+            result = value_points(train, rules, batch, coarse=coarse, keep=keep, memory=memory, advance=advance)
             # A bound is a sum of float32 numbers, rounded up when they were made.
             bound = result.bounds * (1.0001 / m) + allowance
             largest = float(bound.max())
@@ -77,7 +79,7 @@ def certify_points(
             if largest <= tol * (spread - largest):
                 return CertifiedResult(result, bound, coarse, rounds)
             limit *= min(0.9 * tol * spread / largest, 0.9)
-    result = value_points(train, rules, batch, memory=memory, kernels=kernels, advance=advance)
+    result = value_points(train, rules, batch, keep=keep, memory=memory, kernels=kernels, advance=advance)
     return CertifiedResult(result, torch.full_like(result.bounds, allowance), None, rounds)
 
 
@@ -120,6 +122,6 @@ def _pair_variance(train: Train, rules: Rules, batch: Batch, memory: int | None)
     some = torch.linspace(0, len(batch) - 1, min(len(batch), 8), device=train.codes.device).round().to(torch.int64)
     value_points(
         train, rules, batch[some], memory=memory,
-        keep=lambda here, values: spreads.extend(values.var(1, correction=0)) if here.numel() else None,
+        keep=Keep(None, lambda here, values: spreads.extend(values.var(1, correction=0)) if here.numel() else None),
     )  # fmt: skip
     return float(torch.stack(spreads).mean())

@@ -145,12 +145,34 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """Where values on single points go.
+
+    Attributes
+    ----------
+    rows : int64 tensor of shape (k,) or None
+        Training rows whose values are kept; None for all rows, whose values are exact then.
+    put : callable
+        Called with numbers of points and their values, (points, k).
+    """
+
+    rows: Tensor
+    put: Callable[[Tensor, Tensor], None]
+
+    def choose(self, values: Tensor) -> Tensor:
+        """Values (points, N) of the rows that are kept."""
+        return values if self.rows is None else values.index_select(1, self.rows)
+
+
+@dataclass(frozen=True)
 class Result:
     """Sums over points, and what is kept of each point.
 
     Attributes
     ----------
     sums : tensor of shape (levels + groups, N)
+    squares : tensor of shape (groups, N)
+        Sums of squared values; without groups one, of all points.
     bounds : tensor of shape (N,)
         Sums of what each value can be off.
     entropy : tensor of shape (m,)
@@ -164,6 +186,7 @@ class Result:
     """
 
     sums: Tensor
+    squares: Tensor
     bounds: Tensor
     entropy: Tensor
     level: Tensor
@@ -187,7 +210,7 @@ def value_points(
     batch: Batch,
     *,
     coarse: Coarse | None = None,
-    keep: Callable[[Tensor, Tensor], None] | None = None,
+    keep: Keep | None = None,
     memory: int | None = None,
     kernels: bool = True,
     advance: Callable[[int], None] = lambda points: None,
@@ -199,8 +222,8 @@ def value_points(
     train, rules, batch
     coarse : Coarse or None
         None for exact values.
-    keep : callable or None
-        Called with numbers of points and their values, (points, N), if these are wanted; they are exact then.
+    keep : Keep or None
+        Values on single points that are wanted.
     memory : int or None
         Bytes that tiles may take; None for what the device has free.
     kernels : bool
@@ -211,6 +234,7 @@ def value_points(
     device, m = train.codes.device, len(batch)
     result = Result(
         sums=torch.zeros(rules.n_levels + rules.n_groups, train.n, dtype=torch.float64, device=device),
+        squares=torch.zeros(max(rules.n_groups, 1), train.n, dtype=torch.float64, device=device),
         bounds=torch.zeros(train.n, dtype=torch.float64, device=device),
         entropy=torch.empty(m, dtype=torch.float64, device=device),
         level=torch.empty(m, dtype=torch.int64, device=device),
@@ -230,11 +254,11 @@ def value_points(
 
     if batch.reference.numel():
         tiles.rank_references(train, batch, result, memory)
-    if coarse is None or keep is not None:
+    if coarse is None or (keep is not None and keep.rows is None):
         tiles.exact_points(train, rules, batch, torch.arange(m, device=device), result, keep, memory, advance)
     else:
-        left = tiles.certified_points(train, rules, batch, coarse, result, memory, advance)
-        tiles.exact_points(train, rules, batch, left, result, None, memory, lambda points: None)
+        left = tiles.certified_points(train, rules, batch, coarse, result, keep, memory, advance)
+        tiles.exact_points(train, rules, batch, left, result, keep, memory, lambda points: None)
     return result
 
 
@@ -258,7 +282,7 @@ def sort_points(
     batch: Batch,
     here: Tensor,
     result: Result,
-    keep: Callable[[Tensor, Tensor], None] | None,
+    keep: Keep | None,
     known: Tensor = None,
 ) -> None:
     """Value points by sorting their distances (``known``, if they are there already): any data, plain torch."""
@@ -284,8 +308,9 @@ def sort_points(
     by_rank = ordered_values(ordered, codes == some.targets[:, None], rules.c, rules.tail, some.bases, rules.average)
     values = torch.empty_like(by_rank).scatter_(1, order, by_rank)
     if keep is not None:
-        keep(here, values)
+        keep.put(here, keep.choose(values))
     for p, (cell, group) in enumerate(zip(level.tolist(), some.groups.tolist(), strict=True)):
         result.sums[cell] += values[p]
+        result.squares[group if rules.n_groups else 0].addcmul_(values[p], values[p])
         if rules.n_groups:
             result.sums[rules.n_levels + group] += values[p]

@@ -11,7 +11,7 @@ from shapshift._progress import progress_bar
 from shapshift.engine.boundary import level_edges
 from shapshift.engine.certified import rounding_allowance
 from shapshift.engine.gpu.certify import certify_points
-from shapshift.engine.gpu.core import MOST_SAMPLED, Batch, Result, Rules, Train, value_points
+from shapshift.engine.gpu.core import MOST_SAMPLED, Batch, Keep, Result, Rules, Train, value_points
 from shapshift.engine.gpu.values import COSINE, EUCLIDEAN, MANHATTAN, scaled, short_rows
 from shapshift.engine.rows.distances import TrainingIndex, check_reach
 from shapshift.engine.runner import Runner
@@ -82,12 +82,12 @@ class DeviceRows:
                 return replace(job.exact(), error_bound=np.full(task.n_train, allowance), notes=notes)
             with progress_bar("Valuing", task.n_val, runner.progress) as advance:
                 found = certify_points(
-                    self.train, job.rules, job.batch, tol=tol, allowance=allowance, memory=runner.max_memory,
-                    kernels=self.kernels, advance=advance,
+                    self.train, job.rules, job.batch, tol=tol, allowance=allowance, keep=job.keep,
+                    memory=runner.max_memory, kernels=self.kernels, advance=advance,
                 )  # fmt: skip
             buckets, first = (0, task.n_train) if found.coarse is None else (found.coarse.buckets, found.coarse.first)
             notes = {"tol": tol, "exact_ranks": first, "buckets": buckets}
-            return replace(job.sums(found.result, None), error_bound=found.bound.cpu().numpy(), notes=notes)
+            return replace(job.sums(found.result), error_bound=found.bound.cpu().numpy(), notes=notes)
 
 
 def place_rows(index: TrainingIndex, codes: Any, sample: Any, device: str, features: Tensor = None) -> DeviceRows:
@@ -197,30 +197,31 @@ class _Job:
             excluded=None if excluded is None else put(excluded, torch.int64),
             reference=put(task.reference, torch.int64),
         )
+        self.values = np.empty((task.n_val, task.kept.size))
+        self.keep = Keep(None if task.matrix else put(task.kept, torch.int64), self._put)
+
+    def _put(self, here: Tensor, values: Tensor) -> None:
+        self.values[here.cpu().numpy()] = values.cpu().numpy()
 
     def exact(self) -> Sums:
         """Value all points exactly."""
-        values = np.empty((self.task.n_val, self.task.n_train)) if self.task.matrix else None
-
-        def keep(here: Tensor, some: Tensor) -> None:
-            assert values is not None
-            values[here.cpu().numpy()] = some.cpu().numpy()
-
         with progress_bar("Valuing", self.task.n_val, self.runner.progress) as advance:
             result = value_points(
-                self.rows.train, self.rules, self.batch, keep=None if values is None else keep,
-                memory=self.runner.max_memory, kernels=self.rows.kernels, advance=advance,
+                self.rows.train, self.rules, self.batch, keep=self.keep, memory=self.runner.max_memory,
+                kernels=self.rows.kernels, advance=advance,
             )  # fmt: skip
-        return self.sums(result, values)
+        return self.sums(result)
 
-    def sums(self, result: Result, values: Any) -> Sums:
+    def sums(self, result: Result) -> Sums:
         """Bring a result to the host, in the engine's form."""
         n_levels = self.task.levels.size
-        sums = result.sums.cpu().numpy()
+        sums, squares = result.sums.cpu().numpy(), result.squares.cpu().numpy()
         bounded = bool(result.inexact.any())
         return Sums(
             levels=sums[:n_levels],
             groups=sums[n_levels:],
+            squares=squares.sum(axis=0),
+            group_squares=squares[: self.task.n_groups],
             level_counts=torch.bincount(result.level, minlength=n_levels).cpu().numpy(),
             bounds=result.bounds.cpu().numpy()[None] if bounded else np.empty((0, self.task.n_train)),
             points=Points(
@@ -228,6 +229,6 @@ class _Job:
                 nearest=result.nearest.cpu().numpy(),
                 reference_ranks=result.ranks.cpu().numpy(),
                 extra=np.empty((self.task.n_val, 0)),
-                values=values,
+                values=self.values,
             ),
         )

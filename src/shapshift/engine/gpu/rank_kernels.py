@@ -1,8 +1,8 @@
 """Triton kernels for exact values: a counting sort.
 
 A histogram of fine buckets (`count_rows`, `bucket_starts`), rows written to their bucket (`scatter_rows`), a sort of
-windows that hold a few buckets each (`order_windows`), and a walk over the ranks from the far end (`chunk_totals`,
-`add_ranks`).
+windows that hold a few buckets each (`order_windows`), a walk over the ranks from the far end (`chunk_totals`,
+`rank_values`), and sums over the points (`add_values`).
 """
 
 import triton
@@ -120,18 +120,8 @@ def chunk_totals(order, c, totals, n, n_points, CHUNK: tl.constexpr, POINTS: tl.
 
 
 @triton.jit
-def add_ranks(
-    order, c, carried, level_cells, group_cells, near_sums, far_sums, values, n, n_points, near_scale, far_scale,
-    GROUPS: tl.constexpr, MATRIX: tl.constexpr, CHUNK: tl.constexpr, POINTS: tl.constexpr,
-):  # fmt: skip
-    """Values of ordered rows, added to the sums of their points' cells; ``carried`` is what farther chunks add.
-
-    Sums are integers: they add up to the same whatever the order, floats do not. The first chunk, whose values are much
-    larger than all others, has sums and a scale of its own.
-    """
-    sums, scale = near_sums, near_scale
-    if tl.program_id(0) > 0:
-        sums, scale = far_sums, far_scale
+def rank_values(order, c, carried, level_cells, values, n, n_points, CHUNK: tl.constexpr, POINTS: tl.constexpr):
+    """Write the values of ordered rows by row number, as bit patterns; ``carried`` is what farther chunks add."""
     rank = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = rank < n
     here = tl.load(c + rank, mask=inside, other=0.0)
@@ -144,12 +134,39 @@ def add_ranks(
             term = match * step
             farther = tl.cumsum(term, 0, reverse=True) - term
             value = match * here + farther + tl.load(carried + p * tl.num_programs(0) + tl.program_id(0))
-            whole = tl.floor(value * scale + 0.5).to(tl.int64)
-            row = element >> 1
-            if MATRIX:
-                tl.store(values + p * n + row, value, mask=inside)
-            cell = tl.load(level_cells + p).to(tl.int64)
-            tl.atomic_add(sums + cell * n + row, whole, mask=inside & (cell >= 0), sem="relaxed")
-            if GROUPS:
-                cell = tl.load(group_cells + p).to(tl.int64)
-                tl.atomic_add(sums + cell * n + row, whole, mask=inside & (cell >= 0), sem="relaxed")
+            mask = inside & (tl.load(level_cells + p) >= 0)
+            # Added to zeros, as in `scatter_rows`.
+            tl.atomic_add(values + p * n + (element >> 1), value.to(tl.int64, bitcast=True), mask=mask, sem="relaxed")
+
+
+@triton.jit
+def add_values(
+    values, members, offsets, sums, squares, n, n_sums, SQUARES: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """Add the values of points, which are listed sum by sum, always in the same order.
+
+    SQUARES is 0 for none, 1 for one sum of squares, and 2 for as many as there are sums. Points are added BP at a time,
+    because a program that waits for one after the other waits most of the time.
+    """
+    rows = tl.program_id(0) * BN + tl.arange(0, BN)
+    inside = rows < n
+    start = tl.load(offsets)
+    for k in range(n_sums):
+        stop = tl.load(offsets + k + 1)
+        if stop > start:
+            total = tl.zeros((BP, BN), tl.float64)
+            square = tl.zeros((BP, BN), tl.float64)
+            for q in range(start, stop, BP):
+                place = q + tl.arange(0, BP)
+                p = tl.load(members + place, mask=place < stop, other=0).to(tl.int64)
+                mask = (place < stop)[:, None] & inside[None, :]
+                value = tl.load(values + p[:, None] * n + rows[None, :], mask=mask, other=0.0)
+                total += value
+                if SQUARES:
+                    square += value * value
+            at = sums + tl.full((), k, tl.int64) * n + rows
+            tl.store(at, tl.load(at, mask=inside, other=0.0) + tl.sum(total, 0), mask=inside)
+            if SQUARES:
+                at = squares + tl.full((), k if SQUARES == 2 else 0, tl.int64) * n + rows
+                tl.store(at, tl.load(at, mask=inside, other=0.0) + tl.sum(square, 0), mask=inside)
+        start = stop

@@ -19,6 +19,7 @@ from shapshift.engine.gpu.core import (
     WINDOW,
     Batch,
     Coarse,
+    Keep,
     Result,
     Rules,
     Train,
@@ -28,7 +29,6 @@ from shapshift.engine.gpu.core import (
 from shapshift.engine.gpu.values import COSINE, MANHATTAN, inverse_lengths, label_entropy, mean_ranks, ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
-Keep = Callable[[Tensor, Tensor], None]
 
 # Ranks that are walked over together.
 CHUNK = 1024
@@ -55,8 +55,8 @@ def exact_points(
     id_bits = (n - 1).bit_length() + 1
     rest_bits = 63 - bits - id_bits
     buckets = 1 << bits
-    size = tile_points(train, memory, 20 * n + 4 * buckets + (8 * n if keep else 0), STEP)
-    scales = [integer_scale(rules, batch, min(size, todo.numel()), rank) for rank in (0, min(CHUNK, n - 1))]
+    copied = 8 * n if keep is not None and keep.rows is None else 0
+    size = tile_points(train, memory, 20 * n + 4 * buckets + copied, STEP)
     look = min(n, max(LOOK, rules.depth, rules.n_nearest))
     for here in todo.split(size) if todo.numel() else ():
         tile = _padded(batch, here)
@@ -87,23 +87,24 @@ def exact_points(
         entropy, cut = label_entropy(near, train.codes[rows], rules.n_classes, rules.depth, rules.average, look == n)
         good = (torch.arange(p, device=device) < here.numel()) & (longest <= MARGIN) & (open_ends == 0) & ~cut
         level = result.put(here, entropy, rows, rules)
-        level_cells, group_cells = _sum_cells(good, level, tile.groups, rules)
+        cells = _sum_cells(good, level, tile.groups, rules)
         chunks = triton.cdiv(n, CHUNK)
         totals = torch.empty(p, chunks, dtype=torch.float64, device=device)
         rank_kernels.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=CHUNK, POINTS=16)
         carried = totals.flip(1).cumsum(1).flip(1) - totals + tile.bases[:, None]
-        whole = torch.zeros(2, *result.sums.shape, dtype=torch.int64, device=device)
-        values = torch.empty(p, n, dtype=torch.float64, device=device) if keep else carried
-        rank_kernels.add_ranks[(chunks, triton.cdiv(p, 16))](
-            order, rules.c, carried, level_cells, group_cells, whole[0], whole[1], values, n, p, *scales,
-            GROUPS=rules.n_groups > 0, MATRIX=keep is not None, CHUNK=CHUNK, POINTS=16,
-        )  # fmt: skip
-        for part, scale in zip(whole, scales, strict=True):
-            result.sums.add_(part, alpha=1 / scale)
+        patterns = torch.zeros(p, n, dtype=torch.int64, device=device)
+        rank_kernels.rank_values[(chunks, triton.cdiv(p, 16))](
+            order, rules.c, carried, cells[0], patterns, n, p, CHUNK=CHUNK, POINTS=16
+        )
+        values = patterns.view(torch.float64)
+        for members, offsets, sums, squared in _sum_lists(*cells, rules, result):
+            rank_kernels.add_values[(triton.cdiv(n, 128),)](
+                values, members, offsets, sums, result.squares, n, sums.shape[0], SQUARES=squared, BP=16, BN=128
+            )
         good = good[: here.numel()]
         if keep is not None:
-            keep(here[good], values[: here.numel()][good])
-        del order, whole, values
+            keep.put(here[good], keep.choose(values[: here.numel()])[good])
+        del order, patterns, values
         bad = torch.nonzero(~good).squeeze(1)
         for some in bad.split(max(1, SORTED_PAIRS // n)) if bad.numel() else ():
             sort_points(train, rules, batch, here[some], result, keep, distances[some])
@@ -111,7 +112,7 @@ def exact_points(
 
 
 def certified_points(
-    train: Train, rules: Rules, batch: Batch, coarse: Coarse, result: Result, memory: int | None,
+    train: Train, rules: Rules, batch: Batch, coarse: Coarse, result: Result, keep: Keep | None, memory: int | None,
     advance: Callable[[int], None],
 ) -> Tensor:  # fmt: skip
     """Value points with buckets; return the points that buckets do not suit."""
@@ -123,7 +124,7 @@ def certified_points(
     look = max(LOOK, rules.n_nearest)
     size = tile_points(train, memory, 2 * n + 16 * width + 64 * room, STEP, 4 * TILE_PAIRS)
     most = GREEDY * coarse.mean_bound * n
-    scale = integer_scale(rules, batch, size, 0)
+    scale, square_scale = integer_scale(rules, batch, size, 1), integer_scale(rules, batch, size, 2)
     bound_scale = 2.0 ** min(61 - (size - 1).bit_length() - _exponent(most), 100)
     features = train.columns.T.contiguous()
     bucket = Bucketing(train)
@@ -168,17 +169,20 @@ def certified_points(
                 rows, train.codes, tile.targets, rules.c, found, passed, values, room, CHUNK=1024
             )
         level_cells, group_cells = _sum_cells(good, level, tile.groups, rules)
-        whole = torch.zeros(result.sums.shape, dtype=torch.int64, device=device)
-        whole_bounds = torch.zeros(n, dtype=torch.int64, device=device)
+        outputs = (result.sums, scale), (result.squares, square_scale), (result.bounds, bound_scale)
+        whole, whole_squares, whole_bounds = (torch.zeros_like(sums, dtype=torch.int64) for sums, _ in outputs)
         bucket_kernels.add_near[(room // 256, p)](
-            values, rows, found, doubt, level_cells, group_cells, whole, whole_bounds, n, room, scale, bound_scale,
-            GROUPS=rules.n_groups > 0, BN=256,
+            values, rows, found, doubt, level_cells, group_cells, whole, whole[rules.n_levels :], whole_squares,
+            whole_bounds, n, room, scale, square_scale, bound_scale, GROUPS=rules.n_groups > 0, BN=256,
         )  # fmt: skip
-        result.sums.add_(whole, alpha=1 / scale)
-        result.bounds.add_(whole_bounds, alpha=1 / bound_scale)
-        _add_cells(cells, table, level_cells, rules.n_levels, result, with_bounds=True)
-        if rules.n_groups:
-            _add_cells(cells, table, group_cells, result.sums.shape[0], result, with_bounds=False)
+        for (sums, unit), part in zip(outputs, (whole, whole_squares, whole_bounds), strict=True):
+            sums.add_(part, alpha=1 / unit)
+        _add_cells(cells, table, _sum_lists(level_cells, group_cells, rules, result), result)
+        if keep is not None:
+            listed = torch.arange(room, device=device) < found[:, :1]
+            looked_up = _look_up(cells, table, keep.rows, torch.where(listed, rows, -1), values)
+            good = good[: here.numel()]
+            keep.put(here[good], looked_up[: here.numel()][good])
         advance(here.numel())
     return torch.nonzero(~result.inexact).squeeze(1)
 
@@ -319,34 +323,65 @@ def _order_near(near: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
 
 
 def _sum_cells(good: Tensor, level: Tensor, groups: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Numbers of the sums that points belong to, by level and by group; -1 for points that do not count."""
+    """Levels and groups of points, group 0 where there are none; -1 for points that do not count."""
     padded = torch.nn.functional.pad(level, (0, good.numel() - level.numel()))
-    by_level, by_group = (torch.where(good, cell, -1).to(torch.int32) for cell in (padded, rules.n_levels + groups))
-    return by_level, by_group
+    by_group = groups if rules.n_groups else torch.zeros_like(groups)
+    level_cells, group_cells = (torch.where(good, cell, -1).to(torch.int32) for cell in (padded, by_group))
+    return level_cells, group_cells
 
 
-def _add_cells(
-    cells: Tensor, table: Tensor, members_of: Tensor, n_sums: int, result: Result, *, with_bounds: bool
-) -> None:
-    """Look up the values of all points and add them, sum by sum."""
+def _sum_lists(
+    level_cells: Tensor, group_cells: Tensor, rules: Rules, result: Result
+) -> list[tuple[Tensor, Tensor, Tensor, int]]:  # fmt: skip
+    """List points sum by sum: by level, and by group if there are groups.
+
+    Returns
+    -------
+    list of tuple
+        Numbers of the points, where each sum's begin, the sums, and how squares are added up (see `add_values`): beside
+        the groups, or beside the levels without groups.
+    """
+    kinds = [(level_cells, result.sums[: rules.n_levels], 0 if rules.n_groups else 1)]
+    if rules.n_groups:
+        kinds.append((group_cells, result.sums[rules.n_levels :], 2))
+    lists = []
+    for cells, sums, squared in kinds:
+        by_sum, members = cells.sort(stable=True)
+        numbers = torch.arange(sums.shape[0] + 1, dtype=torch.int32, device=cells.device)
+        offsets = torch.searchsorted(by_sum, numbers, out_int32=True)
+        lists.append((members.to(torch.int32), offsets, sums, squared))
+    return lists
+
+
+def _add_cells(cells: Tensor, table: Tensor, lists: list[tuple[Tensor, Tensor, Tensor, int]], result: Result) -> None:
+    """Look up the values of all points and add them, sum by sum; bounds once, beside the levels."""
     n, width = cells.shape[1], table.shape[1]
-    by_sum, members = members_of.sort(stable=True)
-    sums = torch.arange(n_sums + 1, dtype=torch.int32, device=cells.device)
     rows = 4096 if n >= MANY_ROWS else 1024
-    members, offsets = members.to(torch.int32), torch.searchsorted(by_sum, sums, out_int32=True)
-    # A launch for some of the points at a time: programs that drift apart would need the tables of many points at once.
-    for begin in range(0, members.numel(), TOGETHER):
-        bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
-            cells, table, members, offsets, result.sums, result.bounds, n, n_sums, width, begin, begin + TOGETHER,
-            BOUNDS=with_bounds, BN=rows, num_warps=8 if rows == 4096 else 4,
-        )  # fmt: skip
+    for number, (members, offsets, sums, squared) in enumerate(lists):
+        # A launch for some of the points at a time: programs that drift apart would need the tables of many points.
+        for begin in range(0, members.numel(), TOGETHER):
+            bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
+                cells, table, members, offsets, sums, result.squares, result.bounds, n, sums.shape[0], width, begin,
+                begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BN=rows, num_warps=8 if rows == 4096 else 4,
+            )  # fmt: skip
 
 
-def integer_scale(rules: Rules, batch: Batch, points: int, rank: int) -> float:
-    """Units of a value of 1 in sums of integers: as many as so many points cannot overflow, from a rank on."""
-    c = rules.c[rank:]
-    largest = float(c.abs().max() + (c[1:] - c[:-1]).abs().sum() + batch.bases.abs().max())
-    return 2.0 ** min(61 - (points - 1).bit_length() - _exponent(largest), 100)
+def _look_up(cells: Tensor, table: Tensor, kept: Tensor, near_rows: Tensor, near_values: Tensor) -> Tensor:
+    """Values (p, k) of some rows: from the tables, and of near rows, listed by number (-1 for none), their own."""
+    # Few functions of torch take unsigned numbers of 16 bits.
+    cell = cells.view(torch.int16).index_select(1, kept).to(torch.int64) & 0xFFFF
+    values = (table.gather(1, cell) & -65536).view(torch.float64)
+    column = torch.full((cells.shape[1] + 1,), kept.numel(), dtype=torch.int64, device=cells.device)
+    column[kept] = torch.arange(kept.numel(), device=cells.device)
+    # What belongs to no column goes to one behind the last.
+    padded = torch.nn.functional.pad(values, (0, 1)).scatter_(1, column[near_rows.to(torch.int64)], near_values)
+    return padded[:, :-1]
+
+
+def integer_scale(rules: Rules, batch: Batch, points: int, power: int) -> float:
+    """Units of a value of 1, or of a power of it, in sums of integers: as many as so many points cannot overflow."""
+    largest = float(rules.c.abs().max() + (rules.c[1:] - rules.c[:-1]).abs().sum() + batch.bases.abs().max())
+    return 2.0 ** min(61 - (points - 1).bit_length() - _exponent(largest**power), 100 * power)
 
 
 def _exponent(number: float) -> int:
