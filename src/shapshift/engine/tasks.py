@@ -310,17 +310,23 @@ class Sums:
         # In place: these are the largest arrays there are.
         values /= task.n_val
         level_values /= level_counts[:, None]
-        group_names, sizes, group_means, spreads = self._by_group(task, values)
+        sample = np.ascontiguousarray(self.points.values[:, task.sampled]) if task.matrix else self.points.values
+        spread = self._spread(task, values, sample)
+        names, sizes, means, errors = self._groups(task)
         error: dict[str, Any] = {}
-        if spreads[0] is not None:
-            found = [(np.full(task.n_train, np.inf), 1.0) if one is None else one.errors() for one in spreads]
+        if spread is not None:
+            standard_error, freedom = spread.errors()
+            group_freedom = np.ones(len(names))
+            for group in range(len(names)):
+                found = self._spread(task, means[group], sample, group)
+                errors[group], group_freedom[group] = (np.inf, 1.0) if found is None else found.errors()
             error = {
-                "variance": lock(spreads[0].variance),
-                "sampling": spreads[0].facts(),
-                "standard_error": lock(found[0][0]),
-                "degrees_of_freedom": lock(np.full(task.n_train, found[0][1])),
-                "group_errors": lock(np.array([one[0] for one in found[1:]]).reshape(-1, task.n_train)),
-                "group_freedom": np.array([one[1] for one in found[1:]]),
+                "variance": lock(spread.variance),
+                "sampling": spread.facts(),
+                "standard_error": lock(standard_error),
+                "degrees_of_freedom": lock(np.full(task.n_train, freedom)),
+                "group_errors": lock(errors),
+                "group_freedom": group_freedom,
             }
         return Valuation(
             values=lock(values),
@@ -329,50 +335,49 @@ class Sums:
             level_entropy=task.levels[present],
             level_values=lock(level_values),
             level_counts=level_counts,
-            group_means=lock(group_means),
-            group_names=group_names,
-            group_sizes=tuple(sizes.tolist()),
+            group_means=lock(means),
+            group_names=names,
+            group_sizes=sizes,
             matrix=lock(self.points.values.T) if task.matrix else None,
             error_bound=self.error_bound,
             **error,
             **about,
         )
 
-    def _by_group(self, task: Task, values: Floats) -> tuple[tuple[Any, ...], Indices, Floats, list[Spread | None]]:
-        """Return names, sizes and means of the groups, and the spread of the values on all points and on each group."""
-        sample = np.ascontiguousarray(self.points.values[:, task.sampled]) if task.matrix else self.points.values
-        if task.clusters is not None:
-            return self._by_cluster(task, task.clusters, values, sample)
-        sizes = np.bincount(task.groups, minlength=task.n_groups)[: task.n_groups]
-        # Without groups an empty array of its own, so that the result holds no view of the sums.
-        means = np.ascontiguousarray(self.groups) if task.n_groups else np.empty((0, task.n_train))
-        means /= sizes[:, None]
-        spreads = [spread_of_points(values, self.squares, task.n_val, sample)]
-        for group, size in enumerate(sizes.tolist()):
-            of_group = sample[task.groups == group]
-            spreads.append(spread_of_points(means[group], self.group_squares[group], size, of_group))
-        return task.group_names, sizes, means, spreads
+    def _groups(self, task: Task) -> tuple[tuple[Any, ...], tuple[int, ...], Floats, Floats]:
+        """Return names, sizes and mean values of the groups, and room for their standard errors."""
+        n, counts, clusters = task.n_train, np.bincount(task.groups), task.clusters
+        if clusters is not None:
+            n_groups = len(clusters.group_names)
+            means, sizes = np.zeros((n_groups, n)), np.zeros(n_groups, dtype=np.int64)
+            for part, group in enumerate(clusters.group_of_part.tolist() if n_groups else []):
+                means[group] += self.groups[part]
+                sizes[group] += counts[part]
+            means /= sizes[:, None]
+            return clusters.group_names, tuple(sizes.tolist()), means, np.empty_like(means)
+        if not task.n_groups:  # arrays of their own, so that the result holds no view of the sums
+            return (), (), np.empty((0, n)), np.empty((0, n))
+        means = self.groups
+        means /= counts[:, None]
+        return task.group_names, tuple(counts.tolist()), means, self.group_squares
 
-    def _by_cluster(
-        self, task: Task, clusters: Clusters, values: Floats, sample: Floats
-    ) -> tuple[tuple[Any, ...], Indices, Floats, list[Spread | None]]:
-        parts = np.bincount(task.groups, minlength=clusters.of_part.size)
-
-        def spread(means: Floats, chosen: Indices) -> Spread | None:
-            """Return the spread over the clusters of some parts."""
-            _, numbers = np.unique(clusters.of_part[chosen], return_inverse=True)
-            sums, sizes = np.zeros((numbers.max() + 1, task.n_train)), np.bincount(numbers, weights=parts[chosen])
-            for number, part in zip(numbers.tolist(), chosen.tolist(), strict=True):
-                sums[number] += self.groups[part]
-            cluster_of_part = np.full(parts.size, -1)
-            cluster_of_part[chosen] = numbers
-            of_points = cluster_of_part[task.groups]
-            inside = of_points >= 0
-            return spread_of_clusters(means, sums, sizes.astype(np.int64), sample[inside], of_points[inside])
-
-        of_group = [np.flatnonzero(clusters.group_of_part == g) for g in range(len(clusters.group_names))]
-        sizes = np.array([parts[chosen].sum() for chosen in of_group], dtype=np.int64)
-        means = np.array([self.groups[chosen].sum(axis=0) for chosen in of_group]).reshape(-1, task.n_train)
-        means /= sizes[:, None]
-        spreads = [spread(values, np.arange(parts.size)), *map(spread, means, of_group)]
-        return clusters.group_names, sizes, means, spreads
+    def _spread(self, task: Task, means: Floats, sample: Floats, group: int | None = None) -> Spread | None:
+        """Return the spread of the values on the points of a group, or on all."""
+        clusters, of_points = task.clusters, task.groups
+        if clusters is None:
+            squares = self.squares if group is None else self.group_squares[group]
+            here = sample if group is None else sample[of_points == group]
+            return spread_of_points(means, squares, here.shape[0], here)
+        chosen = np.arange(clusters.of_part.size)
+        if group is not None:
+            chosen = np.flatnonzero(clusters.group_of_part == group)
+        _, numbers = np.unique(clusters.of_part[chosen], return_inverse=True)
+        cluster_of_part = np.full(clusters.of_part.size, -1)
+        cluster_of_part[chosen] = numbers
+        of_points = cluster_of_part[of_points]
+        inside = of_points >= 0
+        sizes = np.bincount(of_points[inside])
+        # One cluster after the other: together they are the largest arrays there are.
+        by_cluster = np.split(chosen[np.argsort(numbers, kind="stable")], np.cumsum(np.bincount(numbers))[:-1])
+        sums: Any = (sum(self.groups[part] for part in parts) for parts in by_cluster)
+        return spread_of_clusters(means, sums, sizes, sample[inside], of_points[inside])

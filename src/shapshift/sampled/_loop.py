@@ -324,7 +324,7 @@ class _Run:
         if not all(key in self.cache for key in keys):
             self.cache |= zip(keys, self.ask([ends])[0], strict=True)
         empty, full = (self.cache[key] for key in keys)
-        return Setting(n, plan.chances, empty, full, plan.total, plan.classes)
+        return Setting(n, plan.chances, empty, full, plan.total, plan.classes, self.game.blocks)
 
     def _check_budget(self, cost: int) -> None:
         plan = self.plan

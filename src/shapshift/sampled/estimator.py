@@ -227,7 +227,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self._near = near.fit(table.rows, labels if classes is None else codes)
         return self
 
-    def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
+    def value(
+        self, X_val: Any, y_val: Any, *, groups: Any = None, clusters: Any = None, matrix: bool = False
+    ) -> Valuation:
         """Value every training row, or owner, on a validation set.
 
         Parameters
@@ -238,6 +240,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             Their labels or targets. A label never seen in training is warned about.
         groups : array-like of shape (n_val,), optional
             One name per validation point; the result then has the mean per group too.
+        clusters : array-like of shape (n_val,), optional
+            For points that depend on each other, such as several readings of one patient: one name per point, equal
+            for points of one cluster. Standard errors then count clusters instead of points.
         matrix : bool, default=False
             Also return each player's value on each single point. The cache and a checkpoint then hold a number per
             validation point for every coalition.
@@ -261,7 +266,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             levels = entropy_levels(min(BOUNDARY_NEIGHBORS, self._player_of.size), len(self.classes_))
         # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
         near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
-        cells = make_cells(near.entropy, levels, groups, matrix)
+        cells = make_cells(near.entropy, levels, groups, clusters, matrix)
         seed = check.check_seed("SampledShapley", self.random_state)
         n_players = len(self.players_)
         sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
@@ -290,10 +295,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return cells.to_valuation(
             # Players judged on their own rows have the same values on all validation points.
             outcome.cells * cells.reduction.sum(axis=0) if own else outcome.cells,
+            outcome.standard_error,
+            outcome.degrees_of_freedom,
+            blocks=not own,
             ids=self.ids_,
             parameters=about | outcome.describe() | near_boundary,
-            standard_error=outcome.standard_error,
-            degrees_of_freedom=outcome.degrees_of_freedom,
             fingerprint=self.fingerprint_,
             kind=self._table.kind,
             id_names=self._id_names,
@@ -328,6 +334,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             target_codes=target_codes,
             utility=self._utility,
             cells=matrix,
+            blocks=0 if sampler.reduction == "own" else cells.n_last,
             reduction=sampler.reduction,
             on_error=self.on_error,
             warm_start=bool(self.warm_start),

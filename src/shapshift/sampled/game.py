@@ -22,7 +22,9 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import collected_warnings
 from shapshift.engine.boundary import nearest_level
+from shapshift.engine.estimate import joined_error
 from shapshift.exceptions import InputError
+from shapshift.sampling_error import Spread, sampled_count, spread_of_clusters
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -152,6 +154,8 @@ class Game:
         Worth of a fitted model on each point.
     cells : ndarray or csr_array of shape (n_points, n_cells)
         What each point adds to each cell.
+    blocks : int
+        How many of the cells, the last ones, are blocks of validation points.
     reduction : {"mean", "classwise", "own"}
         "mean" and "own" return the cells; "classwise" returns them once for each class, see :class:`ClassWise`.
     on_error : {"raise", "constant"}
@@ -177,6 +181,7 @@ class Game:
     on_error: str = "raise"
     warm_start: bool = False
     columns: list[Any] | None = None
+    blocks: int = 0
 
     @property
     def n_players(self) -> int:
@@ -270,12 +275,22 @@ class Game:
 
     def _reduced(self, worth: Floats) -> Floats:
         if self.reduction != "classwise" or self.classes is None:
-            return np.asarray(worth @ self.cells, dtype=np.float64)
+            return self._in_cells(worth)
         parts = []
         for number in range(self.classes.size):
             own = self.target_codes == number
-            parts.append((worth * own) @ self.cells * np.exp((worth * ~own).sum() / worth.size))
+            parts.append(self._in_cells(worth * own) * np.exp((worth * ~own).sum() / worth.size))
         return np.concatenate(parts)
+
+    def _in_cells(self, worth: Floats) -> Floats:
+        return np.concatenate([np.asarray(worth @ part, dtype=np.float64) for part in self._cells_and_blocks])
+
+    @cached_property
+    def _cells_and_blocks(self) -> list[Any]:
+        """Blocks apart from the other cells: their number shall change no bit of the values."""
+        if not self.blocks:
+            return [self.cells]
+        return [np.ascontiguousarray(part) for part in np.split(self.cells, [-self.blocks], axis=1)]
 
     def _table(self, rows: Any) -> Any:
         if self.columns is None:
@@ -326,6 +341,10 @@ def _can_warm_start(model: Any, labels: npt.NDArray[Any]) -> bool:
     return classes is None or np.array_equal(np.asarray(classes), np.unique(labels))
 
 
+# Blocks of validation points whose values tell how much depends on the choice of the points, and most cells of them.
+BLOCKS, BLOCK_CELLS = 20, 256
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """How utilities of single points become sums per cell, and these become means.
@@ -338,7 +357,11 @@ class Cells:
         The levels that occur.
     group_names : tuple
     single : bool
-        Whether every point is a cell; otherwise every level and every group is one.
+        Whether every point is a cell; otherwise every level, every group and every block is one.
+    block_of : ndarray of shape (n_val,)
+        Random block of each point; points of a cluster are in the same.
+    units : int
+        Points, or clusters of them.
     """
 
     entropy: Floats
@@ -347,14 +370,37 @@ class Cells:
     group_of: Integers
     group_names: tuple[Any, ...]
     single: bool
+    block_of: Integers
+    units: int
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return int(self.block_of.max()) + 1
+
+    @property
+    def n_parts(self) -> int:
+        """Cells of a block: one for each group, or one where they would be too many."""
+        n_groups = len(self.group_names)
+        return n_groups if 0 < n_groups * self.n_blocks <= BLOCK_CELLS else 1
+
+    @property
+    def n_last(self) -> int:
+        """Number of cells that are blocks or parts of them, the last ones; none where every point is a cell."""
+        return 0 if self.single else self.n_blocks * self.n_parts
 
     @cached_property
     def members(self) -> Floats:
-        """1 where a point belongs to a level or group, of shape (n_val, n_levels + n_groups)."""
+        """1 where a point belongs to a level, a group or a part of a block; these are the columns, in this order."""
+        part_of = self.block_of * self.n_parts + (self.group_of if self.n_parts > 1 else 0)
         return np.hstack(
             [
                 of[:, None] == np.arange(size)
-                for of, size in ((self.level_of, self.level_entropy.size), (self.group_of, len(self.group_names)))
+                for of, size in (
+                    (self.level_of, self.level_entropy.size),
+                    (self.group_of, len(self.group_names)),
+                    (part_of, self.n_blocks * self.n_parts),
+                )
             ]
         ).astype(np.float64)
 
@@ -369,35 +415,115 @@ class Cells:
         n_cells, n_levels = self.reduction.shape[1], self.level_entropy.size
         return np.where(self.single | (np.arange(n_cells) < n_levels), 1.0, 0.0)
 
-    def to_valuation(self, sums: Floats, **about: Any) -> Valuation:
+    def to_valuation(self, sums: Floats, error: Floats, freedom: Floats, *, blocks: bool, **about: Any) -> Valuation:
         """Turn sums per player and cell, as ``reduction`` makes them, into a result.
 
         Parameters
         ----------
         sums : ndarray of shape (n_players, n_cells)
+        error, freedom : ndarray of shape (n_players,)
+            Standard errors of estimating the values on these very points, and their degrees of freedom.
+        blocks : bool
+            Whether the values depend on the validation points at all.
         **about
             All other fields of the Valuation.
         """
-        n_val, n_levels = self.entropy.size, self.level_entropy.size
+        n_val, n_levels, named = self.entropy.size, self.level_entropy.size, -self.n_blocks * self.n_parts
         counts = self.members.sum(axis=0).astype(np.int64)
-        means = (sums @ self.members if self.single else sums).T * (n_val / counts)[:, None]
+        means = (sums @ self.members[:, :named] if self.single else sums[:, :named]).T * (n_val / counts[:named])[
+            :, None
+        ]
         level_values, level_counts = np.ascontiguousarray(means[:n_levels]), counts[:n_levels]
+        values, group_means = level_counts @ level_values / n_val, np.ascontiguousarray(means[n_levels:])
+        found: dict[str, Any] = {"standard_error": error, "degrees_of_freedom": freedom}
+        if blocks:
+            by_part = n_val * (sums @ self.members[:, named:] if self.single else sums[:, named:])
+            shape = (self.n_blocks, self.n_parts)
+            found = self._errors(
+                values, group_means, by_part.reshape(-1, *shape), counts[named:].reshape(shape), (error, freedom)
+            )
         return Valuation(
-            values=level_counts @ level_values / n_val,
+            values=values,
             entropy=self.entropy,
             boundary=self.entropy > 0,
             level_entropy=self.level_entropy,
             level_values=level_values,
             level_counts=level_counts,
-            group_means=np.ascontiguousarray(means[n_levels:]),
+            group_means=group_means,
             group_names=self.group_names,
-            group_sizes=tuple(counts[n_levels:].tolist()),
+            group_sizes=tuple(counts[n_levels:named].tolist()),
             matrix=sums * n_val if self.single else None,
+            **found,
             **about,
         )
 
+    def _errors(
+        self, values: Floats, group_means: Floats, by_part: Floats, sizes: Integers, estimated: tuple[Floats, Floats]
+    ) -> dict[str, Any]:
+        """Return the error fields of a Valuation: the error of estimating and that of the validation set together.
 
-def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Cells:
+        Parameters
+        ----------
+        values, group_means : ndarray
+        by_part : ndarray of shape (n_players, n_blocks, n_parts)
+            Sums of the values over the points of each part of a block.
+        sizes : ndarray of shape (n_blocks, n_parts)
+            Number of points of each.
+        estimated : tuple
+            Standard errors of estimating, and their degrees of freedom.
+        """
+        spread = _spread_of_blocks(values, by_part.sum(axis=2), sizes.sum(axis=1))
+        if spread is None:
+            return {}
+        error, freedom = joined(spread, *estimated)
+        scale = self.units / self.n_blocks  # of a block to a unit
+        found: dict[str, Any] = {
+            "standard_error": error,
+            "degrees_of_freedom": freedom,
+            "variance": spread.variance * scale,
+            "sampling": spread.facts()
+            | {
+                "units": self.units,
+                "covariance": spread.covariance * scale,
+                "estimation_error": _share(estimated[0], error),
+            },
+        }
+        if self.n_parts == len(self.group_names):
+            of_groups = [
+                _spread_of_blocks(*each) for each in zip(group_means, by_part.T.swapaxes(1, 2), sizes.T, strict=True)
+            ]
+            errors = [
+                (np.full(values.size, np.inf), np.ones(1)) if one is None else joined(one, *estimated)
+                for one in of_groups
+            ]
+            found["group_errors"] = np.array([one[0] for one in errors])
+            found["group_freedom"] = np.array([one[1].min() for one in errors])
+        return found
+
+
+def _spread_of_blocks(means: Floats, sums: Floats, sizes: Integers) -> Spread | None:
+    """Return the spread of values between blocks of points; blocks without points are left out."""
+    sums, sizes = sums[:, sizes > 0], sizes[sizes > 0]
+    some = np.random.default_rng(0).permutation(means.size)[: sampled_count(means.size, int(sizes.sum()))]
+    # Every point stands for its block.
+    sample = np.repeat((sums[some] / sizes).T, sizes, axis=0)
+    return spread_of_clusters(means, sums.T, sizes, sample, np.repeat(np.arange(sizes.size), sizes))
+
+
+def joined(spread: Spread, error: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+    """Add the error of the validation set to that of estimating; return standard errors and degrees of freedom."""
+    of_points, of_points_freedom = spread.errors()
+    both = np.stack([error**2, of_points**2])
+    return joined_error(both, np.stack([freedom, np.full(error.size, of_points_freedom)]))
+
+
+def _share(part: Floats, whole: Floats) -> float:
+    """Share of the mean squared error."""
+    total = float((whole**2).sum())
+    return float((part**2).sum()) / total if total > 0 else 0.0
+
+
+def make_cells(entropy: Floats, levels: Floats, groups: Any, clusters: Any, single: bool) -> Cells:
     """Lay out the cells of a validation set.
 
     Parameters
@@ -406,14 +532,17 @@ def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Ce
         How near each point is to a boundary.
     levels : ndarray
         The entropies for which sums are kept, ascending from 0.
-    groups : array-like or None
+    groups, clusters : array-like or None
     single : bool
         Whether to keep every point apart.
     """
     n_val = entropy.size
     present, level_of = np.unique(nearest_level(entropy, levels), return_inverse=True)
     names, group_of = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
-    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single)
+    unit_of = np.arange(n_val) if clusters is None else _labels.check_groups(clusters, n_val, "clusters")[1]
+    units = int(unit_of.max()) + 1
+    block_of_unit = np.random.default_rng(0).permutation(units) * min(BLOCKS, units) // units
+    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single, block_of_unit[unit_of], units)
 
 
 def means_of_own_rows(player_of: Integers, n_players: int) -> sparse.csr_array:
