@@ -80,8 +80,6 @@ class Memory:
         Per point of a batch.
     block, block_point : int
         Per block that is finished and not yet added up, and per point of such a block.
-    end : int
-        In all, when the workers are done and sums become values and their errors.
     """
 
     fixed: int
@@ -89,7 +87,6 @@ class Memory:
     point: int
     block: int = 0
     block_point: int = 0
-    end: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def fit_memory(
     if max_memory is not None:
         one = memory.worker + memory.point + memory.block + memory.block_point
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
-        least = -(-16 * max(memory.fixed + one, memory.end) // 15)
+        least = -(-16 * (memory.fixed + one) // 15)
         if max_memory < least:
             groups = f"{task.n_groups} groups" if task.clusters is None else f"{task.n_groups} parts of clusters"
             what = f"{task.n_train} training rows, {task.n_val} validation points, {groups}"
@@ -628,8 +625,8 @@ def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) 
     bundle = bundle_blocks(blocks)
     all_cells = task.n_cells + own
     per_point = 4 + task.n_nearest + task.n_extra + task.reference.shape[1] + task.kept.size
-    # The open bundle has its sums too.
-    fixed = row * all_cells * (2 if bundle > 1 else 1) + 8 * m * per_point
+    # Until sums become values, the open bundle has its sums.
+    fixed = row * all_cells + max(end_bytes(task), row * all_cells if bundle > 1 else 0) + 8 * m * per_point
     per_worker, per_block = costs.worker + WORKER_BYTES, row * most_cells(task, own, block)
     workers = runner.workers(blocks, cluster)
     by_bundle = cluster is not None and blocks // bundle >= 2 * workers
@@ -639,13 +636,14 @@ def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) 
         per_worker, per_block = per_worker + 2 * returned, max(per_block, returned)
     batch = min(max(TILE_BYTES // costs.point, costs.large, 1), block, costs.batch)
     best = Plan(block, batch, workers, 0, bundle if by_bundle else 1)
-    end = fixed + end_bytes(task)
-    memory = Memory(fixed, per_worker, costs.point, per_block, end=end)
-    return fit_memory(memory, task, best, runner.max_memory, cluster)
+    return fit_memory(Memory(fixed, per_worker, costs.point, per_block), task, best, runner.max_memory, cluster)
 
 
 def end_bytes(task: Task) -> int:
-    """Bytes that sums take while they become a valuation, beside themselves."""
+    """Bytes that sums take while they become a valuation, beside themselves.
+
+    They come on top of what workers had: what a thread has freed is its own.
+    """
     # The levels that occur; values, bounds, variances, errors, degrees of freedom, and three for what lies between.
     rows = task.levels.size + 8
     if task.clusters is not None:

@@ -87,8 +87,8 @@ class Layout:
     workers: int
 
 
-def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> Memory:
-    """Bytes of a run.
+def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tuple[Memory, int]:
+    """Bytes of a run, and of its end, when all points are done and nothing is held for workers and points any more.
 
     A worker of a cluster (``returned``) has its sums once more to return them, and once to send them.
     """
@@ -108,7 +108,7 @@ def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> Me
     worker += BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES
     # Bounds and their checks, while the table is still there; then what becomes of the sums.
     end = 8 * n * sums + max(8 * n * 10, 8 * task.n_val * task.kept.size + end_bytes(task))
-    return Memory(fixed, worker, 3 * 12 * room + 24 * words + 32 * width, end=end)
+    return Memory(fixed, worker, 3 * 12 * room + 24 * words + 32 * width), end
 
 
 def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool) -> Layout:
@@ -122,11 +122,11 @@ def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool)
     task, max_memory = buckets.task, runner.max_memory
     block, shard, images = block_points(task), min(SHARD_ROWS, task.n_train), 2 * task.n_train
     workers = 1 if returned else runner.workers(-(-task.n_train // shard))
-    memory = shard_memory(buckets, width, shard, returned)
+    memory, _ = shard_memory(buckets, width, shard, returned)
     free = ROUND_BYTES
     if max_memory is not None:
-        tight = shard_memory(buckets, width, min(LEAST_SHARD, shard), returned)
-        least = -(-16 * max(tight.fixed + tight.worker + block * tight.point, tight.end) // 15)
+        tight, end = shard_memory(buckets, width, min(LEAST_SHARD, shard), returned)
+        least = -(-16 * max(tight.fixed + tight.worker + block * tight.point, end) // 15)
         if max_memory < least:
             what = f"{task.n_train} training rows in a file, {task.n_val} validation points and {task.n_groups} groups"
             raise MemoryBudgetError(least, max_memory, what)
@@ -134,7 +134,7 @@ def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool)
         # All workers first, if shorter shards allow it.
         while shard > LEAST_SHARD and free < workers * memory.worker:
             shard = max(shard // 2, LEAST_SHARD)
-            memory = shard_memory(buckets, width, shard, returned)
+            memory, _ = shard_memory(buckets, width, shard, returned)
         workers = max(1, min(workers, free // memory.worker))
         free += block * memory.point - workers * memory.worker
     keep = free >= block * (memory.point + images)

@@ -205,13 +205,14 @@ def _plan_lists(
     worker += 0 if scan else 5 * row  # from an index, candidates can be all rows
     worker += 2 * row if longest > list_room(n, wanted) else 0
     # Sums, those of bounds, the rank table in its two forms, and where each row goes among the values that are kept.
-    fixed = row * (task.n_cells + 4) + 8 * m * (5 + task.n_nearest + task.kept.size) + 16 * task.reference.size
     memory = Memory(
-        fixed=fixed,
+        fixed=row * (task.n_cells + 4)
+        + end_bytes(task)
+        + 8 * m * (5 + task.n_nearest + task.kept.size)
+        + 16 * task.reference.size,
         worker=worker,
         point=listed + 8 * STRIP_ROWS + 16 * list_room(n, wanted),
         block_point=listed,
-        end=fixed + end_bytes(task),
     )
     best = Plan(block, block, workers, 0, task_blocks)
     # The sums do not depend on the size of blocks: see ListTotals.

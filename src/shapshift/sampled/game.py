@@ -22,9 +22,8 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import collected_warnings
 from shapshift.engine.boundary import nearest_level
-from shapshift.engine.estimate import joined_error
+from shapshift.engine.estimate import error_fields, joined_error, random_blocks, spread_of_blocks, with_points
 from shapshift.exceptions import InputError
-from shapshift.sampling_error import Spread, sampled_count, spread_of_clusters
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -341,8 +340,8 @@ def _can_warm_start(model: Any, labels: npt.NDArray[Any]) -> bool:
     return classes is None or np.array_equal(np.asarray(classes), np.unique(labels))
 
 
-# Blocks of validation points whose values tell how much depends on the choice of the points, and most cells of them.
-BLOCKS, BLOCK_CELLS = 20, 256
+# Most cells of blocks: with more, groups have no errors of their own.
+BLOCK_CELLS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -472,55 +471,23 @@ class Cells:
         estimated : tuple
             Standard errors of estimating, and their degrees of freedom.
         """
-        spread = _spread_of_blocks(values, by_part.sum(axis=2), sizes.sum(axis=1))
+        spread = spread_of_blocks(values, by_part.sum(axis=2).T, sizes.sum(axis=1))
         if spread is None:
             return {}
-        error, freedom = joined(spread, *estimated)
-        scale = self.units / self.n_blocks  # of a block to a unit
-        found: dict[str, Any] = {
-            "standard_error": error,
-            "degrees_of_freedom": freedom,
-            "variance": spread.variance * scale,
-            "sampling": spread.facts()
-            | {
-                "units": self.units,
-                "covariance": spread.covariance * scale,
-                "estimation_error": _share(estimated[0], error),
-            },
-        }
+        found = error_fields(spread, self.units, *estimated)
         if self.n_parts == len(self.group_names):
-            of_groups = [
-                _spread_of_blocks(*each) for each in zip(group_means, by_part.T.swapaxes(1, 2), sizes.T, strict=True)
-            ]
-            errors = [
-                (np.full(values.size, np.inf), np.ones(1)) if one is None else joined(one, *estimated)
-                for one in of_groups
-            ]
-            found["group_errors"] = np.array([one[0] for one in errors])
-            found["group_freedom"] = np.array([one[1].min() for one in errors])
+            errors, freedoms = [], []
+            for group, means in enumerate(group_means):
+                of_group = spread_of_blocks(means, by_part[:, :, group].T, sizes[:, group])
+                error, freedom = (
+                    (np.full(values.size, np.inf), np.ones(1))
+                    if of_group is None
+                    else joined_error(*with_points(of_group, *estimated))
+                )
+                errors.append(error)
+                freedoms.append(freedom.min())
+            found |= {"group_errors": np.array(errors), "group_freedom": np.array(freedoms)}
         return found
-
-
-def _spread_of_blocks(means: Floats, sums: Floats, sizes: Integers) -> Spread | None:
-    """Return the spread of values between blocks of points; blocks without points are left out."""
-    sums, sizes = sums[:, sizes > 0], sizes[sizes > 0]
-    some = np.random.default_rng(0).permutation(means.size)[: sampled_count(means.size, int(sizes.sum()))]
-    # Every point stands for its block.
-    sample = np.repeat((sums[some] / sizes).T, sizes, axis=0)
-    return spread_of_clusters(means, sums.T, sizes, sample, np.repeat(np.arange(sizes.size), sizes))
-
-
-def joined(spread: Spread, error: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """Add the error of the validation set to that of estimating; return standard errors and degrees of freedom."""
-    of_points, of_points_freedom = spread.errors()
-    both = np.stack([error**2, of_points**2])
-    return joined_error(both, np.stack([freedom, np.full(error.size, of_points_freedom)]))
-
-
-def _share(part: Floats, whole: Floats) -> float:
-    """Share of the mean squared error."""
-    total = float((whole**2).sum())
-    return float((part**2).sum()) / total if total > 0 else 0.0
 
 
 def make_cells(entropy: Floats, levels: Floats, groups: Any, clusters: Any, single: bool) -> Cells:
@@ -541,8 +508,8 @@ def make_cells(entropy: Floats, levels: Floats, groups: Any, clusters: Any, sing
     names, group_of = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
     unit_of = np.arange(n_val) if clusters is None else _labels.check_groups(clusters, n_val, "clusters")[1]
     units = int(unit_of.max()) + 1
-    block_of_unit = np.random.default_rng(0).permutation(units) * min(BLOCKS, units) // units
-    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single, block_of_unit[unit_of], units)
+    block_of = random_blocks(units)[unit_of]
+    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single, block_of, units)
 
 
 def means_of_own_rows(player_of: Integers, n_players: int) -> sparse.csr_array:
