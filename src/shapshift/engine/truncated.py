@@ -204,6 +204,7 @@ def _plan_lists(
     worker = WORKER_BYTES + (READING_BYTES if in_file else 0)
     worker += 0 if scan else 5 * row  # from an index, candidates can be all rows
     worker += 2 * row if longest > list_room(n, wanted) else 0
+    # What becomes of the sums is counted on top: threads do not give back the small arrays that lists are made of.
     # Sums, those of bounds, the rank table in its two forms, and where each row goes among the values that are kept.
     memory = Memory(
         fixed=row * (task.n_cells + 4)
