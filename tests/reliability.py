@@ -67,7 +67,7 @@ def copies_run(folder: Path | None = None, **settings: Any) -> Valuation:
 
 
 def result_bytes(valuation: Valuation) -> dict[str, bytes]:
-    kept = {name: getattr(valuation, name) for name in (*KEPT, "error_bound")}
+    kept = {name: getattr(valuation, name) for name in (*KEPT, "error_bound", "standard_error", "group_errors")}
     return {name: array.tobytes() for name, array in kept.items() if array is not None}
 
 

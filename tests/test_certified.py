@@ -124,12 +124,13 @@ def test_the_bound_of_one_bucket_holds_for_every_order() -> None:
     c = rank_table(13, 2, "shapley", "hard").c
     lo, hi = 4, 10
     curve: Curve = certified.rank_curve(c)
-    rules = Rules(3, 1.0, 1.0, 1, 2.0**30, 2.0**20)
+    rules = Rules(3, 1.0, 1.0, 1, 2.0**30, 2.0**20, 2.0**40)
     histogram = np.array([4, 0, n - matches, matches, 3, 0], dtype=np.uint32)
-    table = np.zeros(6, dtype=np.int64)
+    table = np.zeros((6, 2), dtype=np.int64)
     done, passed_on = fill_table(curve, rules, 0.0, histogram, table)
     assert done
-    value, bound = (table >> 28) / 2.0**30, (table & (2**28 - 1)) / 2.0**20
+    value, bound = (table[:, 0] >> 28) / 2.0**30, (table[:, 0] & (2**28 - 1)) / 2.0**20
+    np.testing.assert_allclose(table[:, 1] / 2.0**40, value**2, atol=2.0**-28)
     passed, worst = [], {0: 0.0, 1: 0.0}
     for places in itertools.combinations(range(lo, hi), matches):
         match = np.isin(np.arange(lo, hi), places).astype(float)
@@ -273,9 +274,9 @@ def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(runner, "plan_blocks", lambda *a: tiles.append((plan := make(*a)).batch) or plan)
     want = model.value(X_val, y_val, groups=y_val)
     assert want.parameters["buckets"] == 150
-    for memory, n_jobs in (("3.5MB", 1), ("4MB", 1), ("5MB", 2), ("8MB", 2), (None, 2)):
+    for memory, n_jobs in (("4.5MB", 1), ("5MB", 1), ("7MB", 2), ("9MB", 2), (None, 2)):
         found = model.set_params(max_memory=memory, n_jobs=n_jobs).value(X_val, y_val, groups=y_val)
-        for name in ("values", "level_values", "group_means", "error_bound"):
+        for name in ("values", "level_values", "group_means", "error_bound", "standard_error", "group_errors"):
             assert getattr(found, name).tobytes() == getattr(want, name).tobytes(), (memory, n_jobs, name)
     assert len(set(tiles)) > 2
 
@@ -293,7 +294,7 @@ def test_a_tile_has_a_point_however_many_rows_there_are(n_rows: int, method: str
         average_ties=True,
         fill=lambda here, rows, tile: None,
     )
-    rules = Rules(2**14, 1.0, 1.0, 5, 1.0, 1.0)
+    rules = Rules(2**14, 1.0, 1.0, 5, 1.0, 1.0, 1.0)
     certificate = Certificate(rank_curve(few.c), rules, task.fill, 2**14, 100, room=3 * 2**12)
     made_of = Buckets(task, certificate) if method == "certified" else Exact(task)
     plan = runner.plan_blocks(made_of, runner.Runner(2, max_memory))
@@ -308,8 +309,8 @@ def test_no_rank_beyond_the_table_is_read(checked: bool) -> None:
     histogram = np.array([3, 0, 2, 2, 0, 0], dtype=np.uint32)
     tables = []
     for part in (slice(None), slice(4)):  # with the empty bucket and without it
-        table = np.zeros(histogram[part].size, dtype=np.int64)
-        rules = Rules(table.size // 2, 1.0, 1.0, 1, 2.0**30, 2.0**20)
+        table = np.zeros((histogram[part].size, 2), dtype=np.int64)
+        rules = Rules(table.shape[0] // 2, 1.0, 1.0, 1, 2.0**30, 2.0**20, 2.0**40)
         fill = getattr(fill_table, "py_func", fill_table) if checked else fill_table
         assert fill(rank_curve(c), rules, 0.0, histogram[part], table)[0]
         tables.append(table)

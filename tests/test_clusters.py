@@ -77,15 +77,15 @@ class Pretended:
         self.workers, self.ahead = workers, 2 * workers
         self._dies = dies
         self.placed = self.most = 0
-        self._waiting: list[Any] = []
+        self._waiting: dict[Any, tuple[Any, Any, Any]] = {}
 
     def place(self, thing: Any) -> Any:
         self.placed += 1
         return pickle.loads(pickle.dumps(thing))
 
     def submit(self, function: Any, placed: Any, item: Any) -> Any:
-        handle = (object(), function, placed, item)
-        self._waiting.append(handle)
+        handle = object()
+        self._waiting[handle] = function, placed, item
         self.most = max(self.most, len(self._waiting))
         return handle
 
@@ -93,14 +93,14 @@ class Pretended:
         return {handles[-1]}  # the last one first
 
     def get(self, handle: Any) -> Any:
-        self._waiting.remove(handle)
-        _, function, placed, item = handle
+        function, placed, item = self._waiting.pop(handle)
         if self._dies(item):
             raise ConnectionError("gone")
         return function(placed, item)
 
     def drop(self, handles: list[Any]) -> None:
-        self._waiting = [handle for handle in self._waiting if handle not in handles]
+        for handle in handles:
+            self._waiting.pop(handle, None)
 
     def is_lost(self, error: BaseException) -> bool:
         return isinstance(error, ConnectionError)

@@ -311,15 +311,6 @@ def test_groups_levels_and_matrix_add_up(sampler: str, tmp_path: Path) -> None:
     assert loaded.parameters == plain.parameters
 
 
-def test_exact_values_have_no_standard_error_in_files(tmp_path: Path) -> None:
-    X, y, X_val, y_val = data()
-    found = KNNShapley(progress=False).fit(X, y).value(X_val, y_val)
-    found.save(tmp_path / "values.npz")  # such a file is what earlier releases wrote
-    with np.load(tmp_path / "values.npz") as file:
-        assert "standard_error" not in file.files
-    assert Valuation.load(tmp_path / "values.npz").standard_error is None
-
-
 def test_workers_change_nothing() -> None:
     X, y, X_val, y_val = data(12)
     options = {"sampler": "permutation", "max_fits": 120}

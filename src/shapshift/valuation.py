@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -373,6 +373,14 @@ def summarize(values: Floats) -> dict[str, Any]:
         "positive_count": positive,
         "positive_ratio": positive / values.size,
     }
+
+
+def without_error(valuation: Valuation) -> Valuation:
+    """Return a valuation that says nothing about its sampling error; for values that were changed."""
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("standard_error", "degrees_of_freedom", "group_errors", "group_freedom", "variance")
+    )
+    return replace(valuation, sampling={}, **nothing)
 
 
 def check_confidence(caller: str, confidence: float) -> None:

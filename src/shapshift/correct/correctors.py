@@ -20,7 +20,7 @@ from shapshift.exceptions import InputError
 from shapshift.io.archive import check_header, reading
 from shapshift.io.files import write_text
 from shapshift.io.results import to_table
-from shapshift.valuation import Valuation, check_valuation, summarize
+from shapshift.valuation import Valuation, check_valuation, summarize, without_error
 
 Floats = npt.NDArray[np.float64]
 
@@ -253,7 +253,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             to_negative=int(np.count_nonzero(~(values > 0) & (noisy.values > 0))),
         )
         return replace(
-            noisy,
+            without_error(noisy),
             values=values,
             level_values=levels,
             group_means=np.empty((0, noisy.n_train)),
@@ -262,8 +262,6 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             matrix=None,
             # The maps were learned from values with errors, so a bound on those says nothing about these.
             error_bound=None if noisy.error_bound is None else np.full(noisy.n_train, np.inf),
-            standard_error=None,  # of the values as they were
-            degrees_of_freedom=None,
             parameters={**noisy.parameters, "correction": self.report_.to_dict()},
         )
 

@@ -56,10 +56,13 @@ class NoisyPoints:
     X : ndarray of shape (m, n_features)
     codes : ndarray of shape (m,)
         Class of each point, -1 for one that no training row has.
+    blocks : ndarray of shape (m,) or None
+        Block of each point, where the values of blocks are wanted.
     """
 
     X: Floats
     codes: Ints
+    blocks: Ints | None = None
 
 
 class Placement:
@@ -71,10 +74,13 @@ class Placement:
         Values of each round: one draw for every point.
     sums, shares : dict
         By entropy level: sum over rounds of what the level adds to the values, and of its share of the points.
+    by_block : ndarray of shape (n_blocks, n)
+        Sum over rounds of what each block of points adds to the values; 0 where it was not wanted.
     """
 
     def __init__(self) -> None:
         self.rounds: list[Floats] = []
+        self.by_block: Any = 0.0
         self.sums: dict[float, Floats] = {}
         self.shares: dict[float, float] = {}
 
@@ -91,6 +97,10 @@ class Placement:
             valuation.level_entropy.tolist(), valuation.level_values, shares.tolist(), strict=True
         ):
             self.add_level(entropy, share * values, share)
+        order = np.argsort(np.array(valuation.group_names, dtype=np.int64))  # they come as they appear
+        self.by_block = self.by_block + (
+            valuation.group_means[order] * np.array(valuation.group_sizes)[order, None] / valuation.n_val
+        )
 
     @property
     def mean(self) -> Floats:
@@ -135,7 +145,7 @@ def draw_in_stages(
     if at_rows:
         mass = _without_dust(weighed.mass)
         if np.count_nonzero(mass) <= (most_rows or weighed.drawn.size):
-            _value_rows(train, weighed, [_Round(mass, weighed.heavy)], found["at_rows"])
+            _value_rows(train, weighed, [_Round(mass, weighed.heavy)], found["at_rows"], points.blocks)
             at_rows = False
     done = 0
     while done < draws and (moved or at_rows):
@@ -143,10 +153,10 @@ def draw_in_stages(
         if moved:
             for number in range(done, stop):
                 X = train.prior.move(weighed.drawn[:, number], where, points.X, seeds[number])
-                found["moved"].add(train.model.value(X, points.codes))
+                found["moved"].add(train.model.value(X, points.codes, groups=points.blocks))
         if at_rows:
             rounds = [_by_draws(weighed, number, len(train.codes)) for number in range(done, stop)]
-            _value_rows(train, weighed, rounds, found["at_rows"])
+            _value_rows(train, weighed, rounds, found["at_rows"], points.blocks)
         done = stop
         yield found
     if not (moved or at_rows):
@@ -178,7 +188,9 @@ def _without_dust(mass: Floats) -> Floats:
     return np.asarray(kept / kept.sum())
 
 
-def _value_rows(train: TrainingSet, weighed: Weighed, rounds: list[_Round], part: Placement) -> None:
+def _value_rows(
+    train: TrainingSet, weighed: Weighed, rounds: list[_Round], part: Placement, blocks: Ints | None
+) -> None:
     """Add rounds in which every point stands at training rows.
 
     The row itself does not take part in that train, nor does its own place count for it: no row may profit from being
@@ -196,6 +208,7 @@ def _value_rows(train: TrainingSet, weighed: Weighed, rounds: list[_Round], part
         members = weighed.of_label == label
         odds_here = odds[members]
         heavy_here = [sparse.csr_array(each.heavy[members].T) for each in rounds]
+        of_blocks = None if blocks is None else _mass_of_blocks(blocks, members, heavy_here, m)
         rows = np.flatnonzero(wanted[label])
         for first in range(0, rows.size, size):
             here = rows[first : first + size]
@@ -211,9 +224,35 @@ def _value_rows(train: TrainingSet, weighed: Weighed, rounds: list[_Round], part
                 added = picks.multiply(shares) @ values + picks @ again.multiply(values)
                 added = np.asarray(added.toarray() if sparse.issparse(added) else added)
                 totals[r] += added.sum(axis=0)
+                if of_blocks is not None:
+                    known, shares_of_blocks = of_blocks[0][r][here], of_blocks[1]
+                    own = np.asarray(known.T @ values)
+                    part.by_block = part.by_block + own
+                    # What cannot be told apart, of rows that many points have a little weight on.
+                    part.by_block += np.outer(shares_of_blocks, added.sum(axis=0) - own.sum(axis=0))
                 for entropy, values_here, share in zip(levels.tolist(), added, picks @ shares, strict=True):
                     part.add_level(entropy, values_here, float(share))
     part.rounds += list(totals)
+
+
+def _mass_of_blocks(blocks: Ints, members: npt.NDArray[np.bool_], heavy: list[Any], m: int) -> tuple[list[Any], Floats]:
+    """Return the weight of each row in the points of each block, by round, and each block's share of the points.
+
+    Parameters
+    ----------
+    blocks : ndarray of shape (m,)
+    members : ndarray of shape (m,)
+        Which points are looked at.
+    heavy : list of csr_array of shape (n, n_members)
+        Weights of their rows that are not negligible, by round.
+    m : int
+    """
+    here = blocks[members]
+    places = (np.arange(here.size), here)
+    in_block = sparse.csr_array((np.full(here.size, 1.0 / m), places), shape=(here.size, int(blocks.max()) + 1))
+    return [sparse.csr_array(each @ in_block) for each in heavy], np.bincount(
+        here, minlength=in_block.shape[1]
+    ) / here.size
 
 
 def mix_levels(parts: dict[str, Placement], weights: dict[str, float], n_val: int) -> tuple[Floats, Floats, Ints]:

@@ -27,11 +27,11 @@ from shapshift.correct.prior import (
     resolve_noise,
 )
 from shapshift.correct.rehearsal import FEWEST_ROWS, PARTS, Rehearsal, rehearse
-from shapshift.engine.estimate import joined_error
+from shapshift.engine.estimate import error_fields, joined_error, random_blocks, spread_of_blocks
 from shapshift.engine.rows.distances import original_rows
 from shapshift.exceptions import InputError
 from shapshift.knn.shapley import KNNShapley
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, without_error
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -55,8 +55,8 @@ class PosteriorReport:
     draws : int
         Draws per point that were made; 0 where every row that carries weight was valued instead.
     standard_error : float
-        Root mean square of the values' standard errors, in standard deviations of the values. They cover draws and
-        mixture: what another ``random_state`` would change.
+        Root mean square of the errors that draws and mixture leave in the values, in standard deviations of the values:
+        what another ``random_state`` would change.
     log_density, expected_log_density : float or None
         Mean log density of the noisy points under prior and noise, and what the rehearsal saw.
     """
@@ -135,11 +135,13 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     label and their 20 nearest rows tell. Laplace noise enters the weights by its variance, and as it is in the
     rehearsal.
 
-    ``standard_error`` tells how far the values of another ``random_state`` would lie: it covers the draws, and the
-    mixture, whose weights depend on the rows, noise and draws of the rehearsal (a jackknife over its splits). It does
-    not tell how far the values are from the clean ones; ``rehearsal_.rmse["mixed"]`` does. Nor does it cover other
-    training or validation points, the choice of the rows that the prior is fitted to where there are more than 500, or,
-    with ``noise="estimate"``, the size of the noise, which has an interval of its own in ``noise_estimate_``.
+    ``standard_error`` adds up three parts: the choice of the validation points, from the corrected values of 20 random
+    blocks of them; the draws; and the mixture, whose weights depend on the rows, noise and draws of the rehearsal (a
+    jackknife over its splits). The last two are what another ``random_state`` would change; ``report_.standard_error``
+    has them alone, and ``sampling["estimation_error"]`` their share. It does not tell what the correction leaves of the
+    noise; ``rehearsal_.rmse["mixed"]`` does. Nor does it cover other training rows, the choice of the rows that the
+    prior is fitted to where there are more than 500, or, with ``noise="estimate"``, the size of the noise, which has an
+    interval of its own in ``noise_estimate_``.
 
     The result is an estimate of the mean: its spread is smaller than that of the clean values. Where the distribution
     matters and clean summary numbers are at hand, apply a fitted :class:`BoundaryCorrector` to the result.
@@ -230,8 +232,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         """
         check_is_fitted(self, "_model")
         self._check_parameters()
-        noisy = self._model.value(X_val_noisy, y_val)
         points = self._points(X_val_noisy, y_val)
+        noisy = self._model.value(X_val_noisy, y_val, groups=points.blocks)
         state = self._state or self._estimate(points)
         valuation, report = self._mix(noisy, points, state, self._check_likely(state, points))
         # Only to be looked at: transforms may run side by side, and each result carries its own report.
@@ -280,7 +282,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         labels = _labels.check_labels(y_val, "y_val", len(X), "X_val")
         # What is wrong with labels was said when the noisy points were valued.
         codes = _labels.look_up_labels(labels, self._model.classes_, quiet=True)
-        return NoisyPoints(X, np.asarray(codes, dtype=np.int64))
+        return NoisyPoints(X, np.asarray(codes, dtype=np.int64), random_blocks(len(X)))
 
     def _prepare(self, noise: Noise) -> "_State":
         """Fit the prior for a noise and rehearse."""
@@ -379,14 +381,23 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             log_density=density,
             expected_log_density=None if state.rehearsal is None else state.rehearsal.log_density,
         )
+        by_block = sum(
+            weights[name] / len(part.rounds) * part.by_block
+            for name, part in parts.items()
+            if weights[name] > 0 and part.rounds
+        )
+        sums = noisy.n_val * self._share_copies(np.asarray(by_block))
+        spread = spread_of_blocks(mixed, sums, np.bincount(random_blocks(noisy.n_val)))
         valuation = replace(
-            noisy,
+            without_error(noisy),
             values=mixed,
             level_entropy=levels,
             level_values=level_values,
             level_counts=level_counts,
-            standard_error=error,
-            degrees_of_freedom=freedom,
+            group_means=np.empty((0, noisy.n_train)),
+            group_names=(),
+            group_sizes=(),
+            **({} if spread is None else error_fields(spread, noisy.n_val, error, freedom)),
             # Draws are valued exactly, whatever the model does.
             error_bound=None if noisy.error_bound is None else weights["noisy"] * noisy.error_bound,
             parameters={**noisy.parameters, "posterior": report.to_dict()},

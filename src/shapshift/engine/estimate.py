@@ -1,12 +1,18 @@
 """Running means of observations, per stratum, player and cell, and how sure they are."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from shapshift.sampling_error import Spread, sampled_count, spread_of_clusters
+
 Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+# Blocks of validation points whose values tell how much depends on the choice of the points.
+BLOCKS = 20
 
 # Variances of players differ at least by this share of their mean square: how alike they are is an estimate too.
 LEAST_SPREAD = 1e-3
@@ -181,3 +187,73 @@ def relative_error(values: Floats, standard_error: Floats) -> float:
         return 0.0
     spread = values.var() - np.mean(standard_error**2)
     return largest / float(np.sqrt(spread)) if spread > 0 else float("inf")
+
+
+def random_blocks(units: int) -> Indices:
+    """Return the block of each sampling unit: some blocks of about equal size, the same for every run."""
+    return np.random.default_rng(0).permutation(units) * min(BLOCKS, units) // units
+
+
+def spread_of_blocks(means: Floats, sums: Floats, sizes: Indices) -> Spread | None:
+    """Return the spread of values between blocks of points.
+
+    Parameters
+    ----------
+    means : ndarray of shape (n,)
+        Values over all points.
+    sums : ndarray of shape (n_blocks, n)
+        Sums of the values over the points of each block.
+    sizes : ndarray of shape (n_blocks,)
+        Number of points of each. Blocks without points are left out.
+
+    Returns
+    -------
+    Spread or None
+        None with fewer than two blocks.
+    """
+    sums, sizes = sums[sizes > 0], sizes[sizes > 0]
+    some = np.random.default_rng(0).permutation(means.size)[: sampled_count(means.size, int(sizes.sum()))]
+    # Every point stands for its block.
+    sample = np.repeat(sums[:, some] / sizes[:, None], sizes, axis=0)
+    return spread_of_clusters(means, sums, sizes, sample, np.repeat(np.arange(sizes.size), sizes))
+
+
+def with_points(spread: Spread, error: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+    """Return the variances of estimating values and of the choice of validation points, and their degrees of freedom.
+
+    Parameters
+    ----------
+    spread : Spread
+        Of the values between blocks of points.
+    error, freedom : ndarray of shape (n,)
+        Standard errors of estimating, and their degrees of freedom.
+    """
+    of_points, of_points_freedom = spread.errors()
+    return np.stack([error**2, of_points**2]), np.stack([freedom, np.full(error.size, of_points_freedom)])
+
+
+def error_fields(spread: Spread, units: int, error: Floats, freedom: Floats) -> dict[str, Any]:
+    """Return the error fields of a Valuation that was estimated: what estimating and the points leave open together.
+
+    Parameters
+    ----------
+    spread, error, freedom
+        As in :func:`with_points`.
+    units : int
+        Points, or clusters of them, that the blocks are made of.
+    """
+    variances, freedoms = with_points(spread, error, freedom)
+    total, joint = joined_error(variances, freedoms)
+    of_estimate, of_both = float(variances[0].sum()), float(variances.sum())
+    scale = units / spread.units  # of blocks to units
+    return {
+        "standard_error": total,
+        "degrees_of_freedom": joint,
+        "variance": spread.variance * scale,
+        "sampling": {
+            **spread.facts(),
+            "units": units,
+            "covariance": spread.covariance * scale,
+            "estimation_error": of_estimate / of_both if of_both > 0 else 0.0,
+        },
+    }

@@ -80,6 +80,8 @@ class Memory:
         Per point of a batch.
     block, block_point : int
         Per block that is finished and not yet added up, and per point of such a block.
+    end : int
+        In all, where that is more, when workers are done and sums become values.
     """
 
     fixed: int
@@ -87,6 +89,7 @@ class Memory:
     point: int
     block: int = 0
     block_point: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,10 @@ def fit_memory(
     if max_memory is not None:
         one = memory.worker + memory.point + memory.block + memory.block_point
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
-        least = -(-16 * (memory.fixed + one) // 15)
+        least = -(-16 * max(memory.fixed + one, memory.end) // 15)
         if max_memory < least:
-            what = f"{task.n_train} training rows, {task.n_val} validation points, {task.n_groups} groups"
+            groups = f"{task.n_groups} groups" if task.clusters is None else f"{task.n_groups} parts of clusters"
+            what = f"{task.n_train} training rows, {task.n_val} validation points, {groups}"
             raise MemoryBudgetError(least, max_memory, f"{what} and matrix={task.matrix}")
         # Workers first, then larger batches, then longer waves.
         free = max_memory * 15 // 16 - memory.fixed
@@ -623,10 +627,9 @@ def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) 
     blocks = -(-m // block)
     bundle = bundle_blocks(blocks)
     all_cells = task.n_cells + own
-    # The levels twice: those that occur are picked out at the end. Until then the open bundle has its sums.
-    cells = all_cells + max(task.levels.size, all_cells if bundle > 1 else 0) + 1
     per_point = 4 + task.n_nearest + task.n_extra + task.reference.shape[1] + task.kept.size
-    fixed = row * cells + 8 * m * per_point
+    # The open bundle has its sums too.
+    fixed = row * all_cells * (2 if bundle > 1 else 1) + 8 * m * per_point
     per_worker, per_block = costs.worker + WORKER_BYTES, row * most_cells(task, own, block)
     workers = runner.workers(blocks, cluster)
     by_bundle = cluster is not None and blocks // bundle >= 2 * workers
@@ -636,4 +639,16 @@ def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) 
         per_worker, per_block = per_worker + 2 * returned, max(per_block, returned)
     batch = min(max(TILE_BYTES // costs.point, costs.large, 1), block, costs.batch)
     best = Plan(block, batch, workers, 0, bundle if by_bundle else 1)
-    return fit_memory(Memory(fixed, per_worker, costs.point, per_block), task, best, runner.max_memory, cluster)
+    memory = Memory(fixed, per_worker, costs.point, per_block, end=fixed + end_bytes(task))
+    return fit_memory(memory, task, best, runner.max_memory, cluster)
+
+
+def end_bytes(task: Task) -> int:
+    """Bytes that sums take while they become a valuation, beside themselves."""
+    # The levels that occur; values, bounds, variances, errors, degrees of freedom, and three for what lies between.
+    rows = task.levels.size + 8
+    if task.clusters is not None:
+        rows += 2 * len(task.clusters.group_names) + 1
+    # The values of the sampled rows are centred and put in another order, those of groups are picked out before.
+    copies = 3 if task.matrix or task.n_groups else 2
+    return 8 * task.n_train * rows + 8 * task.n_val * task.sampled.size * copies

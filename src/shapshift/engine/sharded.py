@@ -35,6 +35,7 @@ from shapshift.engine.runner import (
     block_cells,
     block_points,
     bundle_blocks,
+    end_bytes,
     group_rows,
     make_totals,
     most_cells,
@@ -106,7 +107,7 @@ def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tu
     worker = shard * (16 * width + 2 * BATCH + 16 * most_cells(task, 1, block))
     worker += BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES
     # Bounds and their checks, while the table is still there; then what becomes of the sums.
-    end = 8 * n * (sums + max(10, task.levels.size + 3))
+    end = 8 * n * sums + max(8 * n * 10, 8 * task.n_val * task.kept.size + end_bytes(task))
     return Memory(fixed, worker, 3 * 12 * room + 16 * words + 32 * width), end
 
 

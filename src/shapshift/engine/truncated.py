@@ -19,7 +19,7 @@ from shapshift.engine.exact import Exact
 from shapshift.engine.lists import SAVED_POINTS, ListJob
 from shapshift.engine.rows.distances import Rows, TrainingIndex, tile_filler, without_row, without_rows
 from shapshift.engine.rows.file import READING_BYTES
-from shapshift.engine.runner import WORKER_BYTES, Memory, Plan, Runner, fit_memory
+from shapshift.engine.runner import WORKER_BYTES, Memory, Plan, Runner, end_bytes, fit_memory
 from shapshift.engine.search import (
     STRIP_ROWS,
     FitCache,
@@ -204,8 +204,11 @@ def _plan_lists(
     worker = WORKER_BYTES + (READING_BYTES if in_file else 0)
     worker += 0 if scan else 5 * row  # from an index, candidates can be all rows
     worker += 2 * row if longest > list_room(n, wanted) else 0
+    # What becomes of the sums is counted on top: threads do not give back the small arrays that lists are made of.
+    # Sums, those of bounds, the rank table in its two forms, and where each row goes among the values that are kept.
     memory = Memory(
-        fixed=row * (task.levels.size + task.n_cells + 4)
+        fixed=row * (task.n_cells + 4)
+        + end_bytes(task)
         + 8 * m * (5 + task.n_nearest + task.kept.size)
         + 16 * task.reference.size,
         worker=worker,

@@ -149,6 +149,8 @@ class SamplingPlan:
     total : ndarray of shape (n_cells,)
         ``cells @ total`` is the utility over all validation points.
     seed, max_fits : int
+    blocks : int
+        How many of the cells, the last ones, are blocks of validation points.
     tol : float or None
         See :func:`shapshift.engine.estimate.relative_error`.
     classes : ndarray or None
@@ -164,6 +166,7 @@ class SamplingPlan:
     total: Floats
     seed: int
     max_fits: int
+    blocks: int = 0
     tol: float | None = None
     classes: npt.NDArray[np.int64] | None = None
     n_jobs: int | None = 1
@@ -181,6 +184,7 @@ class Outcome:
     ----------
     cells : ndarray of shape (n_players, n_cells)
     values, standard_error, degrees_of_freedom : ndarray of shape (n_players,)
+        Values on these very validation points, how far sampling coalitions leaves them open, and how sure that is.
     empty, full : float or None
         Utilities of nobody and of everybody over all validation points; None where the sampler has another utility.
     precision : float
@@ -324,7 +328,7 @@ class _Run:
         if not all(key in self.cache for key in keys):
             self.cache |= zip(keys, self.ask([ends])[0], strict=True)
         empty, full = (self.cache[key] for key in keys)
-        return Setting(n, plan.chances, empty, full, plan.total, plan.classes)
+        return Setting(n, plan.chances, empty, full, plan.total, plan.classes, plan.blocks)
 
     def _check_budget(self, cost: int) -> None:
         plan = self.plan

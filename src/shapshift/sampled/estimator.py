@@ -74,8 +74,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     max_fits : int, default=10000
         Budget of model fits. It is never exceeded.
     tol : float, default=None
-        Stop when no standard error is above this many standard deviations of the values (their spread freed of the
-        part that sampling adds). A warning says so when ``max_fits`` is spent before. None spends the budget.
+        Stop when no error of estimating is above this many standard deviations of the values (their spread freed of the
+        part that sampling adds). The error of the validation set does not count: no fit makes it smaller. A warning
+        says so when ``max_fits`` is spent before. None spends the budget.
     on_error : {"raise", "constant"}, default="raise"
         What to do when the estimator cannot be fitted on a coalition: raise an error that names its size, or give it
         the worth of a constant model, the majority class or the mean of its rows. No rows and rows of one class are
@@ -123,15 +124,20 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     in :class:`shapshift.KNNRegressionShapley`. Under "classwise" a validation point's part is what the points of its
     class contribute through it; under "oob" all points have the same values.
 
-    Standard errors come from the spread between independent rounds of the sampler, and
-    :meth:`shapshift.Valuation.interval` makes intervals of them. After few rounds many players have made no difference
-    at all, so variances are drawn towards their mean over the players; under "oob" one observation as far off as a
-    guess is from the full model counts in addition, so that rows that were always predicted alike have a width too. The
-    share of all intervals that hold is about the confidence asked for, also after 8 rounds ("msr": after 30).
+    Standard errors add up two parts. That of estimating comes from the spread between independent rounds of the
+    sampler. After few rounds many players have made no difference at all, so variances are drawn towards their mean
+    over the players; under "oob" one observation as far off as a guess is from the full model counts in addition, so
+    that rows that were always predicted alike have a width too. That of the validation set comes from the values on 20
+    random blocks of its points, or of its clusters, estimated by the same fits. Blocks differ by chance of the sampler
+    too, so this part is too large rather than too small where fits are few. ``sampling["estimation_error"]`` is the
+    share of estimating in the mean squared error. "loo" and "exact" have the second part alone, "oob" the first. With
+    one validation point there is no standard error. Groups have errors of their own up to 12 of them.
 
-    Intervals cover the semivalue; under "classwise" the class-wise value; under "oob" the mean over all bootstrap
-    samples that lack the player. Under "truncated" they cover what players gain until an order is left, and not the
-    bias of leaving: where more players are never worth less, it takes less than ``tolerance`` from each value.
+    :meth:`shapshift.Valuation.interval` covers the semivalue on the population of the validation points; under
+    "classwise" the class-wise value, where what the points of other classes add is taken as it is; under "oob" the mean
+    over all bootstrap samples that lack the player. Under "truncated" it covers what players gain until an order is
+    left, and not the bias of leaving: where more players are never worth less, it takes less than ``tolerance`` from
+    each value.
 
     Examples
     --------
@@ -227,7 +233,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self._near = near.fit(table.rows, labels if classes is None else codes)
         return self
 
-    def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
+    def value(
+        self, X_val: Any, y_val: Any, *, groups: Any = None, clusters: Any = None, matrix: bool = False
+    ) -> Valuation:
         """Value every training row, or owner, on a validation set.
 
         Parameters
@@ -238,6 +246,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             Their labels or targets. A label never seen in training is warned about.
         groups : array-like of shape (n_val,), optional
             One name per validation point; the result then has the mean per group too.
+        clusters : array-like of shape (n_val,), optional
+            For points that depend on each other, such as several readings of one patient: one name per point, equal
+            for points of one cluster. Standard errors then count clusters instead of points.
         matrix : bool, default=False
             Also return each player's value on each single point. The cache and a checkpoint then hold a number per
             validation point for every coalition.
@@ -261,7 +272,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             levels = entropy_levels(min(BOUNDARY_NEIGHBORS, self._player_of.size), len(self.classes_))
         # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
         near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
-        cells = make_cells(near.entropy, levels, groups, matrix)
+        cells = make_cells(near.entropy, levels, groups, clusters, matrix)
         seed = check.check_seed("SampledShapley", self.random_state)
         n_players = len(self.players_)
         sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
@@ -274,6 +285,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             total=np.ones(1) if own else cells.total,
             seed=seed,
             max_fits=int(self.max_fits),
+            blocks=game.blocks,
             tol=self.tol,
             classes=self._player_classes(),
             n_jobs=self.n_jobs,
@@ -290,10 +302,11 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return cells.to_valuation(
             # Players judged on their own rows have the same values on all validation points.
             outcome.cells * cells.reduction.sum(axis=0) if own else outcome.cells,
+            outcome.standard_error,
+            outcome.degrees_of_freedom,
+            blocks=not own,
             ids=self.ids_,
             parameters=about | outcome.describe() | near_boundary,
-            standard_error=outcome.standard_error,
-            degrees_of_freedom=outcome.degrees_of_freedom,
             fingerprint=self.fingerprint_,
             kind=self._table.kind,
             id_names=self._id_names,
@@ -328,6 +341,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             target_codes=target_codes,
             utility=self._utility,
             cells=matrix,
+            blocks=0 if sampler.reduction == "own" else cells.n_last,
             reduction=sampler.reduction,
             on_error=self.on_error,
             warm_start=bool(self.warm_start),

@@ -22,6 +22,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import collected_warnings
 from shapshift.engine.boundary import nearest_level
+from shapshift.engine.estimate import error_fields, joined_error, random_blocks, spread_of_blocks, with_points
 from shapshift.exceptions import InputError
 from shapshift.valuation import Valuation
 
@@ -152,6 +153,8 @@ class Game:
         Worth of a fitted model on each point.
     cells : ndarray or csr_array of shape (n_points, n_cells)
         What each point adds to each cell.
+    blocks : int
+        How many of the cells, the last ones, are blocks of validation points.
     reduction : {"mean", "classwise", "own"}
         "mean" and "own" return the cells; "classwise" returns them once for each class, see :class:`ClassWise`.
     on_error : {"raise", "constant"}
@@ -177,6 +180,7 @@ class Game:
     on_error: str = "raise"
     warm_start: bool = False
     columns: list[Any] | None = None
+    blocks: int = 0
 
     @property
     def n_players(self) -> int:
@@ -270,12 +274,22 @@ class Game:
 
     def _reduced(self, worth: Floats) -> Floats:
         if self.reduction != "classwise" or self.classes is None:
-            return np.asarray(worth @ self.cells, dtype=np.float64)
+            return self._in_cells(worth)
         parts = []
         for number in range(self.classes.size):
             own = self.target_codes == number
-            parts.append((worth * own) @ self.cells * np.exp((worth * ~own).sum() / worth.size))
+            parts.append(self._in_cells(worth * own) * np.exp((worth * ~own).sum() / worth.size))
         return np.concatenate(parts)
+
+    def _in_cells(self, worth: Floats) -> Floats:
+        return np.concatenate([np.asarray(worth @ part, dtype=np.float64) for part in self._cells_and_blocks])
+
+    @cached_property
+    def _cells_and_blocks(self) -> list[Any]:
+        """Blocks apart from the other cells: their number shall change no bit of the values."""
+        if not self.blocks:
+            return [self.cells]
+        return [np.ascontiguousarray(part) for part in np.split(self.cells, [-self.blocks], axis=1)]
 
     def _table(self, rows: Any) -> Any:
         if self.columns is None:
@@ -326,6 +340,10 @@ def _can_warm_start(model: Any, labels: npt.NDArray[Any]) -> bool:
     return classes is None or np.array_equal(np.asarray(classes), np.unique(labels))
 
 
+# Most cells of blocks: with more, groups have no errors of their own.
+BLOCK_CELLS = 256
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """How utilities of single points become sums per cell, and these become means.
@@ -338,7 +356,11 @@ class Cells:
         The levels that occur.
     group_names : tuple
     single : bool
-        Whether every point is a cell; otherwise every level and every group is one.
+        Whether every point is a cell; otherwise every level, every group and every block is one.
+    block_of : ndarray of shape (n_val,)
+        Random block of each point; points of a cluster are in the same.
+    units : int
+        Points, or clusters of them.
     """
 
     entropy: Floats
@@ -347,14 +369,37 @@ class Cells:
     group_of: Integers
     group_names: tuple[Any, ...]
     single: bool
+    block_of: Integers
+    units: int
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return int(self.block_of.max()) + 1
+
+    @property
+    def n_parts(self) -> int:
+        """Cells of a block: one for each group, or one where they would be too many."""
+        n_groups = len(self.group_names)
+        return n_groups if 0 < n_groups * self.n_blocks <= BLOCK_CELLS else 1
+
+    @property
+    def n_last(self) -> int:
+        """Number of cells that are blocks or parts of them, the last ones; none where every point is a cell."""
+        return 0 if self.single else self.n_blocks * self.n_parts
 
     @cached_property
     def members(self) -> Floats:
-        """1 where a point belongs to a level or group, of shape (n_val, n_levels + n_groups)."""
+        """1 where a point belongs to a level, a group or a part of a block; these are the columns, in this order."""
+        part_of = self.block_of * self.n_parts + (self.group_of if self.n_parts > 1 else 0)
         return np.hstack(
             [
                 of[:, None] == np.arange(size)
-                for of, size in ((self.level_of, self.level_entropy.size), (self.group_of, len(self.group_names)))
+                for of, size in (
+                    (self.level_of, self.level_entropy.size),
+                    (self.group_of, len(self.group_names)),
+                    (part_of, self.n_blocks * self.n_parts),
+                )
             ]
         ).astype(np.float64)
 
@@ -369,35 +414,83 @@ class Cells:
         n_cells, n_levels = self.reduction.shape[1], self.level_entropy.size
         return np.where(self.single | (np.arange(n_cells) < n_levels), 1.0, 0.0)
 
-    def to_valuation(self, sums: Floats, **about: Any) -> Valuation:
+    def to_valuation(self, sums: Floats, error: Floats, freedom: Floats, *, blocks: bool, **about: Any) -> Valuation:
         """Turn sums per player and cell, as ``reduction`` makes them, into a result.
 
         Parameters
         ----------
         sums : ndarray of shape (n_players, n_cells)
+        error, freedom : ndarray of shape (n_players,)
+            Standard errors of estimating the values on these very points, and their degrees of freedom.
+        blocks : bool
+            Whether the values depend on the validation points at all.
         **about
             All other fields of the Valuation.
         """
-        n_val, n_levels = self.entropy.size, self.level_entropy.size
+        n_val, n_levels, named = self.entropy.size, self.level_entropy.size, -self.n_blocks * self.n_parts
         counts = self.members.sum(axis=0).astype(np.int64)
-        means = (sums @ self.members if self.single else sums).T * (n_val / counts)[:, None]
+        means = (sums @ self.members[:, :named] if self.single else sums[:, :named]).T * (n_val / counts[:named])[
+            :, None
+        ]
         level_values, level_counts = np.ascontiguousarray(means[:n_levels]), counts[:n_levels]
+        values, group_means = level_counts @ level_values / n_val, np.ascontiguousarray(means[n_levels:])
+        found: dict[str, Any] = {"standard_error": error, "degrees_of_freedom": freedom}
+        if blocks:
+            by_part = n_val * (sums @ self.members[:, named:] if self.single else sums[:, named:])
+            shape = (self.n_blocks, self.n_parts)
+            found = self._errors(
+                values, group_means, by_part.reshape(-1, *shape), counts[named:].reshape(shape), (error, freedom)
+            )
         return Valuation(
-            values=level_counts @ level_values / n_val,
+            values=values,
             entropy=self.entropy,
             boundary=self.entropy > 0,
             level_entropy=self.level_entropy,
             level_values=level_values,
             level_counts=level_counts,
-            group_means=np.ascontiguousarray(means[n_levels:]),
+            group_means=group_means,
             group_names=self.group_names,
-            group_sizes=tuple(counts[n_levels:].tolist()),
+            group_sizes=tuple(counts[n_levels:named].tolist()),
             matrix=sums * n_val if self.single else None,
+            **found,
             **about,
         )
 
+    def _errors(
+        self, values: Floats, group_means: Floats, by_part: Floats, sizes: Integers, estimated: tuple[Floats, Floats]
+    ) -> dict[str, Any]:
+        """Return the error fields of a Valuation: the error of estimating and that of the validation set together.
 
-def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Cells:
+        Parameters
+        ----------
+        values, group_means : ndarray
+        by_part : ndarray of shape (n_players, n_blocks, n_parts)
+            Sums of the values over the points of each part of a block.
+        sizes : ndarray of shape (n_blocks, n_parts)
+            Number of points of each.
+        estimated : tuple
+            Standard errors of estimating, and their degrees of freedom.
+        """
+        spread = spread_of_blocks(values, by_part.sum(axis=2).T, sizes.sum(axis=1))
+        if spread is None:
+            return {}
+        found = error_fields(spread, self.units, *estimated)
+        if self.n_parts == len(self.group_names):
+            errors, freedoms = [], []
+            for group, means in enumerate(group_means):
+                of_group = spread_of_blocks(means, by_part[:, :, group].T, sizes[:, group])
+                error, freedom = (
+                    (np.full(values.size, np.inf), np.ones(1))
+                    if of_group is None
+                    else joined_error(*with_points(of_group, *estimated))
+                )
+                errors.append(error)
+                freedoms.append(freedom.min())
+            found |= {"group_errors": np.array(errors), "group_freedom": np.array(freedoms)}
+        return found
+
+
+def make_cells(entropy: Floats, levels: Floats, groups: Any, clusters: Any, single: bool) -> Cells:
     """Lay out the cells of a validation set.
 
     Parameters
@@ -406,14 +499,17 @@ def make_cells(entropy: Floats, levels: Floats, groups: Any, single: bool) -> Ce
         How near each point is to a boundary.
     levels : ndarray
         The entropies for which sums are kept, ascending from 0.
-    groups : array-like or None
+    groups, clusters : array-like or None
     single : bool
         Whether to keep every point apart.
     """
     n_val = entropy.size
     present, level_of = np.unique(nearest_level(entropy, levels), return_inverse=True)
     names, group_of = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
-    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single)
+    unit_of = np.arange(n_val) if clusters is None else _labels.check_groups(clusters, n_val, "clusters")[1]
+    units = int(unit_of.max()) + 1
+    block_of = random_blocks(units)[unit_of]
+    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single, block_of, units)
 
 
 def means_of_own_rows(player_of: Integers, n_players: int) -> sparse.csr_array:

@@ -128,12 +128,14 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self.fingerprint_ = self.knn_.fingerprint_
         return self
 
-    def value(self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False) -> Valuation:
+    def value(
+        self, X_val: Any, y_val: Any, *, groups: Any = None, clusters: Any = None, matrix: bool = False
+    ) -> Valuation:
         """Value every training row on a validation set; boundary points are those of the model's space.
 
         Parameters
         ----------
-        X_val, y_val, groups, matrix
+        X_val, y_val, groups, clusters, matrix
             As in :meth:`shapshift.KNNShapley.value`.
 
         Returns
@@ -141,7 +143,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         Valuation
         """
         check_is_fitted(self, "knn_")
-        found = self.knn_.value(self._embedding(self._points(X_val)), y_val, groups=groups, matrix=matrix)
+        points = self._embedding(self._points(X_val))
+        found = self.knn_.value(points, y_val, groups=groups, clusters=clusters, matrix=matrix)
         return replace(found, parameters={**found.parameters, **self._about()}, kind=self._table.kind)
 
     def _about(self) -> dict[str, Any]:
@@ -168,8 +171,8 @@ class ProxyValuation:
     spearman, low, high : float
         Rank correlation with sampled values of the model itself, on a subsample of the rows, and its interval.
     reliability : float
-        Share of the spread of the sampled values that is not sampling error. A low one pulls the correlation to 0
-        whatever the proxy is worth: spend more fits.
+        Share of the spread of the sampled values that is not the error of estimating them. A low one pulls the
+        correlation to 0 whatever the proxy is worth: spend more fits.
     rows : ndarray of int
         Positions of the training rows of the subsample.
     sampled, proxy : Valuation
@@ -282,7 +285,9 @@ def knn_proxy(
     found = spearman(near.values, direct.values)
     low, high = rank_interval(found, rows.size, confidence)
     error = np.zeros(rows.size) if direct.standard_error is None else direct.standard_error
-    spread, noise = float(direct.values.var()), float(np.mean(error**2))
+    # Both are judged on the same validation points: their choice is no error of the comparison.
+    noise = float(np.mean(error**2)) * direct.sampling.get("estimation_error", 1.0)
+    spread = float(direct.values.var())
     return ProxyValuation(
         valuation=valuation,
         spearman=found,

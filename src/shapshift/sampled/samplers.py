@@ -76,6 +76,8 @@ class Setting:
         ``utilities @ total`` is the utility over all validation points.
     classes : ndarray of shape (n,) or None
         Class of each player's rows, where they have one.
+    blocks : int
+        How many of the cells, the last ones, are blocks of validation points.
     """
 
     n: int
@@ -84,6 +86,14 @@ class Setting:
     full: Floats
     total: Floats
     classes: npt.NDArray[np.int64] | None = None
+    blocks: int = 0
+
+    def product(self, weights: npt.NDArray[Any], utilities: Floats) -> Floats:
+        """Return ``weights @ utilities``, that of blocks apart: their number shall change no bit of the values."""
+        n = utilities.shape[1] - self.blocks
+        return np.concatenate(
+            [weights @ np.ascontiguousarray(part) for part in np.split(utilities, [n], axis=1)], axis=-1
+        )
 
 
 Round = Generator[Coalitions, Floats, Observations]
@@ -266,8 +276,8 @@ class Complementary(Sampler):
                 coalition[order[(number * size + np.arange(size)) % n]] = True
             utilities = yield np.concatenate([inside, ~inside])
             against = utilities[: len(inside)] - utilities[len(inside) :]
-            small = inside.T @ against / inside.sum(axis=0)[:, None]
-            large = (~inside).T @ -against / (~inside).sum(axis=0)[:, None]
+            small = setting.product(inside.T, against) / inside.sum(axis=0)[:, None]
+            large = setting.product((~inside).T, -against) / (~inside).sum(axis=0)[:, None]
             found += (small + large) / 2 if 2 * size == n else small + large
         if sizes.size:
             found *= n // 2 / sizes.size / n
@@ -369,7 +379,7 @@ class Exact(Sampler):
         found = np.empty((n, setting.full.size))
         for player in range(n):
             split = worth.reshape(-1, 2, 2**player, setting.full.size)
-            found[player] = weights @ (split[:, 1] - split[:, 0]).reshape(-1, setting.full.size)
+            found[player] = setting.product(weights, (split[:, 1] - split[:, 0]).reshape(-1, setting.full.size))
         return _seen_by_all(found)
 
 

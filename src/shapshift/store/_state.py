@@ -13,6 +13,7 @@ from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.engine.coefficients import Beta
+from shapshift.engine.estimate import joined_error
 from shapshift.engine.rows.distances import TrainingIndex, index_again, kind_of
 from shapshift.engine.search import join_lists
 from shapshift.exceptions import InputError
@@ -20,8 +21,9 @@ from shapshift.io.archive import Arrays, from_json, to_json
 from shapshift.io.results import lock
 from shapshift.knn.base import fingerprint
 from shapshift.knn.shapley import KNNShapley
+from shapshift.sampling_error import Spread
 from shapshift.store._lists import Candidates, find_candidates, list_length, update_candidates, value_candidates
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, without_error
 
 # Parameters of the model that values depend on.
 SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties")
@@ -110,7 +112,8 @@ class State:
             valuation = _value(self.model, points, needed)
             if name in groups:
                 old = groups[name]
-                pooled = pool([old.valuation, valuation], [1.0, 1.0])
+                both = old.valuation, valuation
+                pooled = replace(pool(list(both), [1.0, 1.0]), **more_points(*both))
                 groups[name] = replace(old, parts=(*old.parts, points), valuation=pooled)
             else:
                 groups[name] = Group((points,), valuation)
@@ -138,9 +141,10 @@ class State:
         groups = list(self.groups.values())
         if not any(group.weight > 0 for group in groups):
             raise InputError("There are no validation points with a weight above 0: add some, or reweight.")
-        valuations = [group.valuation for group in groups]
+        valuations, weights = [group.valuation for group in groups], [group.weight for group in groups]
         return replace(
-            pool(valuations, [group.weight for group in groups]),
+            pool(valuations, weights),
+            **strata(valuations, weights),
             group_means=lock(np.stack([valuation.values for valuation in valuations])),
             group_names=tuple(self.groups),
             group_sizes=tuple(valuation.n_val for valuation in valuations),
@@ -204,9 +208,10 @@ class State:
 def pool(valuations: list[Valuation], weights: list[float]) -> Valuation:
     """Return the valuation on all points of several valuations, each point counted ``weight`` times.
 
-    They must be of the same training rows and parameters. A single one of weight 1 keeps every bit.
+    They must be of the same training rows and parameters. A single one of weight 1 keeps every bit. Of the sampling
+    error nothing is said, see :func:`more_points` and :func:`strata`.
     """
-    first = valuations[0]
+    first = without_error(valuations[0])
     levels = np.unique(np.concatenate([valuation.level_entropy for valuation in valuations]))
     places = [np.searchsorted(levels, valuation.level_entropy) for valuation in valuations]
     counts = np.zeros(levels.size)
@@ -236,6 +241,74 @@ def pool(valuations: list[Valuation], weights: list[float]) -> Valuation:
         error_bound=bound,
         parameters=parameters,
     )
+
+
+def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
+    """Return the error fields of the valuation on the points of two, which are one sample (rule of Chan)."""
+    if any(part.n_val > 1 and part.variance is None for part in (one, other)):
+        return {}  # from a file of release 0.1.0
+    m, n = one.n_val + other.n_val, one.n_train
+    between = one.values - other.values
+    of_pairs = (float(between.sum()) ** 2 - float((between**2).sum())) / max(n * (n - 1), 1)
+    factor = one.n_val * other.n_val / m
+    variance, covariance = factor * between**2, factor * of_pairs
+    known = [part for part in (one, other) if part.variance is not None]
+    for part in known:
+        variance += (part.n_val - 1) * np.asarray(part.variance)
+        covariance += (part.n_val - 1) * part.sampling["covariance"]
+    kurtosis = _mean([(part.n_val, part.sampling["kurtosis"]) for part in known])
+    # Each foresees the rank correlation on all points, by the Spearman-Brown formula.
+    foreseen = [
+        (part.n_val, m * max(r, 0.0) / (part.n_val + (m - part.n_val) * max(r, 0.0)))
+        for part in known
+        if (r := part.sampling["spearman"]) is not None
+    ]
+    spread = Spread(variance / (m - 1), m, kurtosis or float(m), covariance / (m - 1), _mean(foreseen))
+    error, freedom = spread.errors()
+    return {
+        "variance": lock(spread.variance),
+        "standard_error": lock(error),
+        "degrees_of_freedom": lock(np.full(n, freedom)),
+        "sampling": spread.facts(),
+    }
+
+
+def _mean(weighted: list[tuple[int, float]]) -> float | None:
+    """Mean of numbers that come with weights; None of none."""
+    return sum(weight * each for weight, each in weighted) / sum(w for w, _ in weighted) if weighted else None
+
+
+def strata(valuations: list[Valuation], weights: list[float]) -> dict[str, Any]:
+    """Return the error fields of the pooled valuation of groups whose shares are given, not drawn."""
+    n = valuations[0].n_train
+    nothing = np.full(n, np.inf)
+    found: dict[str, Any] = {
+        "group_errors": lock(np.stack([nothing if (e := each.standard_error) is None else e for each in valuations])),
+        "group_freedom": np.array([1.0 if (f := each.degrees_of_freedom) is None else f[0] for each in valuations]),
+    }
+    counted = [(each, weight * each.n_val) for each, weight in zip(valuations, weights, strict=True) if weight > 0]
+    if any(each.standard_error is None for each, _ in counted):
+        return {}
+    if len(counted) == 1:
+        names = ("variance", "standard_error", "degrees_of_freedom", "sampling")
+        return found | {name: getattr(counted[0][0], name) for name in names}
+    total = sum(weight for _, weight in counted)
+    m, kurtosis = sum(each.n_val for each, _ in counted), []
+    variance, covariance, errors, freedom = np.zeros(n), 0.0, [], []
+    for each, weight in counted:
+        share = (weight / total) ** 2
+        variance += share * m / each.n_val * np.asarray(each.variance)
+        covariance += share * m / each.n_val * each.sampling["covariance"]
+        errors.append(share * np.asarray(each.standard_error) ** 2)
+        freedom.append(np.asarray(each.degrees_of_freedom))
+        kurtosis.append((each.n_val, each.sampling["kurtosis"]))
+    error, joint = joined_error(np.array(errors), np.array(freedom))
+    return found | {
+        "variance": lock(variance),
+        "standard_error": lock(error),
+        "degrees_of_freedom": lock(joint),
+        "sampling": Spread(variance, m, _mean(kurtosis) or float(m), covariance, None).facts(),
+    }
 
 
 def _value(model: KNNShapley, points: Points, needed: int) -> Valuation:
