@@ -177,6 +177,10 @@ class KNNRegressionShapley(KNNModel):
     def _read_targets(self, labels: npt.NDArray[Any]) -> Floats:
         return as_numbers(labels, "y_val")
 
+    @property
+    def _targets(self) -> Floats:
+        return self.targets_
+
     def _levels(self) -> Floats:
         return LEVELS
 
