@@ -148,8 +148,8 @@ def _tell_shared(run: Run, arrays: "Prepared") -> None:
         return
     same = "TRAIN and VAL are the same file. " if len(set(run.digests().values())) == 1 else ""
     run.terminal.warning(
-        f"{same}{found}: they find themselves at distance 0, which makes values too good. Take other points, or leave VAL "
-        "out of 'shapshift value': every row is then valued on the others."
+        f"{same}{found}: they find themselves at distance 0, which makes values too good. Take other points, or leave "
+        "VAL out of 'shapshift value': every row is then valued on the others."
     )
 
 

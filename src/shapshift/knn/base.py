@@ -66,8 +66,8 @@ class Prepared(NamedTuple):
     excluded: Indices | None
 
 
-#: Rows that tell whether a validation set is the training set, and the largest scaled distance between equal rows.
-CHECKED_ROWS, SAME = 32, 1e-15
+#: Rows that tell whether a validation set is the training set.
+CHECKED_ROWS = 32
 #: Parameters that never change a result.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
 
@@ -265,7 +265,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         distance = np.empty((1, 1))
         for row in np.linspace(0, n - 1, min(n, CHECKED_ROWS)).astype(np.int64).tolist():
             task.fill(slice(row, row + 1), slice(row, row + 1), distance)
-            if distance[0, 0] > SAME or given.targets[row] != self._targets[row]:
+            if distance[0, 0] > 0 or given.targets[row] != self._targets[row]:
                 return False
         return True
 

@@ -141,6 +141,8 @@ class KNNRegressionShapley(KNNModel):
     array([ 2.5,  3.5, -5. ])
     """
 
+    targets_: Floats
+
     def __init__(
         self,
         n_neighbors: int = 5,
