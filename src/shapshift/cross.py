@@ -35,7 +35,7 @@ Indices = npt.NDArray[np.int64]
 #: Folds where none are asked for: of a model that is fitted anew for each, most for groups, and those that go forward.
 DRAWN_FOLDS, GROUP_FOLDS, TIME_FOLDS = 5, 10, 5
 #: Share of rows with a copy among the rows they see from which on copies are warned about.
-MANY_COPIES = 0.01
+MANY_COPIES = 0.05
 
 
 def cross_value(

@@ -211,6 +211,8 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
         run.terminal.note(
             "The page leaves out feature values of single rows; --raw-features shows them. It names rows and owners."
         )
+    cross = results["valuation"].parameters.get("cross")
+    notes = [*map(sentence, notes), *([] if cross is None else [who_saw_whom(cross)])]
     with run.terminal.busy("Writing the page"):
         build_report(
             run.page_path(),
@@ -218,7 +220,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
             X_val=X_val,
             y_train=data.arrays.y_train,
             owners=data.arrays.owners,
-            notes=[sentence(note) for note in notes],
+            notes=notes,
             parameters={"command": run.command, "seed": run.seed, **run.files()},
             **results,
         )
