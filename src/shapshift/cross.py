@@ -113,7 +113,8 @@ def cross_value(
     content = None if whole._index.in_file else whole._index.content_hash()
     codes = whole._targets
     order = np.arange(n_rows) if content is None else np.lexsort((codes, content))
-    in_folds = isinstance(model, KNNProxy) or not groups is times is folds is None
+    asked = any(part is not None for part in (groups, times, folds))
+    in_folds = asked or isinstance(model, KNNProxy)
     folding = _Folds(np.arange(n_rows), {"by": "row", "folds": 0})
     if in_folds:
         if checkpoint is not None or is_streamed(X, check.parse_memory(getattr(model, "max_memory", None))):
@@ -129,7 +130,7 @@ def cross_value(
     else:
         about, digest = _without_folds(whole, X, y, order, gathered, checkpoint), None
     copies = _count_copies(content, codes, folding.of_row)
-    if copies is not None and copies >= MANY_COPIES * n_rows and copies:
+    if copies and copies >= MANY_COPIES * n_rows:
         warn(
             f"{copies} of {n_rows} rows have a copy, of equal features and label, among the rows they see. A copy at "
             "distance 0 makes the values of both too good. Name what belongs together with 'groups', or drop copies."
