@@ -172,7 +172,7 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
         ((*VALUE, "--report", "."), "is a folder"),
         ((*VALUE, "--scale", "huge"), "--scale"),
         (("valeu",), "No such command"),
-        (("value", "train.csv"), "Missing argument"),
+        (("audit", "train.csv"), "Missing argument"),
     ],
 )  # fmt: skip
 def test_bad_options(arguments: tuple[str, ...], says: str, here: Path) -> None:

@@ -11,9 +11,12 @@ import naive
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from cli_files import N_TRAIN, N_VAL, make_tables, run
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from shapshift import (
@@ -441,3 +444,137 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
     given = {"model": KNNShapley(3), "X": X, "y": y} | given
     with pytest.raises(ValueError, match=message):
         cross_value(given.pop("model"), given.pop("X"), given.pop("y"), **given)
+
+
+# --- points that are training rows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KNNShapley(3),
+        KNNShapley(3, metric="cosine"),
+        KNNRegressionShapley(3),
+        ThresholdKNNShapley(1.5),
+        WeightedKNNShapley(3),
+    ],
+    ids=repr,
+)
+def test_the_training_rows_as_points_are_noticed(model: Any) -> None:
+    X, y = clouds()
+    y = y.astype(float) if isinstance(model, KNNRegressionShapley) else y
+    model = model.fit(X, y)
+    with pytest.warns(UserWarning, match=r"training rows themselves.*cross_value"):
+        model.value(X.copy(), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.value(X[::-1], y[::-1])
+        model.value(X + 1e-9, y)
+        model.value(X[:-1], y[:-1])
+        cross_value(model, X, y)
+        if isinstance(model, KNNShapley):
+            model.value(X, y, exclude=np.arange(60))
+            model.value(X, (y + 1) % 3)
+
+
+def test_equal_rows_are_no_false_alarm() -> None:
+    X, y = np.zeros((10, 2)), np.arange(10) % 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        KNNShapley(3).fit(X, y).value(X, y)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def visits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
+    """Write one table, in which sellers and days repeat."""
+    monkeypatch.chdir(tmp_path)
+    table, other = make_tables()
+    days = np.datetime64("2024-01-01") + np.arange(N_TRAIN) // 2
+    table = table.append_column("day", pa.array(days))
+    pacsv.write_csv(table, "visits.csv")
+    pacsv.write_csv(table.drop_columns("day"), "train.csv")
+    pacsv.write_csv(other, "val.csv")
+    return table
+
+
+COLUMNS = ("--label", "class", "--id", "row")
+
+
+def scaled(table: pa.Table) -> tuple[Matrix, Matrix]:
+    X = np.column_stack([table[name].to_numpy() for name in ("size", "weight", "age")])
+    return StandardScaler().fit_transform(X), np.array(table["class"].to_pylist())
+
+
+def test_one_table_is_valued_on_itself(visits: pa.Table) -> None:
+    ran = run("value", "visits.csv", *COLUMNS, "--drop", "seller,day", "--json", "--report", "page.html")
+    assert ran.code == 0, ran.err
+    found = Valuation.load("shapshift-value/valuation.npz")
+    np.testing.assert_allclose(found.values, cross_value(KNNShapley(5), *scaled(visits)).values, atol=1e-12)
+    assert found.ids.tolist() == visits["row"].to_pylist()
+    assert found.standard_error is not None
+    assert ran.document["result"]["n_val"] == N_TRAIN
+    said = run("value", "visits.csv", *COLUMNS, "--drop", "seller,day", "--force").out
+    assert f"No row was valued on itself: each value is the mean over {N_TRAIN - 1} other rows." in " ".join(
+        said.split()
+    )
+    assert run("rerun", "shapshift-value").code == 0
+
+
+def test_groups_and_times_of_one_table_come_from_columns(visits: pa.Table) -> None:
+    ran = run("value", "visits.csv", *COLUMNS, "--groups", "seller", "--drop", "day", "--out", "groups")
+    assert "its own group, 3 in 3 folds" in " ".join(ran.out.split())
+    groups = visits["seller"].to_pylist()
+    expected = cross_value(KNNShapley(5), *scaled(visits), groups=groups)
+    np.testing.assert_allclose(Valuation.load("groups/valuation.npz").values, expected.values, atol=1e-12)
+
+    options = (
+        *COLUMNS,
+        "--time",
+        "day",
+        "--folds",
+        "3",
+        "--owner",
+        "seller",
+        "--report",
+        "page.html",
+        "--raw-features",
+    )
+    ran = run("value", "visits.csv", *options, "--out", "times")
+    assert ran.code == 0, ran.err
+    assert "on later rows only, in 3 steps" in " ".join(ran.out.split())
+    assert "The last 20 have no later rows" in " ".join(ran.out.split())
+    found = Valuation.load("times/valuation.npz")
+    expected = cross_value(KNNShapley(5), *scaled(visits), times=visits["day"].to_pylist(), folds=3)
+    np.testing.assert_allclose(found.values, expected.values, atol=1e-12)
+    written = pq.read_table("times/values.parquet")
+    assert written["label"].to_pylist() == visits["class"].to_pylist()[:60]
+    assert written["owner"].to_pylist() == groups[:60]
+    assert run("rerun", "times").code == 0
+
+
+def test_folds_without_a_column_are_told(visits: pa.Table) -> None:
+    assert (
+        "--groups column 'patient' is not a column" in run("value", "visits.csv", *COLUMNS, "--groups", "patient").err
+    )
+    ran = run("value", "train.csv", "val.csv", *COLUMNS, "--drop", "seller", "--folds", "3")
+    assert (ran.code, "are for one table" in ran.err) == (2, True)
+    ran = run("value", "visits.csv", *COLUMNS, "--drop", "seller,day", "--method", "sampled:estimator=logistic")
+    assert (ran.code, "KNNProxy(estimator)" in ran.err) == (2, True)
+
+
+def test_validation_rows_that_are_training_rows_are_named(visits: pa.Table) -> None:
+    options = (*COLUMNS, "--drop", "seller", "--force")
+    ran = run("value", "train.csv", "train.csv", *options)
+    assert "TRAIN and VAL are the same file. 80 of 80 validation points" in " ".join(ran.err.split())
+    same = make_tables()[0]
+    pacsv.write_csv(same.take(list(range(45, 0, -1))), "part.csv")
+    ran = run("value", "train.csv", "part.csv", *options)
+    assert "Note: 45 of 45 validation points have the features and label" in " ".join(ran.err.split())
+    pacsv.write_csv(pa.concat_tables([same.slice(0, 3), make_tables()[1]]), "few.csv")
+    said = " ".join(run("audit", "train.csv", "few.csv", *options, "--repeats", 1).err.split())
+    assert f"3 of {N_VAL + 3} validation points have the features and label of a training row." in said
+    assert "too good" not in said
+    assert "features and label" not in run("value", "train.csv", "val.csv", *options).err

@@ -38,6 +38,7 @@ def value_facts(valuation: "Valuation") -> dict[str, Any]:
         "boundary_fraction": valuation.boundary_fraction,
         "error_bound": None if valuation.error_bound is None else float(valuation.error_bound.max()),
         "fingerprint": valuation.fingerprint,
+        **({"cross": dict(valuation.parameters["cross"])} if "cross" in valuation.parameters else {}),
     }
 
 

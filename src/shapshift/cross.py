@@ -17,6 +17,7 @@ from sklearn.base import clone
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
+from shapshift.engine.rows.distances import row_hashes
 from shapshift.engine.rows.file import is_streamed
 from shapshift.engine.tasks import Sums, Task
 from shapshift.exceptions import InputError
@@ -34,7 +35,7 @@ Indices = npt.NDArray[np.int64]
 #: Folds where none are asked for: of a model that is fitted anew for each, most for groups, and those that go forward.
 DRAWN_FOLDS, GROUP_FOLDS, TIME_FOLDS = 5, 10, 5
 #: Share of rows with a copy among the rows they see from which on copies are warned about.
-MANY_COPIES = 0.01
+MANY_COPIES = 0.05
 
 
 def cross_value(
@@ -110,9 +111,10 @@ def cross_value(
     if n_rows < 2:
         raise InputError("cross_value needs at least 2 rows: a row is valued on the others. Got 1.")
     content = None if whole._index.in_file else whole._index.content_hash()
-    codes = whole.codes_ if hasattr(whole, "codes_") else whole.targets_
+    codes = whole._targets
     order = np.arange(n_rows) if content is None else np.lexsort((codes, content))
-    in_folds = isinstance(model, KNNProxy) or not groups is times is folds is None
+    asked = any(part is not None for part in (groups, times, folds))
+    in_folds = asked or isinstance(model, KNNProxy)
     folding = _Folds(np.arange(n_rows), {"by": "row", "folds": 0})
     if in_folds:
         if checkpoint is not None or is_streamed(X, check.parse_memory(getattr(model, "max_memory", None))):
@@ -128,7 +130,7 @@ def cross_value(
     else:
         about, digest = _without_folds(whole, X, y, order, gathered, checkpoint), None
     copies = _count_copies(content, codes, folding.of_row)
-    if copies is not None and copies >= MANY_COPIES * n_rows and copies:
+    if copies and copies >= MANY_COPIES * n_rows:
         warn(
             f"{copies} of {n_rows} rows have a copy, of equal features and label, among the rows they see. A copy at "
             "distance 0 makes the values of both too good. Name what belongs together with 'groups', or drop copies."
@@ -240,7 +242,7 @@ def _fit_fold(model: Any, data: _Rows, rows: Indices, points: Indices) -> tuple[
 def _make_folds(groups: Any, times: Any, folds: int | None, content: Any, n_rows: int) -> _Folds:
     """Cut rows into folds by group, by time, or by a hash of their features."""
     if times is not None:
-        of_row = _time_blocks(times, TIME_FOLDS if folds is None else folds, n_rows)
+        of_row = time_blocks(times, folds, n_rows)
         last = int(of_row.max())
         return _Folds(of_row, {"by": "time", "folds": last, "rows_without_value": int(np.sum(of_row == last))})
     if groups is not None:
@@ -268,8 +270,9 @@ def _count_folds(folds: int | None, default: int, most: int, what: str) -> int:
     return min(default, most) if folds is None else folds
 
 
-def _time_blocks(times: Any, folds: int, n_rows: int) -> Indices:
+def time_blocks(times: Any, folds: int | None, n_rows: int) -> Indices:
     """Cut rows into one block more than there are folds; rows of one time are in one block."""
+    folds = TIME_FOLDS if folds is None else folds
     given = _labels.check_labels(times, "times", n_rows, "X", "time")
     try:
         _, moment, counts = np.unique(given, return_inverse=True, return_counts=True)
@@ -282,6 +285,19 @@ def _time_blocks(times: Any, folds: int, n_rows: int) -> Indices:
     if blocks.max() == 0:
         raise InputError("The 'times' parameter of cross_value must hold at least 2 different times. Got 1.")
     return blocks
+
+
+def count_shared(X: Floats, y: npt.NDArray[Any], X_val: Floats, y_val: npt.NDArray[Any]) -> int:
+    """Count validation points that have the features and the label of a training row.
+
+    Examples
+    --------
+    >>> count_shared(np.eye(2), np.array([0, 1]), np.eye(2), np.array([0, 0]))
+    1
+    """
+    labels = np.unique(np.concatenate([y, y_val]), return_inverse=True)[1].astype(np.uint64)
+    keys = np.concatenate([row_hashes(X), row_hashes(X_val)]) ^ (labels * np.uint64(0x9E3779B97F4A7C15))
+    return int(np.isin(keys[y.size :], keys[: y.size]).sum())
 
 
 def _count_copies(content: Any, labels: npt.NDArray[Any], fold_of: Indices) -> int | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Columns, Files, Method, Noise
+from shapshift.cli._options import Columns, Files, Folds, Method, Noise, OneOrTwo
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -51,6 +51,20 @@ class Data:
         kept = replace(self.arrays, X_train=self.arrays.X_train[:0].copy())
         return replace(self, arrays=kept, train=self.train.schema.empty_table() if table else self.train)
 
+    def chosen(self, rows: Any, points: Any) -> "Data":
+        """Return the data with these training rows and validation points only."""
+        all_rows = self.arrays
+        arrays = replace(
+            all_rows,
+            X_train=all_rows.X_train[rows],
+            y_train=all_rows.y_train[rows],
+            ids=None if all_rows.ids is None else all_rows.ids[rows],
+            owners=None if all_rows.owners is None else all_rows.owners[rows],
+            X_val=all_rows.X_val[points],
+            y_val=all_rows.y_val[points],
+        )
+        return Data(self.train.take(rows), self.val.take(points), arrays)
+
     def feature_columns(self) -> list[str]:
         """Columns that features were made of."""
         spec = self.arrays.spec
@@ -78,22 +92,65 @@ def load(run: Run, target: str | None = None) -> Data:
     from shapshift.tables import prepare
 
     _check_options(run)
-    files, columns = run[Files], run[Columns]
+    columns = run[Columns]
+    train_path, val_path = _paths(run)
     if target is None:
         target = "number" if parse_method(run[Method].method).task == "regression" else "class"
-    paths = {"train": files.train, "val": files.val}
+    paths = {"train": train_path} | ({} if val_path is None else {"val": val_path})
     for name, path in paths.items():
         run.input(name, path)
-    with run.terminal.busy(f"Reading {files.train} and {files.val}"):
-        text = named_columns(columns, target)
-        train, val = (_read(run, path, text) for path in paths.values())
+    with run.terminal.busy(f"Reading {' and '.join(map(str, paths.values()))}"):
+        text = named_columns(columns, target) + [name for name in [run[Folds].groups] if name is not None]
+        train, *others = (_read(run, path, text) for path in paths.values())
+        val = others[0] if others else train
+        columns = replace(columns, drop=[*(columns.drop or ()), *_apart(run, train)])
         spec = _table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
         arrays = prepare(train, val, spec)
+    if not others:
+        notes = list(dict.fromkeys(arrays.notes))
+        arrays = replace(arrays, X_val=arrays.X_train, y_val=arrays.y_train, notes=notes)
     for note in arrays.notes:
         run.terminal.note(sentence(note))
+    if others:
+        _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
     return Data(train, val, arrays)
+
+
+def _paths(run: Run) -> tuple[Path, Path | None]:
+    """Return the paths of the training and the validation table."""
+    files = run[OneOrTwo] if run.has(OneOrTwo) else run[Files]
+    return files.train, files.val
+
+
+def _apart(run: Run, table: Any) -> list[str]:
+    """Columns of groups or times, which are no features."""
+    from shapshift.tables.files import no_column
+
+    given = {name: column for name, column in vars(run[Folds]).items() if name in ("groups", "time") and column}
+    for name, column in given.items():
+        if column not in table.column_names:
+            raise no_column(f"The --{name} column", column, table.column_names, "the table")
+    return list(given.values())
+
+
+def _tell_shared(run: Run, arrays: "Prepared") -> None:
+    """Say how many validation points are training rows too."""
+    from shapshift.cross import count_shared
+
+    shared, n_val = count_shared(arrays.X_train, arrays.y_train, arrays.X_val, arrays.y_val), arrays.y_val.size
+    if not shared:
+        return
+    found = f"{shared:,} of {n_val:,} validation points have the features and label of a training row"
+    if 2 * shared <= n_val:
+        run.terminal.note(f"{found}.")
+        return
+    same = "TRAIN and VAL are the same file. " if len(set(run.digests().values())) == 1 else ""
+    run.terminal.warning(
+        f"{same}{found}: they find themselves at distance 0, which makes values too good. Take other points, or leave "
+        "VAL out of 'shapshift value': every row is then valued on the others."
+    )
 
 
 def _check_options(run: Run) -> None:
@@ -101,7 +158,7 @@ def _check_options(run: Run) -> None:
     from shapshift.checks.inputs import check_jobs, parse_memory
 
     parse_memory(run[Method].max_memory)
-    model = _model(run)
+    model = make_model(run)
     check_jobs(type(model).__name__, run[Method].jobs)
     if hasattr(model, "_check_parameters"):
         model._check_parameters()
@@ -149,10 +206,10 @@ def _table_spec(columns: Columns, names: Sequence[str], target: str) -> "TableSp
 
 def fit_model(run: Run, data: Data) -> Any:
     """Fit the model that values the rows."""
-    return _model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+    return make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
 
 
-def _model(run: Run) -> Any:
+def make_model(run: Run) -> Any:
     """Make the model that the options describe."""
     method = run[Method]
     options = {

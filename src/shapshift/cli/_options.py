@@ -163,6 +163,33 @@ class Files:
 
 
 @dataclass(frozen=True)
+class OneOrTwo:
+    """The training and the validation table, or one table for both."""
+
+    train: Path = argument(
+        "Training rows: Parquet, CSV, Feather/Arrow, JSON lines, .npz; a folder or a quoted pattern of parts.",
+        metavar="TRAIN",
+    )
+    val: Path | None = argument(
+        "Validation rows, with the same columns. Without them every row is valued on the other rows of TRAIN.",
+        default=None,
+        metavar="[VAL]",
+    )
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Which rows of one table a row is valued on."""
+
+    panel: ClassVar[str] = "Without VAL"
+    groups: str | None = option(
+        None, "Column of what belongs together: no row is valued on its own group, such as a patient.", metavar="COLUMN"
+    )
+    time: str | None = option(None, "Column of times: rows are valued on later rows only.", metavar="COLUMN")
+    folds: int | None = option(None, "Number of folds.", metavar="N", min=2)
+
+
+@dataclass(frozen=True)
 class Columns:
     """Which columns mean what, and how features are made of them."""
 

@@ -66,6 +66,10 @@ class Run:
         given: Group = self._options[group] if group in self._options else group()
         return given
 
+    def has(self, group: type) -> bool:
+        """Whether the command has a group of options."""
+        return group in self._options
+
     def __enter__(self) -> Self:
         self._folder.recover()
         earlier = manifests.earlier(self.out, self.command)

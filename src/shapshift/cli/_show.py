@@ -1,5 +1,6 @@
 """Results as people see them: lines and tables in the terminal, and the page."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,10 +56,11 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
     n, helpful, harmful = facts["n_train"], facts["helpful"], facts["harmful"]
     numbers = valuation.parameters.get("task") == "regression"
     where = "where the targets of nearby rows differ" if numbers else "near a class boundary"
-    terminal.line(
-        f"Valued {n:,} training rows on {facts['n_val']:,} validation points, {facts['boundary_fraction']:.0%} of "
-        f"them {where}."
-    )
+    cross = valuation.parameters.get("cross")
+    points = f"{facts['n_val']:,} {'validation points' if cross is None else 'rows of the same table'}"
+    terminal.line(f"Valued {n:,} training rows on {points}, {facts['boundary_fraction']:.0%} of them {where}.")
+    if cross is not None:
+        terminal.line(who_saw_whom(cross))
     if n > 1 and np.allclose(valuation.values, valuation.values[0], rtol=1e-9, atol=0):
         terminal.line(
             f"All rows have the same value, {valuation.values[0]:+.3e}: these validation points do not tell them apart."
@@ -82,6 +84,21 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
             styles.append(style if (one["value"] > 0) == (style == "green") else "")
     terminal.table("Most and least valuable rows", rows, styles)
     return facts
+
+
+def who_saw_whom(cross: Mapping[str, Any]) -> str:
+    """Say which rows of one table were valued on which."""
+    fewest, most = cross["points_per_row"]
+    points = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    mean, folds = f"each value is the mean over {points}", cross["folds"]
+    told = {
+        "row": f"No row was valued on itself: {mean} other rows.",
+        "features": f"No row was valued on its own fold of {folds}: {mean} rows.",
+        "group": f"No row was valued on its own group, {cross.get('groups', 0):,} in {folds} folds: {mean} rows.",
+        "time": f"Rows were valued on later rows only, in {folds} steps: {mean} rows. The last "
+        f"{cross.get('rows_without_value', 0):,} have no later rows and no value.",
+    }
+    return told[cross["by"]]
 
 
 def show_audit(terminal: Terminal, audit: "ShiftAudit") -> dict[str, Any]:
@@ -194,6 +211,8 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
         run.terminal.note(
             "The page leaves out feature values of single rows; --raw-features shows them. It names rows and owners."
         )
+    cross = results["valuation"].parameters.get("cross")
+    notes = [*map(sentence, notes), *([] if cross is None else [who_saw_whom(cross)])]
     with run.terminal.busy("Writing the page"):
         build_report(
             run.page_path(),
@@ -201,7 +220,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
             X_val=X_val,
             y_train=data.arrays.y_train,
             owners=data.arrays.owners,
-            notes=[sentence(note) for note in notes],
+            notes=notes,
             parameters={"command": run.command, "seed": run.seed, **run.files()},
             **results,
         )

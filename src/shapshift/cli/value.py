@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, audit_arguments, fit_model, load, load_other
+from shapshift.cli._data import Data, audit_arguments, fit_model, load, load_other, make_model
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Restart, Tables, option
+from shapshift.cli._options import (
+    Columns,
+    Files,
+    Folds,
+    Method,
+    Noise,
+    OneOrTwo,
+    Output,
+    Page,
+    Restart,
+    Tables,
+    option,
+)
 from shapshift.cli._run import Run
 from shapshift.cli.correct import evaluate_correction, write_correction
 from shapshift.cli.price import Payment, check_owners, check_payment, pay
@@ -34,28 +46,59 @@ class NoisySet:
 
 @command(
     "value",
-    *(Files, Columns, Method, Restart, Tables, Page, Output),
+    *(OneOrTwo, Folds, Columns, Method, Restart, Tables, Page, Output),
     examples=[
         "shapshift value train.parquet val.parquet --label y",
+        "shapshift value table.parquet --label y",
+        "shapshift value visits.csv --label outcome --groups patient --drop date",
         "shapshift value train.csv val.csv --label class --id row --drop date,notes --report out.html",
         "shapshift value 'parts/*.parquet' val.feather --label y -k 10 --semivalue beta:4,1 --out run1",
         "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
 def value(run: Run) -> None:
-    """Value every training row on a validation set.
+    """Value every training row on a validation set, or the rows of one table on each other.
+
+    With one table every row is valued on all other rows: each is a validation point that does not see itself.
 
     Writes [bold]values.parquet[/] (one line per row), [bold]valuation.npz[/] (for Valuation.load) and
     [bold]manifest.json[/] (to repeat the run).
     """
     run.will_write(run.table_name("values"), "valuation.npz")
+    if run[OneOrTwo].val is not None and run[Folds] != Folds():
+        raise CommandError("--groups, --time and --folds are for one table. Leave VAL out, or leave them out.")
     data = load(run)
-    model = fit_model(run, data)
-    data = data.released(table=not show.shows_features(run, data))
-    valuation = model.value(*data.points, **_checkpoint(run, model))
+    if run[OneOrTwo].val is None:
+        valuation, data = _value_one_table(run, data)
+    else:
+        model = fit_model(run, data)
+        data = data.released(table=not show.shows_features(run, data))
+        valuation = model.value(*data.points, **_checkpoint(run, model))
     _write_values(run, data, valuation)
     show.write_page(run, data, valuation=valuation)
     run.result = show.show_values(run.terminal, valuation, data)
+
+
+def _value_one_table(run: Run, data: Data) -> tuple["Valuation", Data]:
+    """Value the rows of one table on each other; returns the data with the rows that have a value."""
+    from shapshift.cross import cross_value, time_blocks
+
+    folds, arrays = run[Folds], data.arrays
+    groups, times = (None if name is None else data.train[name].to_pylist() for name in (folds.groups, folds.time))
+    valuation = cross_value(
+        make_model(run),
+        arrays.X_train,
+        arrays.y_train,
+        ids=arrays.ids,
+        groups=groups,
+        times=times,
+        folds=folds.folds,
+        checkpoint=run[Restart].checkpoint,
+    )
+    if times is not None:
+        blocks = time_blocks(times, folds.folds, len(times))
+        data = data.chosen((blocks < blocks.max()).nonzero()[0], (blocks > 0).nonzero()[0])
+    return valuation, data
 
 
 @command(

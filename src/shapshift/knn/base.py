@@ -66,6 +66,8 @@ class Prepared(NamedTuple):
     excluded: Indices | None
 
 
+#: Rows that tell whether a validation set is the training set.
+CHECKED_ROWS = 32
 #: Parameters that never change a result.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
 
@@ -239,6 +241,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self, X_val: Any, y_val: Any, *, checkpoint: str | os.PathLike[str] | None = None, **asked: Any
     ) -> tuple[Valuation, Neighborhood]:
         given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, **asked)
+        if self._are_training_rows(given):
+            warn(
+                "The validation points are the training rows themselves: every row finds itself at distance 0, which "
+                "makes values too good. Use cross_value(model, X, y), which values every row on the others."
+            )
         runner = self._runner()
         with ExitStack() as stack:
             if checkpoint is not None:
@@ -247,6 +254,20 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         valuation = self._valuation(given.task, sums, self._about(given.task, sums) | sums.notes)
         self._check_unchanged(given.points)
         return valuation, sums.neighborhood(given.task)
+
+    def _are_training_rows(self, given: "Prepared") -> bool:
+        """Whether points that see all rows are these rows, in the same order: told from a few of them."""
+        task, n = given.task, given.task.n_train
+        if task.n_val != n or given.excluded is not None or self._index.metric == "precomputed" or self._index.constant:
+            return False
+        if self._needs_engine(given.points):
+            return False
+        distance = np.empty((1, 1))
+        for row in np.linspace(0, n - 1, min(n, CHECKED_ROWS)).astype(np.int64).tolist():
+            task.fill(slice(row, row + 1), slice(row, row + 1), distance)
+            if distance[0, 0] > 0 or given.targets[row] != self._targets[row]:
+                return False
+        return True
 
     def _prepare(
         self,
@@ -386,6 +407,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _read_targets(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the labels of validation points as numbers."""
+        raise NotImplementedError
+
+    @property
+    def _targets(self) -> npt.NDArray[Any]:
+        """Labels of the training rows as numbers."""
         raise NotImplementedError
 
     def _place_points(self, X_val: Any, has_checkpoint: bool) -> Any:
@@ -528,6 +554,10 @@ class KNNClassModel(KNNModel):
 
     def _read_targets(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return _labels.look_up_labels(labels, self.classes_, quiet=self._quiet_labels)
+
+    @property
+    def _targets(self) -> npt.NDArray[Any]:
+        return self.codes_
 
     def _levels(self) -> Floats:
         return entropy_levels(self._depth, len(self.classes_))

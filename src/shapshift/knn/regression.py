@@ -141,6 +141,8 @@ class KNNRegressionShapley(KNNModel):
     array([ 2.5,  3.5, -5. ])
     """
 
+    targets_: Floats
+
     def __init__(
         self,
         n_neighbors: int = 5,
@@ -176,6 +178,10 @@ class KNNRegressionShapley(KNNModel):
 
     def _read_targets(self, labels: npt.NDArray[Any]) -> Floats:
         return as_numbers(labels, "y_val")
+
+    @property
+    def _targets(self) -> Floats:
+        return self.targets_
 
     def _levels(self) -> Floats:
         return LEVELS

@@ -188,7 +188,8 @@ class KNNShapley(KNNClassModel):
             Also return each row's value on each single point: n_train x n_val numbers.
         exclude : int array of shape (n_val,), optional
             For points that are training rows themselves: the position of a row that the point does not see, -1 for
-            none. The row is ranked last, whatever its distance, so that the others share the point without it.
+            none. The row is ranked last, whatever its distance, so that the others share the point without it. To
+            value all rows on each other, see :func:`shapshift.cross_value`, which takes it out of the game.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.

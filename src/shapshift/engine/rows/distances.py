@@ -455,6 +455,14 @@ def without_row(measure: Measure, excluded: Indices) -> Measure:
     return measure_and_exclude
 
 
+def row_hashes(rows: Floats) -> Hashes:
+    """Hash each of some dense rows by its content."""
+    keys = np.zeros(rows.shape[0], dtype=np.uint64)
+    for j in range(rows.shape[1]):
+        keys += _mix(rows[:, j], np.uint64(j))
+    return keys
+
+
 def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> Hashes:
     with np.errstate(over="ignore"):
         bits = (entries + 0.0).view(np.uint64) + np.asarray(columns, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
