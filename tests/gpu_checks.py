@@ -3,22 +3,26 @@
     PYTHONPATH=src python tests/gpu_checks.py
 
 Every metric, few features and many, ties of one label and of several, rows at equal and at nearly equal angles, exact
-and certified values, with the CUDA kernel that counts in shared memory and without. tests/test_gpu.py starts it where
-there is a GPU; it ends with an error if a check fails. tests/gpu_kernels.py runs what Triton's interpreter can run.
+and certified values, with the CUDA kernel that counts in shared memory and without, sums of values and of squares, with
+groups and without, and the values of some rows on single points. tests/test_gpu.py starts it where there is a GPU; it
+ends with an error if a check fails. tests/gpu_kernels.py runs what Triton's interpreter can run. The last lines say
+what sums of squares cost.
 """
 
+import dataclasses
 import itertools
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
 
 from shapshift.engine.gpu import shared_kernels, tiles
 from shapshift.engine.gpu.certify import certify_points, convex_from
-from shapshift.engine.gpu.core import Batch, Coarse, Result, Rules, Train, value_points
+from shapshift.engine.gpu.core import Batch, Coarse, Keep, Result, Rules, Train, value_points
 from shapshift.engine.gpu.values import COSINE, EUCLIDEAN, MANHATTAN, distances, short_rows
 
 METRICS = {"euclidean": EUCLIDEAN, "manhattan": MANHATTAN, "cosine": COSINE}
@@ -88,6 +92,33 @@ def check(done: bool, what: str) -> None:
         raise AssertionError(what)
 
 
+def kept_values(kept: Any, given: Problem, **options: Any) -> tuple[Result, Any]:
+    """Value points; also return the values of some rows, or of all, on single points."""
+    train, _, batch = given
+    n_kept = train.n if kept is None else kept.numel()
+    values = torch.full((len(batch), n_kept), torch.nan, dtype=torch.float64, device=train.codes.device)
+
+    def put(here: Any, some: Any) -> None:
+        values[here] = some
+
+    rows = None if kept is None else kept.to(train.codes.device)
+    return value_points(*given, keep=Keep(rows, put), **options), values.cpu()
+
+
+def check_bits(one: Result, other: Result) -> None:
+    """Check that a second run has the same bits; sums along a single point's ranks, by torch, need not."""
+    for name in ("sums", "squares", "bounds") if not bool(one.sorted.any()) else ():
+        check(torch.equal(getattr(one, name), getattr(other, name)), f"other bits of {name} in a second run")
+
+
+def check_squares(found: Result, right: Result, allowed: Any) -> float:
+    """Compare sums of squares; return their largest relative difference."""
+    check(found.squares.shape == right.squares.shape, "another number of sums of squares")
+    difference = (found.squares.cpu() - right.squares).abs()
+    check(bool((difference <= allowed).all()), f"squares are off by {float((difference / allowed).max()):.1e} times")
+    return float((difference / right.squares.clamp(min=1e-300)).max())
+
+
 def check_same(found: Result, right: Result) -> float:
     for name in ("nearest", "ranks", "level"):
         check(torch.equal(getattr(found, name).cpu(), getattr(right, name)), f"another {name}")
@@ -97,7 +128,7 @@ def check_same(found: Result, right: Result) -> float:
 
 def check_exact(kind: str, metric: str, n: int, d: int, average: bool, device: str) -> str:
     given = problem(kind, metric, n, 40, d, average=average)
-    right = value_points(*given, kernels=False)
+    right, right_matrix = kept_values(None, given, kernels=False)
     there = on(device, given)
     known = tiles.fill_distances(
         there[0].columns, tiles._padded(there[2], torch.arange(40, device=device)).points, there[0].metric
@@ -105,33 +136,52 @@ def check_exact(kind: str, metric: str, n: int, d: int, average: bool, device: s
     plain = distances(given[0].columns, given[2].points, given[0].metric)
     if metric != "euclidean":  # torch on the CPU does not fuse the squares of the others
         check(torch.equal(known[:40].cpu(), plain), "distances with other bits")
-    found = value_points(*there)
-    kept: dict[int, Any] = {}
-    value_points(*there, keep=lambda here, values: kept.update(zip(here.tolist(), values.cpu(), strict=True)))
+    rows = torch.arange(1, n, 31)
+    found, kept = kept_values(rows, there)
+    again, matrix = kept_values(None, there)
+    check_bits(found, again)
     error = check_same(found, right)
     check(error < 1e-12, f"values are off by {error:.1e}")
-    matrix = torch.stack([kept[p] for p in range(40)])
-    by_group = torch.stack([matrix[given[2].groups == g].sum(0) for g in range(2)])
-    check(float((by_group - right.sums[-2:]).abs().max()) < 1e-11, "another matrix")
+    check(float((matrix - right_matrix).abs().max()) < 1e-12, "another matrix")
+    check(float((kept - right_matrix[:, rows]).abs().max()) < 1e-12, "other values of the rows that are kept")
+    off = check_squares(found, right, 1e-9 * right.squares + 1e-18)
+    alone = value_points(there[0], dataclasses.replace(there[1], n_groups=0), there[2])
+    difference = float((alone.squares[0] - found.squares.sum(0)).abs().max())
+    check(difference < 1e-12 * float(found.squares.sum(0).max()), "squares depend on groups")
     by_torch = float(found.sorted.double().mean())
     # In two dimensions most angles are near 0 or 180 degrees by their cosine: too many rows share an image there.
     crowded = kind in TIED or (metric == "cosine" and d == 2)
     check(by_torch < 0.2 or crowded, f"torch sorted {by_torch:.0%} of the points")
-    return f"off by {error:.0e}, {by_torch:.0%} of the points sorted by torch"
+    return f"off by {error:.0e}, squares by {off:.0e} of theirs, {by_torch:.0%} of the points sorted by torch"
+
+
+def check_excluded(metric: str, device: str) -> str:
+    """Points that do not see one of the rows."""
+    train, rules, batch = problem("copies", metric, 3000, 40, 3)
+    given = train, rules, dataclasses.replace(batch, excluded=torch.arange(40) - 1)
+    rows = torch.arange(1, 3000, 31)
+    (right, right_kept), (found, kept) = (
+        kept_values(rows, on(where, given), kernels=where != "cpu") for where in ("cpu", device)
+    )
+    error = check_same(found, right)
+    check(error < 1e-12, f"values are off by {error:.1e}")
+    check(float((kept - right_kept).abs().max()) < 1e-12, "other values of the rows that are kept")
+    return f"off by {error:.0e}, squares by {check_squares(found, right, 1e-9 * right.squares + 1e-18):.0e} of theirs"
 
 
 def check_certified(kind: str, metric: str, n: int, d: int, shared: bool, device: str) -> str:
     given = problem(kind, metric, n, 40, d)
-    right = value_points(*given, kernels=False)
+    right, matrix = kept_values(None, given, kernels=False)
     there = on(device, given)
+    rows = torch.arange(1, n, 31)
     coarse = Coarse(2048, 512, 1.0, convex_from(there[1].c))
     if shared:
         check(shared_kernels.counter(0, coarse.buckets) is not None, "the CUDA kernel did not load")
-        found = value_points(*there, coarse=coarse)
+        found, kept = kept_values(rows, there, coarse=coarse)
     else:
         make, shared_kernels.counter = shared_kernels.counter, lambda device, buckets: None
         try:
-            found = value_points(*there, coarse=coarse)
+            found, kept = kept_values(rows, there, coarse=coarse)
         finally:
             shared_kernels.counter = make
     levels = given[1].n_levels
@@ -139,10 +189,19 @@ def check_certified(kind: str, metric: str, n: int, d: int, shared: bool, device
     bound = found.bounds.cpu() * 1.0001
     check(bool((error <= bound + 1e-12).all()), f"{float((error / bound).max()):.3g} times the bound")
     check_same(found, right)
+    check(bool(((kept - matrix[:, rows]).abs() <= bound[rows] + 1e-12).all()), "a kept value is beyond the bounds")
+    # What bounds allow squares to be off, and float32.
+    allowed = bound * (2 * matrix.abs().amax(0) + bound) + 1e-6 * matrix.square().sum(0) + 1e-18
+    off = check_squares(found, right, allowed)
+    check_bits(found, value_points(*there, coarse=coarse))
+    alone = value_points(there[0], dataclasses.replace(there[1], n_groups=0), there[2], coarse=coarse)
+    difference = (alone.squares[0] - found.squares.sum(0)).abs().cpu()
+    check(bool((difference <= allowed).all()), "squares depend on groups")
     share = float(found.inexact.double().mean())
     check(share > 0.5 or kind in TIED, f"buckets served {share:.0%} of the points")
     return (
-        f"{float(error.max() / bound.max().clamp(min=1e-300)):.2f} of the bound, buckets for {share:.0%} of the points"
+        f"{float(error.max() / bound.max().clamp(min=1e-300)):.2f} of the bound, squares off by {off:.0e} of theirs, "
+        f"buckets for {share:.0%} of the points"
     )
 
 
@@ -175,6 +234,33 @@ def check_equal_angles(device: str) -> str:
     return "one distance"
 
 
+def time_squares(certified: bool, groups: int, device: str) -> str:
+    """Time a valuation with the sums of squares and without."""
+    n, m = 200_000, 1024
+    train, rules, batch = on(device, problem("Gaussian", "euclidean", n, m, 32))
+    rules = dataclasses.replace(rules, n_groups=groups)
+    coarse = Coarse(16_384, 4096, 1.0, convex_from(rules.c)) if certified else None
+    kept = torch.arange(0, n, n // 256)
+
+    def seconds() -> float:
+        times = []
+        for _ in range(8):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            kept_values(kept, (train, rules, batch), coarse=coarse)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        return median(times[3:])
+
+    with_squares, lists = seconds(), tiles._sum_lists
+    tiles._sum_lists = lambda *given: [(*part[:3], 0) for part in lists(*given)]
+    try:
+        without = seconds()
+    finally:
+        tiles._sum_lists = lists
+    return f"{1e3 * with_squares:.2f} ms, without squares {1e3 * without:.2f} ms ({with_squares / without - 1:+.1%})"
+
+
 def main(device: str = "cuda") -> int:
     checks: list[tuple[str, Callable[[], str]]] = [("equal angles", partial(check_equal_angles, device))]
     for metric, kind in itertools.product(METRICS, ("Gaussian", "copies", "whole numbers", "nearly parallel")):
@@ -184,7 +270,11 @@ def main(device: str = "cuda") -> int:
         for (n, d), shared in itertools.product(((8192, 3), (20_003, 20), (20_003, 33)), (True, False)):
             name = f"certified, {metric}, {kind}, {n} rows of {d}, counted by {'CUDA' if shared else 'Triton'}"
             checks.append((name, partial(check_certified, kind, metric, n, d, shared, device)))
+    checks += [(f"excluded rows, {metric}", partial(check_excluded, metric, device)) for metric in METRICS]
     checks += [(f"to a tolerance, {metric}", partial(check_end_to_end, metric, device)) for metric in METRICS]
+    for certified, groups in itertools.product((False, True), (0, 2)):
+        name = f"time, {'certified' if certified else 'exact'}, 200000 rows of 32, 1024 points, {groups} groups"
+        checks.append((name, partial(time_squares, certified, groups, device)))
     failed = 0
     for name, run in checks:
         start = time.perf_counter()

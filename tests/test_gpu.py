@@ -379,6 +379,7 @@ def test_kernels_give_the_values_of_the_cpu(metric: str, ties: str, kind: str) -
     assert_same(found, right)
     (_, near), (_, here) = (model.value_and_neighbors(X_val, y_val) for model in models)
     np.testing.assert_array_equal(here.nearest, near.nearest)
+    assert_same(*(model.value(X_val, y_val) for model in models[::-1]))  # few rows are kept, and no groups
     bounded = models[1].set_params(method="certified", tol=0.1).value(X_val, y_val)
     assert (np.abs(bounded.values - right.values) <= bounded.error_bound).all()
 
@@ -390,6 +391,7 @@ def test_certified_with_buckets_on_a_card() -> None:
     found = KNNShapley(method="certified", tol=0.05, device="cuda").fit(X, y).value(X_val, y_val)
     assert found.parameters["buckets"] > 0
     assert (np.abs(found.values - right.values) <= found.error_bound).all()
+    np.testing.assert_allclose(found.standard_error, right.standard_error, rtol=0.01)
 
 
 def test_equal_angles_tie(gpu_name: str) -> None:
