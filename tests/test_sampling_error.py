@@ -227,7 +227,7 @@ def test_a_group_of_one_point_and_one_cluster_only() -> None:
     assert np.isposinf(high).all()
     found = model.value(*data.points, clusters=[1] * 20)
     assert found.standard_error is None
-    with pytest.raises(InputError, match="no sampling error.*cluster"):
+    with pytest.raises(InputError, match=r"no sampling error.*cluster"):
         found.interval()
 
 

@@ -257,13 +257,18 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
         variance += (part.n_val - 1) * np.asarray(part.variance)
         covariance += (part.n_val - 1) * part.sampling["covariance"]
     kurtosis = _mean([(part.n_val, part.sampling["kurtosis"]) for part in known])
-    # Each foresees the rank correlation on all points, by the Spearman-Brown formula.
+    # Each foresees the correlations on all points, by the Spearman-Brown formula.
     foreseen = [
-        (part.n_val, m * max(r, 0.0) / (part.n_val + (m - part.n_val) * max(r, 0.0)))
-        for part in known
-        if (r := part.sampling["spearman"]) is not None
+        _mean(
+            [
+                (part.n_val, m * max(r, 0.0) / (part.n_val + (m - part.n_val) * max(r, 0.0)))
+                for part in known
+                if (r := part.sampling[name]) is not None
+            ]
+        )
+        for name in ("pearson", "spearman")
     ]
-    spread = Spread(variance / (m - 1), m, kurtosis or float(m), covariance / (m - 1), _mean(foreseen))
+    spread = Spread(variance / (m - 1), m, kurtosis or float(m), covariance / (m - 1), *foreseen)
     error, freedom = spread.errors()
     return {
         "variance": lock(spread.variance),
@@ -307,7 +312,7 @@ def strata(valuations: list[Valuation], weights: list[float]) -> dict[str, Any]:
         "variance": lock(variance),
         "standard_error": lock(error),
         "degrees_of_freedom": lock(joint),
-        "sampling": Spread(variance, m, _mean(kurtosis) or float(m), covariance, None).facts(),
+        "sampling": Spread(variance, m, _mean(kurtosis) or float(m), covariance, None, None).facts(),
     }
 
 
