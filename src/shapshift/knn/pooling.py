@@ -46,6 +46,34 @@ BORROWED = 5
 SHARES_APART = 3.0
 
 
+class PoolingModel:
+    """A fitted model whose values are pooled, for functions that take a model; in all else it is that model.
+
+    Parameters
+    ----------
+    model : KNNShapley
+        Fitted.
+    pool
+        As in :meth:`shapshift.KNNShapley.value`.
+    """
+
+    # Pooled values belong to no single point's neighbours.
+    value_and_neighbors = neighbor_ranks = None
+
+    def __init__(self, model: Any, pool: Any) -> None:
+        self.model, self.pool = model, pool
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "model":  # asked for while a copy is made
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def value(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
+        """Value every training row, pooled."""
+        found: Valuation = self.model.value(X_val, y_val, pool=self.pool, **asked)
+        return found
+
+
 @dataclass(frozen=True)
 class Comparison:
     """How training rows, as points, compare with validation points.
