@@ -24,6 +24,7 @@ from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
 from shapshift.engine.truncated import check_search, truncated_sums
 from shapshift.exceptions import InputError
 from shapshift.knn.base import KNNClassModel, Prepared
+from shapshift.knn.pooling import pooled_valuation
 from shapshift.valuation import Valuation
 
 #: Default of ``tol``.
@@ -166,6 +167,7 @@ class KNNShapley(KNNClassModel):
         clusters: Any = None,
         matrix: bool = False,
         exclude: Any = None,
+        pool: Any = None,
         correction: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
@@ -190,6 +192,13 @@ class KNNShapley(KNNClassModel):
             For points that are training rows themselves: the position of a row that the point does not see, -1 for
             none. The row is ranked last, whatever its distance, so that the others share the point without it. To
             value all rows on each other, see :func:`shapshift.cross_value`, which takes it out of the game.
+        pool : "train" or ndarray, optional
+            "train" borrows strength from the training rows: every row is a further validation point, in a game without
+            it. How much they count comes from the data: by how well their features and labels agree with those of the
+            validation points, and by the sampling errors of both. Standard errors count what is left of a difference.
+            ``parameters["pool"]`` of the result says how much was borrowed and why. Where nothing can be, values are
+            plain, with a warning. With ``metric="precomputed"``, the distances between training rows. It takes no
+            clusters, matrix, excluded rows or checkpoint.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
@@ -201,23 +210,36 @@ class KNNShapley(KNNClassModel):
         -------
         Valuation
         """
+        if pool is not None:
+            if matrix is not False or any(part is not None for part in (clusters, exclude, checkpoint)):
+                raise InputError(
+                    "The 'pool' parameter does not go with 'clusters', 'matrix', 'exclude' or 'checkpoint'. Value "
+                    "without pooling to get these."
+                )
+            if correction is not None:
+                self._check_correction(correction, groups)
+            return pooled_valuation(self, X_val, y_val, pool, groups=groups, correction=correction)
         if correction is None:
             asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude}
             return self._value(X_val, y_val, checkpoint=checkpoint, **asked)[0]
+        self._check_correction(correction, matrix or None, groups, clusters, exclude, checkpoint)
+        corrected: Valuation = correction.correct(self, X_val, y_val)
+        return corrected
+
+    def _check_correction(self, correction: Any, *others: Any) -> None:
+        """Refuse what is no corrector, and what a correction does not go with."""
         if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
             got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
             raise InputError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
                 f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
             )
-        if matrix is not False or any(part is not None for part in (groups, clusters, exclude, checkpoint)):
+        if any(part is not None for part in others):
             raise InputError(
                 "The 'correction' parameter does not go with 'groups', 'clusters', 'matrix', 'exclude' or "
                 "'checkpoint': a correction is made for the validation set as a whole. Value without a correction to "
                 "get these."
             )
-        corrected: Valuation = correction.correct(self, X_val, y_val)
-        return corrected
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> ClassTask:
         average, table = self.ties == "average", self._rank_table(self._index.n_rows)
