@@ -363,6 +363,7 @@ def _add_cells(cells: Tensor, table: Tensor, lists: list[tuple[Tensor, Tensor, T
             bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
                 cells, table, members, offsets, sums, result.squares, result.bounds, n, sums.shape[0], width, begin,
                 begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BN=rows, num_warps=8 if rows == 4096 else 4,
+                maxnreg=128,  # so that two programs share a multiprocessor
             )  # fmt: skip
 
 
@@ -381,7 +382,7 @@ def _look_up(cells: Tensor, table: Tensor, kept: Tensor, near_rows: Tensor, near
 def integer_scale(rules: Rules, batch: Batch, points: int, power: int) -> float:
     """Units of a value of 1, or of a power of it, in sums of integers: as many as so many points cannot overflow."""
     largest = float(rules.c.abs().max() + (rules.c[1:] - rules.c[:-1]).abs().sum() + batch.bases.abs().max())
-    return 2.0 ** min(61 - (points - 1).bit_length() - _exponent(largest**power), 100 * power)
+    return 2.0 ** min(61 - (points - 1).bit_length() - _exponent(largest**power), 100)
 
 
 def _exponent(number: float) -> int:
