@@ -455,17 +455,57 @@ def test_words_agree_with_the_numbers(full: Page) -> None:
 def test_verdicts(tmp_path: Path) -> None:
     made = inputs()
     levels = {"stable": [0.001], "unstable": [20.0, 40.0]}
-    for verdict, noise in levels.items():
+
+    def audited(noise: list[float], reliability: float | None = 0.95) -> ShiftAudit:
         audit = audit_shift(made.model, made.X_val, made.y_val, noise=noise, repeats=2, progress=False)
+        sampling = dict(audit.sampling) | {"reliability": reliability, "points_needed": 1234}
+        return replace(audit, sampling=sampling)
+
+    for verdict, noise in levels.items():
+        audit = audited(noise)
         assert audit.verdict == verdict
         said = _words.verdict(audit)
         assert said.level == verdict
         assert ("can be relied on" in said.sentence) == (verdict == "stable")
         assert ("Do not rely" in said.sentence) == (verdict == "unstable")
-    both = audit_shift(made.model, made.X_val, made.y_val, noise=[20.0, 0.001], repeats=2, progress=False)
+    few = _words.verdict(audited([0.001], 0.42))
+    assert (few.level, few.word) == ("unreliable", "Too few validation points")
+    assert few.sentence.startswith("Too few validation points: another sample of")
+    assert "at a correlation of 0.42; 1,234 points are needed for 0.9. Noise changes little" in few.sentence
+    assert "can be relied on" not in few.sentence
+    assert _words.verdict(audited([0.001], 0.8)).word == "Usable, not for single rows"
+    both = audited([20.0, 0.001])
     assert "hold up to noise 0.001 and not beyond: at noise 20" in _words.verdict(both).sentence
     path = build_report(tmp_path / "a.html", valuation=made.clean, audit=both)
     assert '<section class="verdict unstable"' in path.read_text(encoding="utf-8")
+
+
+def test_the_page_says_first_how_far_values_can_be_trusted(tmp_path: Path) -> None:
+    made = inputs()
+    page = read(build_report(tmp_path / "a.html", valuation=made.clean))
+    facts = sampling_facts(made.clean)
+    said = f"would agree with these values at a correlation of {facts['reliability']:.2f}"
+    assert page.text.index("How far can this be trusted") < page.text.index("What the rows are worth")
+    assert page.text.count(said) >= 2  # in the verdict and in the section
+    assert f"{facts['open']} open (95% each)" in page.text
+    low, high = made.clean.interval()
+    order = np.argsort(-made.clean.values, kind="stable")
+    series = page.charts["intervals"]["series"][0]
+    scale = made.clean.values[order[0]] / series["mean"][0]
+    np.testing.assert_allclose(np.array(series["low"]) * scale, low[order], rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(np.array(series["high"]) * scale, high[order], rtol=1e-4, atol=1e-9)
+    curve = page.charts["reliability"]
+    now = curve["x"].index(made.clean.n_val)
+    assert curve["series"][0]["mean"][now] == pytest.approx(facts["reliability"], abs=1e-3)
+    assert [x for x in curve["series"][1]["mean"] if x is not None] == [curve["series"][0]["mean"][now]]
+
+
+def test_one_validation_point_has_no_interval_and_says_why(tmp_path: Path) -> None:
+    made = inputs()
+    page = read(build_report(tmp_path / "a.html", valuation=made.model.value(made.X_val[:1], made.y_val[:1])))
+    assert page.text.count("it takes at least two validation points to see how values vary between them") >= 2
+    assert not {"intervals", "reliability"} & set(page.charts)
+    assert "nan" not in page.text.lower().split()
 
 
 def test_words_on_payouts() -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._arrays import object_array
-from shapshift._facts import another_sample, sure_signs
 from shapshift.audit._levels import NOISE, UNORDERED
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS
 from shapshift.checks.inputs import quoted
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays
 from shapshift.io.results import Result, to_table
+from shapshift.trust import another_sample, sure_signs
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shapshift._facts import sampling_facts
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
 from shapshift.audit._levels import level_axis, level_seeds, read_levels
@@ -32,6 +31,7 @@ from shapshift.checks import labels as _labels
 from shapshift.engine.parallel import is_cluster_active, n_workers, stream
 from shapshift.engine.runner import MemoryBudgetError
 from shapshift.perturb.base import keeps_points
+from shapshift.trust import sampling_facts
 from shapshift.valuation import Valuation, check_returned
 
 # Runs of at most this many (training row, validation point) pairs are made side by side.

@@ -1,6 +1,7 @@
 """From the options to tables, arrays, a fitted model, and what an audit does to the validation set."""
 
 import glob
+import inspect
 import math
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Columns, Files, Method, Noise
+from shapshift.cli._options import Columns, Files, Method, Noise, Sample
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -29,6 +30,7 @@ class Data:
     train: Any
     val: Any
     arrays: "Prepared"
+    clusters: Any = None
 
     @property
     def classes(self) -> list[Any]:
@@ -78,22 +80,36 @@ def load(run: Run, target: str | None = None) -> Data:
     from shapshift.tables import prepare
 
     _check_options(run)
-    files, columns = run[Files], run[Columns]
+    files, columns, by = run[Files], run[Columns], run[Sample].clusters
     if target is None:
         target = "number" if parse_method(run[Method].method).task == "regression" else "class"
     paths = {"train": files.train, "val": files.val}
     for name, path in paths.items():
         run.input(name, path)
     with run.terminal.busy(f"Reading {files.train} and {files.val}"):
-        text = named_columns(columns, target)
+        text = [*named_columns(columns, target), *([] if by is None else [by])]
         train, val = (_read(run, path, text) for path in paths.values())
         spec = _table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
+        clusters = None if by is None else _clusters(val, by)
+        if by is not None and by not in (spec.label, spec.id, spec.owner, *spec.drop):
+            spec = replace(spec, drop=[*spec.drop, by])  # names of clusters are no feature
         arrays = prepare(train, val, spec)
     for note in arrays.notes:
         run.terminal.note(sentence(note))
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    return Data(train, val, arrays)
+    return Data(train, val, arrays, clusters)
+
+
+def _clusters(val: Any, column: str) -> Any:
+    """Read the column that names clusters of validation rows."""
+    from shapshift.tables.files import about, no_column
+    from shapshift.tables.labels import read_names
+
+    if column not in val.column_names:
+        raise no_column("The --clusters entry", column, val.column_names, "the validation table")
+    written = column in about(val).text
+    return read_names(val[column], f"--clusters {column!r}", "the validation table", written=written)
 
 
 def _check_options(run: Run) -> None:
@@ -145,6 +161,18 @@ def _table_spec(columns: Columns, names: Sequence[str], target: str) -> "TableSp
         "impute": columns.impute or False,
     }
     return TableSpec(**given, target=target)
+
+
+def clustered(model: Any, data: Data) -> dict[str, Any]:
+    """Return what a model's ``value`` must be told about clusters of validation rows."""
+    if data.clusters is None:
+        return {}
+    if "clusters" not in inspect.signature(model.value).parameters:
+        raise CommandError(
+            f"--clusters does not go with {type(model).__name__}, whose values have no sampling error by cluster. "
+            "Leave it out, or choose --method knn."
+        )
+    return {"clusters": data.clusters}
 
 
 def fit_model(run: Run, data: Data) -> Any:
