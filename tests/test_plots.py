@@ -285,7 +285,7 @@ def test_values_are_drawn_with_their_intervals() -> None:
     valuation = MODEL.value(MANY, MANY[:, 0] > 0)
     low, high = valuation.interval()
     ax = plot_intervals(valuation)
-    drawn = np.concatenate([one.get_segments() for one in ax.collections])
+    drawn = np.concatenate([one.get_segments() for one in ax.collections if one.get_segments()])
     order = np.argsort(-valuation.values, kind="stable")
     drawn = drawn[np.argsort(drawn[:, 0, 0])]
     np.testing.assert_allclose(drawn[:, 0, 1], low[order])

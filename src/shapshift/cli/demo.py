@@ -16,9 +16,11 @@ from rich.text import Text
 
 from shapshift._facts import audit_facts, payout_facts, value_facts
 from shapshift.cli._commands import command
+from shapshift.cli._data import sentence
 from shapshift.cli._options import Output
 from shapshift.cli._run import Run
 from shapshift.io.files import write_atomically
+from shapshift.trust import sampling_facts, sure_signs
 
 if TYPE_CHECKING:
     from shapshift.price import Allocation
@@ -86,7 +88,8 @@ def demo(run: Run) -> None:
         run,
         "1 Value",
         f"{clean.n_train} training rows on {clean.n_val} validation points. {market.wrong.sum()} labels are wrong; "
-        f"{market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows.",
+        f"{market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows. "
+        f"{sentence(sure_signs(sampling_facts(clean)))}",
     )
 
     payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
@@ -94,7 +97,11 @@ def demo(run: Run) -> None:
     drawn["valuations"] = chain([clean], stream)
     intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn)
     audit = stream.audit()
-    _step(run, "2 Audit", f"With noise on the validation set, the values are: {audit.finding}.")
+    _step(
+        run,
+        "2 Audit",
+        f"{sentence(audit.sampling_finding)} With noise on the validation set, the values are: {audit.noise_finding}.",
+    )
 
     noisy = model.value(*GaussianNoise(NOISE[-1], random_state=run.seed)(X_val, y_val))
     corrected = BoundaryCorrector().fit(clean).transform(noisy)
