@@ -137,6 +137,8 @@ class ShiftStream(Iterator[Valuation]):
     ----------
     model, X_val, y_val
         As in :func:`audit_shift`.
+    groups : array-like of shape (n_val,), optional
+        As in ``value`` of the model, for the valuation on the clean validation set.
     **options
         The other parameters of :func:`audit_shift`.
 
@@ -152,11 +154,11 @@ class ShiftStream(Iterator[Valuation]):
     (6, 'stable')
     """
 
-    def __init__(self, model: Any, X_val: Any, y_val: Any, **options: Any) -> None:
+    def __init__(self, model: Any, X_val: Any, y_val: Any, *, groups: Any = None, **options: Any) -> None:
         given = signature(audit_shift).bind(model, X_val, y_val, **options)
         given.apply_defaults()
         self._audit: ShiftAudit | None = None
-        self._runs = self._run(SimpleNamespace(**given.arguments))
+        self._runs = self._run(SimpleNamespace(**given.arguments, groups=groups))
 
     def __next__(self) -> Valuation:
         return next(self._runs)
@@ -176,9 +178,8 @@ class ShiftStream(Iterator[Valuation]):
         seed = check.check_seed("audit_shift", given.random_state)
         judge = check_thresholds(given.thresholds)
         quiet = check.check_model("audit_shift", given.model)
-        clean_run = _CleanRun(
-            quiet, given.X_val, given.y_val, given.top, len(levels) if keep_rows else 0, given.clusters
-        )
+        asked = {name: getattr(given, name) for name in ("clusters", "groups") if getattr(given, name) is not None}
+        clean_run = _CleanRun(quiet, given.X_val, given.y_val, given.top, len(levels) if keep_rows else 0, asked)
         yield clean_run.valuation
         bound = [level.perturbation.bind(quiet) for level in levels]
 
@@ -259,12 +260,11 @@ class _CleanRun:
         As in :func:`audit_shift`.
     kept_levels : int
         Number of levels for which each row is summed up separately.
-    clusters
-        As in :func:`audit_shift`.
+    asked : dict
+        Other arguments of the model's ``value``.
     """
 
-    def __init__(self, model: Any, X_val: Any, y_val: Any, top: float, kept_levels: int, clusters: Any) -> None:
-        asked = {} if clusters is None else {"clusters": clusters}
+    def __init__(self, model: Any, X_val: Any, y_val: Any, top: float, kept_levels: int, asked: dict[str, Any]) -> None:
         self._X_val, self._y_val = X_val, y_val
         self._neighbors: Neighbors | None = None
         # A provisional estimate: the numbers of points and neighbours are known after the first valuation.

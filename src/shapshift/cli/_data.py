@@ -175,6 +175,16 @@ def clustered(model: Any, data: Data) -> dict[str, Any]:
     return {"clusters": data.clusters}
 
 
+def blocks(model: Any, data: Data) -> dict[str, Any]:
+    """Return what a model's ``value`` must be told so that payouts get a sampling error."""
+    from shapshift.price import random_blocks
+
+    n_val = len(data.arrays.y_val)
+    if n_val < 2 or "groups" not in inspect.signature(model.value).parameters:
+        return {}
+    return {"groups": random_blocks(n_val, len(data.arrays.y_train), data.clusters)}
+
+
 def fit_model(run: Run, data: Data) -> Any:
     """Fit the model that values the rows."""
     return _model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)

@@ -70,7 +70,8 @@ def demo(run: Run) -> None:
     from shapshift.correct import BoundaryCorrector, evaluate
     from shapshift.knn.shapley import KNNShapley
     from shapshift.perturb import GaussianNoise
-    from shapshift.price import Policy, allocate_budget, audit_payouts, write_statements
+    from shapshift.price import Policy, allocate_budget, audit_payouts, random_blocks, write_statements
+    from shapshift.price.sampling import without_blocks
     from shapshift.report import build_report
     from shapshift.report._words import correction
 
@@ -81,8 +82,9 @@ def demo(run: Run) -> None:
     drawn: dict[str, Any] = {"noise": NOISE, "repeats": REPEATS, "random_state": run.seed, "progress": progress}
 
     model = KNNShapley(n_neighbors=5, n_jobs=-1, progress=progress).fit(market.X, market.y)
-    stream = ShiftStream(model, X_val, y_val, **drawn)
-    clean = next(stream)
+    stream = ShiftStream(model, X_val, y_val, groups=random_blocks(len(y_val), len(market.y)), **drawn)
+    in_blocks = next(stream)
+    clean = without_blocks(in_blocks)
     worst = np.argsort(clean.values)[: market.wrong.sum()]
     _step(
         run,
@@ -94,7 +96,7 @@ def demo(run: Run) -> None:
 
     payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
     # The payouts take the valuations of the audit as they are made.
-    drawn["valuations"] = chain([clean], stream)
+    drawn["valuations"] = chain([in_blocks], stream)
     intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn)
     audit = stream.audit()
     _step(
@@ -116,8 +118,12 @@ def demo(run: Run) -> None:
         f"{correction(judged)}",
     )
 
-    pay = allocate_budget(clean, BUDGET, **payment, audit=intervals)
-    _step(run, "4 Price", f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers.")
+    pay = allocate_budget(in_blocks, BUDGET, **payment, audit=intervals)
+    _step(
+        run,
+        "4 Price",
+        f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers. {pay.sampling_note()}",
+    )
     _show_payouts(run, pay, market)
 
     write_atomically(run.path("train.csv"), partial(csv.write_csv, market.train))
@@ -187,9 +193,11 @@ def _step(run: Run, name: str, text: str) -> None:
 def _show_payouts(run: Run, pay: "Allocation", market: Market) -> None:
     rows, styles = [], []
     for i in np.argsort(-pay.cents, kind="stable"):
-        low, high = (pay.show(bound[i], label=False) for bound in (pay.low, pay.high) if bound is not None)
+        bounds = pay.sampling_low, pay.sampling_high, pay.low, pay.high
+        least, most, low, high = (pay.show(bound[i], label=False) for bound in bounds if bound is not None)
         wrong = market.wrong[market.sellers == pay.owners[i]].sum()
         row = {"seller": pay.owners[i], ">rows": pay.row_counts[i], ">wrong labels": wrong}
-        rows.append(row | {">paid": pay.show(pay.cents[i]), f">range under {pay.interval}": f"{low} to {high}"})
+        row |= {">paid": pay.show(pay.cents[i]), ">another sample (95%)": f"{least} to {most}"}
+        rows.append(row | {f">range under {pay.interval}": f"{low} to {high}"})
         styles.append("red" if wrong else "")
     run.terminal.table("Payouts", rows, styles)

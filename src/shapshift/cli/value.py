@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, audit_arguments, clustered, fit_model, load, load_other
+from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Restart, Sample, Tables, option
 from shapshift.cli._run import Run
@@ -116,6 +116,7 @@ def report(run: Run) -> None:
     """
     from shapshift.audit import ShiftStream
     from shapshift.correct import BoundaryCorrector
+    from shapshift.price.sampling import without_blocks
 
     if run.page is None:
         run.use_page(run.out / "report.html")
@@ -134,9 +135,11 @@ def report(run: Run) -> None:
     arguments = audit_arguments(run, data.classes, LEVELS) or {}
 
     # Each validation set is valued once: the payouts take the valuations of the audit as they are made.
-    stream = ShiftStream(model, *data.points, **(arguments | clustered(model, data)))
+    asked = clustered(model, data) | (blocks(model, data) if paid else {})
+    stream = ShiftStream(model, *data.points, **(arguments | asked))
     with run.terminal.busy("Valuing the rows"):
-        valuation = next(stream)
+        in_blocks = next(stream)
+    valuation = without_blocks(in_blocks)
     _write_values(run, data, valuation)
 
     if noisy_val is not None:
@@ -152,7 +155,7 @@ def report(run: Run) -> None:
     allocation = None
     if paid:
         shown = {"corrected": corrected, "noisy": noisy}
-        allocation = pay(run, data, model, valuation, arguments, **shown, valuations=chain([valuation], stream))
+        allocation = pay(run, data, model, in_blocks, arguments, **shown, valuations=chain([in_blocks], stream))
     audit = stream.audit()
     _write_audit(run, audit)
     show.write_page(

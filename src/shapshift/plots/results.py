@@ -333,7 +333,13 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         ax.errorbar(money, places, xerr=reach, label=f"under {as_written(allocation.interval)}", **look)
     if sampled[0] is not None and sampled[1] is not None:
         # Beside the other whisker, not on it: they answer different questions.
-        ax.hlines(places + 0.2, *sampled, color=UNSURE, linewidth=3, label="95%, owner values are sampled")
+        ax.hlines(
+            places + 0.2,
+            *sampled,
+            color=UNSURE,
+            linewidth=3,
+            label=f"95%, {allocation.sampled or 'owner values'} are a sample",
+        )
     if after is not None:
         ax.plot(after, places, "D", color=NONBOUNDARY, markersize=5, label="after correction")
     if rest.size:

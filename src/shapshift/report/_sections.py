@@ -333,15 +333,17 @@ def _payouts(allocation: Allocation, unit: Unit, draws: Draws | None) -> Section
     names = distinct(allocation.owners)
     drawn, digits = order[:DRAWN_OWNERS], allocation.digits
     parts = {"values": allocation.cents, "low": allocation.low, "high": allocation.high}
-    parts["corrected"] = allocation.corrected
+    parts |= {"corrected": allocation.corrected, "sampleLow": allocation.sampling_low}
+    parts["sampleHigh"] = allocation.sampling_high
     data: dict[str, Any] = {
         "names": [names[i] for i in drawn],
         **{key: None if cents is None else rounded(cents[drawn] / 10**digits, 12) for key, cents in parts.items()},
         "digits": digits,
         "xName": f"Payout ({allocation.currency})" if allocation.currency else "Payout",
+        "sampleName": f"95%, {allocation.sampled or 'owner values'} are a sample",
         "intervalName": f"range under {condition(allocation)}" if allocation.interval else "range",
     }
-    reading = []
+    reading = [f"Grey lines: {said}"] if (said := allocation.sampling_note()) else []
     if allocation.low is not None:
         reading.append(f"Whiskers: payouts under {condition(allocation)}, {basis(allocation, draws)}.")
     if allocation.corrected is not None:
@@ -363,15 +365,14 @@ def _payouts(allocation: Allocation, unit: Unit, draws: Draws | None) -> Section
             f"The chart shows the {DRAWN_OWNERS} owners that are paid most; the other "
             f"{count(order.size - DRAWN_OWNERS)} are paid {money(allocation, rest)} together."
         )
-    if said := allocation.sampling_note():
-        notes.append(said)
     if order.size > LISTED_OWNERS:
         notes.append(f"The table lists the first {count(LISTED_OWNERS)} of {count(order.size)} owners.")
     return Section("payouts", "Who is paid what", "Payouts", words, [chart], notes)
 
 
 def _payout_table(allocation: Allocation, order: Ints, names: list[str], unit: Unit) -> DataTable:
-    amounts = {"payout": allocation.cents, "lowest": allocation.low, "highest": allocation.high}
+    amounts = {"payout": allocation.cents, "95% from": allocation.sampling_low, "95% to": allocation.sampling_high}
+    amounts |= {"lowest": allocation.low, "highest": allocation.high}
     if allocation.corrected is not None:
         # What correction changes is the payout from the noisy values, where those are not the ones that are paid.
         before = allocation.cents if allocation.uncorrected is None else allocation.uncorrected
