@@ -34,6 +34,7 @@ from shapshift import KNNShapley
 from shapshift.agreement import AGREEMENT, Baseline
 from shapshift.audit import ShiftAudit, Thresholds, audit_shift
 from shapshift.audit._levels import level_seeds, read_levels
+from shapshift.audit._result import SAMPLING_ROWS
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS, Running
 from shapshift.io.archive import write_archive
 from shapshift.perturb import FlipLabels, GaussianNoise, LaplaceNoise, Perturbation, Round, ShiftPriors, Subsample
@@ -194,7 +195,7 @@ def test_rows_agree_with_the_full_matrix(recorded: Any, level: int | None) -> No
     }
     frame = audit.rows_frame(None if level is None else audit.levels[level])
     assert frame.index.tolist() == IDS
-    assert list(frame.columns) == list(expected)
+    assert [name for name in frame.columns if name not in SAMPLING_ROWS] == list(expected)
     for name, column in expected.items():
         np.testing.assert_allclose(frame[name], column, rtol=1e-9, atol=1e-12, err_msg=name)
     assert frame["stability"].between(0, 1).all()
@@ -260,7 +261,7 @@ def assert_same(a: ShiftAudit, b: ShiftAudit) -> None:
         if isinstance(one, np.ndarray):
             np.testing.assert_array_equal(one, other, err_msg=name)
             assert one.dtype == other.dtype
-        elif name in ("rows", "level_rows") and one is not None:
+        elif name in ("rows", "level_rows", "sampling_rows") and one is not None:
             assert one.keys() == other.keys()
             for key in one:
                 np.testing.assert_array_equal(one[key], other[key], err_msg=key)
@@ -412,7 +413,7 @@ def test_nothing_moves_without_noise() -> None:
     }  # fmt: skip
     for name, value in expected.items():
         np.testing.assert_allclose(audit.statistic(name), [[value]] * 3, rtol=1e-12, err_msg=name)
-    assert audit.verdict == "stable"
+    assert audit.verdicts == ("stable",)
     rows = audit.rows_frame()
     assert (rows["stability"] == 1).all()
     assert (rows["rank_low"] == rows["clean_rank"]).all()
@@ -543,7 +544,7 @@ def test_one_training_row() -> None:
     assert np.isnan(audit.statistic("alpha_nonboundary")[0][0])
     assert audit.statistic("top_overlap")[0][0] == 1
     assert audit.verdict == "undefined"
-    assert audit.finding == "undefined at noise 1"
+    assert audit.noise_finding == "undefined at noise 1"
     assert audit.rows["stability"][0] == 1
 
 
@@ -587,6 +588,91 @@ def test_memory_does_not_grow_with_levels_or_repeats() -> None:
     assert peak(6, 5) < peak(1, 2) + 200_000
 
 
+# --- another sample -------------------------------------------------------------------------------------------------
+
+
+def test_another_sample_comes_first_and_from_the_clean_run_alone() -> None:
+    model = fitted()
+    clean = model.value(X_VAL, Y_VAL)
+    audit = audit_shift(model, X_VAL, Y_VAL, noise=[0.1], repeats=2)
+    assert audit.sampling["reliability"] == clean.reliability
+    assert audit.sampling["reliability_spearman"] == clean.reliability_spearman
+    assert audit.sampling["points_needed"] == clean.points_needed(0.9)
+    for name in ("surely_positive", "surely_negative", "open"):
+        assert audit.sampling[name] == getattr(clean, name)
+    first = audit.to_frame("pandas").iloc[0]
+    assert (first["level"], first["verdict"]) == ("another sample", audit.sampling_verdict)
+    assert (first["pearson"], first["spearman"]) == (clean.reliability, clean.reliability_spearman)
+    rows = audit.rows_frame(kind="pandas")
+    np.testing.assert_array_equal(rows["standard_error"], clean.standard_error)
+    np.testing.assert_array_equal(rows[["low", "high"]].T, clean.interval())
+    np.testing.assert_array_equal(rows["sign_probability"], clean.sign_probability)
+    np.testing.assert_array_equal(rows[["best_rank", "worst_rank"]].T, clean.rank_interval())
+
+
+def test_too_few_points_are_never_called_stable() -> None:
+    few = with_means([0.99], reliability=0.42)
+    assert few.verdicts == ("stable",)
+    assert (few.sampling_verdict, few.verdict) == ("unreliable", "unreliable")
+    assert few.finding == (
+        "too few validation points: another sample of 30 points would agree with these values at a correlation of "
+        "0.42; 190 points are needed for 0.9; stable up to noise 0.1"
+    )
+    assert with_means([0.99], reliability=0.8).verdict == "usable"
+    assert with_means([0.8], reliability=0.8).verdict == "shifts"
+    assert with_means([0.2], reliability=0.42).verdict == "unreliable"
+    assert with_means([0.99], reliability=0.9).verdict == "stable"
+    lenient = few.judged_by(Thresholds(reliable=0.4, usable=0.1))
+    assert (lenient.sampling_verdict, lenient.verdict) == ("reliable", "stable")
+
+
+def test_points_that_depend_on_each_other_are_fewer_units() -> None:
+    clusters = np.arange(M) // 3
+    audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.1], repeats=1, clusters=clusters)
+    assert audit.sampling["units"] == M / 3
+    assert audit.sampling["reliability"] == fitted().value(X_VAL, Y_VAL, clusters=clusters).reliability
+    assert "another sample of 10 clusters of points" in audit.finding
+
+
+class NoError(Generic):
+    """A method whose values have no standard error."""
+
+    def value(self, X_val: Any, y_val: Any) -> Any:
+        return dataclasses.replace(super().value(X_val, y_val), standard_error=None, sampling={})
+
+
+@pytest.mark.parametrize(
+    ("model", "points", "why"),
+    [
+        (fitted(), 1, "it takes at least two validation points"),
+        (NoError(fitted()), M, "these values were corrected, or come from an earlier release"),
+    ],
+)
+def test_values_without_an_error_say_so(model: Any, points: int, why: str, tmp_path: Path) -> None:
+    audit = audit_shift(model, X_VAL[:points], Y_VAL[:points], noise=[0.0], repeats=2)
+    assert audit.sampling_verdict == audit.verdict == "undefined"
+    assert audit.verdicts == ("stable",)
+    assert f"what another sample would change is not known: {why}" in audit.finding
+    assert "nan" not in audit.summary()
+    assert audit.sampling["open"] is None
+    assert "standard_error" not in audit.rows_frame(kind="pandas")
+    audit.save(tmp_path / "audit.npz")
+    assert repr(ShiftAudit.load(tmp_path / "audit.npz")) == repr(audit)
+
+
+def test_audits_of_an_earlier_release_can_be_read(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {entry: archive.read(entry) for entry in archive.namelist() if not entry.startswith("sampling_rows")}
+    header = json.loads(np.load(io.BytesIO(parts["header.npy"])).tobytes())
+    del header["sampling"], header["thresholds"]["reliable"], header["thresholds"]["usable"]
+    rewrite(path, parts, "header", np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
+    audit = ShiftAudit.load(path)
+    assert audit.sampling_verdict == "undefined"
+    assert "not known: the audit comes from an earlier release" in audit.finding
+    assert audit.to_frame("pandas")["verdict"][0] == "undefined"
+
+
 # --- verdict --------------------------------------------------------------------------------------------------------
 
 
@@ -598,6 +684,7 @@ def with_means(
     axis: str = "noise",
     half: dict[str, float] | None = None,
     repeats: int = 2,
+    reliability: float | None = 0.95,
 ) -> ShiftAudit:
     """An audit with these means, and intervals of these half widths: 0 where none is given."""
     audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[0.1 * (i + 1) for i in range(len(spearman))], repeats=repeats)
@@ -611,7 +698,8 @@ def with_means(
         width[STATISTICS.index(name)] = size * (audit.clean["std"] if name == "std" else 1)
     nothing = np.full_like(means, np.nan)
     lows, highs = (nothing, nothing) if repeats == 1 else (means - width, means + width)
-    return dataclasses.replace(audit, means=means, lows=lows, highs=highs, axis=axis)
+    sampling = dict(audit.sampling) | {"reliability": reliability, "points_needed": 190}
+    return dataclasses.replace(audit, means=means, lows=lows, highs=highs, axis=axis, sampling=sampling)
 
 
 @pytest.mark.parametrize(
@@ -649,10 +737,15 @@ def test_verdict(options: dict[str, Any], verdict: str) -> None:
 )
 def test_finding_names_where_stability_ends(spearman: list[float], finding: str) -> None:
     audit = with_means(spearman)
-    assert audit.finding == finding
-    assert audit.summary() == f"{audit.verdict}: {finding} ({audit.thresholds})"
+    sample = (
+        "enough validation points: another sample of 30 points would agree with these values at a correlation of 0.95"
+    )
+    assert audit.noise_finding == finding
+    assert audit.finding == f"{sample}; {finding}"
+    assert audit.summary().startswith(f"{audit.verdict}: {sample}; {audit.sampling['surely_positive']} rows are surely")
+    assert audit.summary().endswith(f" open (95% each); {finding} ({audit.thresholds})")
     assert repr(audit) == (
-        f"ShiftAudit(n_train=60, levels={len(spearman)}, repeats=2, verdict={audit.verdict!r}: {finding})"
+        f"ShiftAudit(n_train=60, levels={len(spearman)}, repeats=2, verdict={audit.verdict!r}: {audit.finding})"
     )
 
 
@@ -679,15 +772,15 @@ def test_a_level_is_borderline_when_another_verdict_lies_within_its_intervals(
     audit = with_means(**options)
     assert audit.borderline == (borderline,)
     assert ("borderline at noise 0.1" in audit.finding) is borderline
-    assert audit.to_frame("pandas")["borderline"].tolist() == [borderline]
+    assert audit.to_frame("pandas")["borderline"].tolist() == [False, borderline]
 
 
 def test_borderline_levels_are_named() -> None:
     wide = {"half": {"spearman": 0.06}}
-    assert with_means([0.99, 0.95, 0.85], **wide).finding == (
+    assert with_means([0.99, 0.95, 0.85], **wide).noise_finding == (
         "stable up to noise 0.2, shifts from noise 0.3; borderline at noise 0.2, 0.3"
     )
-    assert with_means([0.95, 0.7], axis="perturbation", **wide).finding == (
+    assert with_means([0.95, 0.7], axis="perturbation", **wide).noise_finding == (
         "stable under 0.1; shifts under 0.2; borderline under 0.1"
     )
 
@@ -697,7 +790,7 @@ def test_one_run_per_level_is_a_verdict_with_a_caveat() -> None:
     audit = with_means([0.95, 0.2], repeats=1)
     assert audit.verdicts == ("stable", "unstable")
     assert audit.borderline == (False, False)
-    assert audit.finding == (
+    assert audit.noise_finding == (
         "stable up to noise 0.1, unstable from noise 0.2; one run per level, so no confidence interval"
     )
 
@@ -716,7 +809,7 @@ def test_values_that_collapse_are_unstable() -> None:
     assert np.isnan(audit.statistic("spearman")[0][0])
     assert audit.statistic("std")[0][0] == pytest.approx(0, abs=1e-15)
     lenient = Thresholds(stable_flips=1.0, unstable_flips=1.0)
-    assert audit.judged_by(lenient).verdict == "unstable"
+    assert audit.judged_by(lenient).verdicts == ("unstable",)
 
 
 def test_clean_values_without_spread_leave_the_verdict_open() -> None:
@@ -727,16 +820,16 @@ def test_clean_values_without_spread_leave_the_verdict_open() -> None:
 
 
 def test_finding_of_other_levels_assumes_no_order_of_strength() -> None:
-    assert with_means([0.2, 0.95, 0.95], axis="epsilon").finding == (
+    assert with_means([0.2, 0.95, 0.95], axis="epsilon").noise_finding == (
         "stable at epsilon 0.2, 0.3; unstable at epsilon 0.1"
     )
-    assert with_means([0.2, 0.95], axis="perturbation").finding == "stable under 0.2; unstable under 0.1"
+    assert with_means([0.2, 0.95], axis="perturbation").noise_finding == "stable under 0.2; unstable under 0.1"
 
 
 def test_finding_follows_the_level_not_the_order_given() -> None:
     audit = audit_shift(fitted(), X_VAL, Y_VAL, noise=[50.0, 0.0], repeats=2)
     assert audit.verdicts[1] == "stable" != audit.verdicts[0]
-    assert audit.finding.split(";")[0] == f"stable up to noise 0, {audit.verdicts[0]} from noise 50"
+    assert audit.noise_finding.split(";")[0] == f"stable up to noise 0, {audit.verdicts[0]} from noise 50"
 
 
 def test_thresholds_can_be_set() -> None:
@@ -759,6 +852,9 @@ def test_thresholds_can_be_set() -> None:
         ({"stable_std_change": "a"}, "stable_std_change"),
         ({"stable_std_change": np.nan}, "stable_std_change"),
         ({"stable_flips": True}, "stable_flips"),
+        ({"reliable": 1.2}, "reliable"),
+        ({"usable": 0.95}, "usable"),
+        ({"usable": -0.1}, "usable"),
     ],
 )
 def test_bad_thresholds(options: dict[str, Any], name: str) -> None:
@@ -853,11 +949,11 @@ def test_tables_are_of_the_callers_kind(make: Callable[[Floats], Any], kind: typ
     wanted = [name + end for name in STATISTICS for end in ("", "_low", "_high")]
     assert columns(frame) == ["level", "verdict", "borderline", *wanted]
     ids = [] if kind is pd.DataFrame else ["id"]
-    assert columns(rows) == [*ids, "clean", "clean_rank", *ROW_STATISTICS]
+    assert columns(rows) == [*ids, "clean", "clean_rank", *SAMPLING_ROWS, *ROW_STATISTICS]
     assert isinstance(audit.to_frame("polars"), pl.DataFrame)
     for name in ("level", "spearman", "mean_low"):
         expected = [0.1, 0.2] if name == "level" else audit.statistic(name.removesuffix("_low"))[name.endswith("_low")]
-        np.testing.assert_array_equal(audit.to_frame("pandas")[name], expected)
+        assert audit.to_frame("pandas")[name].tolist()[1:] == list(expected)
 
 
 def test_arrays_cannot_be_changed() -> None:
@@ -905,7 +1001,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         ShiftAudit.load(path)
 
 
-@pytest.mark.parametrize("missing", ["means", "rows.stability", "level_rows.mean"])
+@pytest.mark.parametrize("missing", ["means", "rows.stability", "level_rows.mean", "sampling_rows.low"])
 def test_incomplete_files_are_refused(tmp_path: Path, missing: str) -> None:
     path = saved(tmp_path)
     with zipfile.ZipFile(path) as archive:
@@ -918,7 +1014,9 @@ def test_incomplete_files_are_refused(tmp_path: Path, missing: str) -> None:
         ShiftAudit.load(path)
 
 
-@pytest.mark.parametrize("name", ["means", "positions", "rows.std", "level_rows.std", "clean_ranks"])
+@pytest.mark.parametrize(
+    "name", ["means", "positions", "rows.std", "level_rows.std", "clean_ranks", "sampling_rows.low"]
+)
 def test_files_that_do_not_fit_together_are_refused(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path)
     with zipfile.ZipFile(path) as archive:
@@ -941,6 +1039,7 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path: Path, name: str) -
         ("clean", {"std": "wide"}), ("perturbations", []), ("perturbations", [3]), ("perturbations", [{}]),
         ("levels", []), ("levels", [[1]]), ("axis", 3), ("fingerprint", None), ("kind", "excel"),
         ("thresholds", {"stable_spearman": 7}), ("statistics", ["mean"]),
+        ("sampling", {"reliability": "high"}), ("sampling", {"unknown": 3}), ("sampling", {"more": 1}),
     ],
 )  # fmt: skip
 def test_headers_that_no_audit_has_are_refused(tmp_path: Path, part: str, value: Any) -> None:

@@ -195,8 +195,52 @@ def test_audit_is_the_library_s(here: Path) -> None:
     assert f"Verdict: {expected.verdict}." in ran.out
     with open("shapshift-audit/shift.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["spearman"]) for row in rows] == found.statistic("spearman")[0].tolist()
+    assert (rows[0]["level"], float(rows[0]["pearson"])) == ("another sample", found.sampling["reliability"])
+    assert [float(row["spearman"]) for row in rows[1:]] == found.statistic("spearman")[0].tolist()
+    assert ran.out.startswith(f"Another sample of {len(y_val)} points would agree with these values")
+    assert f"{found.sampling['open']} open" in ran.out
     assert pq.read_table("shapshift-audit/rows.parquet").num_rows == N_TRAIN
+
+
+def test_value_says_how_far_the_values_can_be_trusted(here: Path) -> None:
+    ran = run("value", "train.csv", "val.csv", *MARKET, "--json")
+    model, X_val, y_val = fitted()
+    expected, sampling = model.value(X_val, y_val), json.loads(ran.out)["result"]["sampling"]
+    assert sampling["reliability"] == pytest.approx(expected.reliability, abs=1e-9)
+    counts = [sampling[name] for name in ("surely_positive", "surely_negative", "open")]
+    assert counts == [expected.surely_positive, expected.surely_negative, expected.open]
+    assert sampling["unknown"] is None
+    table = pq.read_table("shapshift-value/values.parquet")
+    np.testing.assert_allclose(table["low"].to_numpy(), expected.interval()[0], rtol=0, atol=1e-9)
+
+
+def test_one_validation_row_has_no_error_and_says_why(here: Path) -> None:
+    header, first, *_ = (here / "val.csv").read_text().splitlines()
+    (here / "one.csv").write_text(f"{header}\n{first}\n")
+    ran = run("audit", "train.csv", "one.csv", *MARKET, "--noise", 0.1, "--repeats", 2, "--report", "page.html")
+    assert ran.code == 0, ran.err
+    assert "What another sample would change is not known: it takes at least two validation points" in ran.out
+    assert "nan" not in ran.out
+    page = (here / "page.html").read_text(encoding="utf-8").partition("<script")[0]
+    assert "it takes at least two validation points" in page
+    assert ">nan<" not in page.lower()
+
+
+def test_rows_that_depend_on_each_other_are_counted_as_clusters(here: Path) -> None:
+    header, *lines = (here / "val.csv").read_text().splitlines()
+    named = [f"{header},patient", *(f"{line},p{i // 4}" for i, line in enumerate(lines))]
+    (here / "readings.csv").write_text("\n".join(named) + "\n")
+    ran = run("value", "train.csv", "readings.csv", *MARKET, "--clusters", "patient")
+    assert ran.code == 0, ran.err
+    model, X_val, y_val = fitted()
+    clusters = np.arange(len(y_val)) // 4
+    expected = model.value(X_val, y_val, clusters=clusters)
+    found = Valuation.load("shapshift-value/valuation.npz")
+    np.testing.assert_allclose(found.standard_error, expected.standard_error, rtol=1e-6)
+    assert f"Another sample of {clusters.max() + 1} clusters of points" in ran.out
+    missing = run("value", "train.csv", "val.csv", *MARKET, "--clusters", "patient", "--force")
+    assert missing.code != 0
+    assert "The --clusters entry 'patient' is not a column of the validation table" in missing.err
 
 
 def test_audit_takes_perturbations(here: Path) -> None:

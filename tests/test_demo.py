@@ -33,6 +33,10 @@ def test_the_careless_seller_earns_little(here: Path) -> None:
     page = out / demo.PAGE
     for step in ("1 Value", "2 Audit", "3 Correct", "4 Price", "5 Report", *demo.SELLERS, str(page)):
         assert step in ran.out
+    audit = ShiftAudit.load(out / "audit.npz")
+    told = " ".join(ran.out.split())
+    assert audit.sampling_finding[1:] in told
+    assert f"{audit.sampling['open']} open (95% each)" in told
     paid = Allocation.load(out / "allocation.npz").payouts
     assert set(paid) == set(demo.SELLERS)
     assert sum(paid.values()) == demo.BUDGET

@@ -19,7 +19,7 @@ ROOT = Path(shapshift.__file__).parent
 LAYERS: list[set[str]] = [
     {"__init__", "__main__", "cli", "report", "plots", "_notebook", "_facts"},
     {"price", "correct", "design", "audit", "perturb", "mechanism", "evaluation"},
-    {"knn", "sampled", "store", "cross", "methods", "agreement"},
+    {"knn", "sampled", "store", "cross", "methods", "agreement", "trust"},
     {"engine"},
     {"kernels"},
     {"valuation", "sampling_error", "tables", "data", "io", "checks", "exceptions", "_arrays", "_numba", "_progress"},

@@ -25,12 +25,13 @@ from shapshift.mechanism import case_two, noise_demo
 from shapshift.perturb import FlipLabels, GaussianNoise, Round, Subsample
 from shapshift.plots import _figure
 from shapshift.plots.audit import plot_neighbors, plot_shift, plot_statistic
-from shapshift.plots.results import histogram_edges, plot_values
+from shapshift.plots.results import histogram_edges, plot_intervals, plot_reliability, plot_values
 
 RNG = np.random.default_rng(0)
 X, X_VAL = RNG.normal(size=(80, 2)), RNG.normal(size=(40, 2))
 Y, Y_VAL = (X[:, 0] > 0).astype(int), (X_VAL[:, 0] > 0).astype(int)
 MODEL = KNNShapley().fit(X, Y)
+MANY = RNG.normal(size=(300, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -277,7 +278,39 @@ def test_panels(audit: ShiftAudit) -> None:
     assert all(ax.has_data() for ax in axes.flat)
     assert texts(axes[1, 0]) == ["Spearman", "overlap of the top 8"]
     assert texts(axes[1, 2]) == ["non-boundary points", "boundary points", "all points"]
-    assert audit.finding in axes[0, 0].figure.get_suptitle()
+    assert audit.finding in axes[0, 0].figure.get_suptitle().replace("\n", " ")
+
+
+def test_values_are_drawn_with_their_intervals() -> None:
+    valuation = MODEL.value(MANY, MANY[:, 0] > 0)
+    low, high = valuation.interval()
+    ax = plot_intervals(valuation)
+    drawn = np.concatenate([one.get_segments() for one in ax.collections if one.get_segments()])
+    order = np.argsort(-valuation.values, kind="stable")
+    drawn = drawn[np.argsort(drawn[:, 0, 0])]
+    np.testing.assert_allclose(drawn[:, 0, 1], low[order])
+    np.testing.assert_allclose(drawn[:, 1, 1], high[order])
+    assert texts(ax) == [
+        f"surely positive: {valuation.surely_positive}",
+        f"surely negative: {valuation.surely_negative}",
+        f"open: {valuation.open}",
+    ]
+    with pytest.raises(ValueError, match="There is no sampling error: it takes at least two"):
+        plot_intervals(MODEL.value(X_VAL[:1], Y_VAL[:1]))
+
+
+def test_reliability_is_drawn_against_the_number_of_points() -> None:
+    valuation = MODEL.value(MANY, MANY[:, 0] > 0)
+    ax = plot_reliability(valuation)
+    curve, limit, now, needed = ax.lines
+    assert valuation.reliability is not None
+    at = np.interp(valuation.points_needed(0.9), *curve.get_data())
+    assert at == pytest.approx(0.9, abs=0.01)
+    assert limit.get_ydata()[0] == 0.9
+    assert now.get_xydata().tolist() == [[valuation.n_val, valuation.reliability]]
+    assert needed.get_xydata().tolist() == [[valuation.points_needed(0.9), 0.9]]
+    with pytest.raises(ValueError, match="There is no reliability to draw: it takes at least two"):
+        plot_reliability(MODEL.value(X_VAL[:1], Y_VAL[:1]))
 
 
 def test_levels_are_the_ticks_of_a_log_axis(audit: ShiftAudit) -> None:

@@ -25,7 +25,7 @@ from sklearn.datasets import load_breast_cancer
 import shapshift.report
 from shapshift import KNNShapley
 from shapshift._notebook import audit_html, valuation_html
-from shapshift.audit import audit_shift
+from shapshift.audit import ShiftAudit, audit_shift
 from shapshift.correct import BoundaryCorrector, evaluate
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
 from shapshift.price import Policy, allocate_budget, audit_payouts
@@ -33,6 +33,7 @@ from shapshift.report import _page, _words, build_report
 from shapshift.report._format import MINUS, cell, change, count, distinct, figure, money, number, percent, unit_for
 from shapshift.report._sections import DRAWN
 from shapshift.report._words import Draws
+from shapshift.trust import sampling_facts
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&<!--"
 FOLDER = Path(shapshift.report.__file__).parent
@@ -128,13 +129,14 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 def test_sections_appear_when_their_input_is_there(tmp_path: Path, full: Page) -> None:
     assert set(full.charts) == {
-        "distribution", "payouts", "spearman", "flips", "top-overlap", "std", "positive", "mean", "scatter-noisy",
+        "intervals", "reliability", "distribution", "payouts", "spearman", "flips", "top-overlap", "std", "positive",
+        "mean", "scatter-noisy",
         "scatter-corrected", "boundary", "alpha", "neighbor-jaccard", "changed-predictions", "neighbor-displacement",
         "map-value", "map-boundary",
     }  # fmt: skip
     made = inputs()
     bare = read(build_report(tmp_path / "bare.html", valuation=made.clean))
-    assert set(bare.charts) == {"distribution", "boundary"}
+    assert set(bare.charts) == {"intervals", "reliability", "distribution", "boundary"}
     assert "was not measured" in bare.text
     audited = read(build_report(tmp_path / "audited.html", valuation=made.clean, audit=made.audit))
     assert "scatter-mean" in audited.charts
@@ -236,6 +238,8 @@ def test_a_large_report_is_small(tmp_path: Path) -> None:
         level_values=np.stack([values, 2 * values]),
         level_counts=np.array([5, 5]),
         group_means=np.empty((0, n)),
+        standard_error=np.full(n, 1e-6),
+        degrees_of_freedom=np.full(n, 100.0),
     )
     owners = np.array([f"a seller with quite a long name, number {i}" for i in range(5000)])[rng.integers(0, 5000, n)]
     texts = pa.table(
@@ -288,7 +292,7 @@ def test_histograms_count_every_row(full: Page) -> None:
 
 def test_curves_are_those_of_the_audit(full: Page) -> None:
     made = inputs()
-    frame = made.audit.to_frame("pandas")
+    frame = made.audit.to_frame("pandas")[1:]  # the first line is another sample
     chart = full.charts["spearman"]
     assert chart["x"] == [0.1, 0.5, 2.0]
     assert chart["log"]
@@ -455,17 +459,57 @@ def test_words_agree_with_the_numbers(full: Page) -> None:
 def test_verdicts(tmp_path: Path) -> None:
     made = inputs()
     levels = {"stable": [0.001], "unstable": [20.0, 40.0]}
-    for verdict, noise in levels.items():
+
+    def audited(noise: list[float], reliability: float | None = 0.95) -> ShiftAudit:
         audit = audit_shift(made.model, made.X_val, made.y_val, noise=noise, repeats=2, progress=False)
+        sampling = dict(audit.sampling) | {"reliability": reliability, "points_needed": 1234}
+        return replace(audit, sampling=sampling)
+
+    for verdict, noise in levels.items():
+        audit = audited(noise)
         assert audit.verdict == verdict
         said = _words.verdict(audit)
         assert said.level == verdict
         assert ("can be relied on" in said.sentence) == (verdict == "stable")
         assert ("Do not rely" in said.sentence) == (verdict == "unstable")
-    both = audit_shift(made.model, made.X_val, made.y_val, noise=[20.0, 0.001], repeats=2, progress=False)
+    few = _words.verdict(audited([0.001], 0.42))
+    assert (few.level, few.word) == ("unreliable", "Too few validation points")
+    assert few.sentence.startswith("Too few validation points: another sample of")
+    assert "at a correlation of 0.42; 1,234 points are needed for 0.9. Noise changes little" in few.sentence
+    assert "can be relied on" not in few.sentence
+    assert _words.verdict(audited([0.001], 0.8)).word == "Usable, not for single rows"
+    both = audited([20.0, 0.001])
     assert "hold up to noise 0.001 and not beyond: at noise 20" in _words.verdict(both).sentence
     path = build_report(tmp_path / "a.html", valuation=made.clean, audit=both)
     assert '<section class="verdict unstable"' in path.read_text(encoding="utf-8")
+
+
+def test_the_page_says_first_how_far_values_can_be_trusted(tmp_path: Path) -> None:
+    made = inputs()
+    page = read(build_report(tmp_path / "a.html", valuation=made.clean))
+    facts = sampling_facts(made.clean)
+    said = f"would agree with these values at a correlation of {facts['reliability']:.2f}"
+    assert page.text.index("How far can this be trusted") < page.text.index("What the rows are worth")
+    assert page.text.count(said) >= 2  # in the verdict and in the section
+    assert f"{facts['open']} open (95% each)" in page.text
+    low, high = made.clean.interval()
+    series = page.charts["intervals"]["series"][0]
+    order = np.argsort(-made.clean.values, kind="stable")[np.array(page.charts["intervals"]["x"]) - 1]
+    scale = made.clean.values[order[0]] / series["mean"][0]
+    np.testing.assert_allclose(np.array(series["low"]) * scale, low[order], rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(np.array(series["high"]) * scale, high[order], rtol=1e-4, atol=1e-9)
+    curve = page.charts["reliability"]
+    now = curve["x"].index(made.clean.n_val)
+    assert curve["series"][0]["mean"][now] == pytest.approx(facts["reliability"], abs=1e-3)
+    assert [x for x in curve["series"][1]["mean"] if x is not None] == [curve["series"][0]["mean"][now]]
+
+
+def test_one_validation_point_has_no_interval_and_says_why(tmp_path: Path) -> None:
+    made = inputs()
+    page = read(build_report(tmp_path / "a.html", valuation=made.model.value(made.X_val[:1], made.y_val[:1])))
+    assert page.text.count("it takes at least two validation points to see how values vary between them") >= 2
+    assert not {"intervals", "reliability"} & set(page.charts)
+    assert "nan" not in page.text.lower().split()
 
 
 def test_words_on_payouts() -> None:
@@ -726,8 +770,13 @@ def test_notebook_reprs() -> None:
     assert f"{positive} ({positive / made.clean.n_train:.0%})" in text
     bars = [float(bar.get("height", "0")) for bar in root.iter("rect")]
     assert max(bars) == 48
+    assert f"would agree with these values at a correlation of {made.clean.reliability:.2f}" in text
+    assert f"{made.clean.open} open (95% each)" in text
+    one = "".join(ElementTree.fromstring(valuation_html(made.model.value(made.X_val[:1], made.y_val[:1]))).itertext())
+    assert "it takes at least two validation points" in one
+    assert "nan" not in one.split()
     assert "BoundaryCorrector" in valuation_html(made.corrected)
     root = ElementTree.fromstring(audit_html(made.audit))
-    assert len(list(root.iter("tr"))) == 2 + len(made.audit.levels)
+    assert len(list(root.iter("tr"))) == 3 + len(made.audit.levels)
     assert len(list(root.iter("circle"))) == len(made.audit.levels)
     assert made.audit.finding in "".join(root.itertext())

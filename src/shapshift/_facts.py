@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from shapshift.trust import sampling_facts
+
 if TYPE_CHECKING:  # scipy takes a while to load, and --help needs no facts
     from shapshift.valuation import Valuation
 
@@ -36,6 +38,7 @@ def value_facts(valuation: "Valuation") -> dict[str, Any]:
         "median": quantiles[0.5],
         "highest": quantiles[1.0],
         "boundary_fraction": valuation.boundary_fraction,
+        "sampling": sampling_facts(valuation),
         "error_bound": None if valuation.error_bound is None else float(valuation.error_bound.max()),
         "fingerprint": valuation.fingerprint,
         **({"cross": dict(valuation.parameters["cross"])} if "cross" in valuation.parameters else {}),
@@ -50,6 +53,7 @@ def audit_facts(audit: Any) -> dict[str, Any]:
     return {
         "verdict": audit.verdict,
         "finding": audit.finding,
+        "sampling": {"verdict": audit.sampling_verdict, **audit.sampling},
         "clean": {name: audit.clean[name] for name in ("std", "positive_count")},
         "levels": [
             {

@@ -5,6 +5,7 @@ import numpy as np
 from shapshift._facts import audit_facts, value_facts
 from shapshift.audit import ShiftAudit
 from shapshift.report._page import fill_template
+from shapshift.trust import another_sample, sure_signs
 from shapshift.valuation import Valuation
 
 BARS = 40
@@ -27,7 +28,7 @@ def valuation_html(valuation: Valuation) -> str:
     # Inside, as plots may be imported only where something is drawn.
     from shapshift.plots.results import count_values, histogram_edges
 
-    known = valuation.parameters
+    known, facts = valuation.parameters, value_facts(valuation)
     edges = histogram_edges(valuation.values, BARS)
     counts = count_values(valuation.values, edges)
     step, heights, helps = WIDTH / counts.size, HEIGHT * counts / counts.max(), edges[:-1] + edges[1:] > 0
@@ -35,7 +36,10 @@ def valuation_html(valuation: Valuation) -> str:
         "notebook.html.j2",
         width=WIDTH,
         height=HEIGHT,
-        values=value_facts(valuation),
+        values=facts,
+        another=another_sample(facts["sampling"]),
+        signs=sure_signs(facts["sampling"]),
+        ends=_ends(valuation),
         known=known,
         method=", ".join(f"{name}={known[name]}" for name in ("semivalue", "utility", "n_neighbors") if name in known),
         bars=[
@@ -44,6 +48,18 @@ def valuation_html(valuation: Valuation) -> str:
             if height
         ],
     )
+
+
+def _ends(valuation: Valuation) -> list[tuple[str, str, str]]:
+    """Name, id and value with its interval of the highest and the lowest row; nothing without standard errors."""
+    if valuation.standard_error is None:
+        return []
+    low, high = valuation.interval()
+    order = np.argsort(valuation.values, kind="stable")
+    return [
+        (name, str(valuation.ids[at]), f"{valuation.values[at]:.3g} ({low[at]:.3g} to {high[at]:.3g})")
+        for name, at in (("highest", order[-1]), ("lowest", order[0]))
+    ]
 
 
 def audit_html(audit: ShiftAudit) -> str:

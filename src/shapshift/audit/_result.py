@@ -1,42 +1,71 @@
 """ShiftAudit: what an audit found, level by level and row by row, and the thresholds by which values are stable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from shapshift._arrays import object_array
 from shapshift.audit._levels import NOISE, UNORDERED
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS
 from shapshift.checks.inputs import quoted
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays
 from shapshift.io.results import Result, to_table
+from shapshift.trust import another_sample, sure_signs
 
 Floats = npt.NDArray[np.float64]
 
-#: From good to bad. "undefined" is better than what is known to be bad, and not as good as what is known to hold.
-VERDICTS = ("stable", "undefined", "shifts", "unstable")
+#: From good to bad, of the sample of points (reliable, usable, unreliable) and of noise (stable, shifts, unstable).
+#: "undefined" is better than what is known to be bad, and not as good as what is known to hold.
+VERDICTS = ("reliable", "stable", "usable", "undefined", "shifts", "unstable", "unreliable")
+#: Name of the first level of an audit: other validation points from the same population.
+ANOTHER_SAMPLE = "another sample"
+#: What is told about the sampling error of each training row, in order.
+SAMPLING_ROWS = ("standard_error", "low", "high", "sign_probability", "best_rank", "worst_rank")
+_ENOUGH = {
+    "reliable": "enough validation points: ",
+    "usable": "enough validation points for rough use: ",
+    "unreliable": "too few validation points: ",
+    "undefined": "",
+}
 #: Values whose standard deviation falls to this share of the clean one are all equal, up to rounding.
 COLLAPSED = 1e-9
+_NO_SAMPLING = {
+    **dict.fromkeys(("reliability", "reliability_spearman", "points_needed")),
+    **dict.fromkeys(("surely_positive", "surely_negative", "open")),
+    "n_val": 0,
+    "units": 0,
+    "unknown": "the audit comes from an earlier release",
+}
 _CLEAN = ("mean", "std", "positive_count", "positive_ratio", "boundary_fraction")
 _PARAMETERS: dict[str, type] = {"repeats": int, "random_state": int, "top": int, "confidence": float, "model": dict}
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Where "stable" ends and "unstable" begins; all compare means over the repeats of one level.
+    """What counts as reliable on another sample of validation points, and as stable under noise.
 
-    A level is unstable if the Spearman correlation with the clean values is below ``unstable_spearman``, more than the
-    share ``unstable_flips`` of the rows change sign, or the values collapse: all rows get the same one, so that their
-    order is lost. It is stable if the correlation is at least ``stable_spearman``, at most ``stable_flips`` of the rows
-    change sign, and the standard deviation of the values is within ``stable_std_change`` of the clean one, relatively.
-    Otherwise it shifts. Where a statistic is not defined (a correlation over one row, or with clean values that are
-    all equal) and the others do not make the level unstable, the verdict is "undefined".
+    The sample comes first. Its reliability is the correlation to be expected with the values on another sample of as
+    many points: one less the share of the values' variance that is chance. From ``reliable`` on the values are
+    reliable; from ``usable`` on they are usable for what does not hang on single rows; below they are unreliable. Of
+    values that are normally distributed, the top tenth of one sample holds 69% of that of another at 0.9, and 47% at
+    0.7. Where there is no standard error, the sample is "undefined".
+
+    Under noise, means over the repeats of one level are compared. A level is unstable if the Spearman correlation with
+    the clean values is below ``unstable_spearman``, more than the share ``unstable_flips`` of the rows change sign, or
+    the values collapse: all rows get the same one, so that their order is lost. It is stable if the correlation is at
+    least ``stable_spearman``, at most ``stable_flips`` of the rows change sign, and the standard deviation of the
+    values is within ``stable_std_change`` of the clean one, relatively. Otherwise it shifts. Where a statistic is not
+    defined (a correlation over one row, or with clean values that are all equal) and the others do not make the level
+    unstable, the verdict is "undefined".
 
     Parameters
     ----------
+    reliable, usable : float
+        Correlations from 0 to 1, the second at most the first.
     stable_spearman, unstable_spearman : float
         From -1 to 1, the second at most the first.
     stable_flips, unstable_flips : float
@@ -54,6 +83,8 @@ class Thresholds:
     'undefined'
     """
 
+    reliable: float = 0.9
+    usable: float = 0.7
     stable_spearman: float = 0.9
     unstable_spearman: float = 0.5
     stable_flips: float = 0.05
@@ -62,6 +93,8 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (
+            ("reliable", 0.0, 1.0),
+            ("usable", 0.0, self.reliable),
             ("stable_spearman", -1.0, 1.0),
             ("unstable_spearman", -1.0, self.stable_spearman),
             ("stable_flips", 0.0, 1.0),
@@ -75,6 +108,27 @@ class Thresholds:
                     f"{value!r} instead."
                 )
             object.__setattr__(self, name, float(value))
+
+    def judge_sample(self, reliability: float | None) -> str:
+        """Judge a sample of validation points.
+
+        Parameters
+        ----------
+        reliability : float or None
+            As of a :class:`shapshift.Valuation`.
+
+        Returns
+        -------
+        {"reliable", "usable", "unreliable", "undefined"}
+
+        Examples
+        --------
+        >>> Thresholds().judge_sample(0.42)
+        'unreliable'
+        """
+        if reliability is None:
+            return "undefined"
+        return "reliable" if reliability >= self.reliable else "usable" if reliability >= self.usable else "unreliable"
 
     def judge(self, *, spearman: float, flips: float, std_ratio: float) -> str:
         """Judge one level.
@@ -129,7 +183,8 @@ class Thresholds:
 
     def __str__(self) -> str:
         return (
-            f"stable: Spearman >= {self.stable_spearman:g}, sign flips in <= {self.stable_flips:.0%} of the rows, and "
+            f"reliable: correlation with another sample >= {self.reliable:g}, unreliable: < {self.usable:g}; stable: "
+            f"Spearman >= {self.stable_spearman:g}, sign flips in <= {self.stable_flips:.0%} of the rows, and "
             f"std within {self.stable_std_change:.0%}; unstable: Spearman < {self.unstable_spearman:g}, or sign flips "
             f"in > {self.unstable_flips:.0%} of the rows, or all values equal"
         )
@@ -137,7 +192,7 @@ class Thresholds:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShiftAudit(Result):
-    """How the values of the training rows move when the validation set does.
+    """How the values of the training rows move when the validation set does: another sample of it, and noise in it.
 
     Attributes
     ----------
@@ -173,13 +228,21 @@ class ShiftAudit(Result):
         The caller's kind of table.
     id_names : tuple
         Names of the levels of the caller's index.
+    sampling : mapping
+        What another sample of validation points would change, from the clean run alone: ``reliability`` (the
+        correlation to be expected with the values on it) and ``reliability_spearman``; ``points_needed`` for a
+        reliability of 0.9, ``units`` that there are (points, or clusters of points) and ``n_val`` points;
+        ``surely_positive``, ``surely_negative`` and ``open``, numbers of rows by their 95% interval. All but the counts
+        of points are None where the model gives no standard errors, and ``unknown`` says why.
+    sampling_rows : mapping of str to ndarray of shape (n_train,), or None
+        The same for each training row, see :meth:`rows_frame`; None without standard errors.
     """
 
     archive_kind: ClassVar[str] = "shapshift.ShiftAudit"
     archive_shapes: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("levels", "positions", "perturbations"), "n_levels"),
         **dict.fromkeys(("means", "lows", "highs"), f"n_levels {len(STATISTICS)}"),
-        **dict.fromkeys(("clean_values", "clean_ranks", "ids", "rows"), "n_train"),
+        **dict.fromkeys(("clean_values", "clean_ranks", "ids", "rows", "sampling_rows"), "n_train"),
         "level_rows": "n_levels n_train",
     }
 
@@ -201,6 +264,8 @@ class ShiftAudit(Result):
     fingerprint: str
     kind: str = "numpy"
     id_names: tuple[Any, ...] = ("id",)
+    sampling: Mapping[str, Any] = field(default_factory=lambda: dict(_NO_SAMPLING))
+    sampling_rows: Mapping[str, Floats] | None = None
 
     @property
     def n_train(self) -> int:
@@ -260,12 +325,31 @@ class ShiftAudit(Result):
         return tuple(self.thresholds.borderline(**judged) for judged in self._judged())
 
     @property
+    def sampling_verdict(self) -> str:
+        """Verdict of the sample of points: "reliable", "usable", "unreliable", or "undefined" without an error."""
+        return self.thresholds.judge_sample(self.sampling["reliability"])
+
+    @property
     def verdict(self) -> str:
-        """Verdict of the worst level: "stable", "undefined", "shifts" or "unstable", from good to bad."""
-        return max(self.verdicts, key=VERDICTS.index)
+        """The worst of the verdict of the sample and those of the levels.
+
+        From good to bad: "stable" (reliable, and stable at every level), "usable", "undefined", "shifts", "unstable",
+        "unreliable".
+        """
+        return max((self.sampling_verdict, *self.verdicts), key=VERDICTS.index)
 
     @property
     def finding(self) -> str:
+        """What another sample of points would change, then what noise would: both of the following."""
+        return f"{self.sampling_finding}; {self.noise_finding}"
+
+    @property
+    def sampling_finding(self) -> str:
+        """Whether there are enough validation points, and how many are needed."""
+        return _ENOUGH[self.sampling_verdict] + another_sample(self.sampling)
+
+    @property
+    def noise_finding(self) -> str:
         """Where along the noise levels the verdict changes; for other levels, which verdict each has.
 
         Then which levels are borderline, or that one run per level gives no interval to tell.
@@ -293,8 +377,10 @@ class ShiftAudit(Result):
         return [{name: bounds[:, at] for name, bounds in found.items()} for at in range(len(self.levels))]
 
     def summary(self) -> str:
-        """Verdict in one line: at which level the values stop being stable, and by which thresholds."""
-        return f"{self.verdict}: {self.finding} ({self.thresholds})"
+        """Verdict in one line: what another sample would change, then at which level, and by which thresholds."""
+        signs = sure_signs(self.sampling)
+        found = f"{self.sampling_finding}; {signs}; {self.noise_finding}" if signs else self.finding
+        return f"{self.verdict}: {found} ({self.thresholds})"
 
     def judged_by(self, thresholds: Thresholds) -> Self:
         """Return the same audit judged by other thresholds; nothing is computed again."""
@@ -311,17 +397,21 @@ class ShiftAudit(Result):
         Returns
         -------
         table
-            One row per level: ``level``, ``verdict``, ``borderline``, and for each statistic its mean over the repeats
-            under its own name and its confidence interval under ``<name>_low`` and ``<name>_high``.
+            One row for another sample of points, called "another sample", then one per level: ``level``, ``verdict``,
+            ``borderline``, and for each statistic its mean over the repeats under its own name and its confidence
+            interval under ``<name>_low`` and ``<name>_high``. Of another sample only the reliability is known, as
+            ``pearson`` and ``spearman``. Levels that are numbers stay numbers in pandas and become text elsewhere.
         """
         columns: dict[str, npt.NDArray[Any]] = {
-            "level": np.array(self.levels),
-            "verdict": np.array(self.verdicts),
-            "borderline": np.array(self.borderline),
+            "level": object_array([ANOTHER_SAMPLE, *self.levels]),
+            "verdict": np.array([self.sampling_verdict, *self.verdicts]),
+            "borderline": np.array([False, *self.borderline]),
         }
+        known = {"pearson": self.sampling["reliability"], "spearman": self.sampling["reliability_spearman"]}
         for name in STATISTICS:
+            first = known.get(name)
             for end, column in zip(("", "_low", "_high"), self.statistic(name), strict=True):
-                columns[name + end] = column
+                columns[name + end] = np.append(np.nan if end or first is None else first, column)
         return to_table(columns, None, kind or self.kind)
 
     def rows_frame(self, level: Any = None, kind: str | None = None) -> Any:
@@ -338,15 +428,19 @@ class ShiftAudit(Result):
         Returns
         -------
         table
-            One row per training row, under its id: ``clean`` value and ``clean_rank`` (1 is the highest); ``mean`` and
-            ``std`` of its value over the runs; ``flip_probability``, the share of runs in which it is positive and
-            was not, or the other way round; ``rank_low`` and ``rank_high``, where its rank falls in nine runs of ten
-            (mean rank -+ 1.645 standard deviations, cut to the ranks that occurred); and ``stability``, from 0 to 1:
+            One row per training row, under its id: ``clean`` value and ``clean_rank`` (1 is the highest); where the
+            model gives standard errors, what another sample of points may say: ``standard_error`` of the value, ``low``
+            and ``high`` (95% interval), ``sign_probability`` (that the value on the population is above 0),
+            ``best_rank`` and ``worst_rank``; and what noise does: ``mean`` and ``std`` of its value over the runs;
+            ``flip_probability``, the share of runs in which it is positive and was not, or the other way round;
+            ``rank_low`` and ``rank_high``, where its rank falls in nine runs of ten (mean rank -+ 1.645 standard
+            deviations, cut to the ranks that occurred); and ``stability``, from 0 to 1:
 
                 (1 - flip_probability) * max(0, 1 - mean change in rank / that of a rank drawn at random)
 
             so 1 means that the row kept its sign and its place in every run, and 0 that its place or its sign says
-            nothing about the clean run. Keep the rows above, say, 0.8 to act on values that hold.
+            nothing about the clean run. It knows of noise alone: to act on single rows, also ask that 0 is not between
+            ``low`` and ``high``.
         """
         rows = self.rows
         if level is not None:
@@ -356,7 +450,7 @@ class ShiftAudit(Result):
                 raise InputError(f"The 'level' parameter must be one of {self.levels}. Got {quoted(level)} instead.")
             at = self.levels.index(level)
             rows = {name: column[at] for name, column in self.level_rows.items()}
-        columns = {"clean": self.clean_values, "clean_rank": self.clean_ranks, **rows}
+        columns = {"clean": self.clean_values, "clean_rank": self.clean_ranks, **(self.sampling_rows or {}), **rows}
         return to_table(columns, self.ids, kind or self.kind, self.id_names)
 
     def plot(self, statistic: str | None = None, *, ax: Any = None) -> Any:
@@ -394,11 +488,18 @@ class ShiftAudit(Result):
         for rows in (self.rows, self.level_rows):
             if rows is not None and set(rows) != set(ROW_STATISTICS):
                 raise InputError("it has other columns of rows than this release")
+        if self.sampling_rows is not None and set(self.sampling_rows) != set(SAMPLING_ROWS):
+            raise InputError("it has other columns of sampling errors than this release")
         must = {
             "levels": bool(self.levels) and all(isinstance(level, str) or _number(level) for level in self.levels),
             "perturbations": all(map(_has_name, self.perturbations)),
             "id_names": bool(self.id_names),
             "clean": all(_number(self.clean.get(name)) for name in _CLEAN),
+            "sampling": set(self.sampling) == set(_NO_SAMPLING)
+            and all(
+                part is None or (isinstance(part, str) if name == "unknown" else _number(part))
+                for name, part in self.sampling.items()
+            ),
             "parameters": all(
                 isinstance(value := self.parameters.get(name), kind) and not isinstance(value, bool)
                 for name, kind in _PARAMETERS.items()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
 from shapshift.audit._levels import level_axis, level_seeds, read_levels
-from shapshift.audit._result import ShiftAudit, Thresholds, check_thresholds
+from shapshift.audit._result import SAMPLING_ROWS, ShiftAudit, Thresholds, check_thresholds
 from shapshift.audit._statistics import (
     CONFIDENCE,
     ROW_STATISTICS,
@@ -31,14 +31,15 @@ from shapshift.checks import labels as _labels
 from shapshift.engine.parallel import is_cluster_active, n_workers, stream
 from shapshift.engine.runner import MemoryBudgetError
 from shapshift.perturb.base import keeps_points
+from shapshift.trust import sampling_facts
 from shapshift.valuation import Valuation, check_returned
 
 # Runs of at most this many (training row, validation point) pairs are made side by side.
 SHORT_RUN = 2**28
-# Numbers per training row: in a valuation (values, and means of up to seven levels); in the sums over runs; held during
-# a run (both, the ranking of the clean values, values and ranks of the run before); used to compare a run with the
-# clean one (its valuation, its ranking, work space of the correlations).
-VALUED_COLUMNS, SUMMED_COLUMNS = 8, 11
+# Numbers per training row: in a valuation (values, means of up to seven levels, sampling error); in the sums over
+# runs; held during a run (both, the ranking of the clean values, values and ranks of the run before); used to compare a
+# run with the clean one (its valuation, its ranking, work space of the correlations).
+VALUED_COLUMNS, SUMMED_COLUMNS = 11, 11
 HELD_COLUMNS = VALUED_COLUMNS + SUMMED_COLUMNS + 8
 COMPARED_COLUMNS = VALUED_COLUMNS + 13
 
@@ -56,9 +57,13 @@ def audit_shift(
     thresholds: Thresholds | None = None,
     relative: bool = False,
     keep_rows: bool = False,
+    clusters: Any = None,
     progress: bool | None = None,
 ) -> ShiftAudit:
-    """Value the training rows on perturbed validation sets and measure how far the values move.
+    """Say how far the values hold on another sample of validation points, and on perturbed versions of this one.
+
+    What another sample would change comes from the standard errors of the clean run; nothing is valued again for it.
+    What noise changes is measured by valuing the training rows on perturbed validation sets.
 
     Parameters
     ----------
@@ -89,6 +94,8 @@ def audit_shift(
     keep_rows : bool, default=False
         Keep what became of each training row for each level too, not only over all levels: six more numbers per row
         and level.
+    clusters : array-like of shape (n_val,), optional
+        For points that depend on each other, as in ``value`` of the model: another sample is then one of clusters.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -111,8 +118,8 @@ def audit_shift(
     >>> X, y = load_iris(return_X_y=True)
     >>> model = KNNShapley().fit(X[::2], y[::2])
     >>> audit = audit_shift(model, X[1::2], y[1::2], noise=[0.01, 5.0], repeats=3)
-    >>> audit.verdicts
-    ('stable', 'unstable')
+    >>> audit.sampling_verdict, audit.verdicts
+    ('unreliable', ('stable', 'unstable'))
     >>> mean, low, high = audit.statistic("spearman")
     >>> bool(mean[0] > 0.9 > 0.5 > mean[1])
     True
@@ -130,6 +137,8 @@ class ShiftStream(Iterator[Valuation]):
     ----------
     model, X_val, y_val
         As in :func:`audit_shift`.
+    groups : array-like of shape (n_val,), optional
+        As in ``value`` of the model, for the valuation on the clean validation set.
     **options
         The other parameters of :func:`audit_shift`.
 
@@ -145,11 +154,11 @@ class ShiftStream(Iterator[Valuation]):
     (6, 'stable')
     """
 
-    def __init__(self, model: Any, X_val: Any, y_val: Any, **options: Any) -> None:
+    def __init__(self, model: Any, X_val: Any, y_val: Any, *, groups: Any = None, **options: Any) -> None:
         given = signature(audit_shift).bind(model, X_val, y_val, **options)
         given.apply_defaults()
         self._audit: ShiftAudit | None = None
-        self._runs = self._run(SimpleNamespace(**given.arguments))
+        self._runs = self._run(SimpleNamespace(**given.arguments, groups=groups))
 
     def __next__(self) -> Valuation:
         return next(self._runs)
@@ -169,7 +178,8 @@ class ShiftStream(Iterator[Valuation]):
         seed = check.check_seed("audit_shift", given.random_state)
         judge = check_thresholds(given.thresholds)
         quiet = check.check_model("audit_shift", given.model)
-        clean_run = _CleanRun(quiet, given.X_val, given.y_val, given.top, len(levels) if keep_rows else 0)
+        asked = {name: getattr(given, name) for name in ("clusters", "groups") if getattr(given, name) is not None}
+        clean_run = _CleanRun(quiet, given.X_val, given.y_val, given.top, len(levels) if keep_rows else 0, asked)
         yield clean_run.valuation
         bound = [level.perturbation.bind(quiet) for level in levels]
 
@@ -228,7 +238,17 @@ class ShiftStream(Iterator[Valuation]):
             fingerprint=clean.fingerprint,
             kind=clean.kind,
             id_names=clean.id_names,
+            sampling=sampling_facts(clean),
+            sampling_rows=_sampling_rows(clean),
         )
+
+
+def _sampling_rows(clean: Valuation) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the columns named in ``SAMPLING_ROWS``; None without standard errors."""
+    if clean.standard_error is None:
+        return None
+    columns = (clean.standard_error, *clean.interval(), clean.sign_probability, *clean.rank_interval())
+    return dict(zip(SAMPLING_ROWS, columns, strict=True))
 
 
 class _CleanRun:
@@ -240,18 +260,20 @@ class _CleanRun:
         As in :func:`audit_shift`.
     kept_levels : int
         Number of levels for which each row is summed up separately.
+    asked : dict
+        Other arguments of the model's ``value``.
     """
 
-    def __init__(self, model: Any, X_val: Any, y_val: Any, top: float, kept_levels: int) -> None:
+    def __init__(self, model: Any, X_val: Any, y_val: Any, top: float, kept_levels: int, asked: dict[str, Any]) -> None:
         self._X_val, self._y_val = X_val, y_val
         self._neighbors: Neighbors | None = None
         # A provisional estimate: the numbers of points and neighbours are known after the first valuation.
         hood = None
         with _Room(model, len(getattr(model, "ids_", ())), kept_levels) as guess:
             if callable(getattr(model, "value_and_neighbors", None)):
-                self.valuation, hood = guess.model.value_and_neighbors(X_val, y_val)
+                self.valuation, hood = guess.model.value_and_neighbors(X_val, y_val, **asked)
             else:
-                self.valuation = guess.model.value(X_val, y_val)
+                self.valuation = guess.model.value(X_val, y_val, **asked)
         check_returned("audit_shift", model, self.valuation)
         listed = 0 if hood is None else hood.nearest.size
         with _Room(model, self.valuation.n_train, kept_levels, self.valuation.n_val, listed) as room:

@@ -1,6 +1,7 @@
 """From the options to tables, arrays, a fitted model, and what an audit does to the validation set."""
 
 import glob
+import inspect
 import math
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Columns, Files, Folds, Method, Noise, OneOrTwo
+from shapshift.cli._options import Columns, Files, Folds, Method, Noise, OneOrTwo, Sample
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -29,6 +30,7 @@ class Data:
     train: Any
     val: Any
     arrays: "Prepared"
+    clusters: Any = None
 
     @property
     def classes(self) -> list[Any]:
@@ -92,7 +94,7 @@ def load(run: Run, target: str | None = None) -> Data:
     from shapshift.tables import prepare
 
     _check_options(run)
-    columns = run[Columns]
+    columns, by = run[Columns], run[Sample].clusters
     train_path, val_path = _paths(run)
     if target is None:
         target = "number" if parse_method(run[Method].method).task == "regression" else "class"
@@ -100,11 +102,14 @@ def load(run: Run, target: str | None = None) -> Data:
     for name, path in paths.items():
         run.input(name, path)
     with run.terminal.busy(f"Reading {' and '.join(map(str, paths.values()))}"):
-        text = named_columns(columns, target) + [name for name in [run[Folds].groups] if name is not None]
+        text = [*named_columns(columns, target), *(name for name in (by, run[Folds].groups) if name is not None)]
         train, *others = (_read(run, path, text) for path in paths.values())
         val = others[0] if others else train
         columns = replace(columns, drop=[*(columns.drop or ()), *_apart(run, train)])
         spec = _table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
+        clusters = None if by is None else _clusters(val, by)
+        if by is not None and by not in (spec.label, spec.id, spec.owner, *spec.drop):
+            spec = replace(spec, drop=[*spec.drop, by])  # names of clusters are no feature
         arrays = prepare(train, val, spec)
     if not others:
         notes = list(dict.fromkeys(arrays.notes))
@@ -115,7 +120,18 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    return Data(train, val, arrays)
+    return Data(train, val, arrays, clusters)
+
+
+def _clusters(val: Any, column: str) -> Any:
+    """Read the column that names clusters of validation rows."""
+    from shapshift.tables.files import about, no_column
+    from shapshift.tables.labels import read_names
+
+    if column not in val.column_names:
+        raise no_column("The --clusters entry", column, val.column_names, "the validation table")
+    written = column in about(val).text
+    return read_names(val[column], f"--clusters {column!r}", "the validation table", written=written)
 
 
 def _paths(run: Run) -> tuple[Path, Path | None]:
@@ -202,6 +218,28 @@ def _table_spec(columns: Columns, names: Sequence[str], target: str) -> "TableSp
         "impute": columns.impute or False,
     }
     return TableSpec(**given, target=target)
+
+
+def clustered(model: Any, data: Data) -> dict[str, Any]:
+    """Return what a model's ``value`` must be told about clusters of validation rows."""
+    if data.clusters is None:
+        return {}
+    if "clusters" not in inspect.signature(model.value).parameters:
+        raise CommandError(
+            f"--clusters does not go with {type(model).__name__}, whose values have no sampling error by cluster. "
+            "Leave it out, or choose --method knn."
+        )
+    return {"clusters": data.clusters}
+
+
+def blocks(model: Any, data: Data) -> dict[str, Any]:
+    """Return what a model's ``value`` must be told so that payouts get a sampling error."""
+    from shapshift.price import random_blocks
+
+    n_val = len(data.arrays.y_val)
+    if n_val < 2 or "groups" not in inspect.signature(model.value).parameters:
+        return {}
+    return {"groups": random_blocks(n_val, len(data.arrays.y_train), data.clusters)}
 
 
 def fit_model(run: Run, data: Data) -> Any:

@@ -210,6 +210,19 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What the validation rows are a sample of."""
+
+    panel: ClassVar[str] = Columns.panel
+    clusters: str | None = option(
+        None,
+        "Column of VAL that is equal for rows that depend on each other, such as the patient of several readings: "
+        "sampling errors then count these instead of rows.",
+        metavar="COLUMN",
+    )
+
+
+@dataclass(frozen=True)
 class Method:
     """How rows are valued."""
 

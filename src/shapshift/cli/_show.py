@@ -10,15 +10,20 @@ from shapshift.cli._data import Data, sentence
 from shapshift.cli._options import Page
 from shapshift.cli._run import Run, frame
 from shapshift.cli._terminal import Terminal
+from shapshift.trust import another_sample, sure_signs
 
 if TYPE_CHECKING:
-    from shapshift.audit import ShiftAudit
+    from shapshift.audit import ShiftAudit, Thresholds
     from shapshift.correct import CorrectionEvaluation
     from shapshift.price import Allocation
     from shapshift.valuation import Valuation
 
 SHOWN = 5
-VERDICT_STYLES = {"stable": "green", "shifts": "yellow", "unstable": "red", "undefined": "yellow"}
+VERDICT_STYLES = {
+    **dict.fromkeys(("reliable", "stable"), "green"),
+    **dict.fromkeys(("usable", "undefined", "shifts"), "yellow"),
+    **dict.fromkeys(("unreliable", "unstable"), "red"),
+}
 
 
 def value_table(valuation: "Valuation", data: Data, **more: Any) -> Any:
@@ -39,9 +44,11 @@ def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any
     """List the least and the most valuable rows, for JSON."""
     order = np.argsort(valuation.values, kind="stable")
     n = min(SHOWN, valuation.n_train)
+    low, high = (None, None) if valuation.standard_error is None else valuation.interval()
     return {
         name: [
             {"id": valuation.ids[i], "value": float(valuation.values[i]), "label": data.arrays.y_train[i]}
+            | ({} if low is None or high is None else {"low": float(low[i]), "high": float(high[i])})
             | ({} if data.arrays.owners is None else {"owner": data.arrays.owners[i]})
             for i in rows
         ]
@@ -50,7 +57,7 @@ def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any
 
 
 def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[str, Any]:
-    """Say how many rows help, and which most and least; return these facts."""
+    """Say how far values can be trusted, how many rows help, and which most and least; return these facts."""
     ends = extremes(valuation, data)
     facts = value_facts(valuation) | ends
     n, helpful, harmful = facts["n_train"], facts["helpful"], facts["harmful"]
@@ -66,20 +73,18 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
             f"All rows have the same value, {valuation.values[0]:+.3e}: these validation points do not tell them apart."
         )
         return facts
-    terminal.line(f"{helpful:,} rows help ({helpful / n:.0%}), {harmful:,} do harm ({harmful / n:.0%}).")
-    error = valuation.standard_error
-    if error is not None and (error > 0).any():
-        low, high = valuation.interval()
-        sure = int(np.count_nonzero((low > 0) | (high < 0)))
-        terminal.line(
-            f"These are estimates with standard errors of up to {np.nanmax(error):.2g}: the sign of {sure:,} values "
-            f"({sure / n:.0%}) is settled at 95% each."
-        )
+    show_sample(terminal, facts["sampling"])
+    terminal.line(
+        f"On these points {helpful:,} rows help ({helpful / n:.0%}) and {harmful:,} do harm ({harmful / n:.0%})."
+    )
     rows, styles = [], []
     for style, part in (("green", ends["most"]), ("red", ends["least"][::-1])):
         for one in part:
             label = f"{one['label']:.6g}" if numbers else one["label"]
-            row = {"row": one["id"], ">value": f"{one['value']:+.3e}", "label": label}
+            row = {"row": one["id"], ">value": f"{one['value']:+.3e}"}
+            if "low" in one:
+                row[">95% interval"] = f"{number(one['low'], '+.1e')} to {number(one['high'], '+.1e')}"
+            row["label"] = label
             rows.append(row | ({"owner": one["owner"]} if "owner" in one else {}))
             styles.append(style if (one["value"] > 0) == (style == "green") else "")
     terminal.table("Most and least valuable rows", rows, styles)
@@ -101,9 +106,20 @@ def who_saw_whom(cross: Mapping[str, Any]) -> str:
     return told[cross["by"]]
 
 
+def show_sample(terminal: Terminal, sampling: Mapping[str, Any], thresholds: "Thresholds | None" = None) -> None:
+    """Say what another sample of validation points would change."""
+    from shapshift.audit import Thresholds
+
+    verdict = (thresholds or Thresholds()).judge_sample(sampling["reliability"])
+    terminal.line(sentence(another_sample(sampling)), VERDICT_STYLES[verdict])
+    if sampling["open"] is not None:
+        terminal.line(sentence(sure_signs(sampling)))
+
+
 def show_audit(terminal: Terminal, audit: "ShiftAudit") -> dict[str, Any]:
-    """Tabulate the levels and say the verdict in one line; return the facts."""
+    """Say what another sample would change, tabulate the levels, and say the verdict; return the facts."""
     facts = audit_facts(audit)
+    show_sample(terminal, audit.sampling, audit.thresholds)
     rows = []
     for one in facts["levels"]:
         agreement, level = number(one["spearman"], ".3f"), one["level"]
@@ -157,6 +173,10 @@ def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) 
     for one in best[:shown]:
         row = {"owner": one["owner"], ">rows": f"{one['rows']:,}", ">value": f"{one['value']:+.4f}"}
         row[">payout"] = f"{one['payout']:,}"
+        if "sampling_low" in one:
+            row[">another sample (95%)" if allocation.sampled == "validation points" else ">sampling (95%)"] = (
+                f"{one['sampling_low']:,} to {one['sampling_high']:,}"
+            )
         if "low" in one:
             row[f">range under {facts['interval']}"] = f"{one['low']:,} to {one['high']:,}"
         if "corrected" in one:

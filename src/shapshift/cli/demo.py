@@ -16,9 +16,11 @@ from rich.text import Text
 
 from shapshift._facts import audit_facts, payout_facts, value_facts
 from shapshift.cli._commands import command
+from shapshift.cli._data import sentence
 from shapshift.cli._options import Output
 from shapshift.cli._run import Run
 from shapshift.io.files import write_atomically
+from shapshift.trust import sampling_facts, sure_signs
 
 if TYPE_CHECKING:
     from shapshift.price import Allocation
@@ -68,7 +70,8 @@ def demo(run: Run) -> None:
     from shapshift.correct import BoundaryCorrector, evaluate
     from shapshift.knn.shapley import KNNShapley
     from shapshift.perturb import GaussianNoise
-    from shapshift.price import Policy, allocate_budget, audit_payouts, write_statements
+    from shapshift.price import Policy, allocate_budget, audit_payouts, random_blocks, write_statements
+    from shapshift.price.sampling import without_blocks
     from shapshift.report import build_report
     from shapshift.report._words import correction
 
@@ -79,22 +82,28 @@ def demo(run: Run) -> None:
     drawn: dict[str, Any] = {"noise": NOISE, "repeats": REPEATS, "random_state": run.seed, "progress": progress}
 
     model = KNNShapley(n_neighbors=5, n_jobs=-1, progress=progress).fit(market.X, market.y)
-    stream = ShiftStream(model, X_val, y_val, **drawn)
-    clean = next(stream)
+    stream = ShiftStream(model, X_val, y_val, groups=random_blocks(len(y_val), len(market.y)), **drawn)
+    in_blocks = next(stream)
+    clean = without_blocks(in_blocks)
     worst = np.argsort(clean.values)[: market.wrong.sum()]
     _step(
         run,
         "1 Value",
         f"{clean.n_train} training rows on {clean.n_val} validation points. {market.wrong.sum()} labels are wrong; "
-        f"{market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows.",
+        f"{market.wrong[worst].sum()} of these are among the {worst.size} least valuable rows. "
+        f"{sentence(sure_signs(sampling_facts(clean)))}",
     )
 
     payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
     # The payouts take the valuations of the audit as they are made.
-    drawn["valuations"] = chain([clean], stream)
+    drawn["valuations"] = chain([in_blocks], stream)
     intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn)
     audit = stream.audit()
-    _step(run, "2 Audit", f"With noise on the validation set, the values are: {audit.finding}.")
+    _step(
+        run,
+        "2 Audit",
+        f"{sentence(audit.sampling_finding)} With noise on the validation set, the values are: {audit.noise_finding}.",
+    )
 
     noisy = model.value(*GaussianNoise(NOISE[-1], random_state=run.seed)(X_val, y_val))
     corrected = BoundaryCorrector().fit(clean).transform(noisy)
@@ -109,8 +118,12 @@ def demo(run: Run) -> None:
         f"{correction(judged)}",
     )
 
-    pay = allocate_budget(clean, BUDGET, **payment, audit=intervals)
-    _step(run, "4 Price", f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers.")
+    pay = allocate_budget(in_blocks, BUDGET, **payment, audit=intervals)
+    _step(
+        run,
+        "4 Price",
+        f"{BUDGET:,} {pay.currency} are shared out among {len(SELLERS)} sellers. {pay.sampling_note()}",
+    )
     _show_payouts(run, pay, market)
 
     write_atomically(run.path("train.csv"), partial(csv.write_csv, market.train))
@@ -180,9 +193,11 @@ def _step(run: Run, name: str, text: str) -> None:
 def _show_payouts(run: Run, pay: "Allocation", market: Market) -> None:
     rows, styles = [], []
     for i in np.argsort(-pay.cents, kind="stable"):
-        low, high = (pay.show(bound[i], label=False) for bound in (pay.low, pay.high) if bound is not None)
+        bounds = pay.sampling_low, pay.sampling_high, pay.low, pay.high
+        least, most, low, high = (pay.show(bound[i], label=False) for bound in bounds if bound is not None)
         wrong = market.wrong[market.sellers == pay.owners[i]].sum()
         row = {"seller": pay.owners[i], ">rows": pay.row_counts[i], ">wrong labels": wrong}
-        rows.append(row | {">paid": pay.show(pay.cents[i]), f">range under {pay.interval}": f"{low} to {high}"})
+        row |= {">paid": pay.show(pay.cents[i]), ">another sample (95%)": f"{least} to {most}"}
+        rows.append(row | {f">range under {pay.interval}": f"{low} to {high}"})
         styles.append("red" if wrong else "")
     run.terminal.table("Payouts", rows, styles)

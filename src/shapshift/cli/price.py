@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, audit_arguments, fit_model, load, load_other
+from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Tables, option
+from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Sample, Tables, option
 from shapshift.cli._run import Run
 from shapshift.methods import parse_method
 
@@ -64,7 +64,7 @@ class Checks:
 
 @command(
     "price",
-    *(Files, Columns, Method, Payment, Checks, Noise, Tables, Page, Output),
+    *(Files, Columns, Sample, Method, Payment, Checks, Noise, Tables, Page, Output),
     examples=[
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
@@ -75,7 +75,8 @@ class Checks:
 def price(run: Run) -> None:
     """Share a budget out among the owners of the training rows.
 
-    With --noise or --perturb each payout comes with the interval in which it moves. Payouts, what is kept back and
+    Each payout comes with the interval in which another sample of validation rows would pay, and with --noise or
+    --perturb with the range in which it moves. Payouts, what is kept back and
     what cannot be allocated add up to the budget to the cent.
 
     Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load),
@@ -83,6 +84,8 @@ def price(run: Run) -> None:
     [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], and
     [bold]manifest.json[/].
     """
+    from shapshift.price.sampling import without_blocks
+
     check_payment(run)
     _check_combinations(run)
     checks, table = run[Checks], run.table_name("values")
@@ -96,16 +99,17 @@ def price(run: Run) -> None:
     if checks.values is not None:
         valuation = _saved_values(run, data, model, checks.values)
     else:
-        valuation = model.value(*data.points)
-    run.write_table(table, show.value_table(valuation, data))
-    paid: dict[str, Any] = {"valuation": valuation}
+        valuation = model.value(*data.points, **blocks(model, data), **clustered(model, data))
+    shown = without_blocks(valuation)
+    run.write_table(table, show.value_table(shown, data))
+    paid: dict[str, Any] = {"valuation": shown}
     corrected = None
     if checks.clean_val is not None:
         from shapshift.correct import BoundaryCorrector
 
         clean = model.value(*load_other(run, "clean_val", checks.clean_val, data))
-        corrected = BoundaryCorrector().fit(clean).transform(valuation)
-        paid = {"valuation": clean, "noisy": valuation, "corrected": corrected}
+        corrected = BoundaryCorrector().fit(clean).transform(shown)
+        paid = {"valuation": clean, "noisy": shown, "corrected": corrected}
     allocation = pay(run, data, model, valuation, audit_arguments(run, data.classes), corrected=corrected)
     run.result = show.show_payouts(run.terminal, allocation)
     if copiers:
@@ -180,7 +184,7 @@ def pay(
         "basis": terms["basis"],
         **allocation.parameters,
     }
-    if values is not None and values.method == "sample" and values.converged:
+    if allocation.sampling_low is not None and (values is None or values.converged):
         run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
     for owner, note in list(allocation.notes.items())[:NAMED]:
         run.terminal.warning(f"{owner}: {note}")

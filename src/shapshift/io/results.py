@@ -82,7 +82,7 @@ class Result(Saved):
                 found = _checked_fact(name, header.get(name), hint)
             if found is not None:
                 parts[name] = found
-            elif field.default is MISSING:
+            elif field.default is MISSING and field.default_factory is MISSING:
                 if not optional:
                     raise InputError(f"it has no {name!r}")
                 parts[name] = None

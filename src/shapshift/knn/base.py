@@ -179,13 +179,20 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return self._value(X_val, y_val, **given)[0]
 
     def value_and_neighbors(
-        self, X_val: Any, y_val: Any, *, groups: Any = None, matrix: bool = False, reference: Any = None
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        matrix: bool = False,
+        reference: Any = None,
     ) -> tuple[Valuation, Neighborhood]:
         """Value every training row, and find the nearest training rows of each point at little extra cost.
 
         Parameters
         ----------
-        X_val, y_val, groups, matrix
+        X_val, y_val, groups, clusters, matrix
             As in :meth:`value`.
         reference : int array of shape (n_val, r), optional
             Positions of training rows whose rank to report for each validation point.
@@ -198,7 +205,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self)
         n_nearest = min(self._n_shown(), self._index.n_rows)
-        return self._value(X_val, y_val, groups=groups, matrix=matrix, n_nearest=n_nearest, reference=reference)
+        asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "reference": reference}
+        return self._value(X_val, y_val, n_nearest=n_nearest, **asked)
 
     def neighbor_ranks(self, X_val: Any, y_val: Any, reference: Any) -> Floats:
         """Rank some training rows by their distance from each validation point, without valuing.

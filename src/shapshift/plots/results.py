@@ -9,6 +9,7 @@ import numpy as np
 from shapshift.checks.inputs import quoted
 from shapshift.exceptions import InputError
 from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
+from shapshift.trust import WANTED, reliability_at, sample_sizes, sampled_units, sampling_facts
 
 if TYPE_CHECKING:
     from shapshift.correct import CorrectionEvaluation
@@ -30,6 +31,8 @@ MOST_WRITTEN = 10
 MOST_NAMED = 30
 NAME_LENGTH = 28
 UNSURE = "#777777"
+# Most rows whose intervals are drawn; more would run into each other.
+MOST_INTERVALS = 400
 
 
 @style()
@@ -62,6 +65,82 @@ def plot_values(valuation: Valuation, *, bins: int = BINS, ax: Any = None) -> An
     ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
     title = f"{values.size:,} training rows on {valuation.n_val:,} validation points"
     return tidy(ax, xlabel="Value of a training row", ylabel="Training rows", title=title, legend=True)
+
+
+@style()
+def plot_intervals(valuation: Valuation, *, confidence: float = 0.95, ax: Any = None) -> Any:
+    """Draw the values in order, each with its confidence interval: where it may lie on another validation set.
+
+    Parameters
+    ----------
+    valuation : Valuation
+        With standard errors.
+    confidence : float, default=0.95
+        Of each interval.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    low, high = valuation.interval(confidence)
+    n = valuation.n_train
+    ax = new_axes(size=(6.4, 3.6)) if ax is None else ax
+    order = np.argsort(-valuation.values, kind="stable")
+    # All ranks, or as many as the figure has room for, the first and the last among them.
+    places = np.unique(np.linspace(0, n - 1, min(n, MOST_INTERVALS)).round().astype(np.int64))
+    rows = order[places]
+    signs = {
+        "surely positive": (low > 0, CORRECTED),
+        "surely negative": (high < 0, NOISY),
+        "open": (~((low > 0) | (high < 0)), UNSURE),
+    }
+    for name, (of_sign, colour) in signs.items():
+        here, label = of_sign[rows], f"{name}: {np.count_nonzero(of_sign):,}"
+        ax.vlines(places[here] + 1, low[rows[here]], high[rows[here]], color=colour, alpha=0.35, linewidth=1.2)
+        ax.plot(places[here] + 1, valuation.values[rows[here]], ".", color=colour, markersize=3, label=label)
+    ax.axhline(0, color=CLEAN, linewidth=0.8)
+    ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=True)
+    title = f"{n:,} values with {confidence:.0%} intervals, {valuation.n_val:,} validation points"
+    tidy(ax, xlabel="Rank of the training row", ylabel="Value", title=title)
+    ax.legend(loc="lower left")
+    return ax
+
+
+@style()
+def plot_reliability(valuation: Valuation, *, ax: Any = None) -> Any:
+    """Draw how well another sample of points would agree, against the number of points, with the points needed marked.
+
+    Parameters
+    ----------
+    valuation : Valuation
+        With a reliability.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    facts = sampling_facts(valuation)
+    if facts["reliability"] is None:
+        raise InputError(f"There is no reliability to draw: {facts['unknown']}.")
+    ax = new_axes(size=(5.4, 3.6)) if ax is None else ax
+    sizes = sample_sizes(facts, 60)
+    ax.plot(sizes, reliability_at(facts, sizes), color=CORRECTED)
+    ax.axhline(WANTED, color=CLEAN, linestyle="--", linewidth=1.2)
+    what, now, needed = sampled_units(facts), facts["units"], facts["points_needed"]
+    ax.plot([now], [facts["reliability"]], "o", color=NOISY, label=f"these {now:,} {what}: {facts['reliability']:.2f}")
+    if needed is not None and needed > now:
+        ax.plot([needed], [WANTED], "D", color=NONBOUNDARY, label=f"{WANTED:g} needs {needed:,} {what}")
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda size, _: f"{size:,.10g}")
+    ax.set_ylim(0, 1.02)
+    title = "Agreement to be expected with another sample"
+    tidy(ax, xlabel=f"Validation {what}", ylabel="Correlation of the values", title=title)
+    ax.legend(loc="lower right")
+    return ax
 
 
 def histogram_edges(values: Any, bins: int) -> Any:
@@ -254,7 +333,13 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         ax.errorbar(money, places, xerr=reach, label=f"under {as_written(allocation.interval)}", **look)
     if sampled[0] is not None and sampled[1] is not None:
         # Beside the other whisker, not on it: they answer different questions.
-        ax.hlines(places + 0.2, *sampled, color=UNSURE, linewidth=3, label="95%, owner values are sampled")
+        ax.hlines(
+            places + 0.2,
+            *sampled,
+            color=UNSURE,
+            linewidth=3,
+            label=f"95%, {allocation.sampled or 'owner values'} are a sample",
+        )
     if after is not None:
         ax.plot(after, places, "D", color=NONBOUNDARY, markersize=5, label="after correction")
     if rest.size:

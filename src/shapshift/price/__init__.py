@@ -5,6 +5,7 @@ from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
 from shapshift.price.policy import Policy
+from shapshift.price.sampling import random_blocks
 from shapshift.price.statements import cell as safe_cell
 from shapshift.price.statements import write_statements
 
@@ -17,6 +18,7 @@ __all__ = [
     "allocate_budget",
     "audit_payouts",
     "owner_values",
+    "random_blocks",
     "replication_gain",
     "safe_cell",
     "show_money",

@@ -18,6 +18,7 @@ from shapshift.io.results import Result, to_table
 from shapshift.price.money import show_money, to_decimal
 from shapshift.price.owners import OwnerValues
 from shapshift.price.policy import Policy, Terms
+from shapshift.price.sampling import block_sums, share_errors
 from shapshift.valuation import Valuation
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Cents = npt.NDArray[np.int64]
 
+#: What the interval of a payout is about.
+POINTS, OWNER_VALUES = "validation points", "owner values"
 #: Payouts, in cents, that an allocation may carry beside those that are paid.
-OTHER_PAYOUTS = ("low", "high", "sampling_low", "sampling_high", "uncorrected", "corrected", "carried")
+OTHER_PAYOUTS = ("sampling_low", "sampling_high", "low", "high", "uncorrected", "corrected", "carried")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,8 +76,11 @@ class Allocation(Result):
         Payouts, in cents, if negative rows reduced what their owner is paid, where the policy clips them and an owner
         with a negative total is paid for its helpful rows.
     sampling_low, sampling_high : ndarray of shape (n_owners,) or None
-        Payouts, in cents, at both ends of the 95% interval of each owner's sampled value; None where values are exact.
-        They say what more sampling may change, and are no part of ``low`` and ``high``.
+        Payouts, in cents, at both ends of a 95% interval: what another sample of validation points would pay, and for
+        sampled owner values what more sampling would. None where neither is known. No part of ``low`` and ``high``,
+        which are about noise in the same points.
+    sampled : str
+        What that interval is about: "validation points", "owner values"; empty without one.
     digits : int
         Decimal places of an amount: a "cent" of this result is 1 / 10**digits of the currency.
     """
@@ -111,6 +117,7 @@ class Allocation(Result):
     sampling_low: Cents | None = None
     sampling_high: Cents | None = None
     digits: int = 2
+    sampled: str = ""
 
     def show(self, cents: int, *, label: bool = True) -> str:
         """Cents of this result for a reader, such as ``1,250.50 EUR``; without the currency if ``label`` is false."""
@@ -173,10 +180,16 @@ class Allocation(Result):
         }
 
     def sampling_note(self) -> str:
-        """Say how far payouts may be off because owner values are sampled; empty where they are exact."""
+        """Say how far payouts may be off because something is sampled; empty where that is not known."""
         if self.sampling_low is None or self.sampling_high is None:
             return ""
         off = np.maximum(self.cents - self.sampling_low, self.sampling_high - self.cents)
+        if self.sampled == POINTS:
+            return (
+                f"Another sample of {self.parameters['n_val']:,} validation points would pay an owner up to "
+                f"{self.show(off.max())} more or less (95% each), {self.show(np.median(off), label=False)} in the "
+                "median."
+            )
         how = self.parameters["owner_values"]
         said = (
             f"Owner values are sampled with {how['n_permutations']:,} orders: a payout may be off by up to "
@@ -223,7 +236,10 @@ class Allocation(Result):
         low, high = audit.bounds(up_to=up_to, bounds=bounds)
         facts = {**self.parameters, "interval": audit.about(up_to=up_to, bounds=bounds)}
         interval = audit.condition(up_to=up_to, bounds=bounds)
-        return replace(self, low=low, high=high, interval=interval, parameters=facts)
+        sample: dict[str, Any] = {}
+        if self.sampling_low is None and audit.sampling_low is not None:
+            sample = {"sampling_low": audit.sampling_low, "sampling_high": audit.sampling_high, "sampled": POINTS}
+        return replace(self, low=low, high=high, interval=interval, parameters=facts, **sample)
 
     def line(self, owner: Any) -> str:
         """Say in one line what an owner is paid, within which interval, and what correction would change.
@@ -238,12 +254,12 @@ class Allocation(Result):
             )
         at = self.owners.index(owner)
         said = f"{owner}: {self.show(self.cents[at])}"
+        if self.sampling_low is not None and self.sampling_high is not None:
+            low, high = (self.show(end[at], label=False) for end in (self.sampling_low, self.sampling_high))
+            said += f", {low} to {high} for the sampling of {self.sampled or OWNER_VALUES} (95%)"
         if self.low is not None and self.high is not None:
             low, high = self.show(self.low[at], label=False), self.show(self.high[at], label=False)
             said += f", between {low} and {high} under {self.interval}"
-        if self.sampling_low is not None and self.sampling_high is not None:
-            low, high = (self.show(end[at], label=False) for end in (self.sampling_low, self.sampling_high))
-            said += f", {low} to {high} for the sampling of owner values (95%)"
         if self.corrected is not None:
             said += f", {self.show(self.corrected[at], label=False)} after correction"
         return said
@@ -259,8 +275,8 @@ class Allocation(Result):
         Returns
         -------
         table
-            One row per owner: ``owner``, ``rows``, ``value``, ``contribution``, ``payout``; with an audit also ``low``
-            and ``high``; with sampled owner values ``sampling_low`` and ``sampling_high``; with corrected values also
+            One row per owner: ``owner``, ``rows``, ``value``, ``contribution``, ``payout``; where known
+            ``sampling_low`` and ``sampling_high``; with an audit also ``low`` and ``high``; with corrected values also
             ``corrected`` and ``change``. Money is in units of the currency; for exact amounts use ``payouts``.
         """
         columns: dict[str, npt.NDArray[Any]] = {
@@ -330,7 +346,8 @@ def allocate_budget(
     Parameters
     ----------
     valuation : Valuation
-        Values of the training rows.
+        Values of the training rows. Made with ``groups=random_blocks(n_val, n_train)`` (or with ``matrix=True``) they
+        tell what another sample of validation points would pay, see ``Allocation.sampling_low``.
     budget : int, float, Decimal or str
         At most as many decimals as the currency has: two for EUR, none for JPY.
     owners : array-like of shape (n_train,)
@@ -415,7 +432,7 @@ def share_out(
     else:
         totals, contributions = values.values, np.maximum(values.values, 0.0)
     paid, reserve, unallocated = terms.pay(contributions, keys)
-    low, high = (None, None) if values is None else _sampled_payouts(values, paid, terms)
+    low, high, sampled = sampled_payouts(valuation, ownership, contributions, values, paid, terms)
     harmful = values is None and policy.negatives == "clip" and ((totals < 0) & (contributions > 0)).any()
     return Allocation(
         owners=ownership.names,
@@ -444,6 +461,7 @@ def share_out(
         sampling_low=low,
         sampling_high=high,
         digits=terms.digits,
+        sampled=sampled,
     )
 
 
@@ -459,24 +477,44 @@ def draw_keys(ownership: Ownership, ids: npt.NDArray[Any], budget: int) -> list[
     return keys
 
 
-def _sampled_payouts(values: OwnerValues, paid: Cents, terms: Terms) -> tuple[Cents, Cents] | tuple[None, None]:
-    """Payouts, in cents, at both ends of the interval of each owner's value; None where values are exact.
+def sampled_payouts(
+    valuation: Valuation,
+    ownership: Ownership,
+    contributions: Floats,
+    values: OwnerValues | None,
+    paid: Cents,
+    terms: Terms,
+) -> tuple[Cents, Cents, str] | tuple[None, None, str]:
+    """Payouts, in cents, at both ends of the interval of what each owner contributes, and what is sampled.
 
-    The pay per unit of contribution is held: values add up to the same total in every sample.
+    The pay per unit of contribution is held: the interval of rows is one of shares, and sampled owner values add up to
+    the same total in every sample.
     """
-    if values.method == "exact":
-        return None, None
+    if values is not None:
+        if values.method == "exact":
+            return None, None, ""
+        ends, sampled = (values.low, values.high), OWNER_VALUES
+    else:
+        blocks = block_sums(valuation)
+        if blocks is None:
+            return None, None, ""
+        counted = valuation.values > 0 if terms.policy.negatives == "clip" else np.ones(valuation.n_train, dtype=bool)
+        rows = np.flatnonzero(counted)
+        of_owner = np.zeros((ownership.counts.size, blocks[1].size))
+        np.add.at(of_owner, ownership.codes[rows], blocks[0][:, rows].T)
+        totals = of_owner.sum(axis=1) / blocks[1].sum()
+        half = share_errors(of_owner.T, blocks[1], totals)
+        ends, sampled = (totals - half, totals + half), POINTS
     floor, cap, reserve = terms.limits
     left = terms.budget - reserve
     most = left if cap is None else min(cap, left)
-    contributions = np.maximum(values.values, 0.0)
     free = (contributions > 0) & (paid > floor) & (paid < most)
     free = free if free.any() else contributions > 0
     total = math.fsum(contributions[free])
     rate = float(paid[free].sum()) / total if total else 0.0
-    low = np.clip(np.floor(rate * np.maximum(values.low, 0.0)), floor, most).astype(np.int64)
-    high = np.clip(np.ceil(rate * np.maximum(values.high, 0.0)), floor, most).astype(np.int64)
-    return np.minimum(low, paid), np.maximum(high, paid)
+    low = np.clip(np.floor(rate * np.maximum(ends[0], 0.0)), floor, most).astype(np.int64)
+    high = np.clip(np.ceil(rate * np.maximum(ends[1], 0.0)), floor, most).astype(np.int64)
+    return np.minimum(low, paid), np.maximum(high, paid), sampled
 
 
 def row_contributions(values: Floats, ownership: Ownership, negatives: str) -> tuple[Floats, Floats]:

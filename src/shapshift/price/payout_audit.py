@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +19,17 @@ from shapshift.checks.labels import check_owners, owner_column
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
 from shapshift.perturb.containers import take_rows
-from shapshift.price.allocation import Allocation, check_payable, draw_keys, row_contributions, share_out
+from shapshift.price.allocation import (
+    Allocation,
+    check_payable,
+    draw_keys,
+    row_contributions,
+    sampled_payouts,
+    share_out,
+)
 from shapshift.price.owners import GameOptions, value_owners
 from shapshift.price.policy import Policy, Terms
+from shapshift.price.sampling import random_blocks
 from shapshift.valuation import Valuation
 
 Cents = npt.NDArray[np.int64]
@@ -64,11 +73,14 @@ class PayoutAudit(Result):
         Hash of the training rows and labels.
     kind : str
         The caller's kind of table.
+    sampling_low, sampling_high : ndarray of shape (n_owners,) or None
+        What another sample of validation points would pay: both ends of a 95% interval in cents. None where the values
+        do not tell, see :func:`random_blocks`.
     """
 
     archive_kind: ClassVar[str] = "shapshift.PayoutAudit"
     archive_shapes: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("owners", "clean"), "n_owners"),
+        **dict.fromkeys(("owners", "clean", "sampling_low", "sampling_high"), "n_owners"),
         **dict.fromkeys(("levels", "positions"), "n_levels"),
         "cents": f"n_levels {len(SUMMARIES)} n_owners",
     }
@@ -87,6 +99,8 @@ class PayoutAudit(Result):
     fingerprint: str
     kind: str = "numpy"
     digits: int = 2
+    sampling_low: Cents | None = None
+    sampling_high: Cents | None = None
 
     def bounds(self, *, up_to: float | None = None, bounds: str = "range") -> tuple[Cents, Cents]:
         """Lowest and highest payout of each owner in cents; the unperturbed payout always lies between.
@@ -195,8 +209,8 @@ class PayoutAudit(Result):
         Returns
         -------
         table
-            One row per level and owner: ``level``, ``owner``, ``clean``, ``low``, ``q05``, ``median``, ``q95``,
-            ``high``, in units of the currency.
+            One row per level and owner: ``level``, ``owner``, ``clean``, where known ``sampling_low`` and
+            ``sampling_high``, then ``low``, ``q05``, ``median``, ``q95``, ``high``, in units of the currency.
         """
         n, n_levels = len(self.owners), len(self.levels)
         columns: dict[str, npt.NDArray[Any]] = {
@@ -204,6 +218,9 @@ class PayoutAudit(Result):
             "owner": owner_column(self.owners * n_levels),
             "clean": np.tile(self.clean / 10**self.digits, n_levels),
         }
+        for name in ("sampling_low", "sampling_high"):
+            if (cents := getattr(self, name)) is not None:
+                columns[name] = np.tile(cents / 10**self.digits, n_levels)
         columns |= {name: self.cents[:, i].ravel() / 10**self.digits for i, name in enumerate(SUMMARIES)}
         return to_table(columns, None, kind or self.kind)
 
@@ -235,10 +252,11 @@ def audit_payouts(
     valuations: Valuation | Iterator[Valuation] | None = None,
     progress: bool | None = None,
 ) -> PayoutAudit:
-    """Share the same budget out on perturbed validation sets and note how far each payout moves.
+    """Say what another sample of validation points would pay, and note how far payouts move on perturbed ones.
 
-    With the same seed, levels and repeats, these are the runs of :func:`shapshift.audit_shift`. Runs are taken one by
-    one; only the payouts of one level are held in memory.
+    What another sample would pay comes from the clean values alone, see :func:`random_blocks`. Then the same budget is
+    shared out on perturbed validation sets: with the same seed, levels and repeats, these are the runs of
+    :func:`shapshift.audit_shift`. Runs are taken one by one; only the payouts of one level are held in memory.
 
     Parameters
     ----------
@@ -292,7 +310,7 @@ def audit_payouts(
     perturbed = perturbed_sets(quiet, X_val, y_val, levels, seed, repeats)
     taken: Iterator[Valuation]
     if valuations is None or isinstance(valuations, Valuation):
-        clean = quiet.value(X_val, y_val) if valuations is None else valuations
+        clean = _valued_in_blocks(quiet, X_val, y_val) if valuations is None else valuations
         taken = (quiet.value(X, y) for X, y in perturbed)
     else:
         taken, progress = valuations, progress if basis == "owners" else False  # a stream shows its own progress
@@ -313,6 +331,10 @@ def audit_payouts(
             yield from map(pay_rows, taken if corrector is None else map(corrector.transform, taken))
 
     unperturbed = pay_players(X_val, y_val) if basis == "owners" else pay_rows(clean)
+    sampled: tuple[Any, Any, str] = (None, None, "")
+    if basis == "rows" and corrector is None:
+        contributions = row_contributions(clean.values, ownership, terms.policy.negatives)[1]
+        sampled = sampled_payouts(clean, ownership, contributions, None, unperturbed, terms)
     draws = pay_draws()
     found = np.empty((len(levels), len(SUMMARIES), len(ownership.names)), dtype=np.int64)
     with progress_bar("Auditing payouts", len(levels) * repeats, progress) as advance:
@@ -346,7 +368,19 @@ def audit_payouts(
         fingerprint=clean.fingerprint,
         kind=clean.kind,
         digits=terms.digits,
+        sampling_low=sampled[0],
+        sampling_high=sampled[1],
     )
+
+
+def _valued_in_blocks(model: Any, X_val: Any, y_val: Any) -> Valuation:
+    """Value the clean validation set, with sums over random blocks of points where the model takes groups."""
+    n_train, n_val = len(getattr(model, "ids_", ())), 0 if isinstance(y_val, str) else len(y_val)
+    asked = {}
+    if n_train and n_val > 1 and "groups" in signature(model.value).parameters:
+        asked["groups"] = random_blocks(n_val, n_train)
+    found: Valuation = model.value(X_val, y_val, **asked)
+    return found
 
 
 def _plain(option: Any) -> Any:

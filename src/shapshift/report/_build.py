@@ -133,7 +133,7 @@ def build_report(
             "title": title,
             "date": date,
             "notes": list(notes),
-            "verdict": _words.verdict(audit, allocation),
+            "verdict": _words.verdict(audit, allocation, results.sampling),
             "facts": value_facts(valuation),
             "sections": sections,
             "table": row_table(results, table_rows, features, labels, _owners(owners, allocation, valuation)),

@@ -17,9 +17,22 @@ from shapshift.agreement import agreement, spearman
 from shapshift.audit import ShiftAudit
 from shapshift.price import Allocation
 from shapshift.report import _words
-from shapshift.report._format import NOTHING, Unit, cell, count, distinct, fixed, money, number, percent, rounded
+from shapshift.report._format import (
+    NOTHING,
+    Unit,
+    capital,
+    cell,
+    count,
+    distinct,
+    fixed,
+    money,
+    number,
+    percent,
+    rounded,
+)
 from shapshift.report._table import Features
 from shapshift.report._words import Draws, Results, basis, condition
+from shapshift.trust import WANTED, another_sample, reliability_at, sample_sizes, sampled_units, sure_signs
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -34,6 +47,8 @@ NEAREST = 5
 # Values are called heavy-tailed if their tails reach this many times further than their middle half.
 HEAVY = 12
 BINS = 60
+# Ranks at which values are drawn with their intervals, and numbers of points for which agreement is drawn.
+RANKS, SIZES = 200, 25
 # Owners drawn and listed, those paid most; the rest is summed up in words.
 DRAWN_OWNERS = 25
 LISTED_OWNERS = 1000
@@ -119,7 +134,7 @@ def make_sections(results: Results, features: Features | None, points: Features 
         Training rows and validation points, for the map.
     """
     audit, valuation = results.audit, results.valuation
-    found: list[Section | None] = [_values(results)]
+    found: list[Section | None] = [_trust(results), _values(results)]
     if results.allocation is not None:
         found.append(_payouts(results.allocation, results.unit, results.draws))
     if audit is not None:
@@ -130,6 +145,94 @@ def make_sections(results: Results, features: Features | None, points: Features 
     if features is not None:
         found.append(_map(valuation, features, points, results.unit))
     return [section for section in found if section is not None]
+
+
+# Trust
+
+
+def _trust(results: Results) -> Section:
+    """Values with their intervals, and how well another sample of points would agree."""
+    facts, valuation, unit = results.sampling, results.valuation, results.unit
+    charts = [] if valuation.standard_error is None else [_intervals(valuation, unit, facts)]
+    charts += [] if facts["reliability"] is None else [_reliability(facts)]
+    return Section("trust", "How far can this be trusted", "Trust", _words.trust(facts), charts)
+
+
+def _intervals(valuation: Valuation, unit: Unit, facts: Mapping[str, Any]) -> Chart:
+    n, (low, high) = valuation.n_train, valuation.interval()
+    places = np.unique(np.linspace(0, n - 1, min(n, RANKS)).round().astype(np.int64))
+    rows = np.argsort(-valuation.values, kind="stable")[places]
+    curves = {"mean": valuation.values, "low": low, "high": high}
+    signs = ("surely_positive", "surely_negative", "open")
+    return Chart(
+        id="intervals",
+        title="Values in order, with 95% intervals",
+        kind="curves",
+        data={
+            "series": [
+                {
+                    "name": "value",
+                    "role": "corrected",
+                    **{part: rounded(unit.scale(curve[rows]), 6) for part, curve in curves.items()},
+                }
+            ],
+            "levels": [count(place + 1) for place in places],
+            "x": (places + 1).tolist(),
+            "log": False,
+            "xName": "Rank of the training row",
+            "show": "number",
+            "reference": 0.0,
+            "referenceName": "no effect",
+        },
+        table=DataTable(
+            ["sign", "rows", "share"],
+            [[name.replace("_", " "), count(facts[name]), percent(facts[name] / n)] for name in signs],
+        ),
+        caption=f"{unit.axis('Value of a training row')}. Where the band crosses the dashed line at 0, another sample "
+        "of points could change the sign.",
+        summary=f"{capital(sure_signs(facts))}.",
+    )
+
+
+def _reliability(facts: Mapping[str, Any]) -> Chart:
+    now, needed, what = facts["units"], facts["points_needed"], sampled_units(facts)
+    marked = [now] if needed is None or needed <= now else [now, needed]
+    sizes = np.union1d(sample_sizes(facts, SIZES), marked)
+    curve = reliability_at(facts, sizes)
+    nothing = [None] * sizes.size
+    lines = {"expected": ("corrected", np.ones(sizes.size, dtype=bool)), f"these {what}": ("noisy", sizes == now)}
+    if len(marked) > 1:
+        lines[f"{what} needed"] = ("nonboundary", sizes == needed)
+    return Chart(
+        id="reliability",
+        title="Agreement to be expected with another sample",
+        kind="curves",
+        data={
+            "series": [
+                {
+                    "name": name,
+                    "role": role,
+                    "mean": rounded(np.where(there, curve, np.nan), 4),
+                    "low": nothing,
+                    "high": nothing,
+                }
+                for name, (role, there) in lines.items()
+            ],
+            "levels": [count(size) for size in sizes],
+            "x": sizes.tolist(),
+            "log": True,
+            "xName": f"Validation {what}",
+            "show": "fixed",
+            "reference": WANTED,
+            "referenceName": f"{WANTED:g}",
+        },
+        table=DataTable(
+            [what, "correlation"], [[count(size), fixed(float(r))] for size, r in zip(sizes, curve, strict=True)]
+        ),
+        caption=f"Correlation of the values with those on another sample of as many {what}; the dashed line is "
+        f"{WANTED:g}.",
+        summary=f"{capital(another_sample(facts))}.",
+    )
 
 
 # Values
@@ -230,15 +333,17 @@ def _payouts(allocation: Allocation, unit: Unit, draws: Draws | None) -> Section
     names = distinct(allocation.owners)
     drawn, digits = order[:DRAWN_OWNERS], allocation.digits
     parts = {"values": allocation.cents, "low": allocation.low, "high": allocation.high}
-    parts["corrected"] = allocation.corrected
+    parts |= {"corrected": allocation.corrected, "sampleLow": allocation.sampling_low}
+    parts["sampleHigh"] = allocation.sampling_high
     data: dict[str, Any] = {
         "names": [names[i] for i in drawn],
         **{key: None if cents is None else rounded(cents[drawn] / 10**digits, 12) for key, cents in parts.items()},
         "digits": digits,
         "xName": f"Payout ({allocation.currency})" if allocation.currency else "Payout",
+        "sampleName": f"95%, {allocation.sampled or 'owner values'} are a sample",
         "intervalName": f"range under {condition(allocation)}" if allocation.interval else "range",
     }
-    reading = []
+    reading = [f"Grey lines: {said}"] if (said := allocation.sampling_note()) else []
     if allocation.low is not None:
         reading.append(f"Whiskers: payouts under {condition(allocation)}, {basis(allocation, draws)}.")
     if allocation.corrected is not None:
@@ -260,15 +365,14 @@ def _payouts(allocation: Allocation, unit: Unit, draws: Draws | None) -> Section
             f"The chart shows the {DRAWN_OWNERS} owners that are paid most; the other "
             f"{count(order.size - DRAWN_OWNERS)} are paid {money(allocation, rest)} together."
         )
-    if said := allocation.sampling_note():
-        notes.append(said)
     if order.size > LISTED_OWNERS:
         notes.append(f"The table lists the first {count(LISTED_OWNERS)} of {count(order.size)} owners.")
     return Section("payouts", "Who is paid what", "Payouts", words, [chart], notes)
 
 
 def _payout_table(allocation: Allocation, order: Ints, names: list[str], unit: Unit) -> DataTable:
-    amounts = {"payout": allocation.cents, "lowest": allocation.low, "highest": allocation.high}
+    amounts = {"payout": allocation.cents, "95% from": allocation.sampling_low, "95% to": allocation.sampling_high}
+    amounts |= {"lowest": allocation.low, "highest": allocation.high}
     if allocation.corrected is not None:
         # What correction changes is the payout from the noisy values, where those are not the ones that are paid.
         before = allocation.cents if allocation.uncorrected is None else allocation.uncorrected

@@ -13,7 +13,6 @@ from shapshift.checks.inputs import tensor_to_numpy
 from shapshift.exceptions import InputError
 from shapshift.report._format import Unit, cell, count, figure
 from shapshift.report._words import Results, of_numbers
-from shapshift.valuation import Valuation
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -152,10 +151,14 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
     columns = [
         Column("rank", [str(r) for r in rank], "1 is the most valuable row"),
         Column("row", [cell(entry) for entry in valuation.ids[chosen]], "its id", _numeric(valuation.ids)),
-        Column(unit.axis("value"), _fixed(valuation, chosen, unit), hint),
+        Column(unit.axis("value"), _fixed(valuation.values[chosen], unit), hint),
     ]
+    if valuation.standard_error is not None:
+        for name, bound in zip(("low", "high"), valuation.interval(), strict=True):
+            hint = "where the value on another sample of validation points may lie: end of its 95% interval"
+            columns.append(Column(unit.axis(name), _fixed(bound[chosen], unit), hint))
     if results.corrected is not None:
-        cells = _fixed(results.corrected, chosen, unit)
+        cells = _fixed(results.corrected.values[chosen], unit)
         columns.append(Column(unit.axis("corrected"), cells, "value after the correction"))
     if audit is not None:
         hint = "1: keeps its place and its sign in every run of the audit; 0: neither says anything"
@@ -184,10 +187,10 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
     return RowTable(columns, ["most"] * most.size + ["least"] * least.size, notes)
 
 
-def _fixed(valuation: Valuation, chosen: Any, unit: Unit) -> list[str]:
+def _fixed(values: Floats, unit: Unit) -> list[str]:
     # A value too small for three decimals keeps two digits; only nothing at all is written as 0.
-    scaled = unit.scale(valuation.values[chosen]).tolist()
-    return ["0" if x == 0 else f"{x:.3f}" if abs(x) >= 0.0005 else f"{x:.2g}" for x in scaled]
+    scaled = unit.scale(values).tolist()
+    return ["" if np.isnan(x) else "0" if x == 0 else f"{x:.3f}" if abs(x) >= 0.0005 else f"{x:.2g}" for x in scaled]
 
 
 def _shown(entry: Any) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._facts import audit_facts, worst_level
-from shapshift.audit import ShiftAudit
+from shapshift.audit import ShiftAudit, Thresholds
 from shapshift.audit._levels import NOISE
+from shapshift.audit._result import VERDICTS
 from shapshift.correct import CorrectionEvaluation, evaluate
 from shapshift.exceptions import InputError
 from shapshift.price import Allocation, PayoutAudit
@@ -31,6 +32,7 @@ from shapshift.report._format import (
     rows,
     unit_for,
 )
+from shapshift.trust import another_sample, sampling_facts, sure_signs
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -52,6 +54,13 @@ CORRECTION_ADVICE = {
     "order is further from the clean one than before.",
     (True, ""): "Use them for totals and for counting rows that help; for ranking rows nothing is gained.",
     (False, "raises"): "Use them for ranking rows, not for totals.",
+}
+# What is said of a sample of validation points, by its verdict.
+SAMPLE_WORDS = {
+    "reliable": "Reliable on another sample",
+    "usable": "Usable, not for single rows",
+    "unreliable": "Too few validation points",
+    "undefined": "Not known how reliable",
 }
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 UP_TO = "\N{LESS-THAN OR EQUAL TO}"
@@ -90,6 +99,11 @@ class Results:
         return None if self.corrected is None else evaluate(self.corrected, self.valuation, self.noisy)
 
     @cached_property
+    def sampling(self) -> dict[str, Any]:
+        """What another sample of validation points would change."""
+        return sampling_facts(self.valuation)
+
+    @cached_property
     def draws(self) -> "Draws | None":
         """The runs that the intervals of payouts rest on, where they are known."""
         return draws_of(self.allocation, self.payout_audit)
@@ -101,7 +115,8 @@ class Verdict:
 
     Attributes
     ----------
-    level : {"stable", "shifts", "unstable", "undefined", "unknown"}
+    level : str
+        A verdict of an audit, or "unknown".
     word : str
         The level for a reader.
     sentence : str
@@ -115,36 +130,62 @@ class Verdict:
     detail: str
 
 
-def verdict(audit: ShiftAudit | None, allocation: Allocation | None = None) -> Verdict:
-    """Whether the values can be relied on, and what that means for payouts."""
+def verdict(
+    audit: ShiftAudit | None, allocation: Allocation | None = None, sampling: Mapping[str, Any] | None = None
+) -> Verdict:
+    """Say what another sample of points would change, then what noise would, and what that means for payouts.
+
+    ``sampling`` are the facts of :attr:`Results.sampling`; those of an audit by default.
+    """
     paid, noise = effect(allocation), noise_in_words(audit, allocation)
     if audit is None:
-        advice = "Run an audit to find out how far the values can be relied on."
-        unknown = "These values come from one validation set; whether another one would give the same was not measured"
-        word = "Only payouts audited" if paid else "Not audited"
-        sentence = f"{unknown} row by row. {paid}" if paid else f"{unknown}."
-        return Verdict("unknown", word, sentence, f"{advice} {noise}".strip())
+        level = "undefined" if sampling is None else Thresholds().judge_sample(sampling["reliability"])
+        sample = "" if sampling is None else f"{capital(another_sample(sampling))}. "
+        sentence = f"{sample}What noise would change was not measured{' row by row' if paid else ''}. {paid}"
+        advice = "Run an audit to find that out."
+        return Verdict(level, SAMPLE_WORDS[level], sentence.strip(), f"{advice} {noise}".strip())
     where, worst = worst_case(audit)
     found = (
         f"rank agreement with the clean values is {fixed(worst['spearman'])} and {percent(worst['sign_changes'])} of "
         "the rows change sign"
     )
-    word = audit.verdict.capitalize()
-    if audit.verdict == "stable":
-        sentence = f"These values can be relied on: they hold at every level tried. Even {where}, {found}."
+    sample, under_noise = f"{capital(audit.sampling_finding)}.", max(audit.verdicts, key=VERDICTS.index)
+    word = {"shifts": "Shifts under noise", "unstable": "Unstable under noise"}.get(
+        audit.verdict, SAMPLE_WORDS.get(audit.verdict, audit.verdict.capitalize())
+    )
+    if under_noise == "stable":
+        sentence = f"Noise changes little, at every level tried: even {where}, {found}."
     elif "stable" in audit.verdicts:
-        word = "Shifts" if audit.verdict == "shifts" else "Unstable beyond a limit"
+        if audit.verdict == "unstable":
+            word = "Unstable beyond a limit"
         limit = _stable_up_to(audit)
         held = f"up to {audit.axis} {limit} and not beyond" if limit else "for some changes and not for others"
-        sentence = f"These values hold {held}: {where}, {found}."
-    elif audit.verdict == "undefined":
-        sentence = "Whether these values can be relied on cannot be told: the statistics that would say are undefined."
-    elif audit.verdict == "shifts":
-        sentence = f"These values move with the validation set at every level tried: {where}, {found}."
+        sentence = f"Under noise these values hold {held}: {where}, {found}."
+    elif under_noise == "undefined":
+        sentence = "What noise changes cannot be told: the statistics that would say are undefined."
+    elif under_noise == "shifts":
+        sentence = f"Noise moves these values at every level tried: {where}, {found}."
     else:
-        sentence = f"Do not rely on these values: another validation set would give others. {capital(where)}, {found}."
-    detail = f"{capital(audit.finding)}. Compare the levels with how far your own validation data may be off. {noise}"
-    return Verdict(audit.verdict, word, f"{sentence} {paid}".strip(), detail.strip())
+        sentence = f"Noise gives other values: {where}, {found}."
+    if audit.verdict in ("unstable", "unreliable") and "stable" not in audit.verdicts:
+        sentence = f"{sentence} Do not rely on these values."
+    if audit.verdict == "stable":
+        sentence = f"{sentence} These values can be relied on."
+    detail = (
+        f"{capital(audit.noise_finding)}. Compare the levels with how far your own validation data may be off. {noise}"
+    )
+    return Verdict(audit.verdict, word, f"{sample} {sentence} {paid}".strip(), detail.strip())
+
+
+def trust(sampling: Mapping[str, Any]) -> str:
+    """Say how far values can be trusted, given :attr:`Results.sampling`."""
+    said = f"{capital(another_sample(sampling))}."
+    if sampling["open"] is None:
+        return said
+    return (
+        f"{said} {capital(sure_signs(sampling))}. A value is a mean over the validation points, and these are a "
+        "sample: its interval says where it may lie on all points of the kind."
+    )
 
 
 def noise_in_words(audit: ShiftAudit | None, allocation: Allocation | None) -> str:
@@ -328,6 +369,8 @@ def order_kept(rho: float) -> str:
 
 
 def _advice(audit: ShiftAudit) -> str:
+    if audit.sampling_verdict == "unreliable":
+        return "Before noise, mind the sample: value the rows on more validation points to act on single rows."
     if audit.verdict == "stable":
         return "Ranking and signs can be used as they are."
     if limit := _stable_up_to(audit):

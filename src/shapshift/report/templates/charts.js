@@ -215,16 +215,18 @@ const looks = (() => {
       const formatter = (items) => {
         const at = items[0].dataIndex;
         const lines = [["corrected", "payout", amount(data.values[at])]];
+        if (data.sampleLow) lines.push(["", data.sampleName, `${amount(data.sampleLow[at])} and ${amount(data.sampleHigh[at])}`]);
         if (data.low) lines.push(["", "between", `${amount(data.low[at])} and ${amount(data.high[at])}`]);
         if (data.corrected) lines.push(["noisy", "after correction", amount(data.corrected[at])]);
         return tip(data.names[at], lines);
       };
-      const most = Math.max(...data.values, ...(data.high ?? []), ...(data.corrected ?? []));
+      const most = Math.max(...data.values, ...(data.high ?? []), ...(data.sampleHigh ?? []), ...(data.corrected ?? []));
       const room = Math.min(160, Math.round(0.32 * width));
       const short = fitted(data.names, room);
       const series = [
         { type: "bar", name: "payout", data: data.values, barMaxWidth: 18, itemStyle: { color: colours.corrected, opacity: 0.75, borderRadius: [0, 3, 3, 0] } },
       ];
+      if (data.sampleLow) series.push(whiskers("sample", data.sampleLow.map((low, i) => [low, data.sampleHigh[i], i]), colours.muted, false, 7, 4));
       if (data.low) series.push(whiskers("interval", data.low.map((low, i) => [low, data.high[i], i]), colours.ink, true));
       if (data.corrected) {
         series.push({ type: "scatter", name: "after correction", symbol: "diamond", symbolSize: 11, data: data.corrected.map((x, i) => [x, i]), itemStyle: { color: colours.noisy, borderColor: colours.surface, borderWidth: 1 }, z: 5 });
@@ -267,7 +269,7 @@ const looks = (() => {
   });
 
   // Intervals: data holds [low, high, place]
-  const whiskers = (name, data, colour, capped, aside = 0) => ({
+  const whiskers = (name, data, colour, capped, aside = 0, width = 1.5) => ({
     type: "custom",
     name,
     data,
@@ -279,7 +281,7 @@ const looks = (() => {
       const [x1] = api.coord([api.value(1), api.value(2)]);
       if (!Number.isFinite(x0) || !Number.isFinite(x1)) return null;
       const at = y + aside;
-      const style = { stroke: colour, lineWidth: 1.5 };
+      const style = { stroke: colour, lineWidth: width };
       const line = (a, b, c, d) => ({ type: "line", shape: { x1: a, y1: b, x2: c, y2: d }, style });
       const parts = [line(x0, at, x1, at)];
       if (capped) parts.push(line(x0, at - 4, x0, at + 4), line(x1, at - 4, x1, at + 4));
@@ -315,8 +317,8 @@ const looks = (() => {
         type: "line",
         name: one.name,
         data: data.x.map((x, i) => [x, one.mean[i]]),
-        symbol: symbols[place % symbols.length],
-        symbolSize: 7,
+        symbol: data.x.length > 60 ? "none" : symbols[place % symbols.length],
+        symbolSize: one.mean.filter((x) => x !== null).length === 1 ? 11 : data.x.length > 20 ? 4 : 7,
         lineStyle: { color: colour, width: 2 },
         itemStyle: { color: colour },
         z: 3,

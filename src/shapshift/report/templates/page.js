@@ -20,7 +20,8 @@
       return;
     }
     if (data.kind === "bars") {
-      if (data.low || data.corrected) key("corrected", "payout");
+      if (data.low || data.sampleLow || data.corrected) key("corrected", "payout");
+      if (data.sampleLow) key("muted", data.sampleName);
       if (data.low) key("whisker", data.intervalName);
       if (data.corrected) key("diamond", "after correction");
       return;

@@ -1,0 +1,111 @@
+"""How far a payout may be off because the validation points are a sample: from sums over random blocks of points."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.checks.labels import check_groups
+from shapshift.sampling_error import half_width, shrink
+from shapshift.valuation import Valuation
+
+Floats = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+# Blocks of points: as many as tell a variance well, and fewer where each takes a large row of sums.
+MOST_BLOCKS, LEAST_BLOCKS, BLOCK_NUMBERS = 40, 10, 2**24
+BLOCK = "random block "
+
+
+def random_blocks(n_val: int, n_train: int, clusters: Any = None) -> npt.NDArray[np.object_]:
+    """Name a random block for each validation point, to be passed as ``groups`` to ``value``.
+
+    A valuation with these groups has the sums over each block, and :func:`allocate_budget` tells from them how far
+    payouts may be off because the validation points are a sample.
+
+    Parameters
+    ----------
+    n_val, n_train : int
+        Validation points and training rows. There are at most 40 blocks, and fewer where rows are many: each block
+        takes one more row of sums.
+    clusters : array-like of shape (n_val,), optional
+        Points of one cluster stay in one block, as in ``value``.
+
+    Returns
+    -------
+    ndarray of shape (n_val,)
+
+    Examples
+    --------
+    >>> from collections import Counter
+    >>> Counter(random_blocks(5, 100).tolist()).most_common(1)[0][1]
+    1
+    """
+    of_point = np.arange(n_val) if clusters is None else check_groups(clusters, n_val, "clusters")[1]
+    units = int(of_point.max()) + 1
+    blocks = min(units, max(LEAST_BLOCKS, min(MOST_BLOCKS, BLOCK_NUMBERS // n_train)))
+    of_unit = np.random.default_rng(0).permutation(units) % blocks
+    names: npt.NDArray[np.object_] = np.array([f"{BLOCK}{number}" for number in of_unit[of_point]], dtype=object)
+    return names
+
+
+def in_blocks(names: tuple[Any, ...]) -> bool:
+    """Whether groups are those of :func:`random_blocks`, two at least."""
+    return len(names) > 1 and all(isinstance(name, str) and name.startswith(BLOCK) for name in names)
+
+
+def without_blocks(valuation: Valuation) -> Valuation:
+    """Return a valuation without the groups of :func:`random_blocks`."""
+    if not in_blocks(valuation.group_names):
+        return valuation
+    nothing = np.empty((0, valuation.n_train))
+    errors: dict[str, Any] = (
+        {} if valuation.group_errors is None else {"group_errors": nothing, "group_freedom": np.empty(0)}
+    )
+    return replace(valuation, group_means=nothing, group_names=(), group_sizes=(), **errors)
+
+
+def block_sums(valuation: Valuation) -> tuple[Floats, npt.NDArray[np.int64]] | None:
+    """Return sums of the values over blocks of points, one row each, and the number of points of each block.
+
+    Single points are the blocks of a valuation that has a matrix. None where there are no blocks.
+    """
+    if in_blocks(valuation.group_names):
+        sizes = np.array(valuation.group_sizes, dtype=np.int64)
+        return valuation.group_means * sizes[:, None], sizes
+    if valuation.matrix is not None and valuation.n_val > 1:
+        return valuation.matrix.T, np.ones(valuation.n_val, dtype=np.int64)
+    return None
+
+
+def share_errors(sums: Floats, sizes: npt.NDArray[np.int64], totals: Floats) -> Floats:
+    """Half the width of a 95% interval of each owner's share in what is paid out, times the sum of what is paid for.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (n_blocks, n_owners)
+        Sums over the points of each block of what owners are paid for; where it is negative, they are paid nothing.
+    sizes : ndarray of shape (n_blocks,)
+        Number of points of each.
+    totals : ndarray of shape (n_owners,)
+        Means over all points.
+
+    Notes
+    -----
+    The share of an owner is a ratio of two means: delta method (first order), with the set of owners that are paid, and
+    of rows that count, held fixed. Variances are drawn towards their mean over the owners.
+    """
+    paid = totals > 0
+    whole = float(totals[paid].sum())
+    off = sums - sizes[:, None] * totals
+    if not whole > 0:
+        return np.zeros_like(totals)
+    n = sizes.size
+    moved = (off - off[:, paid].sum(axis=1)[:, None] * (totals / whole)) * (n / sizes.sum())
+    variance = (moved**2).sum(axis=0) / (n - 1)
+    spread = float((variance**2).sum())
+    if spread == 0:
+        return np.zeros_like(totals)
+    shrunk, freedom = shrink(variance, n, float((moved**4).mean(axis=0).sum()) / spread)
+    return half_width(np.sqrt(shrunk / n), min(freedom, n - 1), CONFIDENCE)
