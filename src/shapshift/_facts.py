@@ -41,7 +41,7 @@ def value_facts(valuation: "Valuation") -> dict[str, Any]:
         "sampling": sampling_facts(valuation),
         "error_bound": None if valuation.error_bound is None else float(valuation.error_bound.max()),
         "fingerprint": valuation.fingerprint,
-        **({"cross": dict(valuation.parameters["cross"])} if "cross" in valuation.parameters else {}),
+        **{name: dict(valuation.parameters[name]) for name in ("cross", "pool") if name in valuation.parameters},
     }
 
 

@@ -32,6 +32,15 @@ JOINT_FREEDOM = 5.0
 ROUNDING = 1e-10
 
 
+#: What names of random blocks of points begin with.
+BLOCK = "random block "
+
+
+def in_blocks(names: tuple[Any, ...]) -> bool:
+    """Whether groups of points are random blocks of one sample, two at least."""
+    return len(names) > 1 and all(isinstance(name, str) and name.startswith(BLOCK) for name in names)
+
+
 @dataclass(frozen=True)
 class Spread:
     """How the values of rows vary from one sampling unit to another.

@@ -107,6 +107,10 @@ def load(run: Run, target: str | None = None) -> Data:
         val = others[0] if others else train
         columns = replace(columns, drop=[*(columns.drop or ()), *_apart(run, train)])
         spec = _table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
+        if by is not None and not others:
+            raise CommandError(
+                "--clusters is about the rows of VAL. With one table, name what belongs together by --groups."
+            )
         clusters = None if by is None else _clusters(val, by)
         if by is not None and by not in (spec.label, spec.id, spec.owner, *spec.drop):
             spec = replace(spec, drop=[*spec.drop, by])  # names of clusters are no feature
@@ -244,7 +248,12 @@ def blocks(model: Any, data: Data) -> dict[str, Any]:
 
 def fit_model(run: Run, data: Data) -> Any:
     """Fit the model that values the rows."""
-    return make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+    model = make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+    if not run[Sample].pool:
+        return model
+    if not hasattr(model, "pooled"):
+        raise CommandError(f"--pool does not go with {type(model).__name__}. Leave it out, or choose --method knn.")
+    return model.pooled()
 
 
 def make_model(run: Run) -> Any:

@@ -220,6 +220,9 @@ class Sample:
         "sampling errors then count these instead of rows.",
         metavar="COLUMN",
     )
+    pool: bool = option(
+        False, "Borrow strength from the training rows, as further validation points, as far as they agree with VAL."
+    )
 
 
 @dataclass(frozen=True)

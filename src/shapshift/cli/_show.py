@@ -68,6 +68,8 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
     terminal.line(f"Valued {n:,} training rows on {points}, {facts['boundary_fraction']:.0%} of them {where}.")
     if cross is not None:
         terminal.line(who_saw_whom(cross))
+    if "pool" in facts:
+        terminal.line(what_was_borrowed(facts["pool"]))
     if n > 1 and np.allclose(valuation.values, valuation.values[0], rtol=1e-9, atol=0):
         terminal.line(
             f"All rows have the same value, {valuation.values[0]:+.3e}: these validation points do not tell them apart."
@@ -104,6 +106,17 @@ def who_saw_whom(cross: Mapping[str, Any]) -> str:
         f"{cross.get('rows_without_value', 0):,} have no later rows and no value.",
     }
     return told[cross["by"]]
+
+
+def what_was_borrowed(pool: Mapping[str, Any]) -> str:
+    """Say how much pooled values owe to the training rows, and why."""
+    if pool["weight"] == pool["share_weight"] == 0:
+        return f"Nothing was borrowed from the training rows: {pool['why']}."
+    return (
+        f"Pooled with {pool['rows']:,} training rows as further points: they make {pool['weight']:.0%} of each label's "
+        f"values and {pool['share_weight']:.0%} of the shares of labels, because {pool['why']}. The expected squared "
+        f"error is {pool['gain']:.2f} of that without them."
+    )
 
 
 def show_sample(terminal: Terminal, sampling: Mapping[str, Any], thresholds: "Thresholds | None" = None) -> None:
@@ -233,6 +246,8 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
         )
     cross = results["valuation"].parameters.get("cross")
     notes = [*map(sentence, notes), *([] if cross is None else [who_saw_whom(cross)])]
+    pool = results["valuation"].parameters.get("pool")
+    notes += [] if pool is None else [what_was_borrowed(pool)]
     with run.terminal.busy("Writing the page"):
         build_report(
             run.page_path(),

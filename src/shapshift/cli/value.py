@@ -55,6 +55,7 @@ class NoisySet:
         "shapshift value train.csv val.csv --label class --id row --drop date,notes --report out.html",
         "shapshift value 'parts/*.parquet' val.feather --label y -k 10 --semivalue beta:4,1 --out run1",
         "shapshift value train.csv readings.csv --label y --clusters patient",
+        "shapshift value train.parquet few.parquet --label y --pool",
         "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
@@ -101,8 +102,8 @@ def _value_one_table(run: Run, data: Data) -> tuple["Valuation", Data]:
         checkpoint=run[Restart].checkpoint,
     )
     if times is not None:
-        blocks = time_blocks(times, folds.folds, len(times))
-        data = data.chosen((blocks < blocks.max()).nonzero()[0], (blocks > 0).nonzero()[0])
+        block_of = time_blocks(times, folds.folds, len(times))
+        data = data.chosen((block_of < block_of.max()).nonzero()[0], (block_of > 0).nonzero()[0])
     return valuation, data
 
 

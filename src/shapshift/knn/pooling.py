@@ -22,7 +22,7 @@ from shapshift.checks.warnings import warn
 from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
 from shapshift.knn.base import NEVER_CHANGE_A_RESULT
-from shapshift.sampling_error import shrink
+from shapshift.sampling_error import in_blocks, shrink
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -61,16 +61,22 @@ class PoolingModel:
     value_and_neighbors = neighbor_ranks = None
 
     def __init__(self, model: Any, pool: Any) -> None:
-        self.model, self.pool = model, pool
+        self.__dict__.update(model=model, pool=pool)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "model":  # asked for while a copy is made
             raise AttributeError(name)
         return getattr(self.model, name)
 
-    def value(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.model, name, value)
+
+    def __copy__(self) -> "PoolingModel":
+        return PoolingModel(copy.copy(self.model), self.pool)
+
+    def value(self, X_val: Any, y_val: Any, *, groups: Any = None) -> Valuation:
         """Value every training row, pooled."""
-        found: Valuation = self.model.value(X_val, y_val, pool=self.pool, **asked)
+        found: Valuation = self.model.value(X_val, y_val, pool=self.pool, groups=groups)
         return found
 
 
@@ -367,6 +373,13 @@ def pooled_valuation(model: Any, X_val: Any, y_val: Any, pool: Any, *, groups: A
         plain = correction.correct(model, X_val, y_val)
         found = found.with_corrected(plain)
     of_group = []
+    if in_blocks(task.group_names):  # of one sample: they vary as before, but less
+        around, gain = found.pooled.values, found.pooled.gain
+        for means, error in zip(plain.group_means, plain.group_errors, strict=True):
+            of_group.append(
+                replace(found.pooled, values=around + np.sqrt(gain) * (means - plain.values), risk=gain * error**2)
+            )
+        return _pooled(plain, found, of_group)
     for group in range(task.n_groups):
         chosen = np.flatnonzero(task.groups == group)
         part = PointSums(given.points[chosen], targets[chosen], values[group], squares[group])
@@ -394,7 +407,11 @@ def _pooled(plain: Valuation, found: "Found", of_group: list[Pooled]) -> Valuati
         group_freedom=np.full(len(of_group), freedom),
         error_bound=found.error_bound(plain.error_bound),
         parameters={**plain.parameters, "pool": facts},
-        sampling={"units": plain.n_val, "kurtosis": plain.sampling.get("kurtosis"), "covariance": 0.0},
+        sampling={
+            "units": plain.n_val,
+            "kurtosis": plain.sampling.get("kurtosis"),
+            "covariance": pooled.gain * plain.sampling.get("covariance", 0.0),
+        },
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 
 from shapshift.checks import inputs as check
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
@@ -24,7 +25,7 @@ from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
 from shapshift.engine.truncated import check_search, truncated_sums
 from shapshift.exceptions import InputError
 from shapshift.knn.base import KNNClassModel, Prepared
-from shapshift.knn.pooling import pooled_valuation
+from shapshift.knn.pooling import PoolingModel, pooled_valuation
 from shapshift.valuation import Valuation
 
 #: Default of ``tol``.
@@ -198,7 +199,8 @@ class KNNShapley(KNNClassModel):
             validation points, and by the sampling errors of both. Standard errors count what is left of a difference.
             ``parameters["pool"]`` of the result says how much was borrowed and why. Where nothing can be, values are
             plain, with a warning. With ``metric="precomputed"``, the distances between training rows. It takes no
-            clusters, matrix, excluded rows or checkpoint.
+            clusters, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for the next
+            validation set. For audits and payouts see :meth:`pooled`.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
@@ -225,6 +227,27 @@ class KNNShapley(KNNClassModel):
         self._check_correction(correction, matrix or None, groups, clusters, exclude, checkpoint)
         corrected: Valuation = correction.correct(self, X_val, y_val)
         return corrected
+
+    def pooled(self, pool: Any = "train") -> PoolingModel:
+        """Return this fitted model with pooled values, for whatever takes a model, such as `audit_shift`.
+
+        Parameters
+        ----------
+        pool
+            As in :meth:`value`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shapshift import KNNShapley, audit_shift
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = KNNShapley().fit(X[::2], y[::2])
+        >>> audit = audit_shift(model.pooled(), X[1::5], y[1::5], noise=[0.1], repeats=3)
+        >>> audit.parameters["model"]["pool"]["rows"]
+        75
+        """
+        check_is_fitted(self)
+        return PoolingModel(self, pool)
 
     def _check_correction(self, correction: Any, *others: Any) -> None:
         """Refuse what is no corrector, and what a correction does not go with."""

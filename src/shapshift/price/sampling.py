@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.checks.labels import check_groups
-from shapshift.sampling_error import half_width, shrink
+from shapshift.sampling_error import BLOCK, half_width, in_blocks, shrink
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -15,7 +15,6 @@ Floats = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 # Blocks of points: as many as tell a variance well, and fewer where each takes a large row of sums.
 MOST_BLOCKS, LEAST_BLOCKS, BLOCK_NUMBERS = 40, 10, 2**24
-BLOCK = "random block "
 
 
 def random_blocks(n_val: int, n_train: int, clusters: Any = None) -> npt.NDArray[np.object_]:
@@ -48,11 +47,6 @@ def random_blocks(n_val: int, n_train: int, clusters: Any = None) -> npt.NDArray
     of_unit = np.random.default_rng(0).permutation(units) % blocks
     names: npt.NDArray[np.object_] = np.array([f"{BLOCK}{number}" for number in of_unit[of_point]], dtype=object)
     return names
-
-
-def in_blocks(names: tuple[Any, ...]) -> bool:
-    """Whether groups are those of :func:`random_blocks`, two at least."""
-    return len(names) > 1 and all(isinstance(name, str) and name.startswith(BLOCK) for name in names)
 
 
 def without_blocks(valuation: Valuation) -> Valuation:
