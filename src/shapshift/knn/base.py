@@ -241,7 +241,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self, X_val: Any, y_val: Any, *, checkpoint: str | os.PathLike[str] | None = None, **asked: Any
     ) -> tuple[Valuation, Neighborhood]:
         given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, **asked)
-        if self._are_training_rows(given):
+        if given.task.n_nearest == 0 and self._are_training_rows(given):
             warn(
                 "The validation points are the training rows themselves: every row finds itself at distance 0, which "
                 "makes values too good. Use cross_value(model, X, y), which values every row on the others."
