@@ -478,7 +478,7 @@ def test_the_training_rows_as_points_are_noticed(model: Any) -> None:
 
 
 def test_equal_rows_are_no_false_alarm() -> None:
-    X, y = np.zeros((10, 2)), np.arange(10) % 2
+    X, y = np.zeros((40, 2)), np.arange(40) % 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         KNNShapley(3).fit(X, y).value(X, y)

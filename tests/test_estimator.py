@@ -114,7 +114,7 @@ def test_parameters_changed_after_fit_take_effect(changed: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     "use",
     [
-        lambda model: model.value(X, Y),
+        lambda model: model.value(X[1:], Y[1:]),
         lambda model: model.value_and_neighbors(X, Y),
         lambda model: ValuationStore(model),
         lambda model: knn_interactions(model, X, Y),

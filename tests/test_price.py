@@ -1227,6 +1227,7 @@ def test_amounts_have_the_decimals_of_their_currency(
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 2)), rng.integers(0, 2, 40)
     model = KNNShapley(progress=False).fit(X, y)
+    X = X + 0.01  # points are not the training rows
     owners = np.array(["ann", "bob", "cid"])[np.arange(40) % 3]
     policy = Policy(floor="1", reserve="10%")
     audit = audit_payouts(

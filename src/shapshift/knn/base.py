@@ -66,7 +66,7 @@ class Prepared(NamedTuple):
     excluded: Indices | None
 
 
-#: Rows that tell whether a validation set is the training set.
+#: Rows that tell whether a validation set is the training set; fewer may be alike by chance.
 CHECKED_ROWS = 32
 #: Parameters that never change a result.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
@@ -249,7 +249,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self, X_val: Any, y_val: Any, *, checkpoint: str | os.PathLike[str] | None = None, **asked: Any
     ) -> tuple[Valuation, Neighborhood]:
         given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, **asked)
-        if self._are_training_rows(given):
+        if given.task.n_nearest == 0 and self._are_training_rows(given):
             warn(
                 "The validation points are the training rows themselves: every row finds itself at distance 0, which "
                 "makes values too good. Use cross_value(model, X, y), which values every row on the others."
@@ -266,12 +266,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def _are_training_rows(self, given: "Prepared") -> bool:
         """Whether points that see all rows are these rows, in the same order: told from a few of them."""
         task, n = given.task, given.task.n_train
-        if task.n_val != n or given.excluded is not None or self._index.metric == "precomputed" or self._index.constant:
+        if task.n_val != n or n < CHECKED_ROWS or given.excluded is not None or self._index.metric == "precomputed":
             return False
-        if self._needs_engine(given.points):
+        if self._index.constant or self._needs_engine(given.points):
             return False
         distance = np.empty((1, 1))
-        for row in np.linspace(0, n - 1, min(n, CHECKED_ROWS)).astype(np.int64).tolist():
+        for row in np.linspace(0, n - 1, CHECKED_ROWS).astype(np.int64).tolist():
             task.fill(slice(row, row + 1), slice(row, row + 1), distance)
             if distance[0, 0] > 0 or given.targets[row] != self._targets[row]:
                 return False
