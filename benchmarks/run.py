@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from rich.console import Console
@@ -24,6 +26,7 @@ from scipy.spatial.distance import cdist
 
 import shapshift
 from shapshift import KNNShapley, audit_shift
+from shapshift._numba import kernel
 
 FEATURES = 32
 TOL = 1e-3
@@ -155,6 +158,61 @@ def audit_row(levels: int, repeats: int, bar: float) -> Row:
     )  # fmt: skip
 
 
+@kernel
+def add_values(tile, cells, squares, sums):
+    """As :func:`shapshift.kernels.rank.add_rows`, without squares."""
+    for p in range(tile.shape[0]):
+        out, row = sums[cells[p]], tile[p]
+        for i in range(row.size):
+            out[i] += row[i]
+
+
+def errors_row(n_train: int, n_val: int, bar: float, repeats: int) -> Row:
+    """What sampling errors add to a valuation: sums of squares, the rows that are kept, and what is made of them."""
+    X, y, X_val, y_val = arrays(n_train, n_val)
+    model = warm(KNNShapley(n_jobs=-1, progress=False).fit(X, y), X_val, y_val)
+
+    def without() -> None:
+        with ExitStack() as patches:
+            for place, replacement in (
+                ("engine.exact.add_rows", add_values),
+                ("engine.tasks.spread_of_points", lambda *given: None),
+                ("knn.base.sampled_count", lambda *given: 0),
+            ):
+                patches.enter_context(mock.patch(f"shapshift.{place}", replacement))
+            assert model.value(X_val, y_val).standard_error is None
+
+    without()
+    whole, plain = in_turns(repeats, lambda: seconds(lambda: model.value(X_val, y_val)), lambda: seconds(without))
+    ratio = whole / plain
+    return Row(
+        f"exact with sampling errors, N={n_train:,} m={n_val:,}", whole, n_train * n_val, ratio,
+        "times the same without", f"at most {bar:g}", ratio <= bar,
+    )  # fmt: skip
+
+
+def pooled_row(n_train: int, n_val: int, bar: float, repeats: int) -> Row:
+    X, y, X_val, y_val = arrays(n_train, n_val)
+
+    def fresh() -> KNNShapley:  # what a model keeps of its training rows must not count
+        return warm(KNNShapley(n_jobs=-1, progress=False).fit(X, y), X_val, y_val)
+
+    def pooled() -> float:
+        model = fresh()
+        return seconds(lambda: model.value(X_val, y_val, pool="train"))
+
+    def two() -> float:
+        model = fresh()
+        return seconds(lambda: (model.value(X_val, y_val), model.value(X, y, exclude=np.arange(n_train))))
+
+    whole, plain = in_turns(repeats, pooled, two)
+    ratio = whole / plain
+    return Row(
+        f"pooled, N={n_train:,} m={n_val:,}", whole, n_train * (n_train + n_val), ratio,
+        "times two plain ones of as many points", f"at most {bar:g}", ratio <= bar,
+    )  # fmt: skip
+
+
 def peak_memory(n_train: int, n_val: int) -> None:
     X, y, X_val, y_val = arrays(n_train, n_val)
     start = time.perf_counter()
@@ -210,6 +268,8 @@ def measure() -> list[Row]:
         growth_row(small, large, bar=2.5),
         certified_row(100_000, 1_000, bar=3, repeats=3),
         certified_row(1_000_000, 256, bar=4, repeats=2),
+        errors_row(10_000, 2_000, bar=1.08, repeats=7),
+        pooled_row(10_000, 1_000, bar=1.2, repeats=3),
         audit_row(10, 20, bar=1.15),
         memory_row(1_000_000, 1_000, bar=1.5),
         start_up_row(),
