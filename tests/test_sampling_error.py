@@ -447,6 +447,7 @@ def test_a_store_adds_up_errors() -> None:
     found = store.valuation()
     np.testing.assert_allclose(found.variance, fresh.variance, rtol=1e-9)
     np.testing.assert_allclose(found.standard_error, fresh.standard_error, rtol=0.05)
+    np.testing.assert_allclose(found.sampling["kurtosis"], fresh.sampling["kurtosis"], rtol=0.3)
     np.testing.assert_allclose(found.sampling["covariance"], fresh.sampling["covariance"], rtol=1e-6)
     assert found.sampling["units"] == 60
     assert found.reliability == pytest.approx(fresh.reliability, abs=0.05)
