@@ -407,6 +407,25 @@ def test_a_posterior_correction_adds_variances() -> None:
     assert found.group_errors is None
 
 
+def test_the_error_of_a_posterior_correction_is_how_far_values_on_other_points_lie() -> None:
+    data = Data(200, 800, classes=2)
+    model = KNNShapley(progress=False).fit(data.X, data.y)
+    corrector = PosteriorCorrector(GaussianNoise(0.5), draws=4, progress=False).fit(model)
+    runs = []
+    for part in np.array_split(np.arange(800), 8):
+        X_noisy, y_val = GaussianNoise(0.5, random_state=int(part[0]))(data.X_val[part], data.y_val[part])
+        runs.append(corrector.transform(X_noisy, y_val))
+    spread = np.var([each.values for each in runs], axis=0, ddof=1).mean()
+    assert 0.8 < np.sqrt(spread / np.mean([each.standard_error**2 for each in runs])) < 1.2
+
+
+def test_clusters_that_do_not_fit_in_memory_are_named() -> None:
+    data = Data(5000, 300)
+    model = KNNShapley(max_memory="5MB", progress=False).fit(data.X, data.y)
+    with pytest.raises(InputError, match=r"100 clusters.*make fewer clusters"):
+        model.value(*data.points, clusters=np.arange(300) % 100)
+
+
 def test_corrected_values_say_nothing_of_their_error() -> None:
     data = Data(100, 120, classes=2)
     model = KNNShapley(progress=False).fit(data.X, data.y)
@@ -428,6 +447,7 @@ def test_a_store_adds_up_errors() -> None:
     found = store.valuation()
     np.testing.assert_allclose(found.variance, fresh.variance, rtol=1e-9)
     np.testing.assert_allclose(found.standard_error, fresh.standard_error, rtol=0.05)
+    np.testing.assert_allclose(found.sampling["kurtosis"], fresh.sampling["kurtosis"], rtol=0.3)
     np.testing.assert_allclose(found.sampling["covariance"], fresh.sampling["covariance"], rtol=1e-6)
     assert found.sampling["units"] == 60
     assert found.reliability == pytest.approx(fresh.reliability, abs=0.25)

@@ -210,5 +210,5 @@ def _say_noise(run: Run, report: "PosteriorReport") -> None:
     noisy = report.weights["noisy"]
     run.terminal.line(
         f"The values are a mix: {noisy:.0%} as computed on the noisy points, {1 - noisy:.0%} averaged over what the "
-        f"points may have been. Their standard error is {report.standard_error:.1%} of their spread."
+        f"points may have been. Draws and mixture leave an error of {report.standard_error:.1%} of their spread."
     )

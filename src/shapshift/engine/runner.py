@@ -142,9 +142,14 @@ def fit_memory(
         # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
         least = -(-16 * max(memory.fixed + one, memory.end) // 15)
         if max_memory < least:
-            groups = f"{task.n_groups} groups" if task.clusters is None else f"{task.n_groups} parts of clusters"
+            groups, advice = f"{task.n_groups} groups", "value fewer groups at a time"
+            if task.clusters is not None:
+                groups, advice = (
+                    f"{task.n_groups} clusters, one in several groups counted in each",
+                    "make fewer clusters",
+                )
             what = f"{task.n_train} training rows, {task.n_val} validation points, {groups}"
-            raise MemoryBudgetError(least, max_memory, f"{what} and matrix={task.matrix}")
+            raise MemoryBudgetError(least, max_memory, f"{what} and matrix={task.matrix}", advice)
         # Workers first, then larger batches, then longer waves.
         free = max_memory * 15 // 16 - memory.fixed
         here = min(workers if cluster is None else 1, free // one)  # workers that share the budget

@@ -133,7 +133,8 @@ def read_npz(file: Any, check_size: Callable[[int], None] | None = None) -> Arra
     file : binary file
     check_size : callable, optional
         Receives the size of all arrays in bytes before any is read. Without it, compressed arrays are refused: those
-        that are not compressed cannot take more memory than the file takes on the disk.
+        that are not compressed cannot take more memory than the file takes on the disk. So is a file that has lost an
+        array, or whose array has lost its name.
 
     Raises
     ------
@@ -144,6 +145,8 @@ def read_npz(file: Any, check_size: Callable[[int], None] | None = None) -> Arra
     arrays: Arrays = {}
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+        if check_size is None and len(members) != _stated_parts(file):
+            raise InputError("it has more or fewer arrays than it says")
         if len({member.filename for member in members}) < len(members):
             raise InputError("it has an array twice")
         if sum(member.compress_size for member in members) > size:
@@ -159,6 +162,12 @@ def read_npz(file: Any, check_size: Callable[[int], None] | None = None) -> Arra
             with archive.open(member) as content:
                 arrays[member.filename.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
     return arrays
+
+
+def _stated_parts(file: Any) -> int:
+    """Return the number of parts that the last record of an archive states, which zipfile does not look at."""
+    file.seek(-22, os.SEEK_END)
+    return int.from_bytes(file.read()[10:12], "little")
 
 
 def _check_array_size(content: Any, member: zipfile.ZipInfo) -> None:

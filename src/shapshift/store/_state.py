@@ -247,16 +247,24 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
     """Return the error fields of the valuation on the points of two, which are one sample (rule of Chan)."""
     if any(part.n_val > 1 and part.variance is None for part in (one, other)):
         return {}  # from a file of release 0.1.0
-    m, n = one.n_val + other.n_val, one.n_train
+    a, b, n = one.n_val, other.n_val, one.n_train
+    m = a + b
     between = one.values - other.values
     of_pairs = (float(between.sum()) ** 2 - float((between**2).sum())) / max(n * (n - 1), 1)
-    factor = one.n_val * other.n_val / m
-    variance, covariance = factor * between**2, factor * of_pairs
+    variance, covariance = a * b / m * between**2, a * b / m * of_pairs
+    # Of fourth powers, but for what the third ones would add.
+    fourth = float((between**4).sum()) * a * b * (a**2 - a * b + b**2) / m**3
     known = [part for part in (one, other) if part.variance is not None]
     for part in known:
-        variance += (part.n_val - 1) * np.asarray(part.variance)
+        own = np.asarray(part.variance)
+        squares = (part.n_val - 1) * own
+        fourth += 6 * ((m - part.n_val) / m) ** 2 * float((between**2 * squares).sum())
+        fourth += part.n_val * part.sampling["kurtosis"] * float((own**2).sum())
+        variance += squares
         covariance += (part.n_val - 1) * part.sampling["covariance"]
-    kurtosis = _mean([(part.n_val, part.sampling["kurtosis"]) for part in known])
+    variance /= m - 1
+    total = float((variance**2).sum())
+    kurtosis = fourth / m / total if total > 0 else float(m)
     # Each foresees the correlations on all points, by the Spearman-Brown formula.
     foreseen = [
         _mean(
@@ -268,7 +276,7 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
         )
         for name in ("pearson", "spearman")
     ]
-    spread = Spread(variance / (m - 1), m, kurtosis or float(m), covariance / (m - 1), *foreseen)
+    spread = Spread(variance, m, kurtosis, covariance / (m - 1), *foreseen)
     error, freedom = spread.errors()
     return {
         "variance": lock(spread.variance),
