@@ -193,7 +193,7 @@ def test_audit_is_the_library_s(here: Path) -> None:
     found = ShiftAudit.load("shapshift-audit/audit.npz")
     np.testing.assert_allclose(found.means, expected.means, rtol=0, atol=1e-9, equal_nan=True)
     assert f"Verdict: {expected.verdict}." in ran.out
-    with open("shapshift-audit/shift.csv", newline="", encoding="utf-8") as file:
+    with open("shapshift-audit/shift.csv", newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert (rows[0]["level"], float(rows[0]["pearson"])) == ("another sample", found.sampling["reliability"])
     assert [float(row["spearman"]) for row in rows[1:]] == found.statistic("spearman")[0].tolist()

@@ -219,8 +219,40 @@ def test_sampling_intervals_cover_the_exact_values() -> None:
         assert found.n_permutations == 128
         assert not found.converged
         assert found.values.sum() == pytest.approx(found.full - found.empty, abs=1e-12)
-        covered.append((found.low <= exact.values) & (exact.values <= found.high))
+        covered.append(np.abs(found.values - exact.values) <= found.order_widths)
+        assert (found.high - found.low >= 2 * found.order_widths).all()
     assert 0.9 <= np.mean(covered) <= 0.99
+
+
+def test_intervals_cover_the_values_on_the_population() -> None:
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(600, X.shape[1]))
+    labels = np.where(points[:, 0] + rng.normal(size=600) > 0, *np.unique(Y)[[1, 0]])
+    population = owner_values(MODEL, points, labels, OWNERS)
+    assert (population.low < population.values).all()
+    covered = []
+    for _ in range(60):
+        drawn = rng.integers(0, 600, 60)
+        found = owner_values(MODEL, points[drawn], labels[drawn], OWNERS)
+        assert (found.method, found.half_width) == ("exact", 0)
+        covered.append((found.low <= population.values) & (population.values <= found.high))
+    assert 0.88 <= np.mean(covered) <= 0.995
+
+
+def test_one_point_has_no_sampling_error() -> None:
+    found = owner_values(MODEL, X_VAL[:1], Y_VAL[:1], OWNERS)
+    assert found.standard_error is None
+    np.testing.assert_array_equal(found.low, found.values)
+
+
+def test_blocks_of_points_change_neither_values_nor_groups() -> None:
+    groups = np.arange(len(Y_VAL)) % 2
+    found = owner_values(MODEL, X_VAL, Y_VAL, OWNERS, groups=groups)
+    for group in (0, 1):
+        part = owner_values(MODEL, X_VAL[groups == group], Y_VAL[groups == group], OWNERS)
+        np.testing.assert_allclose(found.group_values[group], part.values, atol=1e-12)
+    assert found.block_sums is not None
+    np.testing.assert_allclose(found.block_sums.sum(axis=0) / len(Y_VAL), found.values, atol=1e-12)
 
 
 @UNSURE

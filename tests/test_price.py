@@ -36,12 +36,14 @@ from shapshift.price import (
     allocate_budget,
     audit_payouts,
     owner_values,
+    random_blocks,
     replication_gain,
     safe_cell,
     show_money,
     write_statements,
 )
 from shapshift.price.money import split_cents
+from shapshift.price.sampling import without_blocks
 from shapshift.price.statements import page_names
 from shapshift.report import build_report
 
@@ -702,7 +704,7 @@ def sampled(seed: int, orders: int = 40, tolerance: float = 0.05) -> OwnerValues
 @pytest.mark.parametrize("policy", [Policy(), Policy(floor=200, reserve="5%", cap="40%")])
 def test_sampling_intervals_cover_what_exact_values_pay(policy: Policy) -> None:
     exact = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=policy, values=owner_values(MODEL, X_VAL, Y_VAL, OWNERS))
-    assert exact.sampling_low is None
+    assert exact.sampled == "validation points"
     covered = []
     for seed in range(60):
         made = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=policy, values=sampled(seed))
@@ -716,7 +718,7 @@ def test_sampling_intervals_cover_what_exact_values_pay(policy: Policy) -> None:
 def test_unsure_payouts_are_said_to_be(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="not as sure as asked for"):
         values = sampled(1)
-    with pytest.warns(UserWarning, match=r"off by up to [\d.]+ EUR to either side .* more than the tolerance of 0.05"):
+    with pytest.warns(UserWarning, match=r"off by up to [\d.]+ EUR to either .* not reach the tolerance of 0.05"):
         made = allocate_budget(CLEAN, 1000, owners=OWNERS, values=values)
     assert made.sampling_low is not None
     assert made.sampling_high is not None
@@ -732,9 +734,70 @@ def test_unsure_payouts_are_said_to_be(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Allocation.load(tmp_path / "pay.npz").sampling_high, made.sampling_high)
     labels = [text.get_text() for text in made.plot().get_legend().get_texts()]
     plt.close("all")
-    assert labels == ["95%, owner values are sampled", "paid"]
+    assert labels == ["95%, validation points and orders are a sample", "paid"]
     sure = allocate_budget(CLEAN, 1000, owners=OWNERS, values=sampled(1, 10**5, 0.2))  # no warning: an error here
-    assert "more than the tolerance" not in sure.sampling_note()
+    assert "tolerance" not in sure.sampling_note()
+
+
+def population() -> tuple[Any, Any]:
+    rng = np.random.default_rng(7)
+    points = rng.normal(size=(800, X.shape[1]))
+    return points, np.where(points[:, 0] + rng.normal(size=800) > 0, *np.unique(Y)[[1, 0]])
+
+
+def test_intervals_of_payouts_cover_what_the_population_pays() -> None:
+    points, labels = population()
+    policy, rng = Policy(negatives="carry"), np.random.default_rng(8)
+    paid = allocate_budget(MODEL.value(points, labels), 1000, owners=OWNERS, policy=policy).cents
+    covered, widths = [], []
+    for _ in range(80):
+        drawn = rng.integers(0, 800, 100)
+        valuation = MODEL.value(points[drawn], labels[drawn], groups=random_blocks(100, len(Y)))
+        made = allocate_budget(valuation, 1000, owners=OWNERS, policy=policy)
+        assert made.sampled == "validation points"
+        covered.append((made.sampling_low <= paid) & (paid <= made.sampling_high))
+        widths.append((made.sampling_high - made.sampling_low).mean())
+    assert 0.9 <= np.mean(covered) <= 0.99
+    assert np.mean(widths) < 60_000  # not by being as wide as the budget
+
+
+def test_blocks_and_single_points_tell_the_same_error() -> None:
+    points, labels = population()
+    by_point = allocate_budget(MODEL.value(points, labels, matrix=True), 1000, owners=OWNERS)
+    in_blocks = MODEL.value(points, labels, groups=random_blocks(800, len(Y)))
+    by_block = allocate_budget(in_blocks, 1000, owners=OWNERS)
+    widths = [one.sampling_high - one.sampling_low for one in (by_point, by_block)]
+    np.testing.assert_allclose(widths[1].mean() / widths[0].mean(), 1, atol=0.25)
+    assert by_block.cents.tolist() == by_point.cents.tolist()
+    plain = without_blocks(in_blocks)
+    assert plain.group_names == ()
+    assert allocate_budget(plain, 1000, owners=OWNERS).sampling_low is None
+
+
+def test_dependent_points_stay_in_one_block() -> None:
+    clusters = np.arange(300) // 3
+    blocks = random_blocks(300, 100, clusters)
+    assert all(len(set(blocks[clusters == one])) == 1 for one in range(100))
+    assert len(set(blocks)) == 40
+    assert len(set(random_blocks(300, 10**7))) == 10
+    assert len(set(random_blocks(7, 100))) == 7
+
+
+def test_the_only_owner_is_paid_everything_on_any_sample() -> None:
+    valuation = MODEL.value(X_VAL, Y_VAL, groups=random_blocks(len(Y_VAL), len(Y)))
+    made = allocate_budget(valuation, 1000, owners=["ann"] * len(Y))
+    assert made.sampling_low.tolist() == made.sampling_high.tolist() == made.cents.tolist()
+
+
+def test_the_sample_comes_before_noise_in_every_text(audit: PayoutAudit, tmp_path: Path) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit)
+    line, page = made.line(made.owners[0]), _page_text(write_statements(made, tmp_path)[1])
+    low, high = show_money(made.sampling_low[0]), show_money(made.sampling_high[0])
+    assert line.index(f"{low} to {high} for the sampling of validation points") < line.index("under")
+    assert page.index(f"would pay between {low} and {high}") < page.index("would have been paid under")
+    others = {show_money(end[at]) for end in (made.sampling_low, made.sampling_high) for at in range(1, 4)}
+    assert not any(f" {amount} " in page for amount in others - {low, high})
+    np.testing.assert_array_equal(audit.sampling_low, made.sampling_low)
 
 
 def test_a_statement_names_the_semivalue_that_was_paid(tmp_path: Path) -> None:
@@ -817,8 +880,8 @@ def test_allocations_and_audits_come_back_from_files(tmp_path: Path, audit: Payo
 def test_frames_and_reprs(audit: PayoutAudit) -> None:
     made = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit, policy=Policy())
     for kind in ("pandas", "polars", "pyarrow"):
-        assert made.to_frame(kind).shape == (4, 7)
-        assert audit.to_frame(kind).shape == (12, 8)
+        assert made.to_frame(kind).shape == (4, 9)
+        assert audit.to_frame(kind).shape == (12, 10)
     frame = made.to_frame("pandas")
     assert frame["payout"].sum() == pytest.approx(1000)
     assert frame["rows"].sum() == 80
@@ -839,6 +902,7 @@ def test_the_figure_shows_payouts_intervals_and_correction(audit: PayoutAudit) -
     assert [label.get_text() for label in ax.get_yticklabels()] == [made.owners[i] for i in order]
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {
         "paid",
+        "95%, validation points are a sample",
         f"under {made.interval}",
         "after correction",
     }

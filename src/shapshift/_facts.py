@@ -99,7 +99,7 @@ def evaluation_facts(evaluation: Any) -> dict[str, Any]:
 
 def payout_facts(allocation: Any) -> dict[str, Any]:
     """Amounts of an allocation, as decimal numbers so that no cent is lost; owners in the order of the allocation."""
-    names = ("low", "high", "corrected", "sampling_low", "sampling_high")
+    names = ("sampling_low", "sampling_high", "low", "high", "corrected")
     columns = {"payout": allocation.cents} | {name: getattr(allocation, name) for name in names}
     known = {name: cents for name, cents in columns.items() if cents is not None}
     notes = allocation.notes

@@ -187,9 +187,7 @@ def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) 
         row = {"owner": one["owner"], ">rows": f"{one['rows']:,}", ">value": f"{one['value']:+.4f}"}
         row[">payout"] = f"{one['payout']:,}"
         if "sampling_low" in one:
-            row[">another sample (95%)" if allocation.sampled == "validation points" else ">sampling (95%)"] = (
-                f"{one['sampling_low']:,} to {one['sampling_high']:,}"
-            )
+            row[">95% interval"] = f"{one['sampling_low']:,} to {one['sampling_high']:,}"
         if "low" in one:
             row[f">range under {facts['interval']}"] = f"{one['low']:,} to {one['high']:,}"
         if "corrected" in one:

@@ -197,7 +197,7 @@ def _show_payouts(run: Run, pay: "Allocation", market: Market) -> None:
         least, most, low, high = (pay.show(bound[i], label=False) for bound in bounds if bound is not None)
         wrong = market.wrong[market.sellers == pay.owners[i]].sum()
         row = {"seller": pay.owners[i], ">rows": pay.row_counts[i], ">wrong labels": wrong}
-        row |= {">paid": pay.show(pay.cents[i]), ">another sample (95%)": f"{least} to {most}"}
+        row |= {">paid": pay.show(pay.cents[i]), ">95% interval": f"{least} to {most}"}
         rows.append(row | {f">range under {pay.interval}": f"{low} to {high}"})
         styles.append("red" if wrong else "")
     run.terminal.table("Payouts", rows, styles)

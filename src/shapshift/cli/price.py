@@ -84,8 +84,6 @@ def price(run: Run) -> None:
     [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], and
     [bold]manifest.json[/].
     """
-    from shapshift.price.sampling import without_blocks
-
     check_payment(run)
     _check_combinations(run)
     checks, table = run[Checks], run.table_name("values")
@@ -100,6 +98,8 @@ def price(run: Run) -> None:
         valuation = _saved_values(run, data, model, checks.values)
     else:
         valuation = model.value(*data.points, **blocks(model, data), **clustered(model, data))
+    from shapshift.price.sampling import without_blocks
+
     shown = without_blocks(valuation)
     run.write_table(table, show.value_table(shown, data))
     paid: dict[str, Any] = {"valuation": shown}

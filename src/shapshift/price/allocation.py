@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 Cents = npt.NDArray[np.int64]
 
 #: What the interval of a payout is about.
-POINTS, OWNER_VALUES = "validation points", "owner values"
+POINTS, POINTS_AND_ORDERS, OWNER_VALUES = "validation points", "validation points and orders", "owner values"
 #: Payouts, in cents, that an allocation may carry beside those that are paid.
 OTHER_PAYOUTS = ("sampling_low", "sampling_high", "low", "high", "uncorrected", "corrected", "carried")
 
@@ -80,7 +80,8 @@ class Allocation(Result):
         sampled owner values what more sampling would. None where neither is known. No part of ``low`` and ``high``,
         which are about noise in the same points.
     sampled : str
-        What that interval is about: "validation points", "owner values"; empty without one.
+        What that interval is about: "validation points", "validation points and orders", "owner values" (in files of
+        release 0.1.0); empty without one.
     digits : int
         Decimal places of an amount: a "cent" of this result is 1 / 10**digits of the currency.
     """
@@ -184,19 +185,17 @@ class Allocation(Result):
         if self.sampling_low is None or self.sampling_high is None:
             return ""
         off = np.maximum(self.cents - self.sampling_low, self.sampling_high - self.cents)
-        if self.sampled == POINTS:
-            return (
-                f"Another sample of {self.parameters['n_val']:,} validation points would pay an owner up to "
-                f"{self.show(off.max())} more or less (95% each), {self.show(np.median(off), label=False)} in the "
-                "median."
-            )
-        how = self.parameters["owner_values"]
         said = (
-            f"Owner values are sampled with {how['n_permutations']:,} orders: a payout may be off by up to "
-            f"{self.show(off.max())} to either side (95%), by "
+            f": a payout may be off by up to {self.show(off.max())} to either side for that (95%), by "
             f"{self.show(np.median(off), label=False)} in the median."
         )
-        return said if how["converged"] else f"{said} That is more than the tolerance of {how['tolerance']:g} allows."
+        points = f"he {self.parameters['n_val']:,} validation points are a sample"
+        if self.sampled == POINTS:
+            return f"T{points}{said}"
+        how = self.parameters["owner_values"]
+        both = f", and t{points}" if self.sampled == POINTS_AND_ORDERS else ""
+        said = f"Owner values are sampled with {how['n_permutations']:,} orders{both}{said}"
+        return said if how["converged"] else f"{said} The orders do not reach the tolerance of {how['tolerance']:g}."
 
     def compare(self, other: "Allocation") -> dict[Any, Decimal]:
         """By how much each owner is paid more in another allocation; an owner who is absent from one gets 0 there.
@@ -491,9 +490,15 @@ def sampled_payouts(
     the same total in every sample.
     """
     if values is not None:
-        if values.method == "exact":
+        half, sampled = values.order_widths, OWNER_VALUES
+        if half is None:  # of release 0.1.0
+            half = (values.high - values.low) / 2
+        if values.block_sums is not None and values.block_sizes is not None:
+            half = np.hypot(share_errors(values.block_sums, values.block_sizes, values.values), half)
+            sampled = POINTS if values.method == "exact" else POINTS_AND_ORDERS
+        elif values.method == "exact":
             return None, None, ""
-        ends, sampled = (values.low, values.high), OWNER_VALUES
+        ends = values.values - half, values.values + half
     else:
         blocks = block_sums(valuation)
         if blocks is None:

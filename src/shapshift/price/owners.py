@@ -33,6 +33,8 @@ from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
 from shapshift.kernels.coalitions import OwnerLists, Utility, add_coalitions, add_marginals, list_owners
 from shapshift.knn.shapley import KNNShapley
+from shapshift.price.sampling import MOST_BLOCKS, shrunk_errors
+from shapshift.sampling_error import half_width
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -47,6 +49,8 @@ BLOCK_COALITIONS = 2**22
 TILE_BYTES = 16 * 2**20
 # Lists are kept up to here, and made again for every batch of orders beyond.
 KEPT_BYTES = 256 * 2**20
+# Numbers of all coalitions in blocks of points; with drawn orders, of about 512 of them.
+BLOCK_SUMS = 2**24
 # Pairs of permutations in the first batch; each batch doubles the number drawn.
 FIRST_PAIRS = 16
 
@@ -62,7 +66,8 @@ class OwnerValues(Result):
     values : ndarray of shape (n_owners,)
         Value of each owner, averaged over the validation points. Shapley values add up to ``full - empty``.
     low, high : ndarray of shape (n_owners,)
-        95% confidence interval; equal to ``values`` when they are exact.
+        95% confidence interval of the value on the population that the validation points are a sample of; for sampled
+        values with the error of drawing orders. With one validation point, for the orders alone.
     row_counts : ndarray of shape (n_owners,)
         Number of rows of each owner.
     codes : ndarray of shape (n_train,)
@@ -83,11 +88,20 @@ class OwnerValues(Result):
         Hash of the training rows and labels.
     kind : str
         The caller's kind of table.
+    standard_error : ndarray of shape (n_owners,) or None
+        Of each value, for the sample of points and the orders that were drawn; None with one validation point.
+    order_widths : ndarray of shape (n_owners,) or None
+        Half the width of a 95% interval for the orders that were drawn alone; 0 when the values are exact.
+    block_sums, block_sizes : ndarray of shape (n_blocks, n_owners) and (n_blocks,), or None
+        Sums over random blocks of validation points, and their numbers of points: what sampling errors are made of.
     """
 
     archive_kind: ClassVar[str] = "shapshift.OwnerValues"
     archive_shapes: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("owners", "values", "low", "high", "row_counts"), "n_owners"),
+        **dict.fromkeys(("standard_error", "order_widths"), "n_owners"),
+        "block_sums": "n_blocks n_owners",
+        "block_sizes": "n_blocks",
         "group_names": "n_groups",
         "group_means": "n_groups n_owners",
     }
@@ -107,20 +121,25 @@ class OwnerValues(Result):
     parameters: Mapping[str, Any]
     fingerprint: str
     kind: str = "numpy"
+    standard_error: Floats | None = None
+    order_widths: Floats | None = None
+    block_sums: Floats | None = None
+    block_sizes: npt.NDArray[np.int64] | None = None
 
     @property
     def half_width(self) -> float:
-        """Half the width of the widest interval; 0 when the values are exact."""
-        return float((self.high - self.low).max() / 2)
+        """Half the width of the widest interval for the orders that were drawn; 0 when the values are exact."""
+        widths = (self.high - self.low) / 2 if self.order_widths is None else self.order_widths
+        return float(widths.max())
 
     @property
     def converged(self) -> bool:
-        """Whether all intervals are as narrow as was asked for, see ``tolerance`` of :func:`owner_values`."""
+        """Whether the orders that were drawn suffice for the ``tolerance`` of :func:`owner_values`."""
         return self.half_width == 0 or self.relative_half_width <= self.parameters["tolerance"]
 
     @property
     def relative_half_width(self) -> float:
-        """Half the width of the widest interval, as a part of the mean absolute value of an owner."""
+        """As :attr:`half_width`, as a part of the mean absolute value of an owner."""
         typical = float(np.abs(self.values).mean())
         if typical == 0:
             return 0.0 if self.half_width == 0 else float("inf")
@@ -256,9 +275,10 @@ def owner_values(
     Notes
     -----
     With one row per owner these are the row values. Exact values depend neither on names nor on the order of the rows,
-    to the last bit. Sampled ones add up to the same total exactly; intervals come from the spread between pairs
-    (Student's t) and hold for each owner alone. A few pairs may agree about an owner by chance, so variances are drawn
-    towards their mean over the owners, as in :class:`shapshift.SampledShapley`.
+    to the last bit. Sampled ones add up to the same total exactly. Intervals hold for each owner alone. They come from
+    the spread between random blocks of validation points, and for sampled values also from that between pairs of orders
+    (Student's t). A few blocks or pairs may agree about an owner by chance, so variances are drawn towards their mean
+    over the owners, as in :class:`shapshift.SampledShapley`.
 
     Examples
     --------
@@ -269,7 +289,7 @@ def owner_values(
     array([-0.25,  0.75])
     """
     options = GameOptions(method, semivalue, max_players_exact, n_permutations, tolerance, random_state)
-    found = value_owners(model, X_val, y_val, owners, options, groups=groups, progress=progress)
+    found = value_owners(model, X_val, y_val, owners, options, groups=groups, progress=progress, errors=True)
     if not found.converged:
         warnings.warn(
             f"Owner values are sampled and not as sure as asked for: after {found.n_permutations} orders the widest "
@@ -291,28 +311,48 @@ def value_owners(
     *,
     groups: Any = None,
     progress: bool | None = False,
+    errors: bool = False,
 ) -> OwnerValues:
-    """Do the work of :func:`owner_values`, without its warning: for many calls in a row."""
+    """Do the work of :func:`owner_values`, without its warning: for many calls in a row.
+
+    ``errors`` says whether the sampling error of the validation points is wanted.
+    """
     game = _make_game(model, X_val, y_val, owners, groups)
     n, semivalue = game.n_owners, options.semivalue
     most = {"exact": MOST_PLAYERS, "auto": min(options.max_players_exact, MOST_PLAYERS), "sample": 0}[options.method]
     if n > most and semivalue != "loo":
         _refuse_what_cannot_be_sampled(options, n)
+    if errors and game.task.n_val > 1:
+        game = _in_blocks(game, n <= most)
     runner = replace(model._runner(), progress=progress)
     gain = float(game.sums(replace(runner, progress=False), np.arange(n)[None]).sum()) / game.task.n_val
     half, drawn = np.zeros(n), 0
+    by_block: Floats
     if n <= most:
-        values, sums = _exact(game, semivalue, runner)
+        values, sums, by_block = _exact(game, semivalue, runner)
     elif semivalue == "loo":
         values, sums = _leave_one_out(game, runner)
     else:
         values, half, sums, drawn = _sample(game, options, gain, runner)
-    sizes = np.bincount(game.task.groups, minlength=game.n_cells)
+    if n > most:
+        cells = sums.reshape(-1, game.n_blocks, n)
+        sums, by_block = cells.sum(axis=1), cells.sum(axis=0)
+    sizes = np.bincount(game.task.groups, minlength=game.n_cells).reshape(-1, game.n_blocks)
+    error, reach, sampled = half / stats.t.ppf((1 + CONFIDENCE) / 2, np.inf), half, {}
+    if game.n_blocks > 1:
+        off = (by_block - sizes.sum(axis=0)[:, None] * values) * (game.n_blocks / game.task.n_val)
+        of_points, freedom = shrunk_errors(off)
+        error = np.hypot(of_points, error)
+        reach = np.hypot(half_width(of_points, freedom, CONFIDENCE), half)
+        sampled = {"standard_error": error, "block_sums": by_block, "block_sizes": sizes.sum(axis=0)}
+    sizes = sizes.sum(axis=1)
     return OwnerValues(
         owners=game.ownership.names,
         values=values,
-        low=values - half,
-        high=values + half,
+        low=values - reach,
+        high=values + reach,
+        order_widths=half,
+        **sampled,
         row_counts=game.ownership.counts,
         codes=game.ownership.codes,
         method="sample" if drawn else "exact",
@@ -320,7 +360,7 @@ def value_owners(
         full=game.utility.empty + gain,
         empty=game.utility.empty,
         group_means=sums / sizes[:, None] if groups is not None else np.empty((0, n)),
-        group_names=game.task.group_names,
+        group_names=game.group_names,
         parameters={
             "method": "owner_values",
             "n_neighbors": game.utility.k,
@@ -359,6 +399,10 @@ class Game:
         Points whose lists a worker makes together.
     kept : dict or None
         Lists that were made already; None where they are too large to be kept.
+    n_blocks : int
+        Random blocks of points: the groups of the task are then blocks within validation groups.
+    group_names : tuple
+        Of the validation groups.
     """
 
     task: ClassTask
@@ -367,6 +411,8 @@ class Game:
     orders: Longs | None = None
     batch: int = 1
     kept: dict[tuple[int, int], OwnerLists] | None = None
+    n_blocks: int = 1
+    group_names: tuple[Any, ...] = ()
     save_every = 1
 
     def __getstate__(self) -> dict[str, Any]:
@@ -463,19 +509,35 @@ def _make_game(model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any) -> 
     task = model._prepare(X_val, y_val, groups=groups).task
     soft = model.utility == "soft"
     utility = Utility(int(model.n_neighbors), soft, 1 / task.n_classes if soft else 0.0)
-    game = Game(task, check_owners(owners, model.ids_), utility)
+    game = Game(task, check_owners(owners, model.ids_), utility, group_names=task.group_names)
     most = min(KEPT_BYTES, (model._runner().max_memory or np.inf) / 4)
     return replace(game, kept={}) if 4 * math.prod(game.list_shape) * task.n_val <= most else game
 
 
-def _exact(game: Game, semivalue: str | Beta, runner: Runner) -> tuple[Floats, Floats]:
-    """Values, and sums over the points of each cell."""
-    worth = game.sums(runner)
-    weights = _size_weights(game.n_owners, semivalue)
-    sums = np.array([_semivalues(cell, weights) for cell in worth])
-    # One cell is the whole set; more are added up coalition by coalition first, as if there were no groups.
-    whole = sums[0] if game.n_cells == 1 else _semivalues(worth.sum(axis=0), weights)
-    return whole / game.task.n_val, sums
+def _in_blocks(game: Game, exact: bool) -> Game:
+    """Sum up random blocks of points apart: as many as tell a variance well, and as sums have room for."""
+    task, n = game.task, game.n_owners
+    room = BLOCK_SUMS >> n if exact else BLOCK_SUMS // (512 * n)
+    blocks = min(task.n_val, MOST_BLOCKS, max(room // game.n_cells, 4))
+    of_point = np.random.default_rng(0).permutation(task.n_val) % blocks
+    cells = replace(task, groups=task.groups * blocks + of_point, group_names=tuple(range(game.n_cells * blocks)))
+    return replace(game, task=cells, n_blocks=blocks)
+
+
+def _exact(game: Game, semivalue: str | Beta, runner: Runner) -> tuple[Floats, Floats, Floats]:
+    """Values, sums over the points of each validation group, and over those of each block."""
+    cells = game.sums(runner).reshape(-1, game.n_blocks, 2**game.n_owners)
+    weights, worth = _size_weights(game.n_owners, semivalue), cells.sum(axis=1)
+    sums = np.array([_semivalues(group, weights) for group in worth])
+    # One group is the whole set; more are added up coalition by coalition first, as if there were no groups.
+    whole = sums[0] if len(sums) == 1 else _semivalues(worth.sum(axis=0), weights)
+    by_size = weights[np.bitwise_count(np.arange(2 ** (game.n_owners - 1)))]
+    blocks = cells.sum(axis=0)
+    by_block = np.empty((game.n_blocks, game.n_owners))
+    for player in range(game.n_owners):
+        split = blocks.reshape(game.n_blocks, -1, 2, 2**player)
+        by_block[:, player] = np.einsum("bc,c->b", (split[:, :, 1] - split[:, :, 0]).reshape(len(blocks), -1), by_size)
+    return whole / game.task.n_val, sums, by_block
 
 
 def _semivalues(worth: Floats, weights: Floats) -> Floats:

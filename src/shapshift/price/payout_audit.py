@@ -330,11 +330,12 @@ def audit_payouts(
         else:
             yield from map(pay_rows, taken if corrector is None else map(corrector.transform, taken))
 
-    unperturbed = pay_players(X_val, y_val) if basis == "owners" else pay_rows(clean)
-    sampled: tuple[Any, Any, str] = (None, None, "")
-    if basis == "rows" and corrector is None:
-        contributions = row_contributions(clean.values, ownership, terms.policy.negatives)[1]
-        sampled = sampled_payouts(clean, ownership, contributions, None, unperturbed, terms)
+    players, contributions = None, row_contributions(clean.values, ownership, terms.policy.negatives)[1]
+    if basis == "owners":
+        players = value_owners(quiet, X_val, y_val, owners, options, errors=True)
+        contributions = np.maximum(players.values, 0.0)
+    unperturbed = terms.pay(contributions, keys)[0]
+    sampled = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
     draws = pay_draws()
     found = np.empty((len(levels), len(SUMMARIES), len(ownership.names)), dtype=np.int64)
     with progress_bar("Auditing payouts", len(levels) * repeats, progress) as advance:

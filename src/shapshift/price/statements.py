@@ -144,6 +144,7 @@ def payout_table(allocation: Allocation, pages: list[str]) -> str:
         "pay_share": [cents / paid if paid else 0.0 for cents in allocation.cents.tolist()],
         "bound": allocation.bound,
     }
+    columns |= {name: amounts.pop(name) for name in ("sampling_low", "sampling_high") if name in amounts}
     if "low" in amounts:
         columns |= {name: amounts.pop(name) for name in ("low", "high")}
         columns["interval"] = [cell(allocation.interval)] * n

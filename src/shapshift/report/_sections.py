@@ -343,12 +343,12 @@ def _payouts(allocation: Allocation, unit: Unit, draws: Draws | None) -> Section
         "sampleName": f"95%, {allocation.sampled or 'owner values'} are a sample",
         "intervalName": f"range under {condition(allocation)}" if allocation.interval else "range",
     }
-    reading = [f"Grey lines: {said}"] if (said := allocation.sampling_note()) else []
+    reading = ["Grey lines: 95% intervals, as the validation points are a sample."] * bool(allocation.sampled)
     if allocation.low is not None:
         reading.append(f"Whiskers: payouts under {condition(allocation)}, {basis(allocation, draws)}.")
     if allocation.corrected is not None:
         reading.append("Diamonds mark the payout from the corrected values.")
-    words = _words.payouts(names, allocation, draws)
+    words = f"{allocation.sampling_note()} {_words.payouts(names, allocation, draws)}".strip()
     chart = Chart(
         id="payouts",
         title="Payout per owner",

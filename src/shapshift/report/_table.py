@@ -155,7 +155,7 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
     ]
     if valuation.standard_error is not None:
         for name, bound in zip(("low", "high"), valuation.interval(), strict=True):
-            hint = "where the value on another sample of validation points may lie: end of its 95% interval"
+            hint = "end of its 95% interval: where the value may lie on all validation points of the kind"
             columns.append(Column(unit.axis(name), _fixed(bound[chosen], unit), hint))
     if results.corrected is not None:
         cells = _fixed(results.corrected.values[chosen], unit)
