@@ -262,6 +262,7 @@ def test_an_unknown_method_is_refused() -> None:
 @pytest.mark.parametrize("rounded", [False, True], ids=["some points ordered exactly", "many of them"])
 def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shapshift.engine.certified.choose_coarseness", lambda n, limit: Coarseness(40, 150))
+    monkeypatch.setattr("shapshift.knn.base.sampled_count", lambda n, m: 40)  # or these would decide about the budget
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(3000, 3)), rng.integers(0, 3, 3000)
     X_val, y_val = rng.normal(size=(200, 3)), rng.integers(0, 3, 200)
@@ -273,7 +274,7 @@ def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(runner, "plan_blocks", lambda *a: tiles.append((plan := make(*a)).batch) or plan)
     want = model.value(X_val, y_val, groups=y_val)
     assert want.parameters["buckets"] == 150
-    for memory, n_jobs in (("8MB", 1), ("9MB", 1), ("12MB", 2), ("14MB", 2), (None, 2)):
+    for memory, n_jobs in (("4.5MB", 1), ("5MB", 1), ("7MB", 2), ("9MB", 2), (None, 2)):
         found = model.set_params(max_memory=memory, n_jobs=n_jobs).value(X_val, y_val, groups=y_val)
         for name in ("values", "level_values", "group_means", "error_bound", "standard_error", "group_errors"):
             assert getattr(found, name).tobytes() == getattr(want, name).tobytes(), (memory, n_jobs, name)

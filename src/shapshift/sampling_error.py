@@ -72,14 +72,11 @@ class Spread:
         return np.sqrt(shrunk / self.units), freedom
 
     def facts(self) -> dict[str, Any]:
-        """Return what is not known of single rows."""
-        return {
-            "units": self.units,
-            "kurtosis": self.kurtosis,
-            "covariance": self.covariance,
-            "pearson": self.pearson,
-            "spearman": self.spearman,
-        }
+        """Return what is not known of single rows; numbers that values beyond all bounds leave undefined are zero."""
+        known = {"units": self.units, "kurtosis": self.kurtosis, "covariance": self.covariance}
+        correlations = {"pearson": self.pearson, "spearman": self.spearman}
+        found: dict[str, Any] = {name: each if np.isfinite(each) else 0.0 for name, each in known.items()}
+        return found | {name: r if r is not None and np.isfinite(r) else None for name, r in correlations.items()}
 
 
 def sampled_count(n_rows: int, n_points: int) -> int:
