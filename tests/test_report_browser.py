@@ -149,7 +149,7 @@ def ink(page: Any) -> dict[str, int]:
 def test_every_chart_draws(browser: Any, report: Path) -> None:
     with opened(browser, report) as page:
         found = ink(page)
-        assert len(found) == 17
+        assert len(found) == 19
         assert {name: n for name, n in found.items() if n < INK} == {}
         screenshot(page, "light")
 
