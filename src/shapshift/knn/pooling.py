@@ -447,25 +447,30 @@ class Found:
         """Pool corrected values, instead of those on the validation points, with those on the training rows."""
         if corrected.standard_error is None:
             raise InputError("The 'pool' parameter needs a correction with standard errors: a PosteriorCorrector.")
-        shares = np.bincount(self.compared.targets, minlength=self.compared.n_classes) / self.compared.targets.size
+        compared, rows = self.compared, self.rows
+        counted = np.bincount(compared.targets, minlength=compared.n_classes) / compared.targets.size
         with np.errstate(divide="ignore", invalid="ignore"):
-            means, one_over = self.rows.values / self.rows.weights, self.rows.weight_squares / self.rows.weights**2
-            variances = (self.rows.squares / self.rows.weights - means**2).clip(min=0.0)
+            means, one_over = rows.values / rows.weights, rows.weight_squares / rows.weights**2
+            variances = (rows.squares / rows.weights - means**2).clip(min=0.0)
         known = np.isfinite(means).all(axis=1)
-        shares = np.where(known, shares, 0.0)
-        if shares.sum() == 0:
+        if not counted[known].any():
             return replace(self, pooled=Pooled(corrected.values, corrected.standard_error**2, 0.0, 0.0, 1.0))
-        shares = (shares / shares.sum())[known, None]
-        on_rows, risk_rows = (
-            (shares * means[known]).sum(axis=0),
-            (shares**2 * (variances * one_over)[known]).sum(axis=0),
-        )
+        shares, means = compared.shares[known, None], means[known]
+        on_rows, risk_rows = (shares * means).sum(axis=0), (shares**2 * variances[known] * one_over[known]).sum(axis=0)
+        # Corrected values are not known by label: what pooled shares change is taken from the training rows.
+        values = corrected.values + ((shares - counted[known, None]) * means).sum(axis=0)
         risk = corrected.standard_error**2
-        bias = max(0.0, float(np.square(corrected.values - on_rows).mean() - risk.mean() - risk_rows.mean()))
+        bias = max(0.0, float(np.square(values - on_rows).mean() - risk.mean() - risk_rows.mean()))
         weight = float(risk.mean()) / (float(risk.mean() + risk_rows.mean()) + bias)
-        values = (1 - weight) * corrected.values + weight * on_rows
         pooled_risk = (1 - weight) ** 2 * risk + weight**2 * (risk_rows + bias)
-        return replace(self, pooled=Pooled(values, pooled_risk, weight, 0.0, float(pooled_risk.mean() / risk.mean())))
+        pooled = Pooled(
+            (1 - weight) * values + weight * on_rows,
+            pooled_risk,
+            weight,
+            compared.share_weight,
+            float(pooled_risk.mean() / risk.mean()),
+        )
+        return replace(self, pooled=pooled)
 
     def error_bound(self, of_points: Floats | None) -> Floats | None:
         """Return the error bound of the pooled values; labels count more or less than in the plain ones."""

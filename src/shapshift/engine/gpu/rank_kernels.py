@@ -120,23 +120,25 @@ def chunk_totals(order, c, totals, n, n_points, CHUNK: tl.constexpr, POINTS: tl.
 
 
 @triton.jit
-def rank_values(order, c, carried, level_cells, values, n, n_points, CHUNK: tl.constexpr, POINTS: tl.constexpr):
-    """Write the values of ordered rows by row number, as bit patterns; ``carried`` is what farther chunks add."""
+def rank_values(order, c, carried, level_cells, values, n, CHUNK: tl.constexpr):
+    """Write the values of ordered rows by row number, as bit patterns; ``carried`` is what farther chunks add.
+
+    Programs that run at the same time belong to one point, whose values stay in the second-level cache until they are
+    complete.
+    """
+    p = tl.program_id(1).to(tl.int64)
     rank = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = rank < n
     here = tl.load(c + rank, mask=inside, other=0.0)
     step = here - tl.load(c + rank - 1, mask=inside & (rank > 0), other=0.0)
-    for q in range(POINTS):
-        p = tl.program_id(1).to(tl.int64) * POINTS + q
-        if p < n_points:
-            element = tl.load(order + p * n + rank, mask=inside, other=0)
-            match = (element & 1).to(tl.float64)
-            term = match * step
-            farther = tl.cumsum(term, 0, reverse=True) - term
-            value = match * here + farther + tl.load(carried + p * tl.num_programs(0) + tl.program_id(0))
-            mask = inside & (tl.load(level_cells + p) >= 0)
-            # Added to zeros, as in `scatter_rows`.
-            tl.atomic_add(values + p * n + (element >> 1), value.to(tl.int64, bitcast=True), mask=mask, sem="relaxed")
+    element = tl.load(order + p * n + rank, mask=inside, other=0)
+    match = (element & 1).to(tl.float64)
+    term = match * step
+    farther = tl.cumsum(term, 0, reverse=True) - term
+    value = match * here + farther + tl.load(carried + p * tl.num_programs(0) + tl.program_id(0))
+    mask = inside & (tl.load(level_cells + p) >= 0)
+    # Added to zeros, as in `scatter_rows`.
+    tl.atomic_add(values + p * n + (element >> 1), value.to(tl.int64, bitcast=True), mask=mask, sem="relaxed")
 
 
 @triton.jit

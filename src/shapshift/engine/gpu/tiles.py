@@ -93,9 +93,7 @@ def exact_points(
         rank_kernels.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=CHUNK, POINTS=16)
         carried = totals.flip(1).cumsum(1).flip(1) - totals + tile.bases[:, None]
         patterns = torch.zeros(p, n, dtype=torch.int64, device=device)
-        rank_kernels.rank_values[(chunks, triton.cdiv(p, 16))](
-            order, rules.c, carried, cells[0], patterns, n, p, CHUNK=CHUNK, POINTS=16
-        )
+        rank_kernels.rank_values[(chunks, p)](order, rules.c, carried, cells[0], patterns, n, CHUNK=CHUNK)
         values = patterns.view(torch.float64)
         for members, offsets, sums, squared in _sum_lists(*cells, rules, result):
             rank_kernels.add_values[(triton.cdiv(n, 128),)](
