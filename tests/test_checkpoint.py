@@ -138,7 +138,7 @@ def test_a_truncated_run_may_go_on_with_smaller_and_larger_blocks(
     usual = truncated.ListJob
     monkeypatch.setattr(truncated, "ListJob", lambda *given: sizes.append(given[2]) or usual(*given))
     done = [0]
-    for memory in (None, "7.67MB", None):
+    for memory in (None, "8.6MB", None):
         with interrupted_after(4):
             small_run(tmp_path / "progress", max_memory=memory, **settings)
         done.append(done_blocks(tmp_path / "progress"))

@@ -218,8 +218,8 @@ def test_tile_size_and_workers_change_no_bit(metric: str) -> None:
         {"n_jobs": 2},
         {"n_jobs": 3},
         {"n_jobs": -1},
-        {"n_jobs": 1, "max_memory": "16MB"},
-        {"n_jobs": 3, "max_memory": "16MB"},
+        {"n_jobs": 1, "max_memory": "21MB"},
+        {"n_jobs": 3, "max_memory": "21MB"},
         {"n_jobs": 2, "max_memory": 40_000_000},
         {"n_jobs": 1, "max_memory": "2GB"},
     ):

@@ -40,7 +40,9 @@ SHORT_RUN = 2**28
 # runs; held during a run (both, the ranking of the clean values, values and ranks of the run before); used to compare a
 # run with the clean one (its valuation, its ranking, work space of the correlations).
 VALUED_COLUMNS, SUMMED_COLUMNS = 11, 11
-HELD_COLUMNS = VALUED_COLUMNS + SUMMED_COLUMNS + 8
+# What is made of sums and sampling errors at the end, while threads of the runs still have the memory they used.
+END_COLUMNS = 16
+HELD_COLUMNS = VALUED_COLUMNS + SUMMED_COLUMNS + 8 + END_COLUMNS
 COMPARED_COLUMNS = VALUED_COLUMNS + 13
 
 
@@ -284,7 +286,11 @@ class _CleanRun:
         self._labels = _labels.check_labels(y_val, "y_val", self.valuation.n_val, "X_val")
         self._stds = group_stds(self.valuation)
         self.baseline = Baseline(self.valuation.values, top)
-        self._model, self.workers = _one_thread_each(room.model, self.valuation.n_train * self.valuation.n_val)
+        model, self.workers = _one_thread_each(room.model, self.valuation.n_train * self.valuation.n_val)
+        if hasattr(model, "_errors"):
+            model = copy.copy(model)
+            model._errors = False
+        self._model = model
 
     def perturb(self, perturbation: Any) -> tuple[Any, Any, bool]:
         """Return a perturbed validation set, and whether its points are those of the clean one."""

@@ -69,6 +69,8 @@ class Task:
         Rows whose values on each single point are kept in any case: they tell how values vary together.
     clusters : Clusters or None
         Clusters of dependent points; ``groups`` are then those of their parts.
+    errors : bool
+        Whether values get their sampling errors.
     own : ndarray of shape (n_val,) or None
         The training row that each point is: it is no player of its point's game, and worth 0 there.
     """
@@ -86,6 +88,7 @@ class Task:
     matrix: bool = False
     sampled: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     clusters: "Clusters | None" = None
+    errors: bool = True
     own: Indices | None = None
 
     @cached_property
@@ -331,7 +334,7 @@ class Sums:
         values /= task.n_val
         level_values /= level_counts[:, None]
         sample = np.ascontiguousarray(self.points.values[:, task.sampled]) if task.matrix else self.points.values
-        spread = self._spread(task, values, sample)
+        spread = self._spread(task, values, sample) if task.errors else None
         names, sizes, means, errors = self._groups(task)
         error: dict[str, Any] = {}
         if spread is not None:

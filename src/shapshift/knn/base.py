@@ -91,6 +91,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     scratch: Any = None
     #: Number of results per point beside its entropy and neighbours.
     _n_extra = 0
+    #: Whether values get their sampling errors; runs that are only compared with others go without.
+    _errors = True
     #: Whether distances themselves count, or only their order.
     _true_distances = False
     #: Names that parameters may have, for those that a model has.
@@ -317,7 +319,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             n_nearest=n_nearest,
             reference=check.check_positions(reference, n_val, n_train),
             matrix=bool(matrix),
-            sampled=np.sort(self._sample[: sampled_count(n_train, n_val)]),
+            sampled=np.sort(self._sample[: sampled_count(n_train, n_val) if self._errors else 0]),
+            errors=self._errors,
             clusters=parts,
             own=own,
         )
