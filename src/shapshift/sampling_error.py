@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
-from scipy.stats import rankdata
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -233,7 +232,7 @@ def agreement(sample: Floats, n_rows: int) -> tuple[float | None, float | None]:
     if pearson is None:
         return None, None
     scale = float(np.abs(halves).max()) * TIES
-    r, r_quarters = (_correlation(rankdata(np.round(part / scale), axis=-1)) for part in (halves, quarters))
+    r, r_quarters = (_correlation(_ranks(np.round(part / scale))) for part in (halves, quarters))
     if r is None:
         return _doubled(pearson), None
     spearman = _doubled(r)
@@ -242,6 +241,20 @@ def agreement(sample: Floats, n_rows: int) -> tuple[float | None, float | None]:
         odds *= float(np.clip(odds * (1 - r_quarters) / r_quarters, 1.0, 2.0))
         spearman = (spearman + odds / (1 + odds)) / 2
     return _doubled(pearson), spearman
+
+
+def _ranks(parts: Floats) -> Floats:
+    """Ranks along the last axis, averaged over ties; scipy's take several times as long on many short rows."""
+    order = np.argsort(parts, axis=-1)
+    ordered, place = np.take_along_axis(parts, order, axis=-1), np.arange(parts.shape[-1])
+    differs = ordered[..., 1:] != ordered[..., :-1]
+    edge = np.ones((*parts.shape[:-1], 1), dtype=np.bool_)
+    first = np.maximum.accumulate(np.where(np.concatenate([edge, differs], axis=-1), place, 0), axis=-1)
+    ends = np.where(np.concatenate([differs, edge], axis=-1), place, place[-1])[..., ::-1]
+    last = np.minimum.accumulate(ends, axis=-1)[..., ::-1]
+    ranks = np.empty(parts.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2, axis=-1)
+    return ranks
 
 
 def _correlation(parts: Floats) -> float | None:
