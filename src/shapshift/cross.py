@@ -283,7 +283,10 @@ def time_blocks(times: Any, folds: int | None, n_rows: int) -> Indices:
     block = (np.cumsum(counts) - counts) * (folds + 1) // n_rows
     blocks: Indices = np.unique(block[moment], return_inverse=True)[1]
     if blocks.max() == 0:
-        raise InputError("The 'times' parameter of cross_value must hold at least 2 different times. Got 1.")
+        raise InputError(
+            "The 'times' parameter of cross_value must leave at least 2 blocks of rows, of different times. Got 1: "
+            "nearly all rows have one time."
+        )
     return blocks
 
 
@@ -398,8 +401,12 @@ class Gathered:
         average = np.nanmean(sample, axis=0)
         sample = np.where(np.isnan(sample), average, sample)
         found = spread_of_points(average, np.square(sample).sum(axis=0), units, sample)
+        if found is None:
+            return None
+        if len(self.samples) > 1:  # not all units see a row: halves would agree on what was put in its place
+            found = replace(found, pearson=None, spearman=None)
         # Rows that more units see have a smaller error. One number of units stands for all.
-        return None if found is None else replace(found, variance=variance * units / seen)
+        return replace(found, variance=variance * units / seen)
 
     def to_valuation(self, whole: KNNModel, about: dict[str, Any], facts: dict[str, Any], digest: str) -> Valuation:
         """Return the result: means instead of sums."""

@@ -22,6 +22,9 @@ def sampling_facts(valuation: "Valuation") -> dict[str, Any]:
         ("reliability", "reliability_spearman", "points_needed", "surely_positive", "surely_negative", "open")
     )
     facts |= {"n_val": valuation.n_val, "units": int(valuation.sampling.get("units", valuation.n_val)), "unknown": None}
+    # A row of one table is valued on all others, of which there is one less.
+    apart = valuation.parameters.get("cross", {}).get("by", "group") != "group"
+    facts["clustered"] = int(facts["units"] != facts["n_val"] and not apart)
     if valuation.standard_error is None:
         return facts | {"unknown": valuation._why_no_error()}
     facts |= {name: getattr(valuation, name) for name in ("surely_positive", "surely_negative", "open")}
@@ -34,7 +37,7 @@ def sampling_facts(valuation: "Valuation") -> dict[str, Any]:
 
 def sampled_units(facts: Mapping[str, Any]) -> str:
     """Name what is sampled: validation points, or clusters of them."""
-    return "points" if facts["units"] == facts["n_val"] else "clusters of points"
+    return "clusters of points" if facts["clustered"] else "points"
 
 
 def another_sample(facts: Mapping[str, Any]) -> str:

@@ -208,7 +208,8 @@ class Valuation(Result):
             raise InputError(f"There is no sampling error: {self._why_no_error()}.")
         if group is not None:
             if group not in self.group_names:
-                raise InputError(f"There is no validation group {group!r}. There are {some(list(self.group_names))}.")
+                known = some(list(self.group_names)) if self.group_names else "none: pass groups to value"
+                raise InputError(f"There is no validation group {group!r}. There are {known}.")
             if self.group_errors is None or self.group_freedom is None:
                 raise InputError("There is no sampling error of groups: these values were made without.")
             at = self.group_names.index(group)
@@ -277,8 +278,7 @@ class Valuation(Result):
         reliability : float, default=0.9
             Between 0 and 1.
         """
-        if not 0 < reliability < 1:
-            raise wrong("Valuation.points_needed", "reliability", "above 0 and below 1", reliability)
+        _check_share("Valuation.points_needed", "reliability", reliability)
         self._with_error()
         found = self.reliability
         if found is None:
@@ -385,8 +385,12 @@ def without_error(valuation: Valuation) -> Valuation:
 
 def check_confidence(caller: str, confidence: float) -> None:
     """Refuse a confidence that is not between 0 and 1."""
-    if not 0 < confidence < 1:
-        raise wrong(caller, "confidence", "above 0 and below 1", confidence)
+    _check_share(caller, "confidence", confidence)
+
+
+def _check_share(caller: str, name: str, share: object) -> None:
+    if not (isinstance(share, int | float | np.number) and 0 < share < 1):
+        raise wrong(caller, name, "above 0 and below 1", share)
 
 
 def check_valuation(caller: str, name: str, valuation: object) -> None:

@@ -38,6 +38,7 @@ _NO_SAMPLING = {
     **dict.fromkeys(("surely_positive", "surely_negative", "open")),
     "n_val": 0,
     "units": 0,
+    "clustered": 0,
     "unknown": "the audit comes from an earlier release",
 }
 _CLEAN = ("mean", "std", "positive_count", "positive_ratio", "boundary_fraction")

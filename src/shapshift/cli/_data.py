@@ -251,6 +251,8 @@ def fit_model(run: Run, data: Data) -> Any:
     model = make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
     if not run[Sample].pool:
         return model
+    if run[Sample].clusters is not None:
+        raise CommandError("--pool does not go with --clusters: pooling takes points to be independent. Leave one out.")
     if not hasattr(model, "pooled"):
         raise CommandError(f"--pool does not go with {type(model).__name__}. Leave it out, or choose --method knn.")
     return model.pooled()

@@ -73,6 +73,8 @@ def value(run: Run) -> None:
     run.will_write(run.table_name("values"), "valuation.npz")
     if run[OneOrTwo].val is not None and run[Folds] != Folds():
         raise CommandError("--groups, --time and --folds are for one table. Leave VAL out, or leave them out.")
+    if run[OneOrTwo].val is None and run[Sample].pool:
+        raise CommandError("--pool is about VAL. With one table every row is valued on all others already.")
     data = load(run)
     if run[OneOrTwo].val is None:
         valuation, data = _value_one_table(run, data)

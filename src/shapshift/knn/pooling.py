@@ -335,7 +335,7 @@ def combine(compared: Comparison, points: LabelSums, rows: LabelSums, kurtosis: 
     risk = (1 - weight) ** 2 * risk_points + weight**2 * risk_rows + alone
     risk += ((1 - u) ** 2 / m + u**2 / n) * between
     left = u**2 * max(0.0, compared.chi2 / freedom - 1) * (1 / m + 1 / n) * between
-    if bias > 0:
+    if bias > 0 and risk_points.any():
         left += weight**2 * bias * risk_points / risk_points.mean()
     risk = shrink(risk, int(m + n), kurtosis)[0] + left
     plain = points.values.sum(axis=0) / m
@@ -391,9 +391,15 @@ def _pooled(plain: Valuation, found: "Found", of_group: list[Pooled]) -> Valuati
     """Return a valuation with pooled values in place of plain ones."""
     pooled, facts = found.pooled, found.facts()
     if pooled.weight == pooled.share_weight == 0:
-        warn(f"Nothing was borrowed from the training rows: {facts['why']}. These are the plain values.")
+        warn(
+            "Nothing was borrowed from the training rows: they would not lower the expected error of these values "
+            f"({facts['why']}). These are the plain values."
+        )
         return replace(plain, parameters={**plain.parameters, "pool": facts})
     freedom = max(plain.sampling.get("units", 2) - 1.0, 1.0)
+    sizes = np.array(plain.group_sizes)
+    group_errors = np.sqrt(np.array([one.risk for one in of_group])).reshape(-1, pooled.values.size)
+    group_errors[sizes < 2] = np.inf
     return replace(
         plain,
         values=pooled.values,
@@ -403,8 +409,8 @@ def _pooled(plain: Valuation, found: "Found", of_group: list[Pooled]) -> Valuati
         degrees_of_freedom=np.full(pooled.values.size, freedom),
         variance=None,
         group_means=np.array([one.values for one in of_group]).reshape(-1, pooled.values.size),
-        group_errors=np.sqrt(np.array([one.risk for one in of_group])).reshape(-1, pooled.values.size),
-        group_freedom=np.full(len(of_group), freedom),
+        group_errors=group_errors,
+        group_freedom=np.maximum(sizes - 1.0, 1.0),
         error_bound=found.error_bound(plain.error_bound),
         parameters={**plain.parameters, "pool": facts},
         sampling={
@@ -453,7 +459,7 @@ class Found:
             means, one_over = rows.values / rows.weights, rows.weight_squares / rows.weights**2
             variances = (rows.squares / rows.weights - means**2).clip(min=0.0)
         known = np.isfinite(means).all(axis=1)
-        if not counted[known].any():
+        if not (counted[known].any() and corrected.standard_error.any()):
             return replace(self, pooled=Pooled(corrected.values, corrected.standard_error**2, 0.0, 0.0, 1.0))
         shares, means = compared.shares[known, None], means[known]
         on_rows, risk_rows = (shares * means).sum(axis=0), (shares**2 * variances[known] * one_over[known]).sum(axis=0)
@@ -462,12 +468,14 @@ class Found:
         risk = corrected.standard_error**2
         bias = max(0.0, float(np.square(values - on_rows).mean() - risk.mean() - risk_rows.mean()))
         weight = float(risk.mean()) / (float(risk.mean() + risk_rows.mean()) + bias)
-        pooled_risk = (1 - weight) ** 2 * risk + weight**2 * (risk_rows + bias)
+        u, between = compared.share_weight, (shares * (means - on_rows) ** 2).sum(axis=0)
+        of_shares = ((1 - u) ** 2 / compared.targets.size + u**2 / compared.worth) * between
+        pooled_risk = (1 - weight) ** 2 * risk + weight**2 * (risk_rows + bias) + of_shares
         pooled = Pooled(
             (1 - weight) * values + weight * on_rows,
             pooled_risk,
             weight,
-            compared.share_weight,
+            u,
             float(pooled_risk.mean() / risk.mean()),
         )
         return replace(self, pooled=pooled)
@@ -560,6 +568,8 @@ def _own_points(model: Any, pool: Any) -> RowPoints:
         return RowPoints(np.arange(n), None, None, pool)
     if not isinstance(pool, str) or pool != "train":
         raise wrong("KNNShapley.value", "pool", "None or 'train'", pool)
+    if n < 2:
+        raise InputError("The 'pool' parameter of KNNShapley.value needs at least 2 training rows. Got 1.")
     if index.in_file:
         raise InputError(
             "The 'pool' parameter of KNNShapley.value needs training rows in memory. These are read from a file; fit a "
@@ -607,7 +617,7 @@ def _label_sums(model: Any, rows: RowPoints, compared: Comparison, runner: Any) 
         )
         return values, squares, sums.error_bound
 
-    if n_steps > 1:
+    if n_steps > 1 or rows.features is None:
         values, squares, bound = run()
     else:  # for other validation sets too
         chosen = {name: entry for name, entry in model.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
