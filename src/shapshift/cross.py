@@ -27,7 +27,7 @@ from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.sampled.proxy import KNNProxy
 from shapshift.sampling_error import ROUNDING, Spread, sampled_count, spread_of_points
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, error_fields
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -418,15 +418,7 @@ class Gathered:
         error: dict[str, Any] = {}
         spread = self.spread(values, rows, forward=facts["by"] == "time")
         if spread is not None:
-            standard_error, freedom = spread.errors()
-            error = {
-                "variance": lock(spread.variance),
-                "sampling": spread.facts(),
-                "standard_error": lock(standard_error),
-                "degrees_of_freedom": lock(np.full(values.size, freedom)),
-                "group_errors": np.empty((0, values.size)),
-                "group_freedom": np.empty(0),
-            }
+            error = error_fields(spread) | {"group_errors": np.empty((0, values.size)), "group_freedom": np.empty(0)}
         cross = facts | {
             "rows_per_game": [min(self.games), max(self.games)],
             "points_per_row": [int(counts.min()), int(counts.max())],

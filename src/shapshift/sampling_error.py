@@ -16,7 +16,7 @@ from scipy.special import stdtr, stdtrit
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Rows whose values on single points are kept: as many as make about so many numbers, within limits.
+# Numbers that are kept of single points, and the least and most rows whose values they are.
 SAMPLED_VALUES = 2**18
 LEAST_SAMPLED, MOST_SAMPLED = 16, 1024
 # Rows from which on their agreement between halves of the points tells about that of all rows.
@@ -151,7 +151,7 @@ def _spread(variance: Floats, units: int, sample: Floats) -> Spread:
 
 
 def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float]:
-    """Draw variances towards their mean over the rows, as far as so many units of such kurtosis leave them unsure.
+    """Draw variances towards their mean over the rows: the fewer the units and the larger the kurtosis, the farther.
 
     Returns
     -------
@@ -171,8 +171,11 @@ def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float
 
 
 def half_width(error: Floats, freedom: Any, confidence: float, n_joint: int = 1) -> Floats:
-    """Half the width of confidence intervals; of so many that all of them hold together (Sidak)."""
+    """Half the width of confidence intervals; ``n_joint`` of them hold together (Sidak)."""
     each = confidence ** (1 / n_joint)
+    freedom = np.asarray(freedom, dtype=np.float64)
+    if freedom.size and (freedom == freedom.flat[0]).all():
+        freedom = freedom.flat[0]  # of all rows alike, as a rule: the quantile takes much longer than all else
     if n_joint > 1:
         freedom = np.minimum(freedom, JOINT_FREEDOM)
     width: Floats = stdtrit(freedom, (1 + each) / 2) * error
@@ -290,7 +293,10 @@ def reliability(values: Floats, error: Floats, mean_error: float) -> float:
 
 
 def points_needed(units: int, found: float, wanted: float) -> float:
-    """Return the sampling units that a reliability takes, given that of so many; infinite with nothing to build on."""
+    """Return the sampling units that a wanted reliability takes, given the one found with ``units`` of them.
+
+    Infinite where the one found is not above 0.
+    """
     if not found > 0:
         return float("inf")
     return units * wanted / (1 - wanted) * max(1 - found, 0.0) / found

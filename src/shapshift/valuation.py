@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from shapshift.checks.inputs import check_type, some, wrong
 from shapshift.exceptions import InputError
-from shapshift.io.results import Result, to_table
-from shapshift.sampling_error import half_width, points_needed, rank_interval, reliability, sign_probability
+from shapshift.io.results import Result, lock, to_table
+from shapshift.sampling_error import Spread, half_width, points_needed, rank_interval, reliability, sign_probability
 
 Floats = npt.NDArray[np.float64]
 
@@ -299,7 +299,8 @@ class Valuation(Result):
     @property
     def open(self) -> int:
         """Number of rows whose sign another validation set could change: their 95% interval contains 0."""
-        return self.n_train - self.surely_positive - self.surely_negative
+        low, high = self.interval()
+        return self.n_train - int(np.count_nonzero(low > 0)) - int(np.count_nonzero(high < 0))
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the values in the caller's kind of table.
@@ -356,6 +357,17 @@ class Valuation(Result):
             f"Valuation(n_train={self.n_train}, n_val={self.n_val}, mean={s['mean']:.3g}, std={s['std']:.3g}, "
             f"positive={s['positive_count']}, boundary_fraction={self.boundary_fraction:.3g}{error})"
         )
+
+
+def error_fields(spread: Spread) -> dict[str, Any]:
+    """Return what a valuation says of the errors of its values, by field."""
+    error, freedom = spread.errors()
+    return {
+        "variance": lock(spread.variance),
+        "standard_error": lock(error),
+        "degrees_of_freedom": lock(np.full(error.size, freedom)),
+        "sampling": spread.facts(),
+    }
 
 
 def summarize(values: Floats) -> dict[str, Any]:

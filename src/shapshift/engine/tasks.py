@@ -13,7 +13,7 @@ from shapshift.engine.rows.distances import Filler
 from shapshift.io.results import lock
 from shapshift.kernels.rank import Batch, Findings, Rule
 from shapshift.sampling_error import Spread, spread_of_clusters, spread_of_points
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, error_fields
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -28,14 +28,12 @@ class Clusters:
     ----------
     of_part, group_of_part : ndarray of shape (n_parts,)
         Cluster and group of each part.
-    n_clusters : int
     group_names : tuple
         Empty when there are no groups.
     """
 
     of_part: Indices
     group_of_part: Indices
-    n_clusters: int
     group_names: tuple[Any, ...]
 
 
@@ -338,19 +336,11 @@ class Sums:
         names, sizes, means, errors = self._groups(task)
         error: dict[str, Any] = {}
         if spread is not None:
-            standard_error, freedom = spread.errors()
             group_freedom = np.ones(len(names))
             for group in range(len(names)):
                 found = self._spread(task, means[group], sample, group)
                 errors[group], group_freedom[group] = (np.inf, 1.0) if found is None else found.errors()
-            error = {
-                "variance": lock(spread.variance),
-                "sampling": spread.facts(),
-                "standard_error": lock(standard_error),
-                "degrees_of_freedom": lock(np.full(task.n_train, freedom)),
-                "group_errors": lock(errors),
-                "group_freedom": group_freedom,
-            }
+            error = error_fields(spread) | {"group_errors": lock(errors), "group_freedom": group_freedom}
         return Valuation(
             values=lock(values),
             entropy=self.points.entropy,

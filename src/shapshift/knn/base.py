@@ -603,4 +603,4 @@ def _cluster_parts(codes: Indices, names: list[Any], clusters: tuple[list[Any], 
     """Return the number of each point's part of a cluster, and what the parts are; see :class:`Clusters`."""
     n_clusters = len(clusters[0])
     parts, numbers = np.unique(codes * n_clusters + clusters[1], return_inverse=True)
-    return numbers, Clusters(parts % n_clusters, parts // n_clusters, n_clusters, tuple(names))
+    return numbers, Clusters(parts % n_clusters, parts // n_clusters, tuple(names))

@@ -38,11 +38,11 @@ FITTED_ROWS = 20_000
 RIDGE = 4.0
 # Features beyond these many standard deviations count as that far away.
 CLIPPED = 5.0
-# Up to so many features each is scaled by itself; beyond, as in embeddings, all alike.
+# With more features than this, as in embeddings, all are scaled alike; with fewer, each by itself.
 FEW_FEATURES = 50
-# Variances over the validation points of a label borrow from those over training rows, as if of so many more points.
+# Points' worth of evidence that a label's variance over validation points borrows from that over training rows.
 BORROWED = 5
-# Shares of labels are taken for equal up to about so many standard deviations of their chi-square statistic.
+# Standard deviations of their chi-square statistic up to which shares of labels are taken for equal.
 SHARES_APART = 3.0
 
 

@@ -23,7 +23,7 @@ from shapshift.knn.base import fingerprint
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampling_error import Spread
 from shapshift.store._lists import Candidates, find_candidates, list_length, update_candidates, value_candidates
-from shapshift.valuation import Valuation, without_error
+from shapshift.valuation import Valuation, error_fields, without_error
 
 # Parameters of the model that values depend on.
 SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties")
@@ -276,14 +276,7 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
         )
         for name in ("pearson", "spearman")
     ]
-    spread = Spread(variance, m, kurtosis, covariance / (m - 1), *foreseen)
-    error, freedom = spread.errors()
-    return {
-        "variance": lock(spread.variance),
-        "standard_error": lock(error),
-        "degrees_of_freedom": lock(np.full(n, freedom)),
-        "sampling": spread.facts(),
-    }
+    return error_fields(Spread(variance, m, kurtosis, covariance / (m - 1), *foreseen))
 
 
 def _mean(weighted: list[tuple[int, float]]) -> float | None:

@@ -378,7 +378,7 @@ def _look_up(cells: Tensor, table: Tensor, kept: Tensor, near_rows: Tensor, near
 
 
 def integer_scale(rules: Rules, batch: Batch, points: int, power: int) -> float:
-    """Units of a value of 1, or of a power of it, in sums of integers: as many as so many points cannot overflow."""
+    """Units of a value of 1, or of a power of it, in sums of integers that the values of all points cannot overflow."""
     largest = float(rules.c.abs().max() + (rules.c[1:] - rules.c[:-1]).abs().sum() + batch.bases.abs().max())
     return 2.0 ** min(61 - (points - 1).bit_length() - _exponent(largest**power), 100)
 
