@@ -452,7 +452,7 @@ class PredictsNaN(NeedsBothClasses):
 
 def test_predictions_that_are_no_numbers() -> None:
     X, y, X_val, y_val = data()
-    with pytest.raises(ValueError, match=r"on a coalition of .* its utility is NaN or infinite"):
+    with pytest.raises(ValueError, match=r"on a coalition of .* is NaN or infinite"):
         values(PredictsNaN(), X, y.astype(float), X_val, y_val.astype(float), utility="squared_error")
 
 
@@ -471,8 +471,8 @@ def test_utilities() -> None:
     fitted = model.fit(X, y)
     everybody = fitted.predict_proba(X_val)[np.arange(N_VAL), y_val].mean()
     assert soft.values.sum() == pytest.approx(everybody - 0.5)
-    with pytest.raises(ValueError, match=r"must return one number per point, 12. Got shape"):
-        values(model, X, y, X_val, y_val, utility=lambda model, X, y: 1.0)
+    with pytest.raises(ValueError, match=r"must return one number per point, 12, or one number in all. Got shape"):
+        values(model, X, y, X_val, y_val, utility=lambda model, X, y: np.ones(3))
     with pytest.raises(ValueError, match="LinearSVC has no predict_proba"):
         values(LinearSVC(), X, y, X_val, y_val, utility="probability")
 
@@ -607,7 +607,7 @@ def test_audit_and_correction_take_it_unchanged() -> None:
             "'semivalue' parameter of SampledShapley must be one of 'shapley', 'banzhaf', 'loo'",
         ),
         ({"sampler": Stratified(), "semivalue": "loo"}, "with sampler='stratified'"),
-        ({"utility": "accuracy"}, "'utility' parameter of SampledShapley must be one of 'auto', 'correct'"),
+        ({"utility": "acuracy"}, "'utility' parameter of SampledShapley must be one of 'auto', 'correct'"),
         ({"max_fits": 0}, "'max_fits' parameter of SampledShapley must be at least 1"),
         ({"tol": 0.0}, "'tol' parameter of SampledShapley must be a finite number above 0"),
         ({"on_error": "ignore"}, "'on_error' parameter of SampledShapley must be one of 'raise', 'constant'"),

@@ -21,7 +21,6 @@ from shapshift.knn.regression import LEVELS, KNNRegressionShapley
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled._loop import SamplingPlan, run_sampler
 from shapshift.sampled.game import (
-    UTILITIES,
     Cells,
     Game,
     check_estimator,
@@ -34,6 +33,7 @@ from shapshift.sampled.game import (
     with_seeds,
 )
 from shapshift.sampled.samplers import Distributional, Sampler, choose_sampler, size_chances
+from shapshift.sampled.scorers import UTILITIES, check_utility
 from shapshift.valuation import Valuation
 
 SEMIVALUES = ("shapley", "banzhaf", "loo")
@@ -67,10 +67,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
         "auto" enumerates where ``max_fits`` suffices, and otherwise takes "msr" for Banzhaf, "loo" for leave-one-out
         and "permutation" for the rest.
-    utility : {"auto", "correct", "probability", "squared_error"} or callable, default="auto"
+    utility : {"auto", "correct", "probability", "neg_log_loss", "squared_error"}, str or callable, default="auto"
         Worth of a fitted model on each validation point: whether its label is predicted; the predicted probability of
-        its label; minus the squared error. "auto" is "correct" for classifiers and "squared_error" for regressors. A
-        function ``(model, X_val, y_val) -> array of shape (n_val,)`` will do.
+        its label; the logarithm of that; minus the squared error. "auto" is "correct" for classifiers and
+        "squared_error" for regressors. A function ``(model, X_val, y_val) -> array of shape (n_val,)`` will do. Any
+        other scorer of scikit-learn, by name ("f1_macro", "roc_auc", "r2") or as an object, and a function that
+        returns one number, is a score of the whole validation set, see Notes.
     max_fits : int, default=10000
         Budget of model fits. It is never exceeded.
     tol : float, default=None
@@ -118,6 +120,15 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     -----
     Nobody's worth is that of a guess: 1/C for each validation point with C classes, minus the squared distance to the
     training mean in regression. Rows of one class are worth what the constant prediction of that class is.
+
+    *Scores.* A score is no mean over validation points. All entropy levels then have the values of the whole set, a
+    group has those of the score of its own points, and the error of the validation set comes from leaving out each of
+    20 blocks of points (jackknife): a score must be defined without any of them. There is no ``matrix``; "classwise"
+    and "oob" take utilities of single points only. Functions and scorers see a model that knows all classes of the
+    training rows: ``predict_proba`` has a column for each of them, 0 for those that the coalition lacks. No rows are
+    scored as a model that predicts the most frequent class and gives all classes the same probability; in regression,
+    the training mean. A probability of 0 counts as 2.2e-16 in "neg_log_loss", as in scikit-learn: the first row of a
+    class then gains up to 36 nats on each point of it.
 
     Utilities are kept per validation point, so that results carry groups and entropy levels like those of
     :class:`shapshift.KNNShapley`; levels come from the five nearest training rows in feature space, for regression as
@@ -346,6 +357,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             on_error=self.on_error,
             warm_start=bool(self.warm_start),
             columns=self._table.columns if self._table.kind == "pandas" else None,
+            layout=None if cells.single or sampler.reduction != "mean" else cells,
         )
 
     def _about(self, sampler: Sampler, seed: int, n_val: int) -> dict[str, Any]:
@@ -415,11 +427,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             offered = "a Beta(alpha, beta) or a Distributional(n) object"
             check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, offered)
         choose_sampler(owner, self.sampler, self.semivalue)
-        if not callable(utility):
-            check.check_choice(owner, "utility", utility, UTILITIES, "a function (model, X_val, y_val) -> array")
-        if utility == "probability" and not hasattr(model, "predict_proba"):
+        check_utility(owner, utility)
+        if utility in ("probability", "neg_log_loss") and not hasattr(model, "predict_proba"):
             raise InputError(
-                f"The 'utility' parameter of {owner} is 'probability', but {type(model).__name__} has no "
+                f"The 'utility' parameter of {owner} is {utility!r}, but {type(model).__name__} has no "
                 "predict_proba. Use utility='correct', or an estimator that has it."
             )
         check.check_count(owner, "max_fits", self.max_fits)
@@ -473,6 +484,8 @@ def name_of(utility: Any) -> str:
     """Name of a utility; for a function, its module and qualified name."""
     if isinstance(utility, str):
         return utility
+    if hasattr(utility, "_score_func"):  # a scorer of scikit-learn, whose text has all its parameters
+        return repr(utility)
     return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
 
 
@@ -508,9 +521,10 @@ def worth_in_words(model: Any, utility: Any, *, own: bool) -> str:
     said = {
         "correct": f"whether {fitted}, predicts its label",
         "probability": f"the probability that {fitted}, gives its label",
+        "neg_log_loss": f"the logarithm of the probability that {fitted}, gives its label",
         "squared_error": f"minus the squared error of {fitted}",
     }
-    return said[utility] if isinstance(utility, str) else f"what {name_of(utility)} says of {fitted}"
+    return said[utility] if utility in UTILITIES else f"what {name_of(utility)} says of {fitted}"
 
 
 def fingerprint(*parts: Any) -> str:

@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.base import clone, is_regressor
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import get_scorer
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -24,6 +25,7 @@ from shapshift.checks.warnings import collected_warnings
 from shapshift.engine.boundary import nearest_level
 from shapshift.engine.estimate import error_fields, joined_error, random_blocks, spread_of_blocks, with_points
 from shapshift.exceptions import InputError
+from shapshift.sampled.scorers import UTILITIES, FittedModel, jackknife
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -64,7 +66,7 @@ def check_estimator(caller: str, estimator: Any) -> None:
 
 def predicts_numbers(estimator: Any, utility: Any) -> bool:
     """Whether this is regression: by the utility, else by the type of the estimator."""
-    if isinstance(utility, str) and utility != "auto":
+    if isinstance(utility, str) and utility in UTILITIES[1:]:
         return utility == "squared_error"
     if not hasattr(estimator, "__sklearn_tags__"):
         return bool(getattr(estimator, "_estimator_type", None) == "regressor")
@@ -118,7 +120,8 @@ def _as_text(value: Any) -> str:
     return repr(value)
 
 
-UTILITIES = ("auto", "correct", "probability", "squared_error")
+# Probabilities below this count as this much in logarithms, as in scikit-learn's log_loss.
+LEAST_PROBABILITY = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ class Game:
     codes, target_codes : ndarray
         Class numbers of rows and of points, -1 for a label never seen in training.
     utility : str or callable
-        Worth of a fitted model on each point.
+        Worth of a fitted model on each point, or its score on all of them.
     cells : ndarray or csr_array of shape (n_points, n_cells)
         What each point adds to each cell.
     blocks : int
@@ -163,6 +166,8 @@ class Game:
         Whether each fit starts from the one before.
     columns : list or None
         Column names, for models that select columns by name.
+    layout : Cells or None
+        The meaning of the cells, for scores of all points; None where there can be none.
     """
 
     estimator: Any
@@ -181,6 +186,7 @@ class Game:
     warm_start: bool = False
     columns: list[Any] | None = None
     blocks: int = 0
+    layout: "Cells | None" = None
 
     @property
     def n_players(self) -> int:
@@ -200,8 +206,8 @@ class Game:
                     fits += 1
                     model, worth = self._judged(rows, model, points)
                 else:
-                    worth = self._worth(constant, points)
-                found.append(self._reduced(worth))
+                    worth = self._in_cells(constant, points)
+                found.append(worth)
             messages += heard[:1]
         return Answers(np.array(found), fits, len(messages), messages[0] if messages else "")
 
@@ -223,17 +229,15 @@ class Game:
         return Constant(self.classes, (np.arange(self.classes.size) == counts.argmax()).astype(np.float64))
 
     def _judged(self, rows: npt.NDArray[np.int64], last: Any, points: Any) -> tuple[Any, Floats]:
-        """Return a model fitted on rows and its worth on each point; some models fail only when they predict."""
+        """Return a model fitted on rows and its worth in each cell; some models fail only when they predict."""
         labels = self.labels[rows]
         model = last if self.warm_start and _can_warm_start(last, labels) else clone(self.estimator, safe=False)
         try:
             model.fit(self._table(self.rows[rows]), labels)
-            worth = self._worth(model, points)
-            if not np.isfinite(worth).all():
-                raise ArithmeticError("its utility is NaN or infinite")
+            worth = self._in_cells(model, points)
         except Exception as error:
             if self.on_error == "constant":
-                return None, self._worth(self._majority(rows), points)
+                return None, self._in_cells(self._majority(rows), points)
             raise InputError(
                 f"{type(self.estimator).__name__} cannot be used on a coalition of {rows.size} of the "
                 f"{self.player_of.size} training rows ({type(error).__name__}: {error}). Pass on_error='constant' to "
@@ -242,21 +246,66 @@ class Game:
             ) from error
         return model, worth
 
-    def _worth(self, model: Any, points: Any) -> Floats:
-        if callable(self.utility):
-            worth = np.asarray(self.utility(model, points, self.targets), dtype=np.float64)
-            what = f"The 'utility' function of SampledShapley must return one number per point, {self.targets.size}"
+    def _in_cells(self, model: Any, points: Any) -> Floats:
+        """Worth of a fitted model in each cell."""
+        if isinstance(self.utility, str) and self.utility in UTILITIES:
+            worth = self._worth(model, points)
+        else:
+            model = FittedModel(model, self.classes)
+            worth = np.asarray(self._score(model, points, self.targets), dtype=np.float64)
+            if worth.ndim == 0:
+                return self._scored(model, points, float(worth))
             if worth.shape != self.targets.shape:
-                raise InputError(f"{what}. Got shape {worth.shape} instead.")
-        elif self.utility == "squared_error":
+                raise InputError(
+                    "The 'utility' function of SampledShapley must return one number per point, "
+                    f"{self.targets.size}, or one number in all. Got shape {worth.shape} instead."
+                )
+        if not np.isfinite(worth).all():
+            raise InputError("The 'utility' of SampledShapley must be finite. Some of it is NaN or infinite.")
+        return self._reduced(worth)
+
+    @cached_property
+    def _score(self) -> Callable[[Any, Any, Any], Any]:
+        found: Callable[[Any, Any, Any], Any] = (
+            get_scorer(self.utility) if isinstance(self.utility, str) else self.utility
+        )
+        return found
+
+    def _scored(self, model: FittedModel, points: Any, whole: float) -> Floats:
+        """Return the cells of a score of all points."""
+        if self.layout is None:
+            raise InputError(
+                "The 'utility' of SampledShapley is a score of the whole validation set, and neither matrix=True nor "
+                "sampler='classwise' or 'oob' can do without the worth of single points. Use a utility of single "
+                "points, such as 'correct' or 'neg_log_loss'."
+            )
+
+        def score(inside: npt.NDArray[np.bool_]) -> float:
+            found = whole
+            if not inside.all():
+                table = model.part(self._table(self.points[inside]), points, inside)
+                found = float(self._score(model, table, self.targets[inside]))
+            if not np.isfinite(found):
+                raise InputError(
+                    f"The 'utility' of SampledShapley gives {found} on {np.count_nonzero(inside)} of the "
+                    f"{inside.size} validation points. A score must be defined on every group and without any block "
+                    "of a twentieth of the points: add points of rare classes, or choose another score."
+                )
+            return found
+
+        return self.layout.scored(score)
+
+    def _worth(self, model: Any, points: Any) -> Floats:
+        """Worth of a fitted model on each point."""
+        if self.utility == "squared_error":
             worth = -((np.asarray(model.predict(points), dtype=np.float64).ravel() - self.targets) ** 2)
         elif isinstance(model, Constant):
             worth = model.chances(self.target_codes)
-        elif self.utility == "probability":
+        elif self.utility in ("probability", "neg_log_loss"):
             worth = self._true_probability(model, points)
         else:
             worth = (self._numbers(model.predict(points)) == self.target_codes).astype(np.float64)
-        return worth
+        return np.log(np.maximum(worth, LEAST_PROBABILITY)) if self.utility == "neg_log_loss" else worth
 
     def _true_probability(self, model: Any, points: Any) -> Floats:
         chances = np.asarray(model.predict_proba(points), dtype=np.float64)
@@ -274,14 +323,14 @@ class Game:
 
     def _reduced(self, worth: Floats) -> Floats:
         if self.reduction != "classwise" or self.classes is None:
-            return self._in_cells(worth)
+            return self._sums(worth)
         parts = []
         for number in range(self.classes.size):
             own = self.target_codes == number
-            parts.append(self._in_cells(worth * own) * np.exp((worth * ~own).sum() / worth.size))
+            parts.append(self._sums(worth * own) * np.exp((worth * ~own).sum() / worth.size))
         return np.concatenate(parts)
 
-    def _in_cells(self, worth: Floats) -> Floats:
+    def _sums(self, worth: Floats) -> Floats:
         return np.concatenate([np.asarray(worth @ part, dtype=np.float64) for part in self._cells_and_blocks])
 
     @cached_property
@@ -413,6 +462,29 @@ class Cells:
         """1 for the cells that add up to the whole validation set, else 0."""
         n_cells, n_levels = self.reduction.shape[1], self.level_entropy.size
         return np.where(self.single | (np.arange(n_cells) < n_levels), 1.0, 0.0)
+
+    def scored(self, score: Callable[[npt.NDArray[np.bool_]], float]) -> Floats:
+        """Return what takes the place of sums for a score, which is not a mean over points.
+
+        Every level has the score of all points, every group that of its own points, and blocks have the pseudo-values
+        of the jackknife.
+
+        Parameters
+        ----------
+        score : callable
+            Score of the points where an array of shape (n_val,) is true.
+        """
+        everything = np.ones(self.entropy.size, dtype=bool)
+        whole = score(everything)
+        members = [self.group_of == number for number in range(len(self.group_names))]
+        groups = [score(inside) for inside in members]
+        parts = np.zeros((self.n_blocks, self.n_parts))
+        of_parts = list(zip(members, groups, strict=True)) if self.n_parts == len(members) else [(everything, whole)]
+        for number, (inside, found) in enumerate(of_parts):
+            for block, pseudo in jackknife(score, found, inside, self.block_of).items():
+                parts[block, number] = pseudo
+        scores = np.concatenate([np.full(self.level_entropy.size, whole), groups, parts.ravel()])
+        return scores * self.reduction.sum(axis=0)
 
     def to_valuation(self, sums: Floats, error: Floats, freedom: Floats, *, blocks: bool, **about: Any) -> Valuation:
         """Turn sums per player and cell, as ``reduction`` makes them, into a result.

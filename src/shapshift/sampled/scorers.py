@@ -1,0 +1,126 @@
+"""Scores of a whole validation set as worth of a coalition: scorers of scikit-learn and functions like them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.metrics import get_scorer_names
+
+from shapshift.checks import inputs as check
+
+#: Utilities of single validation points.
+UTILITIES = ("auto", "correct", "probability", "neg_log_loss", "squared_error")
+ANSWERS = ("predict", "predict_proba", "decision_function")
+
+
+def check_utility(caller: str, utility: Any) -> None:
+    """Refuse what is neither a utility, nor a function, nor the name of a scorer."""
+    if not callable(utility) and utility not in (*UTILITIES, *get_scorer_names()):
+        offered = "the name of a scikit-learn scorer such as 'f1_macro', or a function (model, X_val, y_val)"
+        check.check_choice(caller, "utility", utility, UTILITIES, offered)
+
+
+class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """A model fitted on a coalition, as utility functions see it: it knows all classes of the training rows.
+
+    ``predict_proba`` has a column for each of them, 0 for classes that the coalition lacks; where it lacks some there
+    is no ``decision_function``. Everything else is that of the fitted model. Each table is predicted once: parts of
+    it, see :meth:`part`, are looked up.
+
+    Parameters
+    ----------
+    fitted : object
+        A fitted estimator, or a constant model.
+    classes : ndarray or None
+        Classes of the training rows; None for regression.
+    """
+
+    def __init__(self, fitted: Any, classes: npt.NDArray[Any] | None) -> None:
+        self.fitted = fitted
+        self._known: dict[str, tuple[Any, npt.NDArray[Any]]] = {}
+        self._part: tuple[Any, Any, npt.NDArray[np.bool_]] | None = None
+        self._columns = None
+        if classes is not None:
+            own = np.asarray(getattr(fitted, "classes_", classes)).tolist()
+            place = {label: number for number, label in enumerate(classes.tolist())}
+            self.classes_ = classes
+            if own != classes.tolist() and all(label in place for label in own):
+                self._columns = [place[label] for label in own]
+
+    def part(self, table: Any, points: Any, inside: npt.NDArray[np.bool_]) -> Any:
+        """Return ``table`` after noting that it holds the rows ``inside`` of ``points``."""
+        self._part = (table, points, inside)
+        return table
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("fitted", "classes_"):
+            raise AttributeError(name)
+        if name == "decision_function" and self._columns is not None:
+            raise AttributeError("a decision function without all classes cannot be compared with others")
+        found = getattr(self.fitted, name)
+        if name not in ANSWERS:
+            return found
+
+        def answer(X: Any) -> npt.NDArray[Any]:
+            return self._answer(name, X)
+
+        answer.__name__ = name  # scorers ask for it
+        return answer
+
+    def _answer(self, name: str, table: Any) -> npt.NDArray[Any]:
+        if self._part is not None and table is self._part[0]:
+            return self._answer(name, self._part[1])[self._part[2]]
+        if name not in self._known or self._known[name][0] is not table:
+            found = np.asarray(getattr(self.fitted, name)(table))
+            if name == "predict_proba" and self._columns is not None:
+                narrow, found = found, np.zeros((found.shape[0], self.classes_.size))
+                found[:, self._columns] = narrow
+            self._known[name] = (table, found)
+        return self._known[name][1]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier" if hasattr(self, "classes_") else "regressor"
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def jackknife(
+    score: Callable[[npt.NDArray[np.bool_]], float],
+    whole: float,
+    inside: npt.NDArray[np.bool_],
+    block_of: npt.NDArray[np.int64],
+) -> dict[int, float]:
+    """Pseudo-values of the blocks of some points: how they vary tells how a score varies with the points.
+
+    With h the number of points over that of a block, the block's is h times the score of all points minus h - 1 times
+    that without the block (Busing et al. 1999); where the score is a mean over points, that is the mean over the block.
+
+    Parameters
+    ----------
+    score : callable
+        Score of the points where an array is true.
+    whole : float
+        Score of the points ``inside``.
+    inside : ndarray of bool
+    block_of : ndarray of int
+
+    Returns
+    -------
+    dict of int to float
+
+    Examples
+    --------
+    >>> x = np.array([1.0, 3.0, 5.0])
+    >>> jackknife(lambda part: x[part].mean(), 3.0, np.ones(3, dtype=bool), np.array([0, 0, 1]))
+    {0: 2.0, 1: 5.0}
+    """
+    blocks, sizes = np.unique(block_of[inside], return_counts=True)
+    if blocks.size == 1:
+        return {int(blocks[0]): whole}
+    times = dict(zip(blocks.tolist(), (sizes.sum() / sizes).tolist(), strict=True))
+    return {block: h * whole - (h - 1) * score(inside & (block_of != block)) for block, h in times.items()}
