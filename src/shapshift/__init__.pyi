@@ -18,6 +18,7 @@ from .engine.coefficients import Beta as Beta
 from .evaluation import evaluate_valuation as evaluate_valuation
 from .knn import KNNRegressionShapley as KNNRegressionShapley
 from .knn import KNNShapley as KNNShapley
+from .knn import SemiSupervisedKNNShapley as SemiSupervisedKNNShapley
 from .knn import ThresholdKNNShapley as ThresholdKNNShapley
 from .knn import WeightedKNNShapley as WeightedKNNShapley
 from .knn.interactions import Interactions as Interactions

@@ -57,6 +57,12 @@ def check_labels(y: Any, name: str, n_rows: int, of: str, noun: str = "label") -
     return labels
 
 
+def split_missing(y: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Labels of any hashable kind as a 1-D array, and which of them are missing; infinite ones are not."""
+    labels = _column(y, name, "label")
+    return labels, np.isnan(labels) if labels.dtype.kind == "f" else _missing(labels)
+
+
 def encode_labels(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
     """Distinct training labels and the class number of each row."""
     classes, codes = _numbered(labels, "y")
