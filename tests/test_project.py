@@ -48,6 +48,37 @@ def test_version_in_file(name: str, pattern: str) -> None:
     assert first_match(pattern, name) == project_version()
 
 
+def bibtex(text: str) -> dict[str, dict[str, str]]:
+    """Entries of a BibTeX file by kind: fields in braces, one per line."""
+    found = {}
+    for kind, body in re.findall(r"^@(\w+)\{\w+,\n(.*?)^\}$", text, re.MULTILINE | re.DOTALL):
+        fields = [re.fullmatch(r" *(\w+) *= \{(.*)\},?", line) for line in body.splitlines()]
+        assert all(fields), f"a line of @{kind} is no field: {body}"
+        assert all(line.endswith(",") for line in body.splitlines()[:-1])
+        assert body.count("{") == body.count("}")
+        found[kind] = {field[1]: field[2] for field in fields if field}
+    return found
+
+
+def test_what_to_cite_can_be_read_and_agrees() -> None:
+    yaml = pytest.importorskip("yaml", reason="CITATION.cff is YAML")
+    citation = yaml.safe_load(read("CITATION.cff"))
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)
+    assert str(citation["version"]) == project["version"]
+    assert (citation["title"], citation["license"]) == (project["name"], project["license"])
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
+    assert all({"type", "title", "authors"} <= set(reference) for reference in citation["references"])
+    entries = bibtex(dict(FENCE.findall(read("docs/guide.md")))["bibtex"])
+    assert entries["software"]["version"] == project["version"]
+    assert entries["software"]["license"] == project["license"]
+    paper = citation["references"][0]
+    assert entries["unpublished"]["title"].replace("{", "").replace("}", "") == paper["title"]
+    names = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
+    assert entries["unpublished"]["author"] == names
+
+
 def test_version_of_package() -> None:
     assert importlib.metadata.version("shapshift") == project_version()
     assert shapshift.__version__ == project_version()

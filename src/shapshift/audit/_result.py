@@ -454,7 +454,7 @@ class ShiftAudit(Result):
         columns = {"clean": self.clean_values, "clean_rank": self.clean_ranks, **(self.sampling_rows or {}), **rows}
         return to_table(columns, self.ids, kind or self.kind, self.id_names)
 
-    def plot(self, statistic: str | None = None, *, ax: Any = None) -> Any:
+    def plot(self, statistic: str | None = None, *, ax: Any = None, axes: Any = None) -> Any:
         """Draw the shift curves.
 
         Parameters
@@ -463,6 +463,8 @@ class ShiftAudit(Result):
             One statistic, see :meth:`statistic`; by default a figure of the main ones.
         ax : matplotlib Axes, optional
             Where to draw the one statistic; without a name, the Spearman correlation.
+        axes : array of six Axes, optional
+            Where to draw the main statistics.
 
         Returns
         -------
@@ -471,7 +473,9 @@ class ShiftAudit(Result):
         from shapshift.plots.audit import plot_shift, plot_statistic
 
         if statistic is None and ax is None:
-            return plot_shift(self)
+            return plot_shift(self, axes=axes)
+        if axes is not None:
+            raise InputError("The 'axes' parameter is for all main statistics. For one of them, pass 'ax'.")
         return plot_statistic(self, statistic or "spearman", ax=ax)
 
     def _to_archive(self) -> tuple[dict[str, Any], Arrays]:

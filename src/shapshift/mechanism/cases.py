@@ -203,8 +203,15 @@ class CaseOne(_Case):
 
     kind: str
 
-    def plot(self, *others: "CaseOne") -> Any:
+    def plot(self, *others: "CaseOne", axes: Any = None) -> Any:
         """Draw values before and after, and spread and positive count against noise, together with ``others``.
+
+        Parameters
+        ----------
+        *others : same type
+            Further cases.
+        axes : array of Axes, optional
+            Where to draw, two more than there are cases; a new figure by default.
 
         Returns
         -------
@@ -212,7 +219,7 @@ class CaseOne(_Case):
         """
         from shapshift.plots.mechanism import plot_case_one
 
-        return plot_case_one(self, *others)
+        return plot_case_one(self, *others, axes=axes)
 
     def __repr__(self) -> str:
         ratio = self.interval("std_ratio")[0][-1]
@@ -240,8 +247,15 @@ class CaseTwo(_Case):
     scenario: str
     map: FeatureMap | None
 
-    def plot(self, *others: "CaseTwo") -> Any:
+    def plot(self, *others: "CaseTwo", axes: Any = None) -> Any:
         """Draw values before against after and where the changed rows lie, together with ``others``.
+
+        Parameters
+        ----------
+        *others : same type
+            Further cases.
+        axes : array of Axes, optional
+            Where to draw, two rows of one per case; a new figure by default.
 
         Returns
         -------
@@ -249,10 +263,17 @@ class CaseTwo(_Case):
         """
         from shapshift.plots.mechanism import plot_case_two
 
-        return plot_case_two(self, *others)
+        return plot_case_two(self, *others, axes=axes)
 
-    def plot_levels(self, *others: "CaseTwo") -> Any:
+    def plot_levels(self, *others: "CaseTwo", axes: Any = None) -> Any:
         """Draw the numbers of rows that change sign against the noise level, together with ``others``.
+
+        Parameters
+        ----------
+        *others : same type
+            Further cases.
+        axes : array of Axes, optional
+            Where to draw, one per case; a new figure by default.
 
         Returns
         -------
@@ -260,7 +281,7 @@ class CaseTwo(_Case):
         """
         from shapshift.plots.mechanism import plot_case_two_levels
 
-        return plot_case_two_levels(self, *others)
+        return plot_case_two_levels(self, *others, axes=axes)
 
     def __repr__(self) -> str:
         lost, gained = (self.interval(name)[0][-1] for name in ("positive_to_negative", "negative_to_positive"))
@@ -327,8 +348,13 @@ class NoiseDemo:
             ranks[name] = np.where(found.any(axis=1), found.argmax(axis=1) + 1, 0)
         return to_table({"class": self.classes[self.map.codes[rows]], **ranks}, self.ids[rows], kind, self.id_names)
 
-    def plot(self) -> Any:
+    def plot(self, *, axes: Any = None) -> Any:
         """Draw the whole distribution and a zoom on the point.
+
+        Parameters
+        ----------
+        axes : array of Axes, optional
+            Where to draw, two; a new figure by default.
 
         Returns
         -------
@@ -336,7 +362,7 @@ class NoiseDemo:
         """
         from shapshift.plots.mechanism import plot_noise_demo
 
-        return plot_noise_demo(self)
+        return plot_noise_demo(self, axes=axes)
 
     def __repr__(self) -> str:
         return (

@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from shapshift.checks.names import visible
-from shapshift.exceptions import MissingLibraryError
+from shapshift.exceptions import InputError, MissingLibraryError
 from shapshift.io.files import write_atomically
 
 # Okabe and Ito's colours: told apart with every common kind of colour blindness, and in grey.
@@ -105,6 +107,26 @@ def new_axes(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.
             **options,
         )
     return axes
+
+
+def panels(axes: Any, rows: int, columns: int, **options: Any) -> Any:
+    """Return the Axes that the caller gives, or new ones.
+
+    Parameters
+    ----------
+    axes : Axes, array or sequence of Axes, or None
+        As many as there are panels, row by row; None makes a figure.
+    rows, columns, **options
+        As in :func:`new_axes`.
+
+    Returns
+    -------
+    ndarray of Axes of shape (rows, columns)
+    """
+    found = np.asarray(new_axes(rows, columns, **options) if axes is None else axes, dtype=object)
+    if found.size != rows * columns:
+        raise InputError(f"'axes' must be {rows * columns} Axes. Got {found.size}.")
+    return found.reshape(rows, columns)
 
 
 def tidy(ax: Any, *, xlabel: str = "", ylabel: str = "", title: str = "", legend: bool = False) -> Any:

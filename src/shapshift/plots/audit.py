@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapshift._facts import level_name
-from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
+from shapshift.plots._figure import (
+    BOUNDARY,
+    CLEAN,
+    CORRECTED,
+    NOISY,
+    NONBOUNDARY,
+    as_written,
+    new_axes,
+    panels,
+    style,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit
@@ -97,12 +108,14 @@ def plot_neighbors(audit: ShiftAudit, statistic: str = "neighbor_jaccard", *, ax
 
 
 @style()
-def plot_shift(audit: ShiftAudit) -> Any:
+def plot_shift(audit: ShiftAudit, *, axes: Any = None) -> Any:
     """Draw the main statistics of an audit in one figure.
 
     Parameters
     ----------
     audit : ShiftAudit
+    axes : array of six Axes, optional
+        Where to draw; a new figure, with the finding as its title, by default.
 
     Returns
     -------
@@ -112,7 +125,8 @@ def plot_shift(audit: ShiftAudit) -> Any:
     """
     # Perturbations without an order are listed by name, once for each row of panels.
     height = 3.1 if audit.ordered else 1.6 + 0.35 * len(audit.levels)
-    axes = new_axes(2, 3, size=(4.0, height), sharey=False if audit.ordered else "row")
+    new = axes is None
+    axes = panels(axes, 2, 3, size=(4.0, height), sharey=False if audit.ordered else "row")
     for ax, statistic in zip(axes[0], ("mean", "std", "positive_ratio"), strict=True):
         plot_statistic(audit, statistic, ax=ax, legend=statistic == "mean")
     _curve(axes[1, 0], audit, "spearman", NOISY, "Spearman", "o", -0.1)
@@ -120,6 +134,8 @@ def plot_shift(audit: ShiftAudit) -> Any:
     _finish(axes[1, 0], audit, "Agreement with the clean values", legend=True)
     plot_statistic(audit, "boundary_fraction", ax=axes[1, 1], legend=False)
     plot_neighbors(audit, ax=axes[1, 2])
+    if not new:
+        return axes
     found = audit.finding if audit.ordered else audit.verdict
     runs = "1 run" if audit.repeats == 1 else f"{audit.repeats} runs"
     title = textwrap.fill(f"{audit.n_train:,} values, {runs} per level: {found}", 118)  # as wide as the figure

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
+from shapshift.plots._figure import BOUNDARY, CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, panels, style, tidy
 
 if TYPE_CHECKING:
     from shapshift.mechanism import CaseOne, CaseTwo, FeatureMap, NoiseDemo
@@ -22,7 +22,7 @@ SCENARIOS = {"BB": "two boundary points", "NN": "two non-boundary points", "BN":
 
 
 @style()
-def plot_case_one(*cases: CaseOne) -> Any:
+def plot_case_one(*cases: CaseOne, axes: Any = None) -> Any:
     """Draw how values change on one validation point, for one or more kinds of point.
 
     The first panels show the example of each case: the distribution of the values before and after noise. The last
@@ -32,6 +32,8 @@ def plot_case_one(*cases: CaseOne) -> Any:
     ----------
     *cases : CaseOne
         For the figure of the paper, a boundary and a non-boundary one.
+    axes : array of Axes, optional
+        Where to draw, two more than there are cases; a new figure by default.
 
     Returns
     -------
@@ -39,7 +41,7 @@ def plot_case_one(*cases: CaseOne) -> Any:
         One per case, then standard deviation and positive count.
     """
     n = len(cases)
-    axes = (new_axes(2, 2) if n == 2 else new_axes(1, n + 2)).ravel()
+    axes = panels(axes, *((2, 2) if n == 2 else (1, n + 2))).ravel()
     examples = [values for case in cases for values in (case.example.before, case.example.after)]
     threshold = _threshold(*examples)
     for ax, case in zip(axes, cases, strict=False):
@@ -60,44 +62,49 @@ def plot_case_one(*cases: CaseOne) -> Any:
 
 
 @style()
-def plot_case_two(*cases: CaseTwo) -> Any:
+def plot_case_two(*cases: CaseTwo, axes: Any = None) -> Any:
     """Draw values before against after noise on two validation points, and where the rows that change sign lie.
 
     Parameters
     ----------
     *cases : CaseTwo
         For the figure of the paper, one per scenario.
+    axes : array of Axes, optional
+        Where to draw, in the shape that is returned; the key is then in the last panel of the first column, not below
+        the figure. A new figure by default.
 
     Returns
     -------
     ndarray of Axes of shape (2, n_cases), or (1, n_cases) when no case has a map
     """
     mapped = any(case.map is not None for case in cases)
-    axes = np.atleast_2d(new_axes(2 if mapped else 1, len(cases), size=(4.4, 3.9 if mapped else 4.2)))
-    axes = axes.reshape(-1, len(cases))
+    new = axes is None
+    axes = panels(axes, 2 if mapped else 1, len(cases), size=(4.4, 3.9 if mapped else 4.2))
     for column, case in zip(axes.T, cases, strict=True):
         _draw_before_after(column[0], case)
         if case.map is not None:
             _draw_changed_rows(column[1], case, case.map)
         elif mapped:
             column[1].set_axis_off()
-    _draw_key(axes[-1, 0], mapped, columns={1: 2, 2: 3}.get(len(cases), 5))
+    _draw_key(axes[-1, 0], mapped, columns={1: 2, 2: 3}.get(len(cases), 5), below=new)
     return axes
 
 
 @style()
-def plot_case_two_levels(*cases: CaseTwo) -> Any:
+def plot_case_two_levels(*cases: CaseTwo, axes: Any = None) -> Any:
     """Draw the numbers of rows whose value changes sign against the noise level, one panel per case.
 
     Parameters
     ----------
     *cases : CaseTwo
+    axes : array of Axes, optional
+        Where to draw, one per case; a new figure by default.
 
     Returns
     -------
     ndarray of Axes
     """
-    axes = np.atleast_1d(new_axes(1, len(cases), size=(4.2, 3.5), sharey=True)).ravel()
+    axes = panels(axes, 1, len(cases), size=(4.2, 3.5), sharey=True)[0]
     for ax, case in zip(axes, cases, strict=True):
         lost, gained = (case.interval(name) for name in ("positive_to_negative", "negative_to_positive"))
         _draw_band(ax, case.noise, lost, LOST, "positive to negative", "-")
@@ -110,19 +117,21 @@ def plot_case_two_levels(*cases: CaseTwo) -> Any:
 
 
 @style()
-def plot_noise_demo(demo: NoiseDemo) -> Any:
+def plot_noise_demo(demo: NoiseDemo, *, axes: Any = None) -> Any:
     """Draw a validation point, its noisy version and the nearest training rows of both.
 
     Parameters
     ----------
     demo : NoiseDemo
+    axes : array of two Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
     ndarray of two Axes
         The whole distribution, and a zoom on the point.
     """
-    axes = new_axes(1, 2, size=(5.2, 4.8)).ravel()
+    axes = panels(axes, 1, 2, size=(5.2, 4.8))[0]
     whole, zoom = axes
     clean, noisy = demo.map.before[0], demo.map.after[0]
     seen = np.vstack([demo.map.rows[np.concatenate([demo.before, demo.after])], clean, noisy])
@@ -199,8 +208,8 @@ def _draw_before_after(ax: Any, case: CaseTwo) -> None:
     tidy(ax, xlabel="value before noise", ylabel=f"value after noise {case.example.noise:g}", title=_scenario(case))
 
 
-def _draw_key(ax: Any, mapped: bool, columns: int) -> None:
-    """Say once, below all panels, what colours and markers mean."""
+def _draw_key(ax: Any, mapped: bool, columns: int, *, below: bool) -> None:
+    """Say once, below all panels or in one, what colours and markers mean."""
     handles = [
         ax.scatter([], [], s=30, color=colour, label=name)
         for colour, name in ((LOST, "positive to negative"), (GAINED, "negative to positive"), (KEPT, "same sign"))
@@ -210,7 +219,10 @@ def _draw_key(ax: Any, mapped: bool, columns: int) -> None:
             ax.scatter([], [], s=90, marker="*", color=colour, edgecolor="black", label=f"validation point {when}")
             for colour, when in (("black", "before"), ("white", "after"))
         ]
-    ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=10)
+    if below:
+        ax.figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=10)
+    else:
+        ax.legend(handles=handles, loc="best", fontsize=8)
 
 
 def _draw_changed_rows(ax: Any, case: CaseTwo, plane: FeatureMap) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from shapshift.checks.inputs import quoted
 from shapshift.exceptions import InputError
-from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, style, tidy
+from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, panels, style, tidy
 from shapshift.trust import WANTED, reliability_at, sample_sizes, sampled_units, sampling_facts
 
 if TYPE_CHECKING:
@@ -182,14 +182,14 @@ def plot_correction(evaluation: CorrectionEvaluation, axes: Any = None) -> Any:
     ndarray of Axes
     """
     others = [name for name in evaluation.values if name != "clean"]
-    panels = _panels(1 + len(others), axes)
+    parts = panels(axes, 1, 1 + len(others))[0]
     low, high = np.quantile(np.concatenate(list(evaluation.values.values())), VIEW)
-    _draw_distributions(panels[0], evaluation)
+    _draw_distributions(parts[0], evaluation)
     if high > low:
-        panels[0].set_xlim(low, high)
+        parts[0].set_xlim(low, high)
     # Far outliers would squeeze all other rows into a corner; they are drawn at the edge.
     low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
-    for ax, name in zip(panels[1:], others, strict=True):
+    for ax, name in zip(parts[1:], others, strict=True):
         rows = evaluation.rows[name]
         if high > low:
             ax.set(xlim=(low, high), ylim=(low, high))
@@ -201,7 +201,7 @@ def plot_correction(evaluation: CorrectionEvaluation, axes: Any = None) -> Any:
         ax.ticklabel_format(style="sci", scilimits=(-2, 3))
         title = f"Rows, {name}: Spearman {rows['spearman']:.2f}, same sign {rows['sign_agreement']:.0%}"
         tidy(ax, xlabel="clean value of a row", ylabel=f"{name} value of the row", title=title)
-    return panels
+    return parts
 
 
 def _draw_distributions(ax: Any, evaluation: CorrectionEvaluation) -> None:
@@ -236,9 +236,9 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any
     """
     if not evaluation.curves:
         raise InputError("There are no curves to draw. Pass 'estimator', 'X_test' and 'y_test' to evaluate_valuation.")
-    panels = _panels(2, axes, sharey=True)
+    parts = panels(axes, 1, 2, sharey=True)[0]
     removed, curves = evaluation.fractions, evaluation.curves
-    for ax, kind, word, at in ((panels[0], "remove", "Removed", removed), (panels[1], "add", "Added", 1 - removed)):
+    for ax, kind, word, at in ((parts[0], "remove", "Removed", removed), (parts[1], "add", "Added", 1 - removed)):
         for order, colour, marker in (("high", CORRECTED, "o"), ("low", NOISY, "s")):
             label = f"{order}est first (area {evaluation.areas[f'{kind}_{order}']:.3f})"
             ax.plot(100 * removed, curves[f"{kind}_{order}"], color=colour, marker=marker, markersize=4, label=label)
@@ -246,8 +246,8 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any
         ax.plot(100 * removed, chance, color=CLEAN, linestyle="--", linewidth=1.2, label="at random")
         title = f"{word} by value, {as_written(evaluation.method)}"
         tidy(ax, xlabel=f"{word} (% of the players)", title=title, legend=True)
-    tidy(panels[0], ylabel="Test score")
-    return panels
+    tidy(parts[0], ylabel="Test score")
+    return parts
 
 
 @style()
@@ -421,11 +421,3 @@ def plot_design(design: DesignResult, ax: Any = None) -> Any:
     tidy(ax, xlabel="distance to the pool's values (stds)", ylabel="shift under held-out noise (stds)", title=title)
     ax.legend(loc="lower right")
     return ax
-
-
-def _panels(n: int, axes: Any, **options: Any) -> Any:
-    """Return the ``n`` Axes that the caller gives, or new ones."""
-    panels = np.asarray(new_axes(1, n, **options) if axes is None else axes, dtype=object).ravel()
-    if panels.size != n:
-        raise InputError(f"'axes' must be {n} Axes. Got {panels.size}.")
-    return panels

@@ -1,0 +1,155 @@
+"""Every figure can be drawn into the caller's own axes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from sklearn.naive_bayes import GaussianNB
+
+import shapshift
+from shapshift import (
+    BoundaryCorrector,
+    KNNShapley,
+    allocate_budget,
+    audit_shift,
+    case_one,
+    case_two,
+    design_validation,
+    entropy_profile,
+    evaluate,
+    evaluate_valuation,
+    knn_interactions,
+    noise_demo,
+)
+from shapshift.plots import audit, mechanism, results
+
+RNG = np.random.default_rng(0)
+X, X_VAL = RNG.normal(size=(80, 2)), RNG.normal(size=(40, 2))
+Y, Y_VAL = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int), (X_VAL[:, 0] > 0).astype(int)
+MODEL = KNNShapley(progress=False).fit(X, Y)
+NOISY = X_VAL + RNG.normal(size=X_VAL.shape)
+OWNERS = ["a", "b", "c", "d"] * 20
+LEVELS = [0.1, 0.5]
+
+
+@cache
+def results_of() -> dict[str, Any]:
+    clean, noisy = MODEL.value(X_VAL, Y_VAL), MODEL.value(NOISY, Y_VAL)
+    return {
+        "Valuation": clean,
+        "ShiftAudit": audit_shift(MODEL, X_VAL, Y_VAL, noise=LEVELS, repeats=2, progress=False),
+        "CorrectionEvaluation": evaluate(BoundaryCorrector().fit(clean).transform(noisy), clean, noisy),
+        "ValuationEvaluation": evaluate_valuation(clean, X, Y, estimator=GaussianNB(), X_test=X_VAL, y_test=Y_VAL),
+        "Interactions": knn_interactions(MODEL, X_VAL, Y_VAL, owners=OWNERS),
+        "Allocation": allocate_budget(clean, 100, owners=OWNERS),
+        "ProfileComparison": entropy_profile(X, Y, X_VAL, Y_VAL, draws=50),
+        "DesignResult": design_validation(MODEL, X_VAL, Y_VAL, 15, noise=0.5, repeats=2, holdout=2, n_random=5),
+        "CaseOne": case_one(MODEL, X_VAL, Y_VAL, noise=LEVELS, repeats=2),
+        "CaseTwo": case_two(MODEL, X_VAL, Y_VAL, noise=LEVELS, repeats=2, X_train=X),
+        "NoiseDemo": noise_demo(MODEL, X_VAL, Y_VAL, X),
+    }
+
+
+# The function or method, and how many axes it takes; one axes is "ax", several are "axes".
+FUNCTIONS: dict[Callable[..., Any], tuple[int, Callable[[dict[str, Any]], tuple[Any, ...]]]] = {
+    results.plot_values: (1, lambda made: (made["Valuation"],)),
+    results.plot_intervals: (1, lambda made: (made["Valuation"],)),
+    results.plot_reliability: (1, lambda made: (made["Valuation"],)),
+    results.plot_correction: (3, lambda made: (made["CorrectionEvaluation"],)),
+    results.plot_evaluation: (2, lambda made: (made["ValuationEvaluation"],)),
+    results.plot_interactions: (1, lambda made: (made["Interactions"],)),
+    results.plot_payouts: (1, lambda made: (made["Allocation"],)),
+    results.plot_profile: (1, lambda made: (made["ProfileComparison"],)),
+    results.plot_design: (1, lambda made: (made["DesignResult"],)),
+    audit.plot_statistic: (1, lambda made: (made["ShiftAudit"], "std")),
+    audit.plot_neighbors: (1, lambda made: (made["ShiftAudit"],)),
+    audit.plot_shift: (6, lambda made: (made["ShiftAudit"],)),
+    mechanism.plot_case_one: (4, lambda made: (made["CaseOne"], made["CaseOne"])),
+    mechanism.plot_case_two: (4, lambda made: (made["CaseTwo"], made["CaseTwo"])),
+    mechanism.plot_case_two_levels: (2, lambda made: (made["CaseTwo"], made["CaseTwo"])),
+    mechanism.plot_noise_demo: (2, lambda made: (made["NoiseDemo"],)),
+}
+METHODS = {
+    "Valuation.plot": 1,
+    "ShiftAudit.plot": 6,
+    "CorrectionEvaluation.plot": 3,
+    "ValuationEvaluation.plot": 2,
+    "Interactions.plot": 1,
+    "Allocation.plot": 1,
+    "ProfileComparison.plot": 1,
+    "DesignResult.plot": 1,
+    "CaseOne.plot": 3,
+    "CaseTwo.plot": 2,
+    "CaseTwo.plot_levels": 1,
+    "NoiseDemo.plot": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def draw_into_own_axes(draw: Callable[..., Any], arguments: tuple[Any, ...], n: int) -> None:
+    figure, grid = plt.subplots(1, n, squeeze=False)
+    given = grid[0]
+    parameters = inspect.signature(draw).parameters
+    name = "axes" if "axes" in parameters and (n > 1 or "ax" not in parameters) else "ax"
+    assert name in parameters, f"{draw.__qualname__} takes neither ax nor axes"
+    drawn = draw(*arguments, **{name: given if name == "axes" else given[0]})
+    assert plt.get_fignums() == [figure.number], "another figure was opened"
+    assert list(np.ravel(np.asarray(drawn, dtype=object))) == list(given)
+    assert all(ax.has_data() or ax.texts for ax in given)
+    assert not figure.legends
+    assert figure.get_suptitle() == ""
+    if name == "axes":
+        with pytest.raises(ValueError, match=rf"'axes' must be {n} Axes\. Got {n + 1}"):
+            draw(*arguments, axes=[*given, given[0]])
+
+
+def test_the_lists_have_every_figure() -> None:
+    found = {
+        function
+        for module in (audit, mechanism, results)
+        for name, function in vars(module).items()
+        if name.startswith("plot_") and inspect.unwrap(function).__module__ == module.__name__
+    }
+    assert found == set(FUNCTIONS)
+    methods = set()
+    for module in pkgutil.walk_packages(shapshift.__path__, "shapshift."):
+        if ".gpu" in module.name or module.name.endswith("__main__"):
+            continue
+        for owner in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(owner) and owner.__module__.startswith("shapshift."):
+                methods |= {f"{owner.__name__}.{name}" for name in vars(owner) if name.startswith("plot")}
+    assert methods == set(METHODS)
+
+
+@pytest.mark.parametrize("draw", FUNCTIONS, ids=lambda draw: draw.__name__)
+def test_functions_draw_into_given_axes(draw: Callable[..., Any]) -> None:
+    n, arguments = FUNCTIONS[draw]
+    draw_into_own_axes(draw, arguments(results_of()), n)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_draw_into_given_axes(name: str) -> None:
+    owner, _, method = name.partition(".")
+    draw_into_own_axes(getattr(results_of()[owner], method), (), METHODS[name])
+
+
+def test_one_statistic_takes_one_axes() -> None:
+    _, axes = plt.subplots(2, 3)
+    with pytest.raises(ValueError, match="'axes' parameter is for all main statistics"):
+        results_of()["ShiftAudit"].plot("std", axes=axes)
