@@ -1,6 +1,7 @@
 """Running means of observations, per stratum, player and cell, and how sure they are."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,10 +23,14 @@ ROUNDS_OF_ONE = 2.0
 
 @dataclass(frozen=True)
 class Observations:
-    """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed."""
+    """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed.
+
+    ``notes`` are other numbers about the round, whose means over the rounds the result reports.
+    """
 
     values: Floats
     stratum: npt.NDArray[np.int64]
+    notes: Mapping[str, float] = field(default_factory=dict)
 
 
 class Estimate:

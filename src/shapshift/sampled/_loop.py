@@ -196,6 +196,8 @@ class Outcome:
     stopped : {"complete", "precision", "budget"}
     warned : int
         Fits in which the estimator warned; ``warning`` is the first.
+    notes : mapping of str to float
+        Means of what rounds noted.
     """
 
     cells: Floats
@@ -212,6 +214,7 @@ class Outcome:
     stopped: str
     warned: int
     warning: str
+    notes: Mapping[str, float]
 
     def describe(self) -> dict[str, Any]:
         """Numbers about the run, for the parameters of the result."""
@@ -224,6 +227,7 @@ class Outcome:
             "n_coalitions": self.asked,
             "precision": self.precision if np.isfinite(self.precision) else None,
             "stopped": self.stopped,
+            **self.notes,
         }
 
     def warn(self, tol: float | None, max_fits: int) -> None:
@@ -270,6 +274,7 @@ def run_sampler(game: Game, plan: SamplingPlan) -> Outcome:
         rounds=estimate.rounds,
         observations=int(estimate.counts.min()),
         stopped=stopped,
+        notes={name: total / estimate.rounds for name, total in run.counters["notes"].items()},
         **{name: run.counters[name] for name in ("fits", "asked", "warned", "warning")},
     )
 
@@ -290,7 +295,7 @@ class _Run:
         self.workers, self.call, self.advance = workers, call, advance
         self.estimate = Estimate(np.array(plan.sampler.weights), plan.total, game.n_players)
         self.cache = UtilityCache()
-        self.counters: dict[str, Any] = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0}
+        self.counters: dict[str, Any] = {"fits": 0, "asked": 0, "warned": 0, "warning": "", "wave": 0, "notes": {}}
         self.counters |= checkpoint.load(self.estimate, self.cache) or {}
         self.settled = dict(self.counters)  # at the end of the last wave
         advance(self.counters["fits"])
@@ -314,6 +319,8 @@ class _Run:
             seeds = (np.random.SeedSequence(plan.seed, spawn_key=(first + k,)) for k in range(counters["wave"]))
             for found in self.drive([plan.sampler.round(setting, np.random.default_rng(seed)) for seed in seeds]):
                 estimate.add(found)
+                noted = counters["notes"]
+                counters["notes"] = noted | {name: noted.get(name, 0.0) + note for name, note in found.notes.items()}
             self.cache.drop_oldest(plan.cache_bytes)
             counters["wave"] = 0
             self.settled |= counters

@@ -61,6 +61,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
           "loo".
         - "complementary", "group_testing": Shapley values only.
         - "msr": maximum sample reuse, Banzhaf values only.
+        - "learned": a regressor learns what coalitions are worth. All semivalues but "loo".
         - "loo": one fit per player; "exact": all coalitions, for up to 16 players. Both without error.
         - "classwise": CS-Shapley. The class-wise utility takes the place of the mean over validation points.
         - "oob": Data-OOB, bootstrap models judged on the rows they have not seen. The validation set does not enter.

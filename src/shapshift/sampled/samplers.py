@@ -13,6 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.linear_model import Ridge, RidgeCV
+from sklearn.metrics import r2_score
 
 from shapshift.checks import inputs as check
 from shapshift.engine.coefficients import Beta, size_probabilities
@@ -148,6 +151,8 @@ class Sampler:
 WALK_STEP = 256
 # Largest number of players whose coalitions are enumerated: 2^16 fits take hours.
 MOST_ENUMERATED = 16
+# The same where a regressor predicts them.
+MOST_PREDICTED = 12
 
 
 @dataclass(frozen=True)
@@ -445,6 +450,91 @@ class OutOfBag(Sampler):
         drawn = rng.multinomial(setting.n, np.full(setting.n, 1 / setting.n))
         (utility,) = yield drawn[None]
         return Observations(utility[:, None], np.where(drawn > 0, -1, 0))
+
+
+@dataclass(frozen=True)
+class LearnedUtility(Sampler):
+    """Data utility learning (Wang, Yang and Jia 2021): a regressor learns what coalitions are worth from some of them.
+
+    A round fits models on random coalitions, their sizes weighted by the semivalue; a regressor learns their worth from
+    who is in them, and the round's observations are the values in the game that it predicts. How well it predicts
+    coalitions that it has not seen, a fifth of each round, is the ``heldout_r2`` of the result's parameters: the share
+    of their variance that it explains, 1 at best. What it cannot predict is a bias, which standard errors do not show.
+
+    Parameters
+    ----------
+    coalitions : int, default=200
+        Models of a round; at least 10. The budget must allow two rounds.
+    regressor : estimator, default=None
+        A regressor of scikit-learn that predicts several numbers, such as a forest or a network. By default ridge
+        regression, whose values are those of the additive game nearest to the coalitions.
+    orders : int, default=32
+        Random orders along which the predicted game is valued, each with its reverse; up to 12 players are valued by
+        enumeration.
+    """
+
+    coalitions: int = 200
+    regressor: Any = None
+    orders: int = 32
+    name: ClassVar[str] = "learned"
+
+    def __post_init__(self) -> None:
+        check.check_count("LearnedUtility", "coalitions", self.coalitions, 10)
+        check.check_count("LearnedUtility", "orders", self.orders)
+        if self.regressor is not None and not callable(getattr(self.regressor, "predict", None)):
+            raise InputError(
+                "The 'regressor' parameter of LearnedUtility must be None or a regressor such as "
+                f"RandomForestRegressor(). Got {self.regressor!r} instead."
+            )
+
+    def cost(self, setting: Setting) -> int:
+        """Most model fits of a round."""
+        return self.coalitions
+
+    def round(self, setting: Setting, rng: np.random.Generator) -> Round:
+        """Observe the players in the game that a regressor learns from random coalitions."""
+        n, m = setting.n, self.coalitions
+        # As often before a player joins as after.
+        sizes = rng.choice(n, size=m, p=setting.chances) + rng.integers(0, 2, m)
+        inside = rng.random((m, n)).argsort(axis=1).argsort(axis=1) < sizes[:, None]
+        utilities = yield inside
+        new = rng.permutation(m)[: m // 5]
+        kept = np.setdiff1d(np.arange(m), new)
+        predicted = self._learned(inside[kept], utilities[kept], setting.total, rng)(inside[new])
+        explained = r2_score(utilities[new] @ setting.total, predicted @ setting.total)
+        found = self._valued(setting, self._learned(inside, utilities, setting.total, rng), rng)
+        if np.allclose(setting.chances, 1 / n):  # Shapley values: their sum is known
+            found += (setting.full - setting.empty - found.sum(axis=0)) / n
+        return Observations(found, np.zeros(n, dtype=np.int64), {"heldout_r2": float(explained)})
+
+    def _learned(self, inside: Coalitions, utilities: Floats, total: Floats, rng: np.random.Generator) -> Any:
+        """Return a function that predicts the utilities of coalitions."""
+        members = inside.astype(np.float64)
+        if self.regressor is None:
+            model = Ridge(RidgeCV(np.logspace(-6, 3, 10)).fit(members, utilities @ total).alpha_)
+        else:
+            model = clone(self.regressor)
+        if model.get_params().get("random_state", 0) is None:
+            model.set_params(random_state=int(rng.integers(2**31)))
+        model.fit(members, utilities)
+        return lambda coalitions: np.asarray(model.predict(coalitions.astype(np.float64))).reshape(len(coalitions), -1)
+
+    def _valued(self, setting: Setting, predict: Any, rng: np.random.Generator) -> Floats:
+        """Values in the predicted game."""
+        few = setting.n <= MOST_PREDICTED
+        rounds = [(Exact() if few else Antithetic()).round(setting, rng) for _ in range(1 if few else self.orders)]
+        return np.mean([_answered(one, predict) for one in rounds], axis=0)
+
+
+def _answered(one: Round, predict: Any) -> Floats:
+    """Observations of a round whose questions a function answers."""
+    answer = None
+    while True:
+        try:
+            answer = predict(one.send(answer))  # type: ignore[arg-type]  # None starts it
+        except StopIteration as done:
+            observed: Observations = done.value
+            return observed.values
 
 
 #: Samplers by name: all of this file.
