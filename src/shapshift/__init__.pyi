@@ -42,8 +42,10 @@ from .price import audit_payouts as audit_payouts
 from .price import owner_values as owner_values
 from .price import replication_gain as replication_gain
 from .price import write_statements as write_statements
+from .sampled import FederatedRound as FederatedRound
 from .sampled import KNNProxy as KNNProxy
 from .sampled import SampledShapley as SampledShapley
+from .sampled import federated_values as federated_values
 from .sampled import knn_proxy as knn_proxy
 from .store import ValuationStore as ValuationStore
 from .valuation import Valuation as Valuation

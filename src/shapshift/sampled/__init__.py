@@ -1,6 +1,7 @@
 """Values for any model: samplers of coalitions, one loop, and nearest neighbours as a proxy."""
 
 from shapshift.sampled.estimator import SampledShapley
+from shapshift.sampled.federated import FederatedRound, FederatedValues, federated_values
 from shapshift.sampled.proxy import KNNProxy, ProxyValuation, knn_proxy
 from shapshift.sampled.samplers import (
     Antithetic,
@@ -25,6 +26,8 @@ __all__ = [
     "Complementary",
     "Distributional",
     "Exact",
+    "FederatedRound",
+    "FederatedValues",
     "GroupTesting",
     "KNNProxy",
     "LearnedUtility",
@@ -37,5 +40,6 @@ __all__ = [
     "Sampler",
     "Stratified",
     "Truncated",
+    "federated_values",
     "knn_proxy",
 ]

@@ -116,7 +116,7 @@ def jackknife(
     Examples
     --------
     >>> x = np.array([1.0, 3.0, 5.0])
-    >>> jackknife(lambda part: x[part].mean(), 3.0, np.ones(3, dtype=bool), np.array([0, 0, 1]))
+    >>> jackknife(lambda part: float(x[part].mean()), 3.0, np.ones(3, dtype=bool), np.array([0, 0, 1]))
     {0: 2.0, 1: 5.0}
     """
     blocks, sizes = np.unique(block_of[inside], return_counts=True)

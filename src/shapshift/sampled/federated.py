@@ -1,0 +1,213 @@
+"""Federated rounds: owners are players of every round they take part in, and their values add up over the rounds."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.checks import inputs as check
+from shapshift.checks.labels import owner_column
+from shapshift.exceptions import InputError
+from shapshift.io.results import Result, to_table
+from shapshift.sampled._loop import SamplingPlan, run_sampler
+from shapshift.sampled.game import Answers
+from shapshift.sampled.samplers import choose_sampler, size_chances
+
+Floats = npt.NDArray[np.float64]
+
+# Memory for the worth of coalitions that come again.
+CACHE_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class FederatedRound:
+    """One round of federated training.
+
+    Parameters
+    ----------
+    participants : sequence of hashable
+        Owners that took part.
+    worth : callable
+        ``worth(owners)``: worth of the model that the round would have given with these participants alone, a tuple;
+        of no owners, that of the model before the round.
+    """
+
+    participants: Sequence[Hashable]
+    worth: Callable[[tuple[Any, ...]], float]
+
+    @classmethod
+    def from_updates(
+        cls, before: Any, updates: Mapping[Any, Any], score: Callable[[Any], float], *, sizes: Any = None
+    ) -> "FederatedRound":
+        """Return the round whose models are averages of recorded local ones (federated averaging).
+
+        Parameters
+        ----------
+        before : ndarray or list of ndarray
+            Parameters of the shared model before the round.
+        updates : mapping of owner to ndarray or list of ndarray
+            Parameters that each participant sent back, of the same shapes.
+        score : callable
+            Worth of a model with such parameters, such as its accuracy on a validation set.
+        sizes : mapping of owner to number, optional
+            Weights of the average, such as numbers of rows; equal by default.
+        """
+        lists = isinstance(before, list | tuple)
+        start = _parts(before)
+        sent = {owner: _parts(update) for owner, update in updates.items()}
+        weights = dict.fromkeys(sent, 1.0) if sizes is None else {owner: float(sizes.get(owner, 0)) for owner in sent}
+        for owner, parts in sent.items():
+            if [part.shape for part in parts] != [part.shape for part in start]:
+                raise InputError(
+                    f"The 'updates' of {owner!r} must have the shapes of 'before', {[part.shape for part in start]}. "
+                    f"Got {[part.shape for part in parts]} instead."
+                )
+            if not weights[owner] > 0:
+                raise InputError(f"The 'sizes' must have a positive number for every owner. {owner!r} has none.")
+
+        def worth(owners: tuple[Any, ...]) -> float:
+            if not owners:
+                return score(before)
+            total = sum(weights[owner] for owner in owners)
+            joined = [
+                sum((weights[o] / total * sent[o][at] for o in owners), np.zeros_like(part, dtype=np.float64))
+                for at, part in enumerate(start)
+            ]
+            return score(joined if lists else joined[0])
+
+        return cls(tuple(sent), worth)
+
+
+def _parts(parameters: Any) -> list[npt.NDArray[Any]]:
+    return [np.asarray(part) for part in (parameters if isinstance(parameters, list | tuple) else [parameters])]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FederatedValues(Result):
+    """What each owner contributed over the rounds; see :func:`federated_values`.
+
+    Attributes
+    ----------
+    owners : tuple
+        In order of first appearance.
+    values, standard_error : ndarray of shape (n_owners,)
+        Sum over the rounds, and its standard error for the coalitions that were drawn; 0 where all were enumerated.
+    round_values : ndarray of shape (n_rounds, n_owners)
+        Values in each round; 0 for those who took no part.
+    took_part : ndarray of bool of shape (n_rounds, n_owners)
+    gains : ndarray of shape (n_rounds,)
+        What each round gained: the sum of its values.
+    parameters : mapping
+    """
+
+    archive_kind: ClassVar[str] = "shapshift.FederatedValues"
+    archive_shapes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("owners", "values", "standard_error"), "n_owners"),
+        **dict.fromkeys(("round_values", "took_part"), "n_rounds n_owners"),
+        "gains": "n_rounds",
+    }
+
+    owners: tuple[Any, ...]
+    values: Floats
+    standard_error: Floats
+    round_values: Floats
+    took_part: npt.NDArray[np.bool_]
+    gains: Floats
+    parameters: Mapping[str, Any]
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """Tabulate ``owner``, ``value``, ``standard_error`` and ``rounds``, the number of rounds with the owner."""
+        rounds = np.count_nonzero(self.took_part, axis=0)
+        columns = {"owner": owner_column(self.owners), "value": self.values, "standard_error": self.standard_error}
+        return to_table(columns | {"rounds": rounds}, None, kind)
+
+    def __repr__(self) -> str:
+        n_rounds, n_owners = self.round_values.shape
+        return f"FederatedValues(n_owners={n_owners}, n_rounds={n_rounds}, sum={self.values.sum():.4g})"
+
+
+@dataclass(frozen=True)
+class _RoundGame:
+    """The game of one round, for the loop of the samplers."""
+
+    number: int
+    owners: tuple[Any, ...]
+    worth: Callable[[tuple[Any, ...]], float]
+    warm_start: ClassVar[bool] = False
+
+    @property
+    def n_players(self) -> int:
+        return len(self.owners)
+
+    def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
+        found = [float(self.worth(tuple(self.owners[at] for at in np.flatnonzero(one)))) for one in coalitions]
+        if not np.isfinite(found).all():
+            raise InputError(f"The 'worth' of round {self.number}, counted from 0, must be finite. Got {found}.")
+        return Answers(np.array(found)[:, None], len(found), 0, "")
+
+
+def federated_values(
+    rounds: Sequence[FederatedRound], *, max_evaluations: int = 1000, random_state: int | None = 0
+) -> FederatedValues:
+    """Value the owners of data that never leave them, from the rounds of a federated training.
+
+    The value of an owner is the sum, over the rounds it took part in, of its Shapley value among the participants of
+    the round (Wang et al. 2020). Owners are compared on the shared model as it was in each round, so no round is
+    trained again; the values add up to what all rounds gained. An owner who was not asked in a round gets nothing for
+    it, so the order and number of the rounds it was chosen for matter.
+
+    Parameters
+    ----------
+    rounds : sequence of FederatedRound
+    max_evaluations : int, default=1000
+        Calls of each round's ``worth``. Where they suffice for all coalitions of up to 16 participants, values are
+        exact; otherwise participants join in random orders, two at least.
+    random_state : int or None, default=0
+        Seed.
+
+    Returns
+    -------
+    FederatedValues
+
+    Examples
+    --------
+    >>> from shapshift import FederatedRound, federated_values
+    >>> first = FederatedRound(["ann", "bob"], lambda owners: 0.5 + 0.1 * len(owners))
+    >>> second = FederatedRound(["bob"], lambda owners: 0.7 + 0.2 * len(owners))
+    >>> federated_values([first, second]).values.round(3)
+    array([0.1, 0.3])
+    """
+    check.check_count("federated_values", "max_evaluations", max_evaluations, 5)
+    rounds = list(rounds)
+    if not rounds or not all(isinstance(one, FederatedRound) and len(one.participants) for one in rounds):
+        raise InputError(
+            "The 'rounds' parameter of federated_values must hold FederatedRound objects with participants. Got "
+            f"{len(rounds)} entries, not all of that kind; leave out rounds in which nobody took part."
+        )
+    owners = tuple(dict.fromkeys(owner for one in rounds for owner in one.participants))
+    place = {owner: number for number, owner in enumerate(owners)}
+    seed = check.check_seed("federated_values", random_state)
+    values, variances = np.zeros((len(rounds), len(owners))), np.zeros(len(owners))
+    took_part, calls = np.zeros(values.shape, dtype=bool), 0
+    for number, one in enumerate(rounds):
+        # The order in which participants are listed shall not change what is drawn.
+        playing = tuple(sorted(one.participants, key=repr))
+        if len(set(playing)) < len(playing):
+            raise InputError(f"The participants of round {number}, counted from 0, must differ. Got {playing}.")
+        plan = SamplingPlan(
+            sampler=choose_sampler("federated_values", "auto", "shapley", len(playing), max_evaluations),
+            chances=size_chances(len(playing), "shapley"),
+            total=np.ones(1),
+            seed=int(np.random.SeedSequence([seed, number]).generate_state(1)[0]),
+            max_fits=max(max_evaluations, 2 * len(playing) + 2),
+            cache_bytes=CACHE_BYTES,
+        )
+        outcome = run_sampler(_RoundGame(number, playing, one.worth), plan)  # type: ignore[arg-type]  # a game too
+        at = [place[owner] for owner in playing]
+        values[number, at], took_part[number, at] = outcome.values, True
+        variances[at] += outcome.standard_error**2
+        calls += outcome.fits
+    about = {"method": "federated_values", "n_rounds": len(rounds), "n_evaluations": calls, "random_state": seed}
+    return FederatedValues(owners, values.sum(axis=0), np.sqrt(variances), values, took_part, values.sum(axis=1), about)
