@@ -14,6 +14,7 @@ from .data import load_dataset as load_dataset
 from .design import BoundaryStratifiedSplit as BoundaryStratifiedSplit
 from .design import design_validation as design_validation
 from .design import entropy_profile as entropy_profile
+from .design import suggest_labels as suggest_labels
 from .engine.coefficients import Beta as Beta
 from .evaluation import evaluate_valuation as evaluate_valuation
 from .knn import KNNRegressionShapley as KNNRegressionShapley
