@@ -37,6 +37,7 @@ from .perturb import Quantize as Quantize
 from .perturb import Round as Round
 from .perturb import ShiftPriors as ShiftPriors
 from .perturb import Subsample as Subsample
+from .price import CopyDiscount as CopyDiscount
 from .price import Policy as Policy
 from .price import allocate_budget as allocate_budget
 from .price import audit_payouts as audit_payouts

@@ -1,6 +1,7 @@
 """Turn values into payments: who is paid what, how far that holds, and a statement for each owner."""
 
 from shapshift.price.allocation import Allocation, allocate_budget
+from shapshift.price.copies import CopyDiscount
 from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
@@ -11,6 +12,7 @@ from shapshift.price.statements import write_statements
 
 __all__ = [
     "Allocation",
+    "CopyDiscount",
     "OwnerValues",
     "PayoutAudit",
     "Policy",

@@ -27,6 +27,7 @@ from shapshift.price.allocation import (
     sampled_payouts,
     share_out,
 )
+from shapshift.price.copies import CopyDiscount
 from shapshift.price.owners import GameOptions, value_owners
 from shapshift.price.policy import Policy, Terms
 from shapshift.price.sampling import random_blocks
@@ -476,6 +477,7 @@ def replication_gain(
     basis: str = "rows",
     owner_options: Mapping[str, Any] | None = None,
     currency: str = "EUR",
+    discount: CopyDiscount | None = None,
 ) -> ReplicationCheck:
     """Compute what an owner would gain by submitting copies of its rows.
 
@@ -499,6 +501,8 @@ def replication_gain(
         Pay for sums over rows, or for owners as players, see :func:`owner_values`.
     owner_options : mapping, optional
         With ``basis="owners"``, the options of :func:`owner_values` that the payment used.
+    discount : CopyDiscount, optional
+        The discount of copies that the payment used.
 
     Returns
     -------
@@ -528,18 +532,25 @@ def replication_gain(
     n = ownership.codes.size
     own = np.flatnonzero(ownership.codes == ownership.names.index(owner))
     taken = np.concatenate([np.arange(n), np.tile(own, copies)])
-    labels = _labels.check_labels(y_train, "y_train", n, "X_train")[taken]
+    all_labels = _labels.check_labels(y_train, "y_train", n, "X_train")
     precomputed = getattr(model, "metric", None) == "precomputed"
-    copied = clone(model).fit(X_train if precomputed else take_rows(X_train, taken), labels)
+    copied = clone(model).fit(X_train if precomputed else take_rows(X_train, taken), all_labels[taken])
     X_copied = np.asarray(X_val)[:, taken] if precomputed else X_val
     names = object_array([ownership.names[code] for code in ownership.codes])
+
+    if discount is not None and (precomputed or not isinstance(discount, CopyDiscount)):
+        raise InputError(
+            "The 'discount' parameter of replication_gain must be None or a CopyDiscount, and needs the features of "
+            f"the rows. Got {discount!r}{' with precomputed distances' if precomputed else ''}."
+        )
 
     def allocate(estimator: Any, X: Any, rows: npt.NDArray[np.int64]) -> Allocation:
         # npt.NDArray[np.int64] as ids: the same rows draw the same lot for an odd cent before and after.
         valuation = replace(estimator.value(X, y_val), ids=rows)
         check_payable("valuation", valuation)
         values = value_owners(estimator, X, y_val, names[rows], options) if basis == "owners" else None
-        return share_out(valuation, check_owners(names[rows], rows), terms, values)
+        made = share_out(valuation, check_owners(names[rows], rows), terms, values)
+        return made if discount is None else discount.apply(made, take_rows(X_train, rows), all_labels[rows])
 
     return ReplicationCheck(
         owner, int(copies), allocate(fitted, X_val, np.arange(n)), allocate(copied, X_copied, taken)

@@ -1,0 +1,141 @@
+"""Payments that copying does not raise: rows that resemble others are paid less, the more there are of them."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.checks import inputs as check
+from shapshift.checks.labels import check_labels, encode_labels
+from shapshift.engine.rows.distances import METRICS, SPARSE_METRICS, index_rows, tile_filler, true_distances
+from shapshift.exceptions import InputError
+from shapshift.price.allocation import OTHER_PAYOUTS, Allocation
+
+Floats = npt.NDArray[np.float64]
+
+# Rows whose distances are in memory at a time.
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class CopyDiscount:
+    r"""Discount of rows that resemble others (Shapley-robust, after Agarwal, Dahleh and Sarkar 2019).
+
+    What is paid for a row is multiplied by :math:`\exp(-\lambda \sum_l s_l)`, with :math:`s_l` its similarity to every
+    other row of the same label: 1 for a copy, less for a row farther away. What is saved stays unallocated: shared out
+    again, it would be the reward of copying.
+
+    Parameters
+    ----------
+    strength : float, default=log(2)
+        :math:`\lambda`. With log(2), c copies of a row are paid at most :math:`(c + 1) 2^{-c}` times what one of them
+        would be paid without a discount.
+    bandwidth : float, default=0.0
+        Similarity is :math:`\exp(-d^2 / 2 h^2)` at distance d for a bandwidth h, in units of the metric. With 0, equal
+        rows alone count.
+    metric : {"euclidean", "sqeuclidean", "manhattan", "cosine"}, default="euclidean"
+
+    Notes
+    -----
+    An owner gains nothing by copying if no copy's share of the budget is above the original's, and a strength of
+    log(2). For voting neighbours that is not certain: copies can outvote others.
+    :func:`shapshift.price.replication_gain` with ``discount`` tells for the data at hand. Near copies go undiscounted
+    with a bandwidth of 0; a larger one takes more from honest owners, whose rows resemble each other by nature. A row
+    that somebody else copies is discounted too.
+
+    Examples
+    --------
+    >>> from shapshift.price import CopyDiscount
+    >>> CopyDiscount().factors([[0.0], [0.0], [3.0]])
+    array([0.5, 0.5, 1. ])
+    """
+
+    strength: float = math.log(2)
+    bandwidth: float = 0.0
+    metric: str = "euclidean"
+
+    def __post_init__(self) -> None:
+        check.check_number("CopyDiscount", "strength", self.strength)
+        check.check_number("CopyDiscount", "bandwidth", self.bandwidth)
+        metrics = tuple(name for name in METRICS if name != "precomputed")
+        check.check_choice("CopyDiscount", "metric", self.metric, metrics)
+
+    def factors(self, X: Any, y: Any = None) -> Floats:
+        """Return what the pay of each row is multiplied by.
+
+        Parameters
+        ----------
+        X : table of shape (n_train, n_features)
+        y : array-like of shape (n_train,), optional
+            Labels; without them all rows are compared.
+
+        Returns
+        -------
+        ndarray of shape (n_train,)
+        """
+        sparse = None if self.metric in SPARSE_METRICS else f"which metric={self.metric!r} does not support"
+        rows = check.check_features(X, "X", sparse_ok=sparse).rows
+        n = rows.shape[0]
+        codes = np.zeros(n, dtype=np.int32) if y is None else encode_labels(check_labels(y, "y", n, "X"))[1]
+        index = index_rows(rows, self.metric)
+        fill, similar = tile_filler(index, index.like_rows(rows)), np.empty(n)
+        for low in range(0, n, BATCH):
+            here = slice(low, min(low + BATCH, n))
+            tile = np.empty((here.stop - low, n))
+            fill(here, slice(0, n), tile)
+            if self.bandwidth == 0:
+                alike = (tile == 0).astype(np.float64)
+            else:
+                alike = np.exp(-0.5 * (true_distances(index, tile) / self.bandwidth) ** 2)
+            similar[here] = (alike * (codes[here, None] == codes)).sum(axis=1) - alike[
+                np.arange(here.stop - low), np.arange(low, here.stop)
+            ]
+        return np.asarray(np.exp(-self.strength * np.maximum(similar, 0.0)))
+
+    def apply(self, allocation: Allocation, X: Any, y: Any = None) -> Allocation:
+        """Return the payouts after the discount.
+
+        Parameters
+        ----------
+        allocation : Allocation
+        X, y
+            The training rows that were paid for, in the order of ``allocation.ids``, and their labels.
+
+        Returns
+        -------
+        Allocation
+            What is saved is in ``unallocated_cents``. Floors and caps of the policy hold before the discount.
+        """
+        check.check_type("CopyDiscount.apply", "allocation", allocation, Allocation, "what allocate_budget returned")
+        factors, values = self.factors(X, y), allocation.row_values
+        if factors.size != values.size:
+            raise InputError(f"'X' must have the {values.size} rows that are paid for. Got {factors.size}.")
+        kept = np.ones(len(allocation.owners))
+        for number in range(kept.size):
+            own, factor = values[allocation.codes == number], factors[allocation.codes == number]
+            carried = own if allocation.policy.negatives == "carry" else np.maximum(own, 0.0)
+            whole = math.fsum(carried)
+            # An owner whose rows are worth nothing may be paid for them together, or a floor.
+            kept[number] = factor.mean()
+            if whole > 0:
+                kept[number] = max(math.fsum(np.where(carried > 0, carried * factor, carried)) / whole, 0.0)
+        other = {name: getattr(allocation, name) for name in OTHER_PAYOUTS}
+        paid = np.floor(allocation.cents * kept).astype(np.int64)
+        saved = int(allocation.cents.sum() - paid.sum())
+        return replace(
+            allocation,
+            cents=paid,
+            contributions=allocation.contributions * kept,
+            unallocated_cents=allocation.unallocated_cents + saved,
+            parameters={**allocation.parameters, "copy_discount": repr(self)},
+            **{
+                name: None if cents is None else _rounded(name, cents * kept).astype(np.int64)
+                for name, cents in other.items()
+            },
+        )
+
+
+def _rounded(name: str, cents: Floats) -> Floats:
+    return np.ceil(cents) if name.endswith("high") else np.floor(cents)
