@@ -89,10 +89,9 @@ class CopyDiscount:
                 alike = (tile == 0).astype(np.float64)
             else:
                 alike = np.exp(-0.5 * (true_distances(index, tile) / self.bandwidth) ** 2)
-            similar[here] = (alike * (codes[here, None] == codes)).sum(axis=1) - alike[
-                np.arange(here.stop - low), np.arange(low, here.stop)
-            ]
-        return np.asarray(np.exp(-self.strength * np.maximum(similar, 0.0)))
+            alike[np.arange(here.stop - low), np.arange(low, here.stop)] = 0.0  # the row itself
+            similar[here] = (alike * (codes[here, None] == codes)).sum(axis=1)
+        return np.asarray(np.exp(-self.strength * similar))
 
     def apply(self, allocation: Allocation, X: Any, y: Any = None) -> Allocation:
         """Return the payouts after the discount.
@@ -121,7 +120,11 @@ class CopyDiscount:
             kept[number] = factor.mean()
             if whole > 0:
                 kept[number] = max(math.fsum(np.where(carried > 0, carried * factor, carried)) / whole, 0.0)
-        other = {name: getattr(allocation, name) for name in OTHER_PAYOUTS}
+        others: dict[str, Any] = {}
+        for name in OTHER_PAYOUTS:
+            cents = getattr(allocation, name)
+            rounded = np.ceil if name.endswith("high") else np.floor
+            others[name] = None if cents is None else rounded(cents * kept).astype(np.int64)
         paid = np.floor(allocation.cents * kept).astype(np.int64)
         saved = int(allocation.cents.sum() - paid.sum())
         return replace(
@@ -130,12 +133,5 @@ class CopyDiscount:
             contributions=allocation.contributions * kept,
             unallocated_cents=allocation.unallocated_cents + saved,
             parameters={**allocation.parameters, "copy_discount": repr(self)},
-            **{
-                name: None if cents is None else _rounded(name, cents * kept).astype(np.int64)
-                for name, cents in other.items()
-            },
+            **others,
         )
-
-
-def _rounded(name: str, cents: Floats) -> Floats:
-    return np.ceil(cents) if name.endswith("high") else np.floor(cents)

@@ -121,7 +121,7 @@ class FederatedValues(Result):
         """Tabulate ``owner``, ``value``, ``standard_error`` and ``rounds``, the number of rounds with the owner."""
         rounds = np.count_nonzero(self.took_part, axis=0)
         columns = {"owner": owner_column(self.owners), "value": self.values, "standard_error": self.standard_error}
-        return to_table(columns | {"rounds": rounds}, None, kind)
+        return to_table(columns | {"rounds": rounds}, None, kind or "numpy")
 
     def __repr__(self) -> str:
         n_rounds, n_owners = self.round_values.shape
@@ -180,18 +180,18 @@ def federated_values(
     array([0.1, 0.3])
     """
     check.check_count("federated_values", "max_evaluations", max_evaluations, 5)
-    rounds = list(rounds)
-    if not rounds or not all(isinstance(one, FederatedRound) and len(one.participants) for one in rounds):
+    listed: list[Any] = list(rounds)
+    if not listed or not all(isinstance(one, FederatedRound) and len(one.participants) for one in listed):
         raise InputError(
             "The 'rounds' parameter of federated_values must hold FederatedRound objects with participants. Got "
-            f"{len(rounds)} entries, not all of that kind; leave out rounds in which nobody took part."
+            f"{len(listed)} entries, not all of that kind; leave out rounds in which nobody took part."
         )
-    owners = tuple(dict.fromkeys(owner for one in rounds for owner in one.participants))
+    owners = tuple(dict.fromkeys(owner for one in listed for owner in one.participants))
     place = {owner: number for number, owner in enumerate(owners)}
     seed = check.check_seed("federated_values", random_state)
-    values, variances = np.zeros((len(rounds), len(owners))), np.zeros(len(owners))
+    values, variances = np.zeros((len(listed), len(owners))), np.zeros(len(owners))
     took_part, calls = np.zeros(values.shape, dtype=bool), 0
-    for number, one in enumerate(rounds):
+    for number, one in enumerate(listed):
         # The order in which participants are listed shall not change what is drawn.
         playing = tuple(sorted(one.participants, key=repr))
         if len(set(playing)) < len(playing):
@@ -209,5 +209,5 @@ def federated_values(
         values[number, at], took_part[number, at] = outcome.values, True
         variances[at] += outcome.standard_error**2
         calls += outcome.fits
-    about = {"method": "federated_values", "n_rounds": len(rounds), "n_evaluations": calls, "random_state": seed}
+    about = {"method": "federated_values", "n_rounds": len(listed), "n_evaluations": calls, "random_state": seed}
     return FederatedValues(owners, values.sum(axis=0), np.sqrt(variances), values, took_part, values.sum(axis=1), about)

@@ -297,6 +297,7 @@ class Game:
 
     def _worth(self, model: Any, points: Any) -> Floats:
         """Worth of a fitted model on each point."""
+        worth: Floats
         if self.utility == "squared_error":
             worth = -((np.asarray(model.predict(points), dtype=np.float64).ravel() - self.targets) ** 2)
         elif isinstance(model, Constant):
@@ -305,7 +306,9 @@ class Game:
             worth = self._true_probability(model, points)
         else:
             worth = (self._numbers(model.predict(points)) == self.target_codes).astype(np.float64)
-        return np.log(np.maximum(worth, LEAST_PROBABILITY)) if self.utility == "neg_log_loss" else worth
+        if self.utility == "neg_log_loss":
+            worth = np.log(np.maximum(worth, LEAST_PROBABILITY))
+        return worth
 
     def _true_probability(self, model: Any, points: Any) -> Floats:
         chances = np.asarray(model.predict_proba(points), dtype=np.float64)
@@ -484,7 +487,7 @@ class Cells:
             for block, pseudo in jackknife(score, found, inside, self.block_of).items():
                 parts[block, number] = pseudo
         scores = np.concatenate([np.full(self.level_entropy.size, whole), groups, parts.ravel()])
-        return scores * self.reduction.sum(axis=0)
+        return np.asarray(scores * self.reduction.sum(axis=0))
 
     def to_valuation(self, sums: Floats, error: Floats, freedom: Floats, *, blocks: bool, **about: Any) -> Valuation:
         """Turn sums per player and cell, as ``reduction`` makes them, into a result.

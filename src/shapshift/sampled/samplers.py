@@ -523,7 +523,7 @@ class LearnedUtility(Sampler):
         """Values in the predicted game."""
         few = setting.n <= MOST_PREDICTED
         rounds = [(Exact() if few else Antithetic()).round(setting, rng) for _ in range(1 if few else self.orders)]
-        return np.mean([_answered(one, predict) for one in rounds], axis=0)
+        return np.asarray(np.mean([_answered(one, predict) for one in rounds], axis=0))
 
 
 def _answered(one: Round, predict: Any) -> Floats:
