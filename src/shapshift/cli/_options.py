@@ -300,6 +300,18 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """By which rule values are corrected."""
+
+    panel: ClassVar[str] = "Correction"
+    rule: Literal["default", "paper"] = option(
+        "default",
+        "default meets the clean positive count to the row and leaves parts of under 5 points alone; paper is the "
+        "published behaviour: nearest quantile, parts of any size.",
+    )
+
+
+@dataclass(frozen=True)
 class Output:
     """Where results go."""
 
