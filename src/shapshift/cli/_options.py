@@ -293,7 +293,8 @@ class Noise:
     perturb: list[str] | None = option(
         None,
         "Instead of --noise, one per level: laplace:epsilon=1, round:1, quantize:step=0.5, mask:0.1, flip:0.05, "
-        "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; 'round:1 | flip:0.1' does both.",
+        "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; gaussian:0.5@boundary (or @nonboundary) changes "
+        "these points alone; 'round:1 | flip:0.1' does both.",
         metavar="SPEC",
     )
     repeats: int = option(20, "Runs per level.", metavar="N", min=1)
