@@ -83,6 +83,10 @@ def test_with_all_labels_it_is_knn_shapley(metric: str) -> None:
     np.testing.assert_allclose(found.standard_error, plain.standard_error, atol=1e-12)
     np.testing.assert_allclose(found.group_means, plain.group_means, atol=1e-13)
     np.testing.assert_array_equal(found.entropy, plain.entropy)
+    wide = {"boundary_neighbors": 7, "boundary_entropy": 0.5}
+    theirs = KNNShapley(**wide).fit(rows, y).value(points, targets)
+    ours = SemiSupervisedKNNShapley(**wide).fit(rows, y).value(points, targets)
+    np.testing.assert_array_equal(ours.boundary, theirs.boundary)
 
 
 def test_order_of_rows_containers_and_workers_change_nothing() -> None:

@@ -15,6 +15,9 @@ from shapshift.sampling_error import Spread, half_width, points_needed, rank_int
 
 Floats = npt.NDArray[np.float64]
 
+# Entropies are rounded logarithms: a threshold above 0 includes what differs from it by rounding.
+ENTROPY_ROUNDING = 1e-9
+
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -29,9 +32,10 @@ class Valuation(Result):
     ids : ndarray of shape (n_train,)
         The caller's index or ids, in the order of ``values``.
     entropy : ndarray of shape (n_val,)
-        Entropy (nats) of the labels of each validation point's five nearest training rows.
+        Entropy (nats) of the labels of each validation point's nearest training rows, five unless the model says
+        otherwise (``boundary_neighbors``).
     boundary : ndarray of shape (n_val,)
-        Whether the point is a boundary point: entropy above 0.
+        Whether the point is a boundary point: entropy above :attr:`boundary_entropy`, 0 by default.
     level_entropy, level_values, level_counts : ndarray
         The entropies that occur, the mean values over the points at each, and how many points those are. Values are
         additive over validation points, so these few rows carry every split by boundary.
@@ -132,14 +136,24 @@ class Valuation(Result):
         return float(self.boundary.mean())
 
     @property
+    def boundary_entropy(self) -> float:
+        """Entropy above which a point is a boundary point."""
+        return float(self.parameters.get("boundary_entropy", 0.0))
+
+    @property
+    def boundary_levels(self) -> npt.NDArray[np.bool_]:
+        """Which entropy levels are those of boundary points."""
+        return is_boundary(self.level_entropy, self.boundary_entropy)
+
+    @property
     def boundary_values(self) -> Floats | None:
         """Mean values over the boundary points; None when there are none."""
-        return self._mean_over(self.level_entropy > 0)
+        return self._mean_over(self.boundary_levels)
 
     @property
     def nonboundary_values(self) -> Floats | None:
         """Mean values over the points that are not on a boundary; None when there are none."""
-        return self._mean_over(self.level_entropy == 0)
+        return self._mean_over(~self.boundary_levels)
 
     def _mean_over(self, levels: npt.NDArray[np.bool_]) -> Floats | None:
         counts = self.level_counts[levels]
@@ -370,6 +384,16 @@ def error_fields(spread: Spread) -> dict[str, Any]:
     }
 
 
+def boundary_cut(threshold: float) -> float:
+    """Return the entropy above which a point is a boundary point; above a threshold of 0, rounding is allowed for."""
+    return threshold + ENTROPY_ROUNDING if threshold > 0 else 0.0
+
+
+def is_boundary(entropy: Floats, threshold: float) -> npt.NDArray[np.bool_]:
+    """Whether entropies are those of boundary points."""
+    return entropy > boundary_cut(threshold)
+
+
 def summarize(values: Floats) -> dict[str, Any]:
     """Mean, standard deviation, positive count and positive share of values: what every summary here starts from.
 
@@ -393,6 +417,34 @@ def without_error(valuation: Valuation) -> Valuation:
         ("standard_error", "degrees_of_freedom", "group_errors", "group_freedom", "variance")
     )
     return replace(valuation, sampling={}, **nothing)
+
+
+def corrected_by(caller: str, corrector: Any, noisy: Valuation) -> Valuation:
+    """Correct values by anything with ``transform(valuation)``, and refuse what that should not return.
+
+    What a corrector of the caller's own leaves as it was, the errors of the noisy values and their means per entropy
+    level, does not stay: there are no errors then, and the means move with the values.
+    """
+    found = corrector.transform(noisy)
+    name = type(corrector).__name__
+    if not isinstance(found, Valuation) or found.values.shape != noisy.values.shape:
+        got = f"values of shape {found.values.shape}" if isinstance(found, Valuation) else type(found).__name__
+        raise InputError(
+            f"The corrector of {caller} must have a method transform that returns a Valuation with values of shape "
+            f"{noisy.values.shape}, such as dataclasses.replace(noisy, values=...). That of {name} returns {got}."
+        )
+    if not np.isfinite(found.values).all():
+        raise InputError(f"{name}.transform, the corrector of {caller}, returned values that are not finite.")
+    if "correction" in found.parameters:
+        return found
+    changed: dict[str, Any] = {}
+    if not np.array_equal(found.values, noisy.values):
+        errors = found.standard_error, noisy.standard_error
+        if errors[0] is not None and errors[1] is not None and np.array_equal(errors[0], errors[1]):
+            found = without_error(found)
+        if np.array_equal(found.level_values, noisy.level_values):
+            changed["level_values"] = found.level_values + (found.values - noisy.values)
+    return replace(found, parameters={**found.parameters, "correction": {"corrector": name}}, **changed)
 
 
 def check_confidence(caller: str, confidence: float) -> None:

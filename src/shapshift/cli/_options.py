@@ -248,6 +248,12 @@ class Method:
     ties: Literal["average", "index"] = option(
         "average", "Rows at equal distance: average over orders, or by row number."
     )
+    boundary_neighbors: int = option(
+        5, "Nearest rows whose labels decide whether a point is a boundary point.", metavar="N", min=1
+    )
+    boundary_entropy: float = option(
+        0.0, "Entropy of these labels (nats) above which it is one.", metavar="NATS", min=0.0
+    )
     device: Literal["cpu", "cuda", "auto"] = option(
         "cpu", "Where values are computed. cuda: a GPU; auto: a GPU if available."
     )
@@ -293,10 +299,23 @@ class Noise:
     perturb: list[str] | None = option(
         None,
         "Instead of --noise, one per level: laplace:epsilon=1, round:1, quantize:step=0.5, mask:0.1, flip:0.05, "
-        "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; 'round:1 | flip:0.1' does both.",
+        "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; gaussian:0.5@boundary (or @nonboundary) changes "
+        "these points alone; 'round:1 | flip:0.1' does both.",
         metavar="SPEC",
     )
     repeats: int = option(20, "Runs per level.", metavar="N", min=1)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """By which rule values are corrected."""
+
+    panel: ClassVar[str] = "Correction"
+    rule: Literal["default", "paper"] = option(
+        "default",
+        "default meets the clean positive count to the row and leaves parts of under 5 points alone; paper is the "
+        "published behaviour: nearest quantile, parts of any size.",
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import split_missing
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta, rank_table
 from shapshift.engine.exact import Tiled
 from shapshift.engine.rows.distances import tile_filler
@@ -36,7 +37,7 @@ class SemiSupervisedKNNShapley(KNNClassModel):
 
     Parameters
     ----------
-    n_neighbors, utility, semivalue, metric, ties, n_jobs, max_memory, progress
+    n_neighbors, utility, semivalue, metric, ties, boundary_neighbors, boundary_entropy, n_jobs, max_memory, progress
         As in :class:`shapshift.KNNShapley`.
     belief_neighbors : int, default=5
         Number of nearest labelled rows that beliefs come from. Rows tied for the last places count in part.
@@ -72,6 +73,8 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         belief_neighbors: int = 5,
         metric: str = "euclidean",
         ties: str = "average",
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         n_jobs: int | None = None,
         max_memory: int | str | None = None,
         progress: bool | None = None,
@@ -82,6 +85,8 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         self.belief_neighbors = belief_neighbors
         self.metric = metric
         self.ties = ties
+        self.boundary_neighbors = boundary_neighbors
+        self.boundary_entropy = boundary_entropy
         self.n_jobs = n_jobs
         self.max_memory = max_memory
         self.progress = progress

@@ -25,7 +25,7 @@ from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
 from shapshift.engine.truncated import check_search, truncated_sums
 from shapshift.exceptions import InputError
 from shapshift.knn.base import KNNClassModel, Prepared
-from shapshift.knn.pooling import PoolingModel, pooled_valuation
+from shapshift.knn.pooling import PoolingModel, corrected_values, pooled_valuation
 from shapshift.valuation import Valuation
 
 #: Default of ``tol``.
@@ -76,6 +76,11 @@ class KNNShapley(KNNClassModel):
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
         the table means nothing; or order by row number, as published code does.
+    boundary_neighbors : int, default=5
+        Number of nearest training rows whose labels decide whether a validation point is a boundary point; at most the
+        number of training rows (5 is cut to that).
+    boundary_entropy : float, default=0.0
+        Entropy of these labels, in nats, above which it is one. By default every disagreement makes one.
     device : {"cpu", "cuda", "auto"}, default="cpu"
         Where to compute: "cuda" is a GPU (it needs the ``torch`` extra), "auto" is a GPU if there is one that can
         do the task. Values on a GPU are those of the CPU but for rounding; "certified" has other buckets
@@ -139,6 +144,8 @@ class KNNShapley(KNNClassModel):
         tol: float | None = None,
         search: str = "exact",
         ties: str = "average",
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         device: str = "cpu",
         n_jobs: int | None = None,
         max_memory: int | str | None = None,
@@ -153,6 +160,8 @@ class KNNShapley(KNNClassModel):
         self.tol = tol
         self.search = search
         self.ties = ties
+        self.boundary_neighbors = boundary_neighbors
+        self.boundary_entropy = boundary_entropy
         self.device = device
         self.n_jobs = n_jobs
         self.max_memory = max_memory
@@ -203,7 +212,8 @@ class KNNShapley(KNNClassModel):
             validation set. For audits and payouts see :meth:`pooled`.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
-            `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
+            `BoundaryCorrector`, `EntropyNormalizer` or object of your own with ``transform(valuation)``. It takes
+            neither groups nor a matrix.
         checkpoint : path-like, optional
             Folder for progress. A run that was killed and is called again with the same arguments resumes from there,
             to the same bytes. A folder of another run is refused. Delete it when the result is safe.
@@ -225,8 +235,7 @@ class KNNShapley(KNNClassModel):
             asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude}
             return self._value(X_val, y_val, checkpoint=checkpoint, **asked)[0]
         self._check_correction(correction, matrix or None, groups, clusters, exclude, checkpoint)
-        corrected: Valuation = correction.correct(self, X_val, y_val)
-        return corrected
+        return corrected_values(self, X_val, y_val, correction)
 
     def pooled(self, pool: Any = "train") -> PoolingModel:
         """Return this fitted model with pooled values, for whatever takes a model, such as `audit_shift`.
@@ -251,11 +260,13 @@ class KNNShapley(KNNClassModel):
 
     def _check_correction(self, correction: Any, *others: Any) -> None:
         """Refuse what is no corrector, and what a correction does not go with."""
-        if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
+        methods = [callable(getattr(correction, name, None)) for name in ("correct", "transform")]
+        if isinstance(correction, type) or not any(methods):
             got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
             raise InputError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
-                f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
+                "BoundaryCorrector, EntropyNormalizer or other object with a method transform(valuation). Got "
+                f"{got} instead."
             )
         if any(part is not None for part in others):
             raise InputError(
@@ -270,7 +281,16 @@ class KNNShapley(KNNClassModel):
             table = self._rank_table(self._index.n_rows - 1)
             # Each point's own row is ranked last, where it changes nothing for the others: c does not fall behind them.
             table = replace(table, c=np.append(table.c, table.c[-1]))
-        return class_task(self.codes_, targets, len(self.classes_), table, average_ties=average, **common)
+        return class_task(
+            self.codes_,
+            targets,
+            len(self.classes_),
+            table,
+            average_ties=average,
+            boundary_neighbors=self._depth,
+            threshold=float(self.boundary_entropy),
+            **common,
+        )
 
     def _rank_table(self, n_rows: int) -> RankTable:
         utility: Any = self.utility
@@ -331,7 +351,7 @@ class KNNShapley(KNNClassModel):
             "n_train": task.n_train,
             "n_val": task.n_val,
             "n_classes": len(self.classes_),
-            "boundary_neighbors": BOUNDARY_NEIGHBORS,
+            **self._boundary_rule(),
         }
 
     def _fitted(self, X: Any) -> None:
