@@ -75,7 +75,9 @@ def test_what_a_method_does_not_take_is_refused() -> None:
         parse_method("threshold:radius=1").build({"n_neighbors": 7}, {})
     with pytest.raises(ValueError, match="'n_neighbors' of method 'weighted' was given twice"):
         parse_method("weighted:n_neighbors=3").build({"n_neighbors": 7}, {})
-    with pytest.raises(ValueError, match=r"'threshold' needs radius. It takes radius, metric; for instance"):
+    with pytest.raises(
+        ValueError, match=r"'threshold' needs radius. It takes radius, metric, boundary_\w+, boundary_\w+; for"
+    ):
         parse_method("threshold").build({}, {})
 
 

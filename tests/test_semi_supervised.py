@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from shapshift import Beta, KNNShapley, SemiSupervisedKNNShapley, audit_shift, cross_value
 
@@ -147,3 +148,8 @@ def test_what_cannot_be_done_is_said() -> None:
         cross_value(model, X[[0, 2, 4, 5]], ["a", "b", "b", "c"])
     alone = model.fit(X[:1], ["a"]).value(X_VAL, ["a", "a", "a"])
     assert alone.values.tolist() == [0.0]
+
+
+@parametrize_with_checks([SemiSupervisedKNNShapley()])
+def test_estimator_checks(estimator: Any, check: Any) -> None:
+    check(estimator)

@@ -110,8 +110,8 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         """
         if y is None or isinstance(y, str):
             raise InputError(
-                f"The 'y' parameter of {type(self).__name__}.fit must hold a label, or a missing value, for each row "
-                f"in memory. Got {check.quoted(y)} instead."
+                f"{type(self).__name__}.fit requires y to be passed, but the target y is {y}: it must hold a label, "
+                "or a missing value, for each row in memory."
             )
         labels, missing = split_missing(y, "y")
         if missing.all():
