@@ -13,7 +13,7 @@ if MISSING:
         'pip install -e ".[pandas,plot]"'
     )
 
-from experiments import correction_choices, corrections, family, paper, population, reproduction  # noqa: E402, after the check for libraries
+from experiments import correction_choices, corrections, family, paper, population, reproduction, sensitivity  # noqa: E402, after the check for libraries
 from experiments.cells import DATASETS, Settings  # noqa: E402, the same
 
 #: Settings, in full and quick, and the function that runs them.
@@ -22,6 +22,7 @@ EXPERIMENTS: dict[str, tuple[Settings, Settings, Callable[..., Path]]] = {
     "corrections": (corrections.FULL, corrections.QUICK, corrections.run_corrections),
     "family": (family.FULL, family.QUICK, family.run_family),
     "population": (population.FULL, population.QUICK, population.run_population),
+    "sensitivity": (sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity),
 }
 
 
@@ -39,7 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
         choices=[*EXPERIMENTS, "choices"],
         help="paper: the claims of the paper (default); corrections: with and without clean data, compared; family: "
         "all valuation methods on all datasets; population: how near values, pooled and not, come to those on the "
-        "population; choices: the protocol that decided how to correct, on its own data",
+        "population; sensitivity: what the paper leaves open, as options; choices: the protocol that decided how to "
+        "correct, on its own data",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
     parser.add_argument("--out", type=Path, help="folder for the results (default: experiments/results/EXPERIMENT)")
