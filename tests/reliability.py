@@ -100,8 +100,8 @@ def in_child(work: Callable[[], None]) -> int:
 def kill_loop(folder: Path, kills: int, seed: int, longest: float = 1.0) -> dict[str, int]:
     """Kill a checkpointed run at random instants, start it again, and compare what it ends with.
 
-    ``longest`` is the latest instant at first, as a share of how long a whole run takes; it grows with every run that is
-    killed before it has done anything, and shrinks with every run that ends.
+    ``longest`` is the latest instant at first, as a share of how long a whole run takes; it grows with every run that
+    is killed before it has done anything, and shrinks with every run that ends.
 
     Returns
     -------
