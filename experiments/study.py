@@ -283,8 +283,10 @@ class Study:
         """All perturbations by name, those of ``noise`` first."""
         if isinstance(self.noise, str) or not isinstance(self.noise, Sequence):
             raise check.wrong("Study", "noise", "a list of numbers", self.noise)
-        noise = {f"noise {sigma:g}": GaussianNoise(sigma, relative=self.relative) for sigma in self.noise}
-        return noise | {name: as_perturbation(given) for name, given in self.perturbations.items()}
+        noise = [GaussianNoise(sigma, relative=self.relative) for sigma in self.noise]
+        return {f"noise {level.sigma:g}": level for level in noise} | {
+            name: as_perturbation(given) for name, given in self.perturbations.items()
+        }
 
 
 @dataclass(frozen=True)
