@@ -10,7 +10,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from experiments.cells import run_cells
 from experiments.tables import interval, markdown_table, select, write_page, write_table
 from shapshift import BoundaryCorrector, EntropyNormalizer, GaussianNoise, KNNShapley, PosteriorCorrector, Valuation
 from shapshift.agreement import agreement, distribution, neighbor_jaccard
-from shapshift.audit._levels import level_seeds
+from shapshift.audit._levels import Level
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import check_labels
 from shapshift.correct import CorrectionWarning
@@ -38,7 +38,7 @@ from shapshift.perturb import Perturbation, as_perturbation
 from shapshift.perturb.base import digest, keeps_points, plain, without_seeds
 from shapshift.plots._figure import CLEAN, as_written, new_axes, save_figure, tidy
 from shapshift.tables import TableSpec, file_digest, prepare, read_table
-from shapshift.valuation import check_returned
+from shapshift.valuation import check_returned, corrected_by
 
 Array = npt.NDArray[Any]
 Record = dict[str, Any]
@@ -101,9 +101,9 @@ def measure(
     perturbations : mapping of str to perturbation
         Perturbations or functions, as :mod:`shapshift.perturb` takes them, by name.
     correctors : mapping of str to object
-        Objects with ``fit(clean)`` and ``transform(noisy)``, both given a Valuation; ``transform`` returns a Valuation
-        or an array of values. :class:`~shapshift.PosteriorCorrector`, which takes points, may be among them. They are
-        copied before they are fitted.
+        Objects with ``fit(clean)`` and ``transform(noisy)``, both given a Valuation; ``transform`` returns one, for
+        instance ``dataclasses.replace(noisy, values=...)``. :class:`~shapshift.PosteriorCorrector`, which takes points,
+        may be among them. They are copied before they are fitted.
 
     Returns
     -------
@@ -171,17 +171,7 @@ def _corrected(name: str, corrector: Any, model: Any, points: tuple[Any, Any], n
         warnings.simplefilter("ignore", CorrectionWarning)
         if isinstance(corrector, PosteriorCorrector):
             return corrector.correct(model, *points)
-        found = corrector.transform(noisy)
-    if isinstance(found, Valuation):
-        return found
-    values = np.asarray(found, dtype=np.float64)
-    if values.shape != noisy.values.shape or not np.isfinite(values).all():
-        raise InputError(
-            f"The corrector {name!r} must return a Valuation or {noisy.n_train} finite values, one per training row. "
-            f"Got an array of shape {values.shape}"
-            + ("." if values.shape != noisy.values.shape else " with NaN or inf.")
-        )
-    return replace(noisy, values=values)
+        return corrected_by(f"measure, {name!r},", corrector, noisy)
 
 
 def _compared(perturbation: str, version: str, valuation: Valuation, clean: Valuation, jaccard: float) -> Measured:
@@ -234,7 +224,7 @@ class Study:
     models : mapping of str to model, optional
         Models, not fitted; by default :class:`~shapshift.KNNShapley` with K = 5.
     correctors : mapping of str to object, optional
-        See :func:`measure`; by default the boundary correction and the entropy normalisation.
+        See :func:`measure`; by default the boundary correction and the entropy normalisation, as published.
     seeds : int, default=5
         Runs of each combination; intervals are over them.
     n_train, n_val : int, optional
@@ -252,7 +242,10 @@ class Study:
     relative: bool = True
     models: Mapping[str, Any] = field(default_factory=lambda: {"knn": KNNShapley(5, progress=False)})
     correctors: Mapping[str, Any] = field(
-        default_factory=lambda: {"boundary": BoundaryCorrector(), "entropy": EntropyNormalizer()}
+        default_factory=lambda: {
+            "boundary": BoundaryCorrector(rule="paper"),
+            "entropy": EntropyNormalizer(rule="paper"),
+        }
     )
     seeds: int = 5
     n_train: int | None = None
@@ -281,9 +274,10 @@ class Study:
 
     def levels(self) -> dict[str, Perturbation]:
         """All perturbations by name, those of ``noise`` first."""
-        if isinstance(self.noise, str) or not isinstance(self.noise, Sequence):
-            raise check.wrong("Study", "noise", "a list of numbers", self.noise)
-        noise = [GaussianNoise(sigma, relative=self.relative) for sigma in self.noise]
+        given: Any = self.noise
+        if isinstance(given, str) or not hasattr(given, "__iter__"):
+            raise check.wrong("Study", "noise", "a list of numbers", given)
+        noise = [GaussianNoise(sigma, relative=self.relative) for sigma in given]
         return {f"noise {level.sigma:g}": level for level in noise} | {
             name: as_perturbation(given) for name, given in self.perturbations.items()
         }
@@ -424,7 +418,7 @@ def _run(source: "Source", estimator: Any, seed: int, study: Study) -> list[Reco
     own = clone(estimator) if hasattr(estimator, "get_params") else copy.deepcopy(estimator)
     model = own.fit(split.X_train, split.y_train)
     levels = {
-        name: given.with_seed(next(level_seeds(seed, without_seeds(given.parameters), 1)))
+        name: given.with_seed(next(Level(name, given, without_seeds(given.parameters)).seeds(seed, 1)))
         for name, given in study.levels().items()
     }
     return measure(model, split.X_val, split.y_val, levels, study.correctors)
@@ -478,7 +472,7 @@ class Source(NamedTuple):
 
 def open_source(name: str, given: Any, study: Study) -> Source:
     """Read the data of a study."""
-    sizes = {"n_train": study.n_train, "n_val": study.n_val}
+    sizes: dict[str, Any] = {"n_train": study.n_train, "n_val": study.n_val}
     if isinstance(given, str):
 
         def load(seed: int) -> Split:
@@ -513,8 +507,8 @@ def _open_files(name: str, given: Files) -> tuple[str, int | None, Callable[[Any
     tables = [read_table(path, text=[column for column in (spec.label, spec.id) if column]) for path in paths]
 
     def take(train: Any, val: Any) -> Split:
-        pair = tables if given.val is not None else [tables[0].take(train), tables[0].take(val)]
-        found = prepare(*pair, spec)
+        first, second = tables if given.val is not None else (tables[0].take(train), tables[0].take(val))
+        found = prepare(first, second, spec)
         return Split(found.X_train, found.y_train, found.X_val, found.y_val)
 
     content = _hash(plain(spec), *(file_digest(path) for path in paths))
