@@ -40,12 +40,12 @@ def _signed(number: float) -> str:
     return f"{round(number):+d}" if round(number) else "0"
 
 
-def interval(sample: Iterable[float]) -> Interval:
+def interval(sample: Iterable[float], confidence: float = 0.95) -> Interval:
     """Mean and t interval of a sample; the interval of a single number is the number."""
     x = np.array(list(sample), dtype=np.float64)
     if x.size == 1:
         return Interval(*[float(x[0])] * 3)
-    low, high = t_interval(x.mean(keepdims=True), x.std(ddof=1, keepdims=True), x.size)
+    low, high = t_interval(x.mean(keepdims=True), x.std(ddof=1, keepdims=True), x.size, confidence)
     return Interval(float(x.mean()), float(low[0]), float(high[0]))
 
 

@@ -247,9 +247,11 @@ def taylor_interactions(utility: Sequence[float]) -> np.ndarray:
 # --- neighbour-label entropy ----------------------------------------------------------------------------------------
 
 
-def neighbor_entropy(distances: Sequence[float], labels: Sequence[Hashable], ties: str) -> float:
-    """Entropy (nats) of the labels of the five nearest rows; a straddling tie group counts with its expected share."""
-    seats = n_seats = min(BOUNDARY_NEIGHBORS, len(labels))
+def neighbor_entropy(
+    distances: Sequence[float], labels: Sequence[Hashable], ties: str, neighbors: int = BOUNDARY_NEIGHBORS
+) -> float:
+    """Entropy (nats) of the labels of the nearest rows; a straddling tie group counts with its expected share."""
+    seats = n_seats = min(neighbors, len(labels))
     share: dict[Hashable, float] = {}
     for group in tie_groups(distances, ties):
         seated = min(seats, len(group))

@@ -104,6 +104,20 @@ def test_every_semivalue(gpu_name: str, options: dict[str, Any]) -> None:
         assert_same(KNNShapley(**options, device="cuda").fit(X, y).value(X_val, y_val), right)
 
 
+@pytest.mark.parametrize("method", ["exact", "certified"])
+@pytest.mark.parametrize("rule", [(1, 0.0), (2, 0.8), (10, 0.9), (300, 0.69)], ids=str)
+def test_every_boundary_rule(gpu_name: str, rule: tuple[int, float], method: str) -> None:
+    X, y, X_val, y_val = points(seed=2, classes=2 if rule[0] == 300 else 3)
+    options: dict[str, Any] = {"boundary_neighbors": rule[0], "boundary_entropy": rule[1]}
+    for rows, there in ((X, X_val), (X.round(), X_val.round())):  # without ties, and with hundreds
+        right = KNNShapley(**options).fit(rows, y).value(there, y_val)
+        found = KNNShapley(**options, method=method, device="cuda").fit(rows, y).value(there, y_val)
+        np.testing.assert_array_equal(found.boundary, right.boundary)
+        np.testing.assert_array_equal(found.level_counts, right.level_counts)
+        np.testing.assert_allclose(found.entropy, right.entropy, atol=1e-12)
+        assert found.level_counts[found.boundary_levels].sum() == found.boundary.sum()
+
+
 def test_neighbors_references_and_excluded_rows(gpu_name: str) -> None:
     X, y, X_val, y_val = points(n_train=120, features=2)
     X, X_val = X.round(1), np.concatenate([X_val, X[:5]])

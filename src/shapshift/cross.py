@@ -27,7 +27,7 @@ from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.sampled.proxy import KNNProxy
 from shapshift.sampling_error import ROUNDING, Spread, sampled_count, spread_of_points
-from shapshift.valuation import Valuation, error_fields
+from shapshift.valuation import Valuation, error_fields, is_boundary
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -427,7 +427,7 @@ class Gathered:
             values=lock(values),
             ids=whole.ids_[rows],
             entropy=self.entropy[points],
-            boundary=self.entropy[points] > 0,
+            boundary=is_boundary(self.entropy[points], float(about.get("boundary_entropy", 0.0))),
             level_entropy=np.array(entropies),
             level_values=lock(level_sums * (n_val / counts) / sizes[:, None]),
             level_counts=sizes,

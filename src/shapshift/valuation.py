@@ -15,6 +15,9 @@ from shapshift.sampling_error import Spread, half_width, points_needed, rank_int
 
 Floats = npt.NDArray[np.float64]
 
+# Entropies are rounded logarithms: a threshold above 0 includes what differs from it by rounding.
+ENTROPY_ROUNDING = 1e-9
+
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -29,9 +32,10 @@ class Valuation(Result):
     ids : ndarray of shape (n_train,)
         The caller's index or ids, in the order of ``values``.
     entropy : ndarray of shape (n_val,)
-        Entropy (nats) of the labels of each validation point's five nearest training rows.
+        Entropy (nats) of the labels of each validation point's nearest training rows, five unless the model says
+        otherwise (``boundary_neighbors``).
     boundary : ndarray of shape (n_val,)
-        Whether the point is a boundary point: entropy above 0.
+        Whether the point is a boundary point: entropy above :attr:`boundary_entropy`, 0 by default.
     level_entropy, level_values, level_counts : ndarray
         The entropies that occur, the mean values over the points at each, and how many points those are. Values are
         additive over validation points, so these few rows carry every split by boundary.
@@ -132,14 +136,24 @@ class Valuation(Result):
         return float(self.boundary.mean())
 
     @property
+    def boundary_entropy(self) -> float:
+        """Entropy above which a point is a boundary point."""
+        return float(self.parameters.get("boundary_entropy", 0.0))
+
+    @property
+    def boundary_levels(self) -> npt.NDArray[np.bool_]:
+        """Which entropy levels are those of boundary points."""
+        return is_boundary(self.level_entropy, self.boundary_entropy)
+
+    @property
     def boundary_values(self) -> Floats | None:
         """Mean values over the boundary points; None when there are none."""
-        return self._mean_over(self.level_entropy > 0)
+        return self._mean_over(self.boundary_levels)
 
     @property
     def nonboundary_values(self) -> Floats | None:
         """Mean values over the points that are not on a boundary; None when there are none."""
-        return self._mean_over(self.level_entropy == 0)
+        return self._mean_over(~self.boundary_levels)
 
     def _mean_over(self, levels: npt.NDArray[np.bool_]) -> Floats | None:
         counts = self.level_counts[levels]
@@ -368,6 +382,16 @@ def error_fields(spread: Spread) -> dict[str, Any]:
         "degrees_of_freedom": lock(np.full(error.size, freedom)),
         "sampling": spread.facts(),
     }
+
+
+def boundary_cut(threshold: float) -> float:
+    """Return the entropy above which a point is a boundary point; above a threshold of 0, rounding is allowed for."""
+    return threshold + ENTROPY_ROUNDING if threshold > 0 else 0.0
+
+
+def is_boundary(entropy: Floats, threshold: float) -> npt.NDArray[np.bool_]:
+    """Whether entropies are those of boundary points."""
+    return entropy > boundary_cut(threshold)
 
 
 def summarize(values: Floats) -> dict[str, Any]:

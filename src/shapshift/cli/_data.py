@@ -267,6 +267,8 @@ def make_model(run: Run) -> Any:
         "semivalue": parse_semivalue(method.semivalue),
         "metric": method.metric,
         "ties": method.ties,
+        "boundary_neighbors": method.boundary_neighbors,
+        "boundary_entropy": method.boundary_entropy,
         "device": method.device,
     }
     usual = Method()

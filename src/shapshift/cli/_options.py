@@ -248,6 +248,12 @@ class Method:
     ties: Literal["average", "index"] = option(
         "average", "Rows at equal distance: average over orders, or by row number."
     )
+    boundary_neighbors: int = option(
+        5, "Nearest rows whose labels decide whether a point is a boundary point.", metavar="N", min=1
+    )
+    boundary_entropy: float = option(
+        0.0, "Entropy of these labels (nats) above which it is one.", metavar="NATS", min=0.0
+    )
     device: Literal["cpu", "cuda", "auto"] = option(
         "cpu", "Where values are computed. cuda: a GPU; auto: a GPU if available."
     )

@@ -164,7 +164,13 @@ def design(run: Run) -> None:
     data = load(run, "class")
     with run.terminal.busy("Comparing with the training rows"):
         profile = entropy_profile(
-            data.arrays.X_train, data.arrays.y_train, *data.points, metric=run[Method].metric, random_state=run.seed
+            data.arrays.X_train,
+            data.arrays.y_train,
+            *data.points,
+            n_neighbors=run[Method].boundary_neighbors,
+            boundary_entropy=run[Method].boundary_entropy,
+            metric=run[Method].metric,
+            random_state=run.seed,
         )
     run.write_table("profile.csv", profile.to_frame("pyarrow"))
     run.result["profile"] = {

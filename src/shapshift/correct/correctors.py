@@ -147,9 +147,11 @@ RULES: Mapping[str, Mapping[str, Any]] = {
 }
 #: Which points' scores are rescaled.
 RESCALED = ("all", "boundary", "nonboundary", "none")
+# Which points are boundary points; a run that does not state the entropy has 0.
+BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
 MUST_AGREE = (
-    *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors"),
+    *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", *BOUNDARY_RULE),
     *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the relatives
 )
 # A spread below this share of the largest score is rounding, not spread.
@@ -170,7 +172,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     def _learn_groups(self, clean: Valuation) -> None:
         """Look at the clean levels where the parts depend on them."""
 
-    def _group_names(self, levels: Floats) -> list[str]:
+    def _group_names(self, valuation: Valuation) -> list[str]:
         """Name of the part that each entropy level belongs to."""
         raise NotImplementedError
 
@@ -225,7 +227,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         notes: list[str] = []
         for name, members, scores in self._split(noisy):
             mean, spread, count = float(scores.mean()), _spread(scores), int(noisy.level_counts[members].sum())
-            kind = "boundary" if (noisy.level_entropy[members] > 0).any() else "nonboundary"
+            kind = "boundary" if noisy.boundary_levels[members].any() else "nonboundary"
             alpha = self._alpha(name, spread, count, notes) if self.rescale in ("all", kind) else 1.0
             levels[members] = mean + alpha * (levels[members] - mean)
             groups[name] = {
@@ -342,7 +344,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     def _split(self, valuation: Valuation) -> list[tuple[str, npt.NDArray[np.int64], Floats]]:
         """Name, levels and mean score of each part."""
-        names = self._group_names(valuation.level_entropy)
+        names = self._group_names(valuation)
         parts = []
         for name in dict.fromkeys(names):
             members = np.flatnonzero([other == name for other in names])
@@ -433,11 +435,12 @@ def check_alike(name: str, valuation: Valuation, fingerprint: str, clean: Mappin
             f"{name!r} values other training rows than the clean valuation did (their fingerprints differ). Use one "
             "fitted model for both."
         )
+    ours, theirs = ({"boundary_entropy": 0.0, **made} for made in (valuation.parameters, clean))
     for key in MUST_AGREE:
-        if key in clean and key in valuation.parameters and valuation.parameters[key] != clean[key]:
+        if key in theirs and key in ours and ours[key] != theirs[key]:
             raise InputError(
-                f"{name!r} was computed with {key}={valuation.parameters[key]!r}, the clean valuation with "
-                f"{key}={clean[key]!r}. Compute both alike."
+                f"{name!r} was computed with {key}={ours[key]!r}, the clean valuation with {key}={theirs[key]!r}. "
+                "Compute both alike."
             )
 
 
@@ -448,9 +451,9 @@ def _checksum(body: Mapping[str, Any]) -> str:
 class BoundaryCorrector(GroupCorrector):
     r"""Restore spread and positive count, with boundary and other points corrected apart.
 
-    For the boundary points B (entropy above 0) and the others N of the noisy set, with :math:`s^G_i` the mean value of
-    row i over part G, :math:`\mu_G, \sigma_G` its mean and standard deviation over rows and :math:`\lambda` the share
-    of boundary points:
+    For the boundary points B (entropy above the ``boundary_entropy`` of the model, 0 by default) and the others N of
+    the noisy set, with :math:`s^G_i` the mean value of row i over part G, :math:`\mu_G, \sigma_G` its mean and standard
+    deviation over rows and :math:`\lambda` the share of boundary points:
 
     .. math::
 
@@ -547,8 +550,8 @@ class BoundaryCorrector(GroupCorrector):
         self.preserve_sum = preserve_sum
         self.min_points = min_points
 
-    def _group_names(self, levels: Floats) -> list[str]:
-        return ["boundary" if level > 0 else "nonboundary" for level in levels]
+    def _group_names(self, valuation: Valuation) -> list[str]:
+        return ["boundary" if above else "nonboundary" for above in valuation.boundary_levels]
 
 
 class EntropyNormalizer(GroupCorrector):
@@ -632,11 +635,12 @@ class EntropyNormalizer(GroupCorrector):
             cuts = np.searchsorted(reached, np.arange(1, self.bins) * (reached[-1] / self.bins) - 1e-9)
             edges = {float(clean.level_entropy[order][cut]) for cut in np.unique(cuts) if cut < order.size - 1}
             # Else points on the other side of the boundary would be pooled with these, unseen or not to be rescaled.
-            if np.unique(clean.level_entropy > 0).size == 1 or self.rescale in ("boundary", "nonboundary"):
-                edges.add(0.0)
+            if np.unique(clean.boundary_levels).size == 1 or self.rescale in ("boundary", "nonboundary"):
+                edges.add(clean.boundary_entropy)
             self.edges_ = sorted(edges)
 
-    def _group_names(self, levels: Floats) -> list[str]:
+    def _group_names(self, valuation: Valuation) -> list[str]:
+        levels = valuation.level_entropy
         if self.bins is None:
             return [f"entropy {level:.6f}" for level in levels]
         bounds = ["0", *(f"{edge:.6f}" for edge in self.edges_), "up"]

@@ -15,6 +15,7 @@ from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 from shapshift.knn.shapley import KNNShapley
 from shapshift.perturb.containers import take_rows
+from shapshift.valuation import is_boundary
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,7 +32,7 @@ class EntropyProfile:
     n_points : int
         Number of points.
     boundary_fraction : float
-        Share of points whose neighbours disagree.
+        Share of points whose neighbours disagree: entropy above ``boundary_entropy``.
     class_shares, class_boundary : dict
         Share of each class among the points, and share of boundary points within it (NaN if the class is absent).
     """
@@ -135,6 +136,7 @@ def entropy_profile(
     y_val: Any,
     *,
     n_neighbors: int = BOUNDARY_NEIGHBORS,
+    boundary_entropy: float = 0.0,
     metric: str = "euclidean",
     max_rows: int = 5000,
     draws: int = 2000,
@@ -152,6 +154,8 @@ def entropy_profile(
         Tables and labels, as :class:`~shapshift.KNNShapley` takes them.
     n_neighbors : int, default=5
         Neighbours whose labels are looked at.
+    boundary_entropy : float, default=0.0
+        Entropy of their labels, in nats, above which a point is a boundary point.
     metric : str, default="euclidean"
         As in :class:`~shapshift.KNNShapley`, except "precomputed".
     max_rows : int, default=5000
@@ -181,6 +185,7 @@ def entropy_profile(
     caller = "entropy_profile"
     for name, count in (("n_neighbors", n_neighbors), ("max_rows", max_rows), ("draws", draws)):
         check.check_count(caller, name, count)
+    check.check_number(caller, "boundary_entropy", boundary_entropy)
     if metric == "precomputed":
         raise InputError(
             "The 'metric' parameter of entropy_profile cannot be 'precomputed': the training rows are compared with "
@@ -196,8 +201,8 @@ def entropy_profile(
     codes = _labels.look_up_labels(_labels.check_labels(y_val, "y_val", theirs.size, "X_val"), model.classes_)
     levels = np.unique(np.concatenate([own, theirs]))
     classes = model.classes_.tolist()
-    training = _profile(own, model.codes_[rows], levels, classes)
-    validation = _profile(theirs, codes, levels, classes)
+    training = _profile(own, model.codes_[rows], levels, classes, boundary_entropy)
+    validation = _profile(theirs, codes, levels, classes, boundary_entropy)
     distance, interval, expected = _distance(validation.shares, training.shares, theirs.size, rows.size, draws, rng)
     # Labels never seen in training make a class of their own here, with share 0 in training.
     seen = np.array(list(validation.class_shares.values()))
@@ -212,16 +217,19 @@ def entropy_profile(
     return ProfileComparison(validation, training, distance, interval, expected, class_distance, class_expected)
 
 
-def _profile(entropy: Floats, codes: npt.NDArray[np.int32], levels: Floats, classes: list[Any]) -> EntropyProfile:
+def _profile(
+    entropy: Floats, codes: npt.NDArray[np.int32], levels: Floats, classes: list[Any], threshold: float
+) -> EntropyProfile:
+    boundary = is_boundary(entropy, threshold)
     members = [codes == number for number in range(len(classes))]
     return EntropyProfile(
         levels=levels,
         shares=np.bincount(np.searchsorted(levels, entropy), minlength=levels.size) / entropy.size,
         n_points=entropy.size,
-        boundary_fraction=float((entropy > 0).mean()),
+        boundary_fraction=float(boundary.mean()),
         class_shares={name: float(here.mean()) for name, here in zip(classes, members, strict=True)},
         class_boundary={
-            name: float((entropy[here] > 0).mean()) if here.any() else float("nan")
+            name: float(boundary[here].mean()) if here.any() else float("nan")
             for name, here in zip(classes, members, strict=True)
         },
     )

@@ -11,6 +11,7 @@ from shapshift.checks import inputs as check
 from shapshift.design.profile import leave_one_out_entropy, neighbor_model
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.exceptions import InputError
+from shapshift.valuation import is_boundary
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +30,8 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
         Share of the rows (above 0 and below 1), or number of rows, in the test set.
     n_neighbors : int, default=5
         Neighbours whose labels are looked at.
+    boundary_entropy : float, default=0.0
+        Entropy of their labels, in nats, above which a row is a boundary row.
     metric : str, default="euclidean"
         As in :class:`~shapshift.KNNShapley`, except "precomputed".
     random_state : int, optional
@@ -59,11 +62,13 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
         *,
         test_size: float = 0.25,
         n_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         metric: str = "euclidean",
         random_state: int | None = None,
     ) -> None:
         super().__init__(n_splits=n_splits, test_size=test_size, random_state=random_state)
         self.n_neighbors = n_neighbors
+        self.boundary_entropy = boundary_entropy
         self.metric = metric
 
     def split(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:
@@ -84,6 +89,7 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
         caller = type(self).__name__
         check.check_count(caller, "n_splits", self.n_splits)
         check.check_count(caller, "n_neighbors", self.n_neighbors, at_most=check.MOST)
+        check.check_number(caller, "boundary_entropy", self.boundary_entropy)
         if self.metric == "precomputed":
             raise InputError(f"The 'metric' parameter of {caller} cannot be 'precomputed'. Pass the features.")
         if y is None:
@@ -94,7 +100,8 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
         model = neighbor_model(X, y, self.n_neighbors, self.metric)
         n = model.codes_.size
         n_test = _test_count(type(self).__name__, self.test_size, n)
-        boundary = leave_one_out_entropy(model, X, y, np.arange(n), self.n_neighbors) > 0
+        entropy = leave_one_out_entropy(model, X, y, np.arange(n), self.n_neighbors)
+        boundary = is_boundary(entropy, self.boundary_entropy)
         rng = np.random.default_rng(self.random_state)
         for _ in range(self.n_splits):
             chosen = draw_stratified(model.codes_, boundary, n_test, rng)

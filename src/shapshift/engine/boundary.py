@@ -1,8 +1,8 @@
 """Neighbour-label entropy: which validation points lie near a class boundary, and how near.
 
-The labels of a point's five nearest training rows either agree (entropy 0: the point lies inside a class) or not
-(entropy above 0: a boundary point). Five labels can split in a handful of ways only, so the entropies fall on a
-handful of levels, and sums per level are enough for every later correction.
+The labels of a point's nearest training rows, five by default, either agree (entropy 0: the point lies inside a class)
+or not (entropy above 0: a boundary point; a model may ask for more). Five labels can split in a handful of ways only,
+so the entropies fall on a handful of levels, and sums per level are enough for every later correction.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shapshift.exceptions import InputError
+from shapshift.valuation import boundary_cut
+
 Floats = npt.NDArray[np.float64]
 
 #: How many nearest training rows decide whether a validation point is a boundary point.
 BOUNDARY_NEIGHBORS = 5
+#: Most entropy levels: sums are kept for each.
+MOST_LEVELS = 256
 
 
-def entropy_levels(n_neighbors: int, n_classes: int) -> Floats:
+def entropy_levels(n_neighbors: int, n_classes: int, threshold: float = 0.0) -> Floats:
     """All entropies (nats) that ``n_neighbors`` labels out of ``n_classes`` can have, ascending.
+
+    Where only tied neighbours, which count in fractions, can have an entropy above the threshold of boundary points,
+    the highest there can be is a level too.
 
     Examples
     --------
@@ -29,6 +37,14 @@ def entropy_levels(n_neighbors: int, n_classes: int) -> Floats:
     for split in _partitions(n_neighbors, n_neighbors, n_classes):
         shares = np.array(split) / n_neighbors
         levels.append(-np.sum(shares * np.log(shares)) if len(split) > 1 else 0.0)
+        if len(levels) > MOST_LEVELS:
+            raise InputError(
+                f"The 'boundary_neighbors' parameter must be lower: the labels of {n_neighbors} rows of {n_classes} "
+                f"classes can split in more than {MOST_LEVELS} ways, and sums are kept for each."
+            )
+    cut = boundary_cut(threshold)
+    if max(levels) <= cut < np.log(n_classes):
+        levels.append(float(np.log(n_classes)))
     return np.unique(np.round(levels, 12))
 
 
@@ -72,21 +88,31 @@ def _partitions(total: int, largest: int, parts: int) -> Iterator[list[int]]:
                 yield [first, *rest]
 
 
-def level_edges(levels: Floats) -> Floats:
-    """Return the entropies half-way between two levels."""
-    return (levels[1:] + levels[:-1]) / 2
+def level_edges(levels: Floats, threshold: float = 0.0) -> Floats:
+    """Return what separates each level from the next: the entropy half-way, or the threshold of boundary points.
 
+    Tied neighbours count in fractions, so an entropy can fall between levels; it belongs to the nearest one on its side
+    of the threshold. So "level above the threshold" and "boundary point" mean the same, and by default level 0 is kept
+    for entropies of exactly 0.
 
-def count_levels(entropy: Floats, levels: Floats) -> npt.NDArray[np.int64]:
-    """Count the points whose entropy belongs to each level."""
-    return np.bincount(nearest_level(entropy, levels), minlength=levels.size)
-
-
-def nearest_level(entropy: Floats, levels: Floats) -> npt.NDArray[np.int64]:
-    """Index of the level each entropy belongs to.
-
-    Tied neighbours count in fractions, so an entropy can fall between levels; it goes to the nearest one. Level 0 is
-    kept for entropies of exactly 0, so that "level above 0" and "boundary point" mean the same.
+    Examples
+    --------
+    >>> level_edges(np.array([0.0, 0.5, 0.7])), level_edges(np.array([0.0, 0.5, 0.7]), 0.55).round(6)
+    (array([0. , 0.6]), array([0.25, 0.55]))
     """
-    nearest = np.searchsorted(level_edges(levels), entropy)
-    return np.where(entropy > 0, np.maximum(nearest, min(1, levels.size - 1)), 0).astype(np.int64)
+    edges: Floats = (levels[1:] + levels[:-1]) / 2
+    cut = boundary_cut(threshold)
+    above = int(np.searchsorted(levels, cut, side="right"))
+    if 0 < above < levels.size:
+        edges[above - 1] = cut
+    return edges
+
+
+def nearest_level(entropy: Floats, edges: Floats) -> npt.NDArray[np.int64]:
+    """Index of the level each entropy belongs to, given the edges between them."""
+    return np.searchsorted(edges, entropy).astype(np.int64)
+
+
+def count_levels(entropy: Floats, edges: Floats) -> npt.NDArray[np.int64]:
+    """Count the points whose entropy belongs to each level."""
+    return np.bincount(nearest_level(entropy, edges), minlength=edges.size + 1)

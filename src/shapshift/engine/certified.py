@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.engine.boundary import level_edges
 from shapshift.engine.exact import Exact, RankWorker
 from shapshift.engine.parallel import n_workers, stream, take_spare
 from shapshift.engine.rows.distances import Filler, TrainingIndex
@@ -245,9 +244,7 @@ class Buckets:
         """Make the tables of a batch of points, and the values of their near rows in place of the distances."""
         task, size = self.task, histograms.shape[0]
         settled = Settled(tables, np.empty(size, np.int64), np.empty(size, np.bool_), points.entropy, points.nearest)
-        game = Game(
-            self.certificate.curve, self.certificate.rules, task.average_ties, task.depth, level_edges(task.levels)
-        )
+        game = Game(self.certificate.curve, self.certificate.rules, task.average_ties, task.depth, task.edges)
         settle_points(near, histograms, self._labels(batch, slice(None)), game, scratch, settled)
         return settled
 

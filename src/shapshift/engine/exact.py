@@ -34,7 +34,7 @@ class TileWorker:
     def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
         """Add the values of a batch to ``partial``."""
         values, n_levels = self.values(batch, points), self.task.levels.size
-        levels = nearest_level(points.entropy, self.task.levels)
+        levels = nearest_level(points.entropy, self.task.edges)
         add_rows(values, levels, np.full_like(levels, n_levels), partial)
         if self.task.n_groups:
             add_rows(values, groups, groups + 1, partial)

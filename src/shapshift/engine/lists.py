@@ -58,7 +58,7 @@ class ListTotals:
         for values in part.blocks:
             first = self.done * self.block
             here = slice(first, first + values.entropy.size)
-            targets, levels = task.targets[here], nearest_level(values.entropy, task.levels)
+            targets, levels = task.targets[here], nearest_level(values.entropy, task.edges)
             add_points(values, task.codes, targets, levels, np.full_like(levels, n_levels), self.sums)
             if task.n_groups:
                 cells = group_cell(n_levels, task.groups[here])
@@ -98,7 +98,7 @@ class ListTotals:
                 row += (sums.others[cell] + sums.extras[cell])[task.codes]
         bounds = self.bounds.rows
         np.maximum(bounds, 0.0, out=bounds)  # subtraction can leave tiny negative numbers
-        counts = count_levels(points.entropy, task.levels)
+        counts = count_levels(points.entropy, task.edges)
         return replace(Sums.of(task, self.sums.rows, counts, points), bounds=bounds)
 
 

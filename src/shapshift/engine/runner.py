@@ -562,7 +562,7 @@ class BlockJob:
             advance(some.stop - lo)
         worker.finish(partial[:n_cells])
         self.spare.append(worker)
-        counts = count_levels(points.entropy, task.levels)
+        counts = count_levels(points.entropy, task.edges)
         return BlockSums(block_cells(task, names, own, counts > 0), counts, partial)
 
     def value_blocks(self, blocks: range) -> BlockSums:

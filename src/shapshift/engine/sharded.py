@@ -274,7 +274,7 @@ class ShardedJob:
             stretch = self.stretches.pop(0)
             self._second_pass(self.round, stretch, totals, map_in_order)
         entropy = self.round.points.entropy[self.round.place(stretch)]
-        none, counts = np.empty(0, dtype=np.int64), count_levels(entropy, self.task.levels)
+        none, counts = np.empty(0, dtype=np.int64), count_levels(entropy, self.task.edges)
         return BlockSums(none, counts, np.empty((0, self.task.n_train)), -(-entropy.size // self.block))
 
     def _first_pass(self, here: slice, points: Points, map_in_order: MapInOrder) -> Round:
@@ -375,7 +375,7 @@ class ShardedJob:
             values = self.exactly.values(point, one.points[there])
             exact[point.start][:] = values[0]
             self.exactly.keep(values, one.points[there])
-            one.settled.levels[there] = nearest_level(one.points.entropy[there], self.task.levels)
+            one.settled.levels[there] = nearest_level(one.points.entropy[there], self.task.edges)
         return exact
 
     def _add_shard(self, one: Round, stretch: slice, exact: dict[int, Floats], totals: Totals, shard: int) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels, nearest_level
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels, level_edges, nearest_level
 from shapshift.engine.coefficients import RankTable
 from shapshift.engine.rows.distances import Filler
 from shapshift.io.results import lock
 from shapshift.kernels.rank import Batch, Findings, Rule
 from shapshift.sampling_error import Spread, spread_of_clusters, spread_of_points
-from shapshift.valuation import Valuation, error_fields
+from shapshift.valuation import Valuation, error_fields, is_boundary
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -51,6 +51,8 @@ class Task:
         Number of nearest rows that decide about the boundary.
     levels : ndarray
         Entropies that sums are kept for.
+    threshold : float
+        Entropy above which a point is a boundary point.
     groups : ndarray of shape (n_val,)
         Group number of each validation point.
     group_names : tuple
@@ -88,6 +90,12 @@ class Task:
     clusters: "Clusters | None" = None
     errors: bool = True
     own: Indices | None = None
+    threshold: float = 0.0
+
+    @cached_property
+    def edges(self) -> Floats:
+        """Entropies between the levels."""
+        return level_edges(self.levels, self.threshold)
 
     @cached_property
     def kept(self) -> Indices:
@@ -172,7 +180,14 @@ class ClassTask(Task):
 
 
 def class_task(
-    codes: Codes, targets: Codes, n_classes: int, table: RankTable, *, average_ties: bool, **others: Any
+    codes: Codes,
+    targets: Codes,
+    n_classes: int,
+    table: RankTable,
+    *,
+    average_ties: bool,
+    boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+    **others: Any,
 ) -> ClassTask:
     """Return a task with class labels; its depth and its entropy levels follow from the number of rows and classes.
 
@@ -180,10 +195,12 @@ def class_task(
     ----------
     codes, targets, n_classes, table, average_ties
         As in :class:`ClassTask`.
+    boundary_neighbors : int
+        Number of nearest rows that decide about the boundary; all where there are fewer.
     **others
         ``fill``, and whatever else of :class:`Task` differs from its default. There are no groups unless given.
     """
-    depth = min(BOUNDARY_NEIGHBORS, table.c.size - (others.get("own") is not None))
+    depth = min(boundary_neighbors, table.c.size - (others.get("own") is not None))
     given: dict[str, Any] = {
         "groups": np.zeros(targets.size, dtype=np.int64),
         "group_names": (),
@@ -194,7 +211,7 @@ def class_task(
         n_train=codes.size,
         n_val=targets.size,
         depth=depth,
-        levels=entropy_levels(depth, n_classes),
+        levels=entropy_levels(depth, n_classes, given.get("threshold", 0.0)),
         codes=codes,
         targets=targets,
         n_classes=n_classes,
@@ -304,7 +321,7 @@ class Sums:
         """
         entropy = self.points.entropy
         worth = task.bases(task.targets) + task.table.c[-1]
-        self.levels[nearest_level(entropy, task.levels), own] -= worth
+        self.levels[nearest_level(entropy, task.edges), own] -= worth
         self.squares[own] -= worth**2
         if task.n_groups:
             self.groups[task.groups, own] -= worth
@@ -344,7 +361,7 @@ class Sums:
         return Valuation(
             values=lock(values),
             entropy=self.points.entropy,
-            boundary=self.points.entropy > 0,
+            boundary=is_boundary(self.points.entropy, task.threshold),
             level_entropy=task.levels[present],
             level_values=lock(level_values),
             level_counts=level_counts,

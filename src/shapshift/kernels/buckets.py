@@ -228,7 +228,7 @@ def settle_points(
         entropy = neighbor_entropy(scratch.counts, game.depth)
         settled.entropy[p] = entropy
         if entropy != 0.0:
-            settled.levels[p] = max(np.searchsorted(game.edges, entropy), min(1, game.edges.size))
+            settled.levels[p] = np.searchsorted(game.edges, entropy)
 
 
 @kernel

@@ -87,6 +87,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     ids_: npt.NDArray[Any]
     #: Its kernels run without the interpreter's lock, so several calls at a time use several processors.
     works_in_threads = True
+    #: How many nearest rows decide about the boundary, and the entropy above which a point is a boundary point.
+    boundary_neighbors: int = BOUNDARY_NEIGHBORS
+    boundary_entropy: float = 0.0
     #: Folder for scratch files; None for the system's.
     scratch: Any = None
     #: Number of results per point beside its entropy and neighbours.
@@ -129,6 +132,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         learned, parts = self._read_labels(_labels.check_labels(y, "y", n_rows, "X"))
         id_names = id_names if ids is None else ("id",)
         ids = _labels.check_ids(ids, row_index, n_rows)
+        self._boundary_depth(n_rows)
         index = self._make_index(table, n_rows)
         digest = fingerprint(index, *parts)
         if table is not None and isinstance(table.rows, RowFile):
@@ -374,7 +378,16 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     @property
     def _depth(self) -> int:
         """Number of nearest rows that decide about the boundary."""
-        return min(BOUNDARY_NEIGHBORS, self._index.n_rows)
+        return self._boundary_depth(self._index.n_rows)
+
+    def _boundary_depth(self, n_rows: int) -> int:
+        asked = int(self.boundary_neighbors)
+        if asked > n_rows and asked != BOUNDARY_NEIGHBORS:
+            raise InputError(
+                f"The 'boundary_neighbors' parameter of {type(self).__name__} must be at most the number of training "
+                f"rows, {n_rows}. Got {asked} instead."
+            )
+        return min(asked, n_rows)
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> Task:
         """Return the task; ``common`` are the parts that all models have in common."""
@@ -383,6 +396,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             n_val=targets.size,
             depth=min(self._depth, self._index.n_rows - (common["own"] is not None)),
             levels=self._levels(),
+            threshold=float(self.boundary_entropy),
             n_extra=self._n_extra,
             **common,
         )
@@ -401,7 +415,14 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             "metric": self.metric,
             "n_train": task.n_train,
             "n_val": task.n_val,
-            "boundary_neighbors": BOUNDARY_NEIGHBORS,
+            **self._boundary_rule(),
+        }
+
+    def _boundary_rule(self) -> dict[str, Any]:
+        """Parameters of a result that say which points are boundary points."""
+        return {
+            "boundary_neighbors": int(self.boundary_neighbors),
+            "boundary_entropy": float(self.boundary_entropy),
         }
 
     def _levels(self) -> Floats:
@@ -449,6 +470,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         for name, choices in self._choices.items():
             if hasattr(self, name):
                 check.check_choice(caller, name, getattr(self, name), choices)
+        check.check_count(caller, "boundary_neighbors", self.boundary_neighbors, at_most=check.MOST)
+        check.check_number(caller, "boundary_entropy", self.boundary_entropy)
         check.check_jobs(caller, self.n_jobs)
         check.parse_memory(self.max_memory, caller)
         check.check_progress(caller, self.progress)
@@ -551,7 +574,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
 
 class KNNClassModel(KNNModel):
-    """A model for class labels: the boundary is where the labels of the five nearest rows differ."""
+    """A model for class labels: the boundary is where the labels of the nearest rows differ."""
 
     classes_: npt.NDArray[Any]
     codes_: Codes
@@ -571,7 +594,7 @@ class KNNClassModel(KNNModel):
         return self.codes_
 
     def _levels(self) -> Floats:
-        return entropy_levels(self._depth, len(self.classes_))
+        return entropy_levels(self._depth, len(self.classes_), float(self.boundary_entropy))
 
     def _entropy(self, depth: int, tile: Floats, here: slice, cuts: Floats) -> Floats:
         shares = np.empty((tile.shape[0], len(self.classes_)))

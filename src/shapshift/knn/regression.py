@@ -105,6 +105,8 @@ class KNNRegressionShapley(KNNModel):
         as if it predicted without error; all values are then lower by the mean squared validation target over N.
     boundary_spread : float, default=0.5
         When neighbours disagree, see Notes.
+    boundary_neighbors : int, default=5
+        Number of neighbours that decide about it; at most the number of training rows (5 is cut to that).
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         As in :class:`shapshift.KNNShapley`.
     ties : {"average", "index"}, default="average"
@@ -128,7 +130,7 @@ class KNNRegressionShapley(KNNModel):
     Notes
     -----
     *Boundary.* Numbers have no classes that could meet. A validation point counts as a boundary point when the targets
-    of its five nearest training rows spread widely: their standard deviation exceeds ``boundary_spread`` times that of
+    of its nearest training rows spread widely: their standard deviation exceeds ``boundary_spread`` times that of
     all training targets. ``Valuation.entropy`` is the logarithm of the ratio of the two, or 0: by how many nats a
     normal distribution with the neighbours' spread has more entropy than one at the limit. Sums are kept for the levels
     0, 0.5, 1, 1.5 and 2.
@@ -150,6 +152,7 @@ class KNNRegressionShapley(KNNModel):
         utility: str = "soft",
         baseline: str | float = "mean",
         boundary_spread: float = 0.5,
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
         metric: str = "euclidean",
         ties: str = "average",
         n_jobs: int | None = None,
@@ -160,6 +163,7 @@ class KNNRegressionShapley(KNNModel):
         self.utility = utility
         self.baseline = baseline
         self.boundary_spread = boundary_spread
+        self.boundary_neighbors = boundary_neighbors
         self.metric = metric
         self.ties = ties
         self.n_jobs = n_jobs
@@ -229,8 +233,8 @@ class KNNRegressionShapley(KNNModel):
             "baseline": self.baseline if isinstance(self.baseline, str) else float(self.baseline),
             "boundary_spread": float(self.boundary_spread),
             "worth": f"{_WORTH[self.utility]} (K = {int(self.n_neighbors)})",
-            "boundary_rule": f"A validation point whose {BOUNDARY_NEIGHBORS} nearest training rows have targets that "
-            f"spread more than {float(self.boundary_spread):g} times as widely as all training targets.",
+            "boundary_rule": f"A validation point whose {int(self.boundary_neighbors)} nearest training rows have "
+            f"targets that spread more than {float(self.boundary_spread):g} times as widely as all training targets.",
         }
 
     def _check_parameters(self) -> None:

@@ -76,6 +76,11 @@ class KNNShapley(KNNClassModel):
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
         the table means nothing; or order by row number, as published code does.
+    boundary_neighbors : int, default=5
+        Number of nearest training rows whose labels decide whether a validation point is a boundary point; at most the
+        number of training rows (5 is cut to that).
+    boundary_entropy : float, default=0.0
+        Entropy of these labels, in nats, above which it is one. By default every disagreement makes one.
     device : {"cpu", "cuda", "auto"}, default="cpu"
         Where to compute: "cuda" is a GPU (it needs the ``torch`` extra), "auto" is a GPU if there is one that can
         do the task. Values on a GPU are those of the CPU but for rounding; "certified" has other buckets
@@ -139,6 +144,8 @@ class KNNShapley(KNNClassModel):
         tol: float | None = None,
         search: str = "exact",
         ties: str = "average",
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         device: str = "cpu",
         n_jobs: int | None = None,
         max_memory: int | str | None = None,
@@ -153,6 +160,8 @@ class KNNShapley(KNNClassModel):
         self.tol = tol
         self.search = search
         self.ties = ties
+        self.boundary_neighbors = boundary_neighbors
+        self.boundary_entropy = boundary_entropy
         self.device = device
         self.n_jobs = n_jobs
         self.max_memory = max_memory
@@ -272,7 +281,16 @@ class KNNShapley(KNNClassModel):
             table = self._rank_table(self._index.n_rows - 1)
             # Each point's own row is ranked last, where it changes nothing for the others: c does not fall behind them.
             table = replace(table, c=np.append(table.c, table.c[-1]))
-        return class_task(self.codes_, targets, len(self.classes_), table, average_ties=average, **common)
+        return class_task(
+            self.codes_,
+            targets,
+            len(self.classes_),
+            table,
+            average_ties=average,
+            boundary_neighbors=self._depth,
+            threshold=float(self.boundary_entropy),
+            **common,
+        )
 
     def _rank_table(self, n_rows: int) -> RankTable:
         utility: Any = self.utility
@@ -333,7 +351,7 @@ class KNNShapley(KNNClassModel):
             "n_train": task.n_train,
             "n_val": task.n_val,
             "n_classes": len(self.classes_),
-            "boundary_neighbors": BOUNDARY_NEIGHBORS,
+            **self._boundary_rule(),
         }
 
     def _fitted(self, X: Any) -> None:

@@ -40,6 +40,8 @@ class ThresholdKNNShapley(KNNClassModel):
         Rows at this distance or nearer vote, in units of the metric.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         As in :class:`shapshift.KNNShapley`.
+    boundary_neighbors, boundary_entropy
+        As in :class:`shapshift.KNNShapley`.
     n_jobs, max_memory
         As in :class:`shapshift.KNNShapley`.
     progress : bool, default=None
@@ -60,7 +62,7 @@ class ThresholdKNNShapley(KNNClassModel):
 
     and :math:`v = a - 1/C` for ``n = 1``. There are no binomial coefficients that could overflow.
 
-    Boundary points are found as in :class:`shapshift.KNNShapley`, from the five nearest rows, whatever the radius.
+    Boundary points are found as in :class:`shapshift.KNNShapley`, from the nearest rows, whatever the radius.
 
     Examples
     --------
@@ -79,12 +81,16 @@ class ThresholdKNNShapley(KNNClassModel):
         radius: float,
         *,
         metric: str = "euclidean",
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         n_jobs: int | None = None,
         max_memory: int | str | None = None,
         progress: bool | None = None,
     ) -> None:
         self.radius = radius
         self.metric = metric
+        self.boundary_neighbors = boundary_neighbors
+        self.boundary_entropy = boundary_entropy
         self.n_jobs = n_jobs
         self.max_memory = max_memory
         self.progress = progress
@@ -149,7 +155,8 @@ class ThresholdKNNShapley(KNNClassModel):
         sigma = gaussian_sigma(float(epsilon), float(delta), sensitivity)
         counts = self._counts(given)
         noisy = counts + np.random.default_rng(random_state).normal(scale=sigma, size=counts.shape)
-        task = replace(given.task, levels=entropy_levels(5, 2), n_extra=0)
+        levels = entropy_levels(int(self.boundary_neighbors), 2, float(self.boundary_entropy))
+        task = replace(given.task, levels=levels, n_extra=0)
         sums = self._runner().sums(self._private_method(task, given.targets, noisy))
         about = self._parameters(task, sums) | {
             "privacy": {
@@ -168,7 +175,7 @@ class ThresholdKNNShapley(KNNClassModel):
         return valuation
 
     def _n_shown(self) -> int:
-        return BOUNDARY_NEIGHBORS
+        return int(self.boundary_neighbors)
 
     def _method(self, task: Task, targets: Any) -> Tiled:
         limit = scaled_limit(self._index, float(self.radius))
@@ -194,7 +201,8 @@ class ThresholdKNNShapley(KNNClassModel):
         limit = scaled_limit(self._index, float(self.radius))
         worth = worth_inside(np.round(noisy), len(self.classes_))
         positive = np.maximum(noisy, 0.0)
-        shares = np.round(5 * positive / np.maximum(positive.sum(axis=1, keepdims=True), 1.0)) / 5
+        seats = int(self.boundary_neighbors)
+        shares = np.round(seats * positive / np.maximum(positive.sum(axis=1, keepdims=True), 1.0)) / seats
         seen = entropy_of(np.column_stack([shares[:, 0], 1 - shares[:, 0]]))
 
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:

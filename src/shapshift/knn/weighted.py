@@ -11,6 +11,7 @@ from scipy.special import gammaln
 
 from shapshift.checks import inputs as check
 from shapshift.checks.memory import available_memory
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.exact import Tiled
 from shapshift.engine.parallel import is_cluster_active, n_workers
 from shapshift.engine.rows.distances import true_distances
@@ -58,6 +59,8 @@ class WeightedKNNShapley(KNNClassModel):
         As in :class:`shapshift.KNNShapley`.
     ties : {"average", "index"}, default="average"
         Training rows at equal distance: average over all orders, or order by row number.
+    boundary_neighbors, boundary_entropy
+        As in :class:`shapshift.KNNShapley`.
     n_jobs : int, default=None
         Number of threads; it never changes a result.
     max_memory : int or str, default=None
@@ -103,6 +106,8 @@ class WeightedKNNShapley(KNNClassModel):
         draw: float = 0.5,
         metric: str = "euclidean",
         ties: str = "average",
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         n_jobs: int | None = None,
         max_memory: int | str | None = None,
         progress: bool | None = None,
@@ -115,6 +120,8 @@ class WeightedKNNShapley(KNNClassModel):
         self.draw = draw
         self.metric = metric
         self.ties = ties
+        self.boundary_neighbors = boundary_neighbors
+        self.boundary_entropy = boundary_entropy
         self.n_jobs = n_jobs
         self.max_memory = max_memory
         self.progress = progress

@@ -409,7 +409,7 @@ def case_one(
     else:
         sets = _check_points(plan.caller, "point", point, val_set, "n_points", n_points, size=1)
     wanted = None if kind is None else kind[0].upper()
-    rule = f"'point' parameter of {plan.caller} must name {kind} points only (a boundary point has entropy above 0)"
+    rule = f"'point' parameter of {plan.caller} must name {kind} points only (see Valuation.boundary)"
     made, letters, _ = _follow(val_set, sets, plan, one_statistics, wanted, rule)
     return CaseOne(**made, kind=LETTERS.get(letters, letters))
 
@@ -478,7 +478,7 @@ def case_two(
             )
     rule = (
         f"'points' parameter of {plan.caller} must name {scenario} pairs only, in this order (B is a boundary point, "
-        "with entropy above 0; N is not)"
+        "see Valuation.boundary; N is not)"
     )
     made, letters, plane = _follow(val_set, sets, plan, two_statistics, scenario, rule, X_train)
     return CaseTwo(**made, scenario=letters, map=plane)
@@ -694,7 +694,7 @@ def _follow(
     clean = val_set.value_at(sets.ravel()).valuation
     entropy = clean.entropy.reshape(sets.shape)
     draw = None if X_train is None else projection(X_train, val_set.model, clean.n_train)
-    found = {"".join("B" if at > 0 else "N" for at in points) for points in entropy}
+    found = {"".join("B" if near else "N" for near in points) for points in clean.boundary.reshape(sets.shape)}
     if wanted is not None and found != {wanted}:
         raise InputError(f"The {rule}. Got {_described(sets, entropy)}.")
     samples, example, moved = measure(val_set, sets, plan, clean.n_train, statistics)

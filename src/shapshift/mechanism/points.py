@@ -33,7 +33,8 @@ def pick_points(
     """Choose validation points that lie near a class boundary, or that do not.
 
     Boundary points are those of the highest entropy among the labels of their nearest training rows. Non-boundary
-    points have entropy 0, and the neighbours agree on the point's own label (where no point is like that, on any).
+    points are all others (by default of entropy 0) whose neighbours vote for the point's own label (where no point is
+    like that, for any).
 
     One point is chosen without chance: of the class most frequent among the validation labels (equally frequent ones
     in the order of their labels) that has candidates, the one whose distance from the mean of the candidates is the
@@ -207,10 +208,10 @@ def choose_pairs(val_set: ValidationSet, scenario: str, n_pairs: int, random_sta
 
 def _candidates(val_set: ValidationSet, kind: str, seen: PointValues) -> Ints:
     """Positions of all points of a kind."""
-    known, entropy = val_set.codes >= 0, seen.valuation.entropy
+    known, boundary = val_set.codes >= 0, seen.valuation.boundary
     if kind == "boundary":
-        return np.flatnonzero(known & (entropy > 0))
-    inside = known & (entropy == 0)
+        return np.flatnonzero(known & boundary)
+    inside = known & ~boundary
     clear = inside if seen.votes is None else inside & (seen.votes == val_set.codes)
     return np.flatnonzero(clear if clear.any() else inside)
 

@@ -634,7 +634,7 @@ class ShiftPriors(ResamplePerturbation):
 class BoundaryCoverage(ResamplePerturbation):
     """Resample the validation set to a given share of boundary points; needs `bind`.
 
-    Boundary points are those whose five nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the
+    Boundary points are those whose nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the
     points as they come in). Points of a group are repeated only when it has too few, and then as evenly as possible;
     the order stays. If the share asks for a group of which there is no point at all, that is a ValueError: nothing can
     be resampled from an empty group.

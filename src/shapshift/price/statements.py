@@ -36,6 +36,7 @@ _LABELS = {
     "n_neighbors": "Nearest neighbours",
     "n_classes": "Classes",
     "boundary_neighbors": "Neighbours that decide about the boundary",
+    "boundary_entropy": "Entropy above which a point is at the boundary",
 }
 
 

@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners
-from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError
-from shapshift.knn.regression import LEVELS, KNNRegressionShapley
+from shapshift.knn.regression import KNNRegressionShapley
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled._loop import SamplingPlan, run_sampler
 from shapshift.sampled.game import (
@@ -85,6 +85,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Start each fit from the one before where the coalitions of a request follow on each other (an order of players).
         The estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
         is content with the last solution gives the next row nothing: tighten the estimator's own tolerance with it.
+    boundary_neighbors, boundary_entropy
+        As in :class:`shapshift.KNNShapley`; regression has no entropy, see :class:`shapshift.KNNRegressionShapley`.
     cache : int or str, default="64MB"
         Memory for utilities of coalitions that may come again, in bytes or such as "64MB"; 0 keeps none. It never
         changes a value.
@@ -120,7 +122,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     training mean in regression. Rows of one class are worth what the constant prediction of that class is.
 
     Utilities are kept per validation point, so that results carry groups and entropy levels like those of
-    :class:`shapshift.KNNShapley`; levels come from the five nearest training rows in feature space, for regression as
+    :class:`shapshift.KNNShapley`; levels come from the nearest training rows in feature space, for regression as
     in :class:`shapshift.KNNRegressionShapley`. Under "classwise" a validation point's part is what the points of its
     class contribute through it; under "oob" all points have the same values.
 
@@ -164,6 +166,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         tol: float | None = None,
         on_error: str = "raise",
         warm_start: bool = False,
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         cache: int | str = "64MB",
         checkpoint: str | os.PathLike[str] | None = None,
         random_state: int | None = 0,
@@ -178,6 +182,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self.tol = tol
         self.on_error = on_error
         self.warm_start = warm_start
+        self.boundary_neighbors = boundary_neighbors
+        self.boundary_entropy = boundary_entropy
         self.cache = cache
         self.checkpoint = checkpoint
         self.random_state = random_state
@@ -229,7 +235,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self.players_ = tuple(self.ids_.tolist())
         self.fingerprint_ = fingerprint(table.rows, labels, self._player_of)
         # Which validation points lie near a boundary does not depend on the model that is valued.
-        near = KNNRegressionShapley(progress=False) if classes is None else KNNShapley(progress=False)
+        near: Any = KNNRegressionShapley(progress=False) if classes is None else KNNShapley(progress=False)
+        near.set_params(boundary_neighbors=self.boundary_neighbors)
+        if classes is not None:
+            near.set_params(boundary_entropy=self.boundary_entropy)
         self._near = near.fit(table.rows, labels if classes is None else codes)
         return self
 
@@ -266,13 +275,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         n_val = points.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
         if self._regression:
-            targets, target_codes, levels = check_numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32), LEVELS
+            targets, target_codes = check_numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32)
         else:
             targets, target_codes = labels, _labels.look_up_labels(labels, self.classes_)
-            levels = entropy_levels(min(BOUNDARY_NEIGHBORS, self._player_of.size), len(self.classes_))
         # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
         near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
-        cells = make_cells(near.entropy, levels, groups, clusters, matrix)
+        cells = make_cells(near, self._near._levels(), groups, clusters, matrix)
         seed = check.check_seed("SampledShapley", self.random_state)
         n_players = len(self.players_)
         sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
@@ -297,7 +305,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         outcome = run_sampler(game, plan)
         outcome.warn(self.tol, int(self.max_fits))
         near_boundary = {
-            key: near.parameters[key] for key in ("boundary_neighbors", "boundary_rule") if key in near.parameters
+            key: near.parameters[key]
+            for key in ("boundary_neighbors", "boundary_entropy", "boundary_rule")
+            if key in near.parameters
         }
         return cells.to_valuation(
             # Players judged on their own rows have the same values on all validation points.

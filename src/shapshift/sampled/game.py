@@ -21,10 +21,10 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import collected_warnings
-from shapshift.engine.boundary import nearest_level
+from shapshift.engine.boundary import level_edges, nearest_level
 from shapshift.engine.estimate import error_fields, joined_error, random_blocks, spread_of_blocks, with_points
 from shapshift.exceptions import InputError
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, is_boundary
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -351,6 +351,8 @@ class Cells:
     Attributes
     ----------
     entropy : ndarray of shape (n_val,)
+    threshold : float
+        Entropy above which a point is a boundary point.
     level_of, group_of : ndarray of shape (n_val,)
     level_entropy : ndarray
         The levels that occur.
@@ -364,6 +366,7 @@ class Cells:
     """
 
     entropy: Floats
+    threshold: float
     level_of: Integers
     level_entropy: Floats
     group_of: Integers
@@ -444,7 +447,7 @@ class Cells:
         return Valuation(
             values=values,
             entropy=self.entropy,
-            boundary=self.entropy > 0,
+            boundary=is_boundary(self.entropy, self.threshold),
             level_entropy=self.level_entropy,
             level_values=level_values,
             level_counts=level_counts,
@@ -490,26 +493,27 @@ class Cells:
         return found
 
 
-def make_cells(entropy: Floats, levels: Floats, groups: Any, clusters: Any, single: bool) -> Cells:
+def make_cells(near: Valuation, levels: Floats, groups: Any, clusters: Any, single: bool) -> Cells:
     """Lay out the cells of a validation set.
 
     Parameters
     ----------
-    entropy : ndarray of shape (n_val,)
-        How near each point is to a boundary.
+    near : Valuation
+        It says how near each point is to a boundary.
     levels : ndarray
         The entropies for which sums are kept, ascending from 0.
     groups, clusters : array-like or None
     single : bool
         Whether to keep every point apart.
     """
-    n_val = entropy.size
-    present, level_of = np.unique(nearest_level(entropy, levels), return_inverse=True)
+    n_val, entropy, threshold = near.n_val, near.entropy, near.boundary_entropy
+    edges = level_edges(levels, threshold)
+    present, level_of = np.unique(nearest_level(entropy, edges), return_inverse=True)
     names, group_of = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
     unit_of = np.arange(n_val) if clusters is None else _labels.check_groups(clusters, n_val, "clusters")[1]
     units = int(unit_of.max()) + 1
     block_of = random_blocks(units)[unit_of]
-    return Cells(entropy, level_of, levels[present], group_of, tuple(names), single, block_of, units)
+    return Cells(entropy, threshold, level_of, levels[present], group_of, tuple(names), single, block_of, units)
 
 
 def means_of_own_rows(player_of: Integers, n_players: int) -> sparse.csr_array:

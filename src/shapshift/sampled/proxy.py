@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from shapshift.agreement import spearman
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
+from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError
 from shapshift.knn.shapley import KNNShapley
@@ -40,7 +41,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         the last hidden layer of a scikit-learn neural network, the predicted probabilities, or what a function
         ``(fitted_model, X) -> array of shape (n, d)`` returns. "auto" takes leaves or the hidden layer, whichever the
         model has. Inside a pipeline the last step decides, and the steps before it are applied first.
-    utility, semivalue, n_jobs, progress
+    utility, semivalue, boundary_neighbors, boundary_entropy, n_jobs, progress
         As in :class:`shapshift.KNNShapley`.
     random_state : int or None, default=0
         Seed of the model, where it has none.
@@ -71,6 +72,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         embed: str | Callable[[Any, Any], Any] = "auto",
         utility: str = "soft",
         semivalue: str | Beta = "shapley",
+        boundary_neighbors: int = BOUNDARY_NEIGHBORS,
+        boundary_entropy: float = 0.0,
         random_state: int | None = 0,
         n_jobs: int | None = None,
         progress: bool | None = None,
@@ -80,6 +83,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self.embed = embed
         self.utility = utility
         self.semivalue = semivalue
+        self.boundary_neighbors = boundary_neighbors
+        self.boundary_entropy = boundary_entropy
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.progress = progress
@@ -118,6 +123,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             self.n_neighbors,
             utility=self.utility,
             semivalue=self.semivalue,
+            boundary_neighbors=self.boundary_neighbors,
+            boundary_entropy=self.boundary_entropy,
             n_jobs=self.n_jobs,
             progress=self.progress,
         )

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.checks.labels import look_up_labels
-from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import RankTable
 from shapshift.engine.lists import SAVED_POINTS, ListJob
 from shapshift.engine.parallel import n_workers, stream
@@ -52,13 +51,12 @@ class Candidates(NamedTuple):
     distances: Floats
     reach: Floats
 
-    def check(self, n_points: int, n_rows: int) -> None:
-        """Refuse lists that are damaged."""
+    def check(self, n_points: int, n_rows: int, shortest: int) -> None:
+        """Refuse lists that are damaged, or shorter than the boundary rule needs."""
         if self.ends.shape != (n_points + 1,) or self.reach.shape != (n_points,) or self.ends[0] != 0:
             raise InputError("there is not one list for each point")
         if not self.rows.shape == self.distances.shape == (self.ends[-1],):
             raise InputError("lists are not whole")
-        shortest = min(BOUNDARY_NEIGHBORS, n_rows)
         if np.diff(self.ends).min() < shortest or not (self.rows.min() >= 0 and self.rows.max() < n_rows):
             raise InputError("lists name rows that are not there")
 
@@ -99,9 +97,9 @@ def list_length(model: KNNShapley) -> int:
     """How many of the nearest rows the values of a point need; 0 if lists of them are of no use."""
     n, table = model.codes_.size, model._rank_table(model.codes_.size)
     if model.method == "truncated":
-        needed = max(ranks_needed(table, model._tol()), min(BOUNDARY_NEIGHBORS, n))
+        needed = max(ranks_needed(table, model._tol()), model._depth)
         return needed if needed < SORT_SHARE * n else 0  # otherwise values are exact, as they are without a store
-    needed = max(ranks_that_matter(table) + 1, min(BOUNDARY_NEIGHBORS, n))
+    needed = max(ranks_that_matter(table) + 1, model._depth)
     return needed if 4 * needed + SPARE < n else 0
 
 

@@ -23,10 +23,12 @@ from shapshift.knn.base import fingerprint
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampling_error import Spread
 from shapshift.store._lists import Candidates, find_candidates, list_length, update_candidates, value_candidates
-from shapshift.valuation import Valuation, error_fields, without_error
+from shapshift.valuation import Valuation, error_fields, is_boundary, without_error
 
+# Parameters of the model that say which points are boundary points; stores saved before have none of them.
+BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
 # Parameters of the model that values depend on.
-SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties")
+SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties", *BOUNDARY_RULE)
 # Old and new rows are measured on one scale as long as it fits both this well, as powers of two.
 SCALE_ROOM = 200
 
@@ -234,7 +236,7 @@ def pool(valuations: list[Valuation], weights: list[float]) -> Valuation:
         first,
         values=lock(values),
         entropy=lock(entropy),
-        boundary=lock(entropy > 0),
+        boundary=lock(is_boundary(entropy, first.boundary_entropy)),
         level_entropy=levels[present],
         level_values=lock(level_values[present]),
         level_counts=level_counts,
@@ -331,7 +333,7 @@ def _group_from(g: int, saved: dict[str, Any], arrays: Arrays, model: KNNShapley
     lists = None
     if needed:
         lists = Candidates(*(arrays[f"list_{part}{g}"] for part in Candidates._fields))
-        lists.check(labels.size, n)
+        lists.check(labels.size, n, model._depth)
     prefix = f"values{g}_"
     parts = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
     valuation = Valuation._from_archive(saved["valuation"], {**parts, "ids": model.ids_})

@@ -199,7 +199,6 @@ class Result:
         """Keep what belongs to points ``here``, the first of those given; return their levels."""
         entropy, nearest = entropy[: here.numel()], nearest[: here.numel(), : rules.n_nearest]
         level = torch.searchsorted(rules.edges, entropy)
-        level = torch.where(entropy > 0, level.clamp(min=min(1, rules.n_levels - 1)), 0)
         self.entropy[here], self.level[here], self.nearest[here] = entropy, level, nearest
         return level
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from shapshift._progress import progress_bar
-from shapshift.engine.boundary import level_edges
 from shapshift.engine.certified import rounding_allowance
 from shapshift.engine.gpu.certify import certify_points
 from shapshift.engine.gpu.core import MOST_SAMPLED, Batch, Keep, Result, Rules, Train, value_points
@@ -182,7 +181,7 @@ class _Job:
         self.rules = Rules(
             c=put(c),
             tail=put(np.append(np.cumsum(c[::-1])[::-1], 0.0)),
-            edges=put(level_edges(task.levels)),
+            edges=put(task.edges),
             n_classes=task.n_classes,
             depth=task.depth,
             n_nearest=task.n_nearest,
