@@ -41,6 +41,7 @@ from shapshift.tables import TableSpec, file_digest, prepare, read_table
 from shapshift.valuation import check_returned, corrected_by
 
 Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
 Record = dict[str, Any]
 
 #: Statistics of a record, in the order of the tables.
@@ -52,6 +53,8 @@ STATISTICS = {
     "wasserstein": "W1 to clean",
     "spearman": "Spearman with clean",
     "rmse": "RMSE to clean",
+    "size": "mean size of values",
+    "range": "range of values",
     "flips_to_negative": "rows that turn negative",
     "flips_to_positive": "rows that turn positive",
     "boundary_fraction": "boundary share",
@@ -125,31 +128,38 @@ def measure(
 
 
 def measured(
-    model: Any, X_val: Any, y_val: Any, perturbations: Mapping[str, Any], correctors: Mapping[str, Any]
+    model: Any,
+    X_val: Any,
+    y_val: Any,
+    perturbations: Mapping[str, Any],
+    correctors: Mapping[str, Any],
+    *,
+    matrix: bool = False,
 ) -> Iterator[Measured]:
-    """Generate the valuations behind :func:`measure`, with their records."""
-    clean, near = _value(model, X_val, y_val)
+    """Generate the valuations behind :func:`measure`, with their records; with ``matrix``, on single points too."""
+    options = {"matrix": True} if matrix else {}
+    clean, near = _value(model, X_val, y_val, options)
     labels = check_labels(y_val, "y_val", clean.n_val, "X_val")
     fitted = {name: _fitted(name, corrector, clean) for name, corrector in correctors.items()}
     yield _compared("", "clean", clean, clean, 1.0)
     for name, given in perturbations.items():
         perturbation = as_perturbation(given).bind(model)
         X, y = perturbation(X_val, y_val)
-        noisy, moved = _value(model, X, y)
+        noisy, moved = _value(model, X, y, options)
         jaccard = math.nan
         if near is not None and moved is not None and keeps_points(perturbation, labels, y):
             jaccard = float(neighbor_jaccard(near.nearest, moved.nearest).mean())
         yield _compared(name, "noisy", noisy, clean, jaccard)
         for version, corrector in fitted.items():
-            yield _compared(name, version, _corrected(version, corrector, model, (X, y), noisy), clean, jaccard)
+            yield _compared(name, version, corrected(corrector, noisy, model, (X, y)), clean, jaccard)
 
 
-def _value(model: Any, X_val: Any, y_val: Any) -> tuple[Valuation, Any]:
+def _value(model: Any, X_val: Any, y_val: Any, options: Mapping[str, Any]) -> tuple[Valuation, Any]:
     """Values, and the nearest rows where the model has such."""
     if hasattr(model, "value_and_neighbors"):
-        found: tuple[Valuation, Any] = model.value_and_neighbors(X_val, y_val)
+        found: tuple[Valuation, Any] = model.value_and_neighbors(X_val, y_val, **options)
         return found
-    return check_returned("measure", model, model.value(X_val, y_val)), None
+    return check_returned("measure", model, model.value(X_val, y_val, **options)), None
 
 
 def _fitted(name: str, corrector: Any, clean: Valuation) -> Any:
@@ -165,19 +175,29 @@ def _fitted(name: str, corrector: Any, clean: Valuation) -> Any:
     return own
 
 
-def _corrected(name: str, corrector: Any, model: Any, points: tuple[Any, Any], noisy: Valuation) -> Valuation:
+def corrected(corrector: Any, noisy: Valuation, model: Any = None, points: tuple[Any, Any] | None = None) -> Valuation:
+    """Correct values by a fitted corrector; a :class:`~shapshift.PosteriorCorrector` needs model and noisy points."""
     with warnings.catch_warnings():
         # A validation set can lose all its boundary points; the documented rule then applies.
         warnings.simplefilter("ignore", CorrectionWarning)
-        if isinstance(corrector, PosteriorCorrector):
+        if isinstance(corrector, PosteriorCorrector) and points is not None:
             return corrector.correct(model, *points)
-        return corrected_by(f"measure, {name!r},", corrector, noisy)
+        return corrected_by("measure", corrector, noisy)
+
+
+def compare(values: Floats, clean: Floats) -> dict[str, float]:
+    """Compare values with the clean ones, as distributions and row by row: every statistic in `STATISTICS` but two.
+
+    Those two, the boundary share and the shared neighbours, are of validation points and not of values.
+    """
+    found = distribution(values, clean) | agreement(values, clean)
+    found |= {"size": float(np.abs(values).mean()), "range": float(np.ptp(values))}
+    return {name: found[name] for name in STATISTICS if name in found}
 
 
 def _compared(perturbation: str, version: str, valuation: Valuation, clean: Valuation, jaccard: float) -> Measured:
-    found: Record = distribution(valuation.values, clean.values) | agreement(valuation.values, clean.values)
-    found |= {"boundary_fraction": valuation.boundary_fraction, "jaccard": jaccard}
-    record = {"perturbation": perturbation, "version": version} | {name: found[name] for name in STATISTICS}
+    record: Record = {"perturbation": perturbation, "version": version, **compare(valuation.values, clean.values)}
+    record |= {"boundary_fraction": valuation.boundary_fraction, "jaccard": jaccard}
     return Measured(perturbation, version, valuation, record)
 
 
