@@ -38,6 +38,11 @@ class Setting(NamedTuple):
         return "hard utility" if self.utility == "hard" else f"{self.protocol} classes"
 
 
+def setting_of(row: Any) -> Setting:
+    """Return the setting of a row of a table."""
+    return Setting(row["dataset"], row["protocol"], row["utility"])
+
+
 #: Every setting that is run, in the order of the matrix.
 SETTINGS = (
     *(Setting(name) for name in DATASETS),
@@ -209,6 +214,8 @@ class Reading(NamedTuple):
         Noise levels that count.
     low, high : float
         Bounds of the claimed range.
+    kinds : bool
+        Whether the samples are of several kinds of points or pairs, for some of which a claim can hold.
     """
 
     name: str
@@ -216,6 +223,7 @@ class Reading(NamedTuple):
     levels: tuple[float, ...]
     low: float = -np.inf
     high: float = np.inf
+    kinds: bool = False
 
     def says(self, found: Interval) -> str:
         """What one interval says."""
@@ -335,7 +343,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
         "On one point the number of positive values does not change, boundary or not.",
         "count change, rows",
         ".0f",
-        Reading("within one row at every level", count_change, settings.noise, -1, 1),
+        Reading("within one row at every level", count_change, settings.noise, -1, 1, kinds=True),
     )
     case(
         "On one non-boundary point the polarity of the values stays the same.",
@@ -391,19 +399,21 @@ def claims(settings: PaperSettings) -> list[Claim]:
         "With two points, positive values become fewer in all three scenarios.",
         "two points: count change",
         "+.0f",
-        Reading(f"net change below 0 at noise {point:g}, each of BB, NN, BN", net, (point,), high=0),
-        Reading(f"net change below 0 at noise {level:g}", net, (level,), high=0),
-        Reading(f"net change below -50 rows at noise {point:g}", net, (point,), high=-50),
+        Reading(f"net change below 0 at noise {point:g}, each of BB, NN, BN", net, (point,), high=0, kinds=True),
+        Reading(f"net change below 0 at noise {level:g}", net, (level,), high=0, kinds=True),
+        Reading(f"net change below -50 rows at noise {point:g}", net, (point,), high=-50, kinds=True),
         source="section 5, figure 4",
     )
     case(
         "In all three, far more rows turn from positive to negative than the other way.",
         "rows lost per row gained",
         ".1f",
-        Reading(f"ratio above 1.5 at noise {point:g}, each of BB, NN, BN", lost_per_gained, (point,), low=1.5),
-        Reading(f"ratio above 1 at noise {point:g}", lost_per_gained, (point,), low=1),
-        Reading(f"ratio above 2 at noise {point:g}", lost_per_gained, (point,), low=2),
-        Reading(f"ratio above 1.5 at noise {level:g}", lost_per_gained, (level,), low=1.5),
+        Reading(
+            f"ratio above 1.5 at noise {point:g}, each of BB, NN, BN", lost_per_gained, (point,), low=1.5, kinds=True
+        ),
+        Reading(f"ratio above 1 at noise {point:g}", lost_per_gained, (point,), low=1, kinds=True),
+        Reading(f"ratio above 2 at noise {point:g}", lost_per_gained, (point,), low=2, kinds=True),
+        Reading(f"ratio above 1.5 at noise {level:g}", lost_per_gained, (level,), low=1.5, kinds=True),
         source="section 5, figure 4",
     )
     lead, gross = lead_of_nn("positive_change", -1), lead_of_nn("positive_to_negative", 1)
@@ -426,9 +436,9 @@ def claims(settings: PaperSettings) -> list[Claim]:
         "The same at other noise levels.",
         "least lead of NN, rows",
         "+.0f",
+        Reading(f"lead of NN above 0 at every level from {point:g} on", lead, strong, low=0),
         Reading(f"lead of NN above 0 at every level from {modest:g} on", lead, settings.from_modest, low=0),
-        Reading("lead of NN above 0 at every level", lead, settings.noise, low=0),
-        Reading(f"rows lost, at every level from {modest:g} on", gross, settings.from_modest, low=0),
+        Reading(f"rows lost instead of net fall, at every level from {point:g} on", gross, strong, low=0),
         source="section 5, figure 5",
     )
 
@@ -581,7 +591,15 @@ def every(said: Iterable[str]) -> str:
     return AGAINST if AGAINST in found else FOR if found == {FOR} else UNDECIDED
 
 
-def judge_cell(samples: Samples, reading: Reading, questions: int) -> tuple[str, Interval]:
+class Judged(NamedTuple):
+    """What a cell says, which interval speaks least for the claim, and kinds of points for which it does not hold."""
+
+    verdict: str
+    found: Interval
+    partly: str = ""
+
+
+def judge_cell(samples: Samples, reading: Reading, questions: int) -> Judged:
     """Judge one cell.
 
     Parameters
@@ -593,18 +611,23 @@ def judge_cell(samples: Samples, reading: Reading, questions: int) -> tuple[str,
 
     Returns
     -------
-    verdict : str
-    found : Interval
-        That of the level and kind of point that speaks least for the claim.
+    Judged
     """
-    found = [
-        interval(frame[level].dropna(), 1 - ERROR / questions) for frame in samples.values() for level in reading.levels
-    ]
-    least = min(found, key=lambda each: min(each.mean - reading.low, reading.high - each.mean))
-    return every(reading.says(each) for each in found), least
+    found = {
+        name: [interval(frame[level].dropna(), 1 - ERROR / questions) for level in reading.levels]
+        for name, frame in samples.items()
+    }
+    said = {name: every(reading.says(each) for each in intervals) for name, intervals in found.items()}
+    least = min(
+        (each for intervals in found.values() for each in intervals),
+        key=lambda each: min(each.mean - reading.low, reading.high - each.mean),
+    )
+    rest = [name for name, each in said.items() if each != FOR]
+    partly = ", ".join(rest) if reading.kinds and 0 < len(rest) < len(said) else ""
+    return Judged(every(said.values()), least, partly)
 
 
-def judge_reading(runs: Runs, claim: Claim, reading: Reading, settings: Sequence[Setting]) -> dict[Setting, Any]:
+def judge_reading(runs: Runs, reading: Reading, settings: Sequence[Setting]) -> dict[Setting, Judged]:
     """Judge every setting in which a reading was run, as one question."""
     samples: dict[Setting, Samples] = {}
     for setting in settings:
@@ -623,9 +646,9 @@ def judge(runs: Runs, made: Sequence[Claim], settings: Sequence[Setting] = SETTI
         reading = claim.readings[0]
         own = [setting for setting in settings if claim.is_own(setting)]
         others = [setting for setting in settings if not claim.is_own(setting)]
-        cells = judge_reading(runs, claim, reading, own) | judge_reading(runs, claim, reading, others)
+        cells = judge_reading(runs, reading, own) | judge_reading(runs, reading, others)
         for setting in (each for each in settings if each in cells):
-            verdict, found = cells[setting]
+            said, found, partly = cells[setting]
             rows.append(
                 {
                     "claim": claim.number,
@@ -637,7 +660,8 @@ def judge(runs: Runs, made: Sequence[Claim], settings: Sequence[Setting] = SETTI
                     "number": found.mean,
                     "low": found.low,
                     "high": found.high,
-                    "verdict": verdict,
+                    "verdict": said,
+                    "partly": partly,
                 }
             )
     return pd.DataFrame(rows)
@@ -660,13 +684,13 @@ def write(number: float, form: str) -> str:
     return ("0" if text in ("-0", "+0") else text.replace("-0.00", "0.00") if number > -0.005 else text) + sign
 
 
-def verdict(said: Sequence[str]) -> str:
-    """Judge a claim by the cells of its own setting."""
+def verdict(said: Sequence[str], partly: Iterable[str] = ()) -> str:
+    """Judge a claim by the cells of its own setting, some of which may hold for some kinds of points only."""
     if not said:
         return OPEN
     if set(said) == {FOR}:
         return HOLDS
-    if FOR in said:
+    if FOR in said or any(partly):
         return PARTLY
     return FAILS if AGAINST in said else OPEN
 
@@ -677,9 +701,7 @@ def summarize_claims(matrix: pd.DataFrame, made: Sequence[Claim]) -> pd.DataFram
     for claim in made:
         mine = matrix[matrix["claim"] == claim.number]
         own, others = mine[mine["own"]], mine[~mine["own"]]
-        groups = [
-            Setting(*key).group for key in zip(others["dataset"], others["protocol"], others["utility"], strict=True)
-        ]
+        groups = [setting_of(row).group for _, row in others.iterrows()]
         row = {
             "claim": claim.number,
             "topic": claim.topic,
@@ -687,7 +709,7 @@ def summarize_claims(matrix: pd.DataFrame, made: Sequence[Claim]) -> pd.DataFram
             "source": claim.source,
             "claimed": claim.claimed,
             "reading": claim.readings[0].name,
-            "verdict": verdict(own["verdict"].tolist()),
+            "verdict": verdict(own["verdict"].tolist(), own["partly"]),
             "own_for": int((own["verdict"] == FOR).sum()),
             "own_cells": len(own),
         }
@@ -705,13 +727,14 @@ def compare_readings(runs: Runs, made: Sequence[Claim], settings: Sequence[Setti
     for claim in made:
         own = [setting for setting in settings if claim.is_own(setting)]
         for number, reading in enumerate(claim.readings):
-            said = [each for each, _ in judge_reading(runs, claim, reading, own).values()]
+            judged = judge_reading(runs, reading, own).values()
+            said = [each.verdict for each in judged]
             rows.append(
                 {
                     "claim": claim.number,
                     "reading": reading.name,
                     "ours": number == 0,
-                    "verdict": verdict(said),
+                    "verdict": verdict(said, [each.partly for each in judged]),
                     **{side: said.count(side) for side in (FOR, AGAINST, UNDECIDED)},
                 }
             )

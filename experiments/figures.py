@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from experiments import paper
-from experiments.claims import AGAINST, FOR, GROUPS, SETTINGS, UNDECIDED, Claim, Runs, Setting, claims
+from experiments.claims import AGAINST, FOR, GROUPS, SETTINGS, UNDECIDED, Claim, Runs, Setting, claims, setting_of
 from experiments.paper import PaperSettings
 from experiments.tables import interval
 from shapshift.mechanism import SCENARIOS
@@ -73,18 +73,19 @@ def draw_all(
 
 def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim]) -> Any:
     """Claims in rows, settings in columns; the paper's own setting is framed, and the verdict stands beside it."""
-    run = {Setting(*key) for key in zip(matrix["dataset"], matrix["protocol"], matrix["utility"], strict=True)}
+    cells: list[dict[str, Any]] = [dict(cell, setting=setting_of(cell)) for _, cell in matrix.iterrows()]
+    run = {cell["setting"] for cell in cells}
     columns = [setting for setting in SETTINGS if setting in run]
     groups = [group for group in GROUPS if group in {setting.group for setting in columns}]
     gap = {group: 0.4 * at + (1.5 if at else 0.0) for at, group in enumerate(groups)}  # room for the verdicts
     place = {setting: at + gap[setting.group] for at, setting in enumerate(columns)}
     rows = {claim.number: at for at, claim in enumerate(made)}
     ax = new_axes(size=(4.8 + 0.8 * len(columns), 1.6 + 0.29 * len(made)))
-    for cell in matrix.itertuples():
-        x, y = place[Setting(cell.dataset, cell.protocol, cell.utility)], rows[cell.claim]
-        fill, mark = SIDES[cell.verdict]
-        ax.add_patch(_rectangle(x, y, fill, own=cell.own and made[y].claimed))
-        ax.text(x, y, f"{mark} {cell.shown}", ha="center", va="center", fontsize=7.5, zorder=4)
+    for cell in cells:
+        x, y = place[cell["setting"]], rows[cell["claim"]]
+        fill, mark = SIDES[cell["verdict"]]
+        ax.add_patch(_rectangle(x, y, fill, own=cell["own"] and made[y].claimed))
+        ax.text(x, y, f"{mark} {cell['shown']}", ha="center", va="center", fontsize=7.5, zorder=4)
     right = max(x for setting, x in place.items() if setting.group == groups[0]) + 0.6
     for claim, verdict in zip(made, judged["verdict"], strict=True):
         words = verdict if claim.claimed else "not claimed"
@@ -115,7 +116,9 @@ def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim
 def _rectangle(x: float, y: float, fill: str, *, own: bool, label: str = "") -> Any:
     from matplotlib.patches import Rectangle
 
-    edge = {"edgecolor": "#222222", "linewidth": 1.6, "zorder": 3} if own else {"edgecolor": "white", "linewidth": 0.8}
+    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.8}
+    if own:
+        edge = {"edgecolor": "#222222", "linewidth": 1.6, "zorder": 3}
     return Rectangle((x - 0.47, y - 0.43), 0.94, 0.86, facecolor=fill, label=label, **edge)
 
 

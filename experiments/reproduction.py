@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from experiments import paper
+from experiments import coverage, design, paper
 from experiments.cells import run_cells
 from experiments.claims import (
     ERROR,
@@ -29,6 +29,7 @@ from experiments.claims import (
     first_levels,
     judge,
     plain,
+    setting_of,
     summarize_claims,
     write,
 )
@@ -42,7 +43,7 @@ Tables = dict[str, pd.DataFrame]
 #: Tables that hold one row per seed; all others follow from them.
 RAW = ("whole", "cases", "other_noise")
 #: Sections of other experiments: the folder of their tables, beside that of this one, and what writes the section.
-SECTIONS: dict[str, Callable[[Mapping[str, pd.DataFrame]], str]] = {}
+SECTIONS: dict[str, Callable[[Tables], str]] = {"coverage": coverage.section, "design": design.section}
 
 #: What the paper's text says of figure 4, in rows.
 PAPER_FALLS = {"BB": "500", "NN": "700", "BN": "300"}
@@ -259,13 +260,14 @@ Sizes: {settings.n_train:,} training and {settings.n_val:,} validation rows, {se
 
 
 def _exceptions(tables: Tables, row: Any, *, everywhere: bool) -> str:
-    """A claim by its number and, where it holds somewhere, the datasets on which it does not."""
+    """A claim by its number and, where it holds somewhere, the datasets or pairs for which it does not."""
     matrix = tables["matrix"]
     cells = matrix[(matrix["claim"] == row.claim) & matrix["own"] & (matrix["verdict"] != FOR)]
-    names = ", ".join(
-        f"{TITLES[name]} {SIDES[side][1]}" for name, side in zip(cells["dataset"], cells["verdict"], strict=True)
-    )
-    return f"{row.claim}" if everywhere else f"{row.claim} ({names})"
+    names = [
+        f"{SIDES[side][1]} {partly or TITLES[name]}"
+        for side, partly, name in cells[["verdict", "partly", "dataset"]].to_numpy().tolist()
+    ]
+    return f"{row.claim}" if everywhere else f"{row.claim} ({', '.join(names)})"
 
 
 def _matrix_table(tables: Tables, made: Sequence[Claim], settings: PaperSettings) -> str:
@@ -283,9 +285,9 @@ def _matrix_table(tables: Tables, made: Sequence[Claim], settings: PaperSettings
             if name not in cells.index:
                 row[TITLES[name]] = ""
                 continue
-            cell = cells.loc[name]
-            text = f"{SIDES[cell['verdict']][1]}\N{NO-BREAK SPACE}{cell['shown']}".replace(" | ", "/")
-            row[TITLES[name]] = f"**{text}**" if cell["own"] and claim.claimed else text
+            side, shown, own = cells.loc[name, ["verdict", "shown", "own"]].tolist()
+            text = f"{SIDES[side][1]}\N{NO-BREAK SPACE}{shown}".replace(" | ", "/")
+            row[TITLES[name]] = f"**{text}**" if own and claim.claimed else text
         for group in GROUPS[1:]:
             key = group.replace(" ", "_")
             total = getattr(judged, f"{key}_cells")
@@ -482,9 +484,7 @@ def _carries(tables: Tables, settings: PaperSettings) -> str:
     matrix = matrix[~matrix["own"] & matrix["claim"].isin(claimed)]
     rows = []
     for group in GROUPS:
-        mine = matrix[
-            [Setting(*key).group == group for key in matrix[["dataset", "protocol", "utility"]].itertuples(index=False)]
-        ]
+        mine = matrix[[setting_of(row).group == group for _, row in matrix.iterrows()]]
         if mine.empty:
             continue
         against = mine[mine["verdict"] == "against"].groupby("claim")["dataset"].agg(list)
@@ -509,16 +509,12 @@ def _sections(folder: Path) -> list[str]:
 
 
 def _all_readings(tables: Tables) -> str:
-    readings = tables["readings"]
-    ours = readings[readings["ours"]].set_index("claim")
-    rows = [
-        {
-            "": number,
-            "ours": f"{ours.loc[number, 'reading']}: {ours.loc[number, 'verdict']}",
-            "otherwise": "; ".join(f"{row.reading}: {row.verdict}" for row in mine.itertuples()),
-        }
-        for number, mine in readings[readings["verdict"] != readings["claim"].map(ours["verdict"])].groupby("claim")
-    ]
+    rows = []
+    for number, mine in tables["readings"].groupby("claim"):
+        (name, ours), *others = mine[["reading", "verdict"]].to_numpy().tolist()
+        changed = [f"{other}: {said}" for other, said in others if said != ours]
+        if changed:
+            rows.append({"": number, "ours": f"{name}: {ours}", "otherwise": "; ".join(changed)})
     return f"""## Other readings
 
 <details><summary>Readings that would change a verdict; all are in <code>tables/readings.csv</code></summary>
