@@ -235,7 +235,8 @@ def best(records: pd.DataFrame) -> pd.DataFrame:
         row = {"dataset": dataset, "protocol": protocol}
         row["boundary_share"] = round(select(here, set=NATURAL)["coverage"].mean(), 4)
         for kind in (DRAWN, LIMIT):
-            row[kind] = float(select(here, set=kind).groupby("coverage")["spearman"].mean().idxmax())
+            means = select(here, set=kind).groupby("coverage")["spearman"].mean()
+            row[kind] = float(means.index.to_numpy()[means.to_numpy().argmax()])
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -257,7 +258,7 @@ def section(tables: dict[str, pd.DataFrame], figure: str = "coverage/coverage.pn
         row["coverage"] = f"0 to {at['highest'].iloc[0]:g}"
         for statistic, name in (("mean", "mean"), ("std", "spread"), ("positive_count", "positive")):
             row[name] = Interval(*at.loc[statistic, ["change", "low", "high"]]).percent()
-        ends = [f"{at.loc['spearman', end]:.2f}" for end in ("at_0", "at_natural", "at_highest")]
+        ends = [f"{at[end]['spearman']:.2f}" for end in ("at_0", "at_natural", "at_highest")]
         rows.append(row | {"Spearman at 0 / natural / highest": " / ".join(ends), "best, all": f"{where[LIMIT]:g}"})
     off = (nearest[LIMIT] - nearest["boundary_share"]).abs().max()
     return (

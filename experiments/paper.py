@@ -1,6 +1,5 @@
 """The experiments of the paper: a dataset, a protocol and a seed in, records out."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.cells import Settings
+from experiments.study import compare, corrected, measured
 from shapshift import (
     BoundaryCorrector,
     EntropyNormalizer,
@@ -19,8 +19,6 @@ from shapshift import (
     case_two,
     noise_demo,
 )
-from shapshift.agreement import agreement, distribution, neighbor_jaccard
-from shapshift.correct import CorrectionWarning
 from shapshift.data import Dataset
 from shapshift.mechanism import KINDS, SCENARIOS, CaseOne, CaseTwo, NoiseDemo
 from shapshift.perturb import FlipLabels, MaskFeatures
@@ -37,6 +35,15 @@ PARTS: dict[str, dict[str, Any]] = {
     "nonboundary factor": {"rescale": "nonboundary", "shift": False},
     "shift": {"rescale": "none", "shift": True},
 }
+#: The corrections as published, and their parts.
+CORRECTORS: dict[str, Any] = {
+    "boundary": BoundaryCorrector(rule="paper"),
+    "entropy": EntropyNormalizer(rule="paper"),
+    **{name: BoundaryCorrector(rule="paper", **switches) for name, switches in PARTS.items()},
+}
+#: Statistics of a record, and versions of values that the figures show.
+COMPARED = ("mean", "std", "positive_count", "wasserstein", "size", "range", "spearman", "rmse")
+SHOWN = ("noisy", "boundary")
 #: Changes of a validation set that are no Gaussian noise.
 OTHER_CHANGES = {
     "20% of labels flipped": FlipLabels(0.2, random_state=0),
@@ -131,55 +138,32 @@ def whole_set(dataset: str, protocol: str, utility: str, seed: int, settings: Pa
     """
     data = settings.load(dataset, protocol, seed)
     model = fitted(data, settings, utility)
-    clean, near = model.value_and_neighbors(data.X_val, data.y_val, matrix=True)
+    noise = {str(sigma): GaussianNoise(sigma, relative=True, random_state=1000 + seed) for sigma in settings.noise}
+    runs = measured(model, data.X_val, data.y_val, noise, CORRECTORS, matrix=True)
+    clean = next(runs).valuation
     assert clean.matrix is not None
-    correctors: dict[str, Any] = {
-        "boundary": BoundaryCorrector(rule="paper").fit(clean),
-        "entropy": EntropyNormalizer(rule="paper").fit(clean),
-        **{name: BoundaryCorrector(rule="paper", **switches).fit(clean) for name, switches in PARTS.items()},
-    }
     records = [record(clean.values, clean.values, 0.0, "clean") | point_kinds(clean.matrix, clean.boundary)]
     example: dict[str, list[float]] = {}
-    for sigma in settings.noise:
-        noise = GaussianNoise(sigma, relative=True, random_state=1000 + seed).bind(model)
-        noisy, moved = model.value_and_neighbors(*noise(data.X_val, data.y_val), matrix=True)
-        assert noisy.matrix is not None
-        versions = {
-            "noisy": noisy.values,
-            "noise on boundary": np.where(clean.boundary, noisy.matrix, clean.matrix).mean(axis=1),
-            "noise on nonboundary": np.where(clean.boundary, clean.matrix, noisy.matrix).mean(axis=1),
-            **{name: corrected(corrector, noisy).values for name, corrector in correctors.items()},
-        }
-        here = [record(values, clean.values, sigma, version) for version, values in versions.items()]
-        here[0] |= point_kinds(noisy.matrix, clean.boundary)
-        here[0]["boundary_fraction"] = noisy.boundary_fraction
-        here[0]["jaccard"] = float(neighbor_jaccard(near.nearest, moved.nearest).mean())
-        records += here
-        if sigma == settings.level and seed == 0 and utility == "soft" and protocol == "balanced":
-            shown = {"clean": clean.values, "noisy": noisy.values, "boundary": versions["boundary"]}
-            example = {version: values.tolist() for version, values in shown.items()}
+    for run in runs:
+        sigma, values = float(run.perturbation), run.valuation.values
+        records.append(record(values, clean.values, sigma, run.version))
+        if run.version == "noisy":
+            matrix = run.valuation.matrix
+            assert matrix is not None
+            records[-1] |= point_kinds(matrix, clean.boundary)
+            records[-1] |= {key: run.record[key] for key in ("boundary_fraction", "jaccard")}
+            for kind, moved in (("boundary", clean.boundary), ("nonboundary", ~clean.boundary)):
+                partly = np.where(moved, matrix, clean.matrix).mean(axis=1)
+                records.append(record(partly, clean.values, sigma, f"noise on {kind}"))
+        if run.version in SHOWN and sigma == settings.level and (seed, utility, protocol) == (0, "soft", "balanced"):
+            example |= {"clean": clean.values.tolist(), run.version: values.tolist()}
     return {"records": [rounded(each) for each in records], "example": example}
-
-
-def corrected(corrector: Any, noisy: Valuation) -> Valuation:
-    """Correct values; a validation set can lose all points of a kind, and the documented rule then applies."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CorrectionWarning)
-        result: Valuation = corrector.transform(noisy)
-    return result
 
 
 def record(values: Floats, clean: Floats, sigma: float, version: str) -> Record:
     """Compare values with the clean ones, as distributions and row by row."""
-    spread, rows = distribution(values, clean), agreement(values, clean)
-    return {
-        "sigma": sigma,
-        "version": version,
-        **{key: spread[key] for key in ("mean", "std", "positive_count", "wasserstein")},
-        "size": float(np.abs(values).mean()),
-        "range": float(np.ptp(values)),
-        **{key: rows[key] for key in ("spearman", "rmse")},
-    }
+    found = compare(values, clean)
+    return {"sigma": sigma, "version": version} | {key: found[key] for key in COMPARED}
 
 
 def point_kinds(matrix: Floats, boundary: Mask) -> Record:

@@ -10,7 +10,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from experiments.cells import run_cells
 from experiments.tables import interval, markdown_table, select, write_page, write_table
 from shapshift import BoundaryCorrector, EntropyNormalizer, GaussianNoise, KNNShapley, PosteriorCorrector, Valuation
 from shapshift.agreement import agreement, distribution, neighbor_jaccard
-from shapshift.audit._levels import level_seeds
+from shapshift.audit._levels import Level
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import check_labels
 from shapshift.correct import CorrectionWarning
@@ -38,9 +38,10 @@ from shapshift.perturb import Perturbation, as_perturbation
 from shapshift.perturb.base import digest, keeps_points, plain, without_seeds
 from shapshift.plots._figure import CLEAN, as_written, new_axes, save_figure, tidy
 from shapshift.tables import TableSpec, file_digest, prepare, read_table
-from shapshift.valuation import check_returned
+from shapshift.valuation import check_returned, corrected_by
 
 Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
 Record = dict[str, Any]
 
 #: Statistics of a record, in the order of the tables.
@@ -52,6 +53,8 @@ STATISTICS = {
     "wasserstein": "W1 to clean",
     "spearman": "Spearman with clean",
     "rmse": "RMSE to clean",
+    "size": "mean size of values",
+    "range": "range of values",
     "flips_to_negative": "rows that turn negative",
     "flips_to_positive": "rows that turn positive",
     "boundary_fraction": "boundary share",
@@ -101,9 +104,9 @@ def measure(
     perturbations : mapping of str to perturbation
         Perturbations or functions, as :mod:`shapshift.perturb` takes them, by name.
     correctors : mapping of str to object
-        Objects with ``fit(clean)`` and ``transform(noisy)``, both given a Valuation; ``transform`` returns a Valuation
-        or an array of values. :class:`~shapshift.PosteriorCorrector`, which takes points, may be among them. They are
-        copied before they are fitted.
+        Objects with ``fit(clean)`` and ``transform(noisy)``, both given a Valuation; ``transform`` returns one, for
+        instance ``dataclasses.replace(noisy, values=...)``. :class:`~shapshift.PosteriorCorrector`, which takes points,
+        may be among them. They are copied before they are fitted.
 
     Returns
     -------
@@ -125,31 +128,38 @@ def measure(
 
 
 def measured(
-    model: Any, X_val: Any, y_val: Any, perturbations: Mapping[str, Any], correctors: Mapping[str, Any]
+    model: Any,
+    X_val: Any,
+    y_val: Any,
+    perturbations: Mapping[str, Any],
+    correctors: Mapping[str, Any],
+    *,
+    matrix: bool = False,
 ) -> Iterator[Measured]:
-    """Generate the valuations behind :func:`measure`, with their records."""
-    clean, near = _value(model, X_val, y_val)
+    """Generate the valuations behind :func:`measure`, with their records; with ``matrix``, on single points too."""
+    options = {"matrix": True} if matrix else {}
+    clean, near = _value(model, X_val, y_val, options)
     labels = check_labels(y_val, "y_val", clean.n_val, "X_val")
     fitted = {name: _fitted(name, corrector, clean) for name, corrector in correctors.items()}
     yield _compared("", "clean", clean, clean, 1.0)
     for name, given in perturbations.items():
         perturbation = as_perturbation(given).bind(model)
         X, y = perturbation(X_val, y_val)
-        noisy, moved = _value(model, X, y)
+        noisy, moved = _value(model, X, y, options)
         jaccard = math.nan
         if near is not None and moved is not None and keeps_points(perturbation, labels, y):
             jaccard = float(neighbor_jaccard(near.nearest, moved.nearest).mean())
         yield _compared(name, "noisy", noisy, clean, jaccard)
         for version, corrector in fitted.items():
-            yield _compared(name, version, _corrected(version, corrector, model, (X, y), noisy), clean, jaccard)
+            yield _compared(name, version, corrected(corrector, noisy, model, (X, y)), clean, jaccard)
 
 
-def _value(model: Any, X_val: Any, y_val: Any) -> tuple[Valuation, Any]:
+def _value(model: Any, X_val: Any, y_val: Any, options: Mapping[str, Any]) -> tuple[Valuation, Any]:
     """Values, and the nearest rows where the model has such."""
     if hasattr(model, "value_and_neighbors"):
-        found: tuple[Valuation, Any] = model.value_and_neighbors(X_val, y_val)
+        found: tuple[Valuation, Any] = model.value_and_neighbors(X_val, y_val, **options)
         return found
-    return check_returned("measure", model, model.value(X_val, y_val)), None
+    return check_returned("measure", model, model.value(X_val, y_val, **options)), None
 
 
 def _fitted(name: str, corrector: Any, clean: Valuation) -> Any:
@@ -165,29 +175,29 @@ def _fitted(name: str, corrector: Any, clean: Valuation) -> Any:
     return own
 
 
-def _corrected(name: str, corrector: Any, model: Any, points: tuple[Any, Any], noisy: Valuation) -> Valuation:
+def corrected(corrector: Any, noisy: Valuation, model: Any = None, points: tuple[Any, Any] | None = None) -> Valuation:
+    """Correct values by a fitted corrector; a :class:`~shapshift.PosteriorCorrector` needs model and noisy points."""
     with warnings.catch_warnings():
         # A validation set can lose all its boundary points; the documented rule then applies.
         warnings.simplefilter("ignore", CorrectionWarning)
-        if isinstance(corrector, PosteriorCorrector):
+        if isinstance(corrector, PosteriorCorrector) and points is not None:
             return corrector.correct(model, *points)
-        found = corrector.transform(noisy)
-    if isinstance(found, Valuation):
-        return found
-    values = np.asarray(found, dtype=np.float64)
-    if values.shape != noisy.values.shape or not np.isfinite(values).all():
-        raise InputError(
-            f"The corrector {name!r} must return a Valuation or {noisy.n_train} finite values, one per training row. "
-            f"Got an array of shape {values.shape}"
-            + ("." if values.shape != noisy.values.shape else " with NaN or inf.")
-        )
-    return replace(noisy, values=values)
+        return corrected_by("measure", corrector, noisy)
+
+
+def compare(values: Floats, clean: Floats) -> dict[str, float]:
+    """Compare values with the clean ones, as distributions and row by row: every statistic in `STATISTICS` but two.
+
+    Those two, the boundary share and the shared neighbours, are of validation points and not of values.
+    """
+    found = distribution(values, clean) | agreement(values, clean)
+    found |= {"size": float(np.abs(values).mean()), "range": float(np.ptp(values))}
+    return {name: found[name] for name in STATISTICS if name in found}
 
 
 def _compared(perturbation: str, version: str, valuation: Valuation, clean: Valuation, jaccard: float) -> Measured:
-    found: Record = distribution(valuation.values, clean.values) | agreement(valuation.values, clean.values)
-    found |= {"boundary_fraction": valuation.boundary_fraction, "jaccard": jaccard}
-    record = {"perturbation": perturbation, "version": version} | {name: found[name] for name in STATISTICS}
+    record: Record = {"perturbation": perturbation, "version": version, **compare(valuation.values, clean.values)}
+    record |= {"boundary_fraction": valuation.boundary_fraction, "jaccard": jaccard}
     return Measured(perturbation, version, valuation, record)
 
 
@@ -234,7 +244,7 @@ class Study:
     models : mapping of str to model, optional
         Models, not fitted; by default :class:`~shapshift.KNNShapley` with K = 5.
     correctors : mapping of str to object, optional
-        See :func:`measure`; by default the boundary correction and the entropy normalisation.
+        See :func:`measure`; by default the boundary correction and the entropy normalisation, as published.
     seeds : int, default=5
         Runs of each combination; intervals are over them.
     n_train, n_val : int, optional
@@ -252,7 +262,10 @@ class Study:
     relative: bool = True
     models: Mapping[str, Any] = field(default_factory=lambda: {"knn": KNNShapley(5, progress=False)})
     correctors: Mapping[str, Any] = field(
-        default_factory=lambda: {"boundary": BoundaryCorrector(), "entropy": EntropyNormalizer()}
+        default_factory=lambda: {
+            "boundary": BoundaryCorrector(rule="paper"),
+            "entropy": EntropyNormalizer(rule="paper"),
+        }
     )
     seeds: int = 5
     n_train: int | None = None
@@ -281,9 +294,10 @@ class Study:
 
     def levels(self) -> dict[str, Perturbation]:
         """All perturbations by name, those of ``noise`` first."""
-        if isinstance(self.noise, str) or not isinstance(self.noise, Sequence):
-            raise check.wrong("Study", "noise", "a list of numbers", self.noise)
-        noise = [GaussianNoise(sigma, relative=self.relative) for sigma in self.noise]
+        given: Any = self.noise
+        if isinstance(given, str) or not hasattr(given, "__iter__"):
+            raise check.wrong("Study", "noise", "a list of numbers", given)
+        noise = [GaussianNoise(sigma, relative=self.relative) for sigma in given]
         return {f"noise {level.sigma:g}": level for level in noise} | {
             name: as_perturbation(given) for name, given in self.perturbations.items()
         }
@@ -424,7 +438,7 @@ def _run(source: "Source", estimator: Any, seed: int, study: Study) -> list[Reco
     own = clone(estimator) if hasattr(estimator, "get_params") else copy.deepcopy(estimator)
     model = own.fit(split.X_train, split.y_train)
     levels = {
-        name: given.with_seed(next(level_seeds(seed, without_seeds(given.parameters), 1)))
+        name: given.with_seed(next(Level(name, given, without_seeds(given.parameters)).seeds(seed, 1)))
         for name, given in study.levels().items()
     }
     return measure(model, split.X_val, split.y_val, levels, study.correctors)
@@ -478,7 +492,7 @@ class Source(NamedTuple):
 
 def open_source(name: str, given: Any, study: Study) -> Source:
     """Read the data of a study."""
-    sizes = {"n_train": study.n_train, "n_val": study.n_val}
+    sizes: dict[str, Any] = {"n_train": study.n_train, "n_val": study.n_val}
     if isinstance(given, str):
 
         def load(seed: int) -> Split:
@@ -513,8 +527,8 @@ def _open_files(name: str, given: Files) -> tuple[str, int | None, Callable[[Any
     tables = [read_table(path, text=[column for column in (spec.label, spec.id) if column]) for path in paths]
 
     def take(train: Any, val: Any) -> Split:
-        pair = tables if given.val is not None else [tables[0].take(train), tables[0].take(val)]
-        found = prepare(*pair, spec)
+        first, second = tables if given.val is not None else (tables[0].take(train), tables[0].take(val))
+        found = prepare(first, second, spec)
         return Split(found.X_train, found.y_train, found.X_val, found.y_val)
 
     content = _hash(plain(spec), *(file_digest(path) for path in paths))

@@ -86,7 +86,9 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     _check_keys(file.name, given, KEYS)
     if "data" not in given:
         raise InputError(f"{file.name} lacks the key 'data', for instance data = [\"wine\"].")
-    parts = {key: given[key] for key in ("noise", "relative", "seeds", "n_train", "n_val", "protocol") if key in given}
+    parts: dict[str, Any] = {
+        key: given[key] for key in ("noise", "relative", "seeds", "n_train", "n_val", "protocol") if key in given
+    }
     parts["name"] = given.get("name", file.stem)
     parts["data"] = _named(file, "data", given["data"], lambda key, entry: _data(file, key, entry))
     parts["models"] = _models(file, given.get("model", {}))
@@ -106,7 +108,8 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         return parse_perturbation(entry, labels)
 
     parts["perturbations"] = _named(file, "perturbations", given.get("perturbations", []), perturbation)
-    return _guarded(file.name, lambda: Study(**parts))
+    study: Study = _guarded(file.name, lambda: Study(**parts))
+    return study
 
 
 def _check_keys(where: str, given: Mapping[str, Any], known: Mapping[str, tuple[tuple[type, ...], str]]) -> None:

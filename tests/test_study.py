@@ -70,8 +70,8 @@ class Halved:
         self.clean = clean
         return self
 
-    def transform(self, noisy: Valuation) -> Any:
-        return noisy.values / 2
+    def transform(self, noisy: Valuation) -> Valuation:
+        return replace(noisy, values=noisy.values / 2)
 
 
 def halve(X_val: Any, y_val: Any) -> Any:
@@ -119,8 +119,7 @@ def test_neighbours_are_compared_only_where_points_stay() -> None:
     [
         (object(), "'bad' must be an object with 'fit' and 'transform'"),
         (BoundaryCorrector, "'bad' must be an object with 'fit' and 'transform'"),
-        (SimpleNamespace(fit=lambda clean: None, transform=lambda noisy: [1.0]), "60 finite values"),
-        (SimpleNamespace(fit=lambda clean: None, transform=lambda noisy: noisy.values * np.nan), "NaN or inf"),
+        (SimpleNamespace(fit=lambda clean: None, transform=lambda noisy: noisy.values), "returns a Valuation"),
     ],
 )
 def test_what_is_no_corrector_is_refused(corrector: Any, message: str) -> None:
@@ -247,8 +246,8 @@ ROWS = "size,colour,class\n" + "".join(f"{i % 7},{'rb'[i % 2]},{'xy'[i % 3 == 0]
 def write_study(folder: Path, text: str) -> Path:
     (folder / "rows.csv").write_text(ROWS, encoding="utf-8")
     (folder / "mine.py").write_text(
-        "class Half:\n    def __init__(self, by): self.by = by\n    def fit(self, clean): pass\n"
-        "    def transform(self, noisy): return noisy.values * self.by\n"
+        "import dataclasses\nclass Half:\n    def __init__(self, by): self.by = by\n    def fit(self, clean): pass\n"
+        "    def transform(self, noisy): return dataclasses.replace(noisy, values=noisy.values * self.by)\n"
         "def move(X_val, y_val, by=0.0): return X_val + by, y_val\n",
         encoding="utf-8",
     )
@@ -335,6 +334,25 @@ def test_a_wrong_file_is_refused_with_its_key(tmp_path: Path, text: str, message
         read_study(write_study(tmp_path, text))
 
 
+def test_the_example_of_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "experiments.md").read_text(encoding="utf-8")
+    code, shown = (page.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
+    exec(compile(code, "docs/experiments.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in shown.splitlines()]
+
+
+def test_the_file_of_the_page_is_read(tmp_path: Path) -> None:
+    page = (DOCS / "experiments.md").read_text(encoding="utf-8")
+    path = write_study(tmp_path, page.split("```toml\n")[1].split("```")[0].replace('drop = ["row"]', 'scale = "none"'))
+    for name in ("train.csv", "val.csv"):
+        (tmp_path / name).write_text(ROWS, encoding="utf-8")
+    (tmp_path / "own.py").write_bytes((DOCS.parent / "experiments" / "examples" / "own.py").read_bytes())
+    read = read_study(path)
+    assert len(read.models) == 4
+    assert list(read.correctors) == ["boundary:rule=paper", "entropy", "spread only"]
+
+
 def test_the_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = DOCS.parent / "experiments" / "examples" / "wine.toml"
     short = (example.read_text(encoding="utf-8")).replace("seeds = 8", "seeds = 1")
@@ -343,7 +361,7 @@ def test_the_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     main(["study", str(tmp_path / "wine.toml"), "--out", str(tmp_path / "out")])
     assert capsys.readouterr().out == f"Wrote {tmp_path / 'out' / 'study.md'}\n"
     records = pd.read_csv(tmp_path / "out" / "tables" / "records.csv", keep_default_na=False)
-    assert set(records["version"]) >= {"clean", "noisy", "entropy", "spread only"}
+    assert set(records["version"]) >= {"clean", "noisy", "entropy:rule=paper", "spread only"}
     spread = records[records["version"] == "spread only"]["std_ratio"].astype(float)
     np.testing.assert_allclose(spread, 1.0)
 

@@ -1,5 +1,6 @@
 """A perturbation and a corrector of one's own, for the study in wine.toml."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,6 @@ class MatchSpread:
         self.mean, self.std = clean.values.mean(), clean.values.std()
         return self
 
-    def transform(self, noisy: Valuation) -> Any:
+    def transform(self, noisy: Valuation) -> Valuation:
         values = noisy.values
-        return self.mean + (values - values.mean()) * self.std / values.std()
+        return replace(noisy, values=self.mean + (values - values.mean()) * self.std / values.std())
