@@ -8,7 +8,19 @@ import numpy as np
 import pandas as pd
 
 from experiments import paper
-from experiments.claims import AGAINST, FOR, GROUPS, SETTINGS, UNDECIDED, Claim, Runs, Setting, claims, setting_of
+from experiments.claims import (
+    AGAINST,
+    FOR,
+    GROUPS,
+    PARTLY,
+    SETTINGS,
+    UNDECIDED,
+    Claim,
+    Runs,
+    Setting,
+    claims,
+    setting_of,
+)
 from experiments.paper import PaperSettings
 from experiments.tables import interval
 from shapshift.mechanism import SCENARIOS
@@ -87,11 +99,9 @@ def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim
         ax.add_patch(_rectangle(x, y, fill, own=cell["own"] and made[y].claimed))
         ax.text(x, y, f"{mark} {cell['shown']}", ha="center", va="center", fontsize=7.5, zorder=4)
     right = max(x for setting, x in place.items() if setting.group == groups[0]) + 0.6
-    for claim, verdict in zip(made, judged["verdict"], strict=True):
-        words = verdict if claim.claimed else "not claimed"
-        ax.text(
-            right, rows[claim.number], words, va="center", fontsize=9, fontweight="bold" if claim.claimed else "normal"
-        )
+    for claim, words in zip(made, spoken_verdicts(judged), strict=True):
+        text, weight = (words, "bold") if claim.claimed else ("not claimed", "normal")
+        ax.text(right, rows[claim.number], text, va="center", fontsize=9, fontweight=weight)
     ax.set_yticks(list(rows.values()), [_label(claim) for claim in made], fontsize=8.5)
     for group in groups:
         inside = [place[setting] for setting in columns if setting.group == group]
@@ -111,6 +121,12 @@ def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim
     ]
     ax.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.4, 0.0), ncols=4, frameon=False, fontsize=9)
     return ax
+
+
+def spoken_verdicts(judged: pd.DataFrame) -> list[str]:
+    """Verdicts, those that hold in part with the cells for it of those run."""
+    columns = judged[["verdict", "own_for", "own_cells"]].to_numpy().tolist()
+    return [f"{said}, {mine}/{cells}" if said == PARTLY and cells > 1 else said for said, mine, cells in columns]
 
 
 def _rectangle(x: float, y: float, fill: str, *, own: bool, label: str = "") -> Any:

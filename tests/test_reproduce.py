@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -145,7 +146,7 @@ def test_a_choice_of_datasets_gives_a_page_too(tmp_path: Path, monkeypatch: pyte
         Settings, "load", lambda settings, name, *rest, **more: load(settings, "gaussian", *rest, **more)
     )
     page = run_reproduction(tmp_path, replace(TINY, datasets=("phoneme",))).read_text(encoding="utf-8")
-    assert "| Phoneme |" in page
+    assert "|Phoneme|" in page
     assert "Gaussian" not in page.split("## Figures")[0]
     assert not (tmp_path / "figures" / "figure3_case_one.png").exists()
 
@@ -270,6 +271,8 @@ def test_a_cell_shows_what_speaks_least_for_the_claim() -> None:
     [
         ([FOR, FOR], HOLDS),
         ([FOR, AGAINST, UNDECIDED], PARTLY),
+        ([FOR, AGAINST, AGAINST], FAILS),
+        ([FOR, UNDECIDED, UNDECIDED], PARTLY),
         ([AGAINST, UNDECIDED], FAILS),
         ([UNDECIDED], OPEN),
         ([], OPEN),
@@ -282,6 +285,7 @@ def test_verdicts(said: list[str], expected: str) -> None:
 def test_numbers_are_written_without_signed_zeros() -> None:
     assert [write(number, "+.0f%") for number in (-0.2, 0.4, -7.6)] == ["0%", "0%", "-8%"]
     assert [write(number, ".2f") for number in (-0.001, -0.01, 0.5)] == ["0.00", "-0.01", "0.50"]
+    assert write(-0.0046, "+.3f") == "-0.005"
     assert write(0.028, ".1%") == "2.8%"
 
 
@@ -387,13 +391,18 @@ def test_the_headline_follows_from_the_matrix(page: str) -> None:
     for number in claimed:
         own = [row for row in cells if row["claim"] == number and row["own"] == "True"]
         assert {(row["protocol"], row["utility"]) for row in own} == {("balanced", "soft")}
-        said = {row["verdict"] for row in own}
-        some = FOR in said or any(row["partly"] for row in own)
-        found[HOLDS if said == {FOR} else PARTLY if some else FAILS if AGAINST in said else OPEN] += 1
+        said = [FOR if row["partly"] else row["verdict"] for row in own]
+        if {row["verdict"] for row in own} == {FOR}:
+            found[HOLDS] += 1
+        elif FOR in said and said.count(FOR) >= said.count(AGAINST):
+            found[PARTLY] += 1
+        else:
+            found[FAILS if AGAINST in said else OPEN] += 1
     first = " ".join(page.split("where the paper makes them")[0].split())
-    assert f"Of {len(claimed)} claims, {found[HOLDS]} hold, {found[PARTLY]} hold in part" in first
-    assert f"{found[FAILS]} do not hold" in first
-    assert (f"{found[OPEN]} stay undecided" in first) == (found[OPEN] > 0)
+    words = first.split(f"Of {len(claimed)} claims, ")[1]
+    for name, count in zip(found, re.findall(r"\d+", words), strict=False):
+        assert int(count) == found[name]
+    assert len(re.findall(r"\d+", words)) == 3 + (found[OPEN] > 0)
 
 
 def test_ten_numbers_of_the_page_from_the_tables(page: str) -> None:
@@ -415,20 +424,19 @@ def test_ten_numbers_of_the_page_from_the_tables(page: str) -> None:
 
     def row_of(section: str, name: str) -> str:
         lines = page.split(f"## {section}")[1].splitlines()
-        return next(line for line in lines if line.startswith(f"| {name} |"))
+        return next(line for line in lines if line.startswith(f"|{name}|"))
 
     for dataset, title in (("gaussian", "Gaussian"), ("news20", "News20"), ("creditcard", "CreditCard")):
         versions = [mean(dataset, version, "3.0", "wasserstein") for version in ("noisy", "boundary", "entropy")]
         assert "{:.2f}→{:.2f}/{:.2f}".format(*versions) in row_of("Correction", title)
-        assert f"| {moved(dataset, 'noise on boundary', 'std'):+.0f}% |" in row_of("Mechanism", title)
-        assert f"\N{NO-BREAK SPACE}{moved(dataset, 'noisy', 'mean'):+.0f}%" in row_of("In the paper", "1")
+        assert row_of("Mechanism", title).split("|")[2] == f"{moved(dataset, 'noise on boundary', 'std'):+.0f}%"
+        assert f"{moved(dataset, 'noisy', 'mean'):+.0f}%✓" in row_of("In the paper", "1")
     net = [float(row["positive_change"]) for row in pairs if (row["version"], row["sigma"]) == ("NN", "1.0")]
-    assert f"**{np.mean(net):+.0f}** (" in row_of("Claims as they are meant", "NN")
+    assert f"**{np.mean(net):+.0f}**(" in row_of("Claims as they are meant", "NN")
 
 
 def test_the_page_is_short(page: str) -> None:
-    words = [word for word in page.split() if set(word) - set("|-")]
-    assert len(words) <= 2500
+    assert len(page.split()) <= 2500
 
 
 def test_the_published_tables_of_the_family_are_what_its_records_give() -> None:
