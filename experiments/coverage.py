@@ -55,11 +55,11 @@ class CoverageSettings(Settings):
     n_neighbors: int = 5
     protocols: tuple[str, ...] = PROTOCOLS
 
-    ELSEWHERE: ClassVar[tuple[str, ...]] = ("name", "datasets", "data_dir", "seeds", "protocols")
+    ELSEWHERE: ClassVar[tuple[str, ...]] = (*Settings.ELSEWHERE, "name", "seeds", "protocols")
     CELL_FORMAT: ClassVar[dict[str, int]] = {"format": 2}
 
 
-FULL = CoverageSettings(n_train=2000, n_val=2400, n_held=1000, m=100, draws=20, seeds=10)
+FULL = CoverageSettings(n_train=2000, n_val=2400, n_held=1000, m=100, draws=20, seeds=10, processes=2)
 QUICK = CoverageSettings(
     name="quick", n_train=500, n_val=1200, n_held=400, m=50, draws=5, seeds=2, protocols=("balanced",)
 )
@@ -104,7 +104,7 @@ def coverage_tables(folder: Path, settings: CoverageSettings = FULL) -> dict[str
     records = pd.DataFrame(
         [
             {"dataset": name, "protocol": protocol, "seed": seed, **record}
-            for (name, protocol, seed), found in run_cells(folder / "cells", work).items()
+            for (name, protocol, seed), found in run_cells(folder / "cells", work, settings.processes).items()
             for record in found
         ]
     )

@@ -85,14 +85,15 @@ class DesignSettings(Settings):
     protocols: tuple[str, ...] = PROTOCOLS
     natural_seeds: int = 5
 
-    ELSEWHERE: ClassVar[tuple[str, ...]] = ("name", "datasets", "data_dir", "seeds", "protocols", "natural_seeds")
+    ELSEWHERE: ClassVar[tuple[str, ...]] = (*Settings.ELSEWHERE, "name", "seeds", "protocols", "natural_seeds")
     CELL_FORMAT: ClassVar[dict[str, int]] = {"format": 1}
 
 
-FULL = DesignSettings(n_train=1000, n_val=700, n_held=1000, m=100, draws=20, fresh=5, seeds=10)
+FULL = DesignSettings(n_train=1000, n_val=700, n_held=1000, m=100, draws=20, fresh=5, seeds=10, processes=2)
 QUICK = replace(
     FULL,
     name="quick",
+    processes=1,
     n_train=300,
     n_val=300,
     n_held=400,
@@ -143,7 +144,7 @@ def design_tables(folder: Path, settings: DesignSettings = FULL) -> dict[str, pd
     records = pd.DataFrame(
         [
             {"dataset": name, "protocol": protocol, "seed": seed, **record}
-            for (name, protocol, seed), found in run_cells(folder / "cells", work).items()
+            for (name, protocol, seed), found in run_cells(folder / "cells", work, settings.processes).items()
             for record in found
         ]
     )

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import spearmanr
+from sklearn.naive_bayes import GaussianNB
 
 from experiments import study
 from experiments.__main__ import main
 from experiments.study import Study, StudyResult, measure, open_source, run_study
 from experiments.study_file import read_study
 from experiments.tables import ONE_PAGE, latex_table, write_table
-from shapshift import BoundaryCorrector, GaussianNoise, KNNShapley, Valuation
+from shapshift import BoundaryCorrector, GaussianNoise, KNNShapley, PosteriorCorrector, SampledShapley, Valuation
 from shapshift.data import load_dataset
 from shapshift.exceptions import InputError
 from shapshift.perturb import Subsample
@@ -112,6 +113,24 @@ def test_neighbours_are_compared_only_where_points_stay() -> None:
     found = measure(model, X_val, y_val, {"same": GaussianNoise(0.0), "fewer": Subsample(0.5, random_state=0)}, {})
     assert [record["jaccard"] for record in found][:2] == [1.0, 1.0]
     assert np.isnan(found[2]["jaccard"])
+
+
+def test_a_posterior_correction_gets_the_noisy_points() -> None:
+    X_train, y_train, X_val, y_val = small()
+    model = KNNShapley(3).fit(X_train, y_train)
+    noise = GaussianNoise(0.5, random_state=1)
+    posterior = PosteriorCorrector(noise=0.5, random_state=0)
+    found = measure(model, X_val, y_val, {"noise": noise}, {"posterior": posterior})[-1]
+    by_hand = PosteriorCorrector(noise=0.5, random_state=0).fit(model).transform(*noise(X_val, y_val))
+    assert found["std"] == pytest.approx(by_hand.values.std())
+
+
+def test_any_model_will_do() -> None:
+    X_train, y_train, X_val, y_val = small(30)
+    model = SampledShapley(GaussianNB(), max_fits=200, random_state=0, progress=False).fit(X_train, y_train)
+    found = measure(model, X_val, y_val, {"half": halve}, {})
+    assert found[1]["mean"] == pytest.approx(model.value(X_val / 2, y_val).values.mean())
+    assert np.isnan(found[1]["jaccard"])
 
 
 @pytest.mark.parametrize(
