@@ -1,7 +1,7 @@
 """Which validation points decide how much money, and whether they look like an honest sample."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,7 +33,7 @@ Flags = npt.NDArray[np.bool_]
 # Training rows that stand for honest points, at most.
 MOST_REFERENCE = 4096
 # Tails of the points' effects that are counted, upper and lower.
-TAILS = (0.1, 0.05, 0.02, 0.01)
+TAILS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
 # Numbers of drawn sets that are held at a time.
 DRAWN_NUMBERS = 2**23
 # Owners that are named in a sentence.
@@ -55,6 +55,9 @@ class InfluenceAudit(Result):
     influence : ndarray of shape (n_val, n_owners)
         What each point brings each owner, in units of the currency: the payout less that without the point, before
         rounding.
+    excess : ndarray of shape (n_owners,)
+        By how many standard deviations the points favour each owner more than honest ones: the largest of the numbers
+        that are compared. NaN without a reference.
     p_values : ndarray of shape (n_owners,)
         Probability that an honest sample favours any owner as clearly as these points favour this one, see
         :func:`audit_influence`; NaN without a reference.
@@ -95,7 +98,9 @@ class InfluenceAudit(Result):
 
     archive_kind: ClassVar[str] = "shapshift.InfluenceAudit"
     archive_shapes: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("owners", "cents", "p_values", "expected", "without_flagged", "missing"), "n_owners"),
+        **dict.fromkeys(
+            ("owners", "cents", "excess", "p_values", "expected", "without_flagged", "missing"), "n_owners"
+        ),
         **dict.fromkeys(("influence", "flagged"), "n_val n_owners"),
         "shares": "n_shares",
         **dict.fromkeys(("top", "most_chosen", "most_replaced"), "n_shares n_owners"),
@@ -106,6 +111,7 @@ class InfluenceAudit(Result):
     owners: tuple[Any, ...]
     cents: Cents
     influence: Floats
+    excess: Floats
     p_values: Floats
     flagged: Flags
     expected: Floats
@@ -135,7 +141,7 @@ class InfluenceAudit(Result):
     @property
     def suspects(self) -> tuple[Any, ...]:
         """Owners whom the points favour more than an honest sample would, the clearest first."""
-        order = np.argsort(self.p_values, kind="stable")
+        order = np.argsort(-self.excess, kind="stable")
         return tuple(self.owners[at] for at in order if self.p_values[at] <= self.alpha)
 
     def _show(self, cents: float) -> str:
@@ -145,21 +151,23 @@ class InfluenceAudit(Result):
     def finding(self) -> str:
         """Say in words which points decide how much money, and whether they look honest."""
         n_val, said = int(self.parameters["n_val"]), []
-        k = max(1, int(self.shares[0] * n_val + 1e-9)) if self.shares.size else 0
-        if k:
-            at = int(np.argmax(self.cents - self.top[0]))
-            said.append(
-                f"Without the {k:,} of {n_val:,} validation points that favour it most, {self.owners[at]} would be paid "
-                f"{self._show(self.top[0, at])} instead of {self._show(self.cents[at])}: no other owner depends on so "
-                "few points for as much."
-            )
+        for share, top in zip(self.shares, self.top, strict=True):
+            if share * n_val >= 1:
+                at = int(np.argmax(self.cents - top))
+                said.append(
+                    f"Without the {int(share * n_val + 1e-9):,} of {n_val:,} validation points that favour it most, "
+                    f"{self.owners[at]} would be paid {self._show(top[at])} instead of {self._show(self.cents[at])}; no "
+                    "other owner depends as much on so few points."
+                )
+                break
         suspects = self.suspects
         for owner in suspects[:NAMED]:
             at = self.owners.index(owner)
             chance = f"(p = {self.p_values[at]:.3g})"
             if self.missing[at]:
                 said.append(
-                    f"Fewer points speak against {owner} than in an honest sample {chance}: some may have been left out."
+                    f"Fewer points speak against {owner} than in an honest sample {chance}: some may have been left "
+                    "out."
                 )
             else:
                 said.append(
@@ -191,7 +199,7 @@ class InfluenceAudit(Result):
         Returns
         -------
         table
-            One row per owner: ``owner``, ``payout``, ``p_value``, ``flagged`` points, ``expected`` ones,
+            One row per owner: ``owner``, ``payout``, ``excess``, ``p_value``, ``flagged`` points, ``expected`` ones,
             ``without_flagged`` and ``missing``; and for each share such as 5% ``without_top[5%]``, ``most_chosen[5%]``
             and ``most_replaced[5%]``. Money is in units of the currency.
         """
@@ -199,6 +207,7 @@ class InfluenceAudit(Result):
         columns: dict[str, npt.NDArray[Any]] = {
             "owner": owner_column(self.owners),
             "payout": self.cents / unit,
+            "excess": self.excess,
             "p_value": self.p_values,
             "flagged": self.flagged.sum(axis=0),
             "expected": self.expected,
@@ -253,7 +262,7 @@ class InfluenceAudit(Result):
         return plot_influence(self, top=top, ax=ax)
 
     def __repr__(self) -> str:
-        found = f"suspects={list(self.suspects)}" if self.alarm else "no alarm"
+        found = f"alarm, suspects={list(self.suspects)}" if self.alarm else "no alarm"
         return f"InfluenceAudit(n_val={self.parameters['n_val']}, n_owners={len(self.owners)}, {found})"
 
 
@@ -305,15 +314,17 @@ def audit_influence(
     -----
     A point's effect on an owner is what it adds to the owner's contribution beyond the owner's share in what it adds to
     all. Validation and reference points together give the rows that count and the shares. Under honest sampling they
-    are exchangeable: every division into two sets of these sizes is as likely as the actual one. The test compares the
-    validation points' mean effect on each owner, the numbers of points among the highest 10%, 5%, 2% and 1% of all, and
-    those among the lowest, with random divisions; the largest standardised excess over all owners gives the p-value, so
-    that ``alpha`` holds for all owners together. Where a tail of favourable points decides, its points are flagged.
-    The test asks whether the points are like the reference: training rows from elsewhere raise an alarm too.
+    are exchangeable: every division into two sets of these sizes is as likely as the actual one. The test compares, for
+    each owner, the validation points' mean effect and their number in the upper and lower tails of all effects (10%,
+    5%, 2%, 1%, 0.5%, 0.2%) with random divisions. The largest standardised excess over all owners gives the p-value, so
+    that ``alpha`` holds for all owners together. Where the upper tail differs most, its points are flagged.
 
-    Leaving out one point is exact, from the values of all rows on single points. Bounds are exact for points left out
-    under ``Policy(negatives="carry")`` while no total changes its sign, and hold for all attackers otherwise; with a cap
-    they are the cap.
+    The test asks whether the points are like the reference. Honest points of another population than the training rows
+    raise an alarm too: pass a trusted sample of theirs.
+
+    Leaving out one point is exact, from the values of all rows on single points. Bounds hold for any attacker. Those for
+    points left out are exact under ``Policy(negatives="carry")`` while no total changes its sign. With a cap in the
+    policy the bound is the cap.
 
     Examples
     --------
@@ -372,6 +383,7 @@ def audit_influence(
         owners=ownership.names,
         cents=cents,
         influence=influence,
+        excess=found.excess,
         p_values=found.p_values,
         flagged=found.flagged,
         expected=found.expected,
@@ -435,6 +447,7 @@ def _reference(model: Any, reference: Any, points: PointValues, seed: int) -> Po
 class Findings:
     """What the comparison with honest points found; fields as in :class:`InfluenceAudit`."""
 
+    excess: Floats
     p_values: Floats
     flagged: Flags
     expected: Floats
@@ -442,9 +455,9 @@ class Findings:
 
     @classmethod
     def nothing(cls, n_val: int, n_owners: int) -> "Findings":
-        """Findings without a test."""
-        no = np.zeros(n_owners, dtype=bool)
-        return cls(np.full(n_owners, np.nan), np.zeros((n_val, n_owners), dtype=bool), np.zeros(n_owners), no)
+        """Return findings without a test."""
+        no, unknown = np.zeros(n_owners, dtype=bool), np.full(n_owners, np.nan)
+        return cls(unknown, unknown, np.zeros((n_val, n_owners), dtype=bool), np.zeros(n_owners), no)
 
 
 def _compare(points: PointValues, reference: PointValues, alpha: float, draws: int, rng: Any) -> Findings:
@@ -457,20 +470,20 @@ def _compare(points: PointValues, reference: PointValues, alpha: float, draws: i
     levels = [1 - tail for tail in TAILS] + list(TAILS)
     cuts = np.quantile(effects, levels, axis=0)
     columns = [effects]
-    columns += [(effects > cut).astype(np.float64) for cut in cuts[: len(TAILS)]]
-    columns += [-(effects < cut).astype(np.float64) for cut in cuts[len(TAILS) :]]
+    columns += [(effects >= cut).astype(np.float64) for cut in cuts[: len(TAILS)]]
+    columns += [-(effects <= cut).astype(np.float64) for cut in cuts[len(TAILS) :]]
     scores, chance = _excess(np.stack(columns), np.arange(len(given)) < points.size, draws, rng)
-    best = scores.argmax(axis=0)
-    p_values = (1 + (chance[:, None] >= scores.max(axis=0)).sum(axis=0)) / (draws + 1)
+    excess, tails = scores.max(axis=0), len(TAILS) + 1
+    p_values = (1 + (chance[:, None] >= excess).sum(axis=0)) / (draws + 1)
     found = Findings.nothing(points.size, p_values.size)
     for at in np.flatnonzero(p_values <= alpha):
-        if 1 <= best[at] <= len(TAILS):
-            beyond = columns[best[at]][:, at] > 0
+        # The mean alone does not say where the difference is: the tail that differs most does.
+        found.missing[at] = scores[tails:, at].max() > scores[1:tails, at].max()
+        if not found.missing[at]:
+            beyond = columns[1 + scores[1:tails, at].argmax()][:, at] > 0
             found.flagged[:, at] = beyond[: points.size]
             found.expected[at] = beyond[points.size :].mean() * points.size
-        else:
-            found.missing[at] = True
-    return Findings(p_values, found.flagged, found.expected, found.missing)
+    return replace(found, excess=excess, p_values=p_values)
 
 
 def _excess(columns: Floats, chosen: Flags, draws: int, rng: Any) -> tuple[Floats, Floats]:

@@ -167,9 +167,8 @@ def attack_validation(
 
     Notes
     -----
-    For given rows that count, which points to change is a fractional linear problem (Dinkelbach), solved by sorting: for
-    all points at once, and in 10 steps with the rows that count by then. The better set is kept. Under
-    ``Policy(negatives="carry")`` the first is optimal as long as no owner's total changes its sign.
+    For given rows that count, which points to change is a fractional linear problem (Dinkelbach), solved by sorting:
+    for all points at once, and in 10 steps with the rows that count by then. The better set is kept. Under ``Policy(negatives="carry")`` the first is optimal as long as no owner's total changes its sign.
 
     Examples
     --------
@@ -179,6 +178,7 @@ def attack_validation(
     >>> X, y = load_iris(return_X_y=True)
     >>> model = KNNShapley().fit(X[::2], y[::2])
     >>> attack_validation(model, X[1::2], y[1::2], 1000, owners=["ann", "bob", "cid"] * 25, owner="ann", share=0.1)
+    ValidationAttack('ann', 'points', up to 7 points: 325.92 to 354.03, at most 532.14 EUR)
     """
     caller = "attack_validation"
     check.check_choice(caller, "kind", kind, ATTACKS)
@@ -240,9 +240,7 @@ def _replacements(model: Any, points: PointValues, kind: str, at: int) -> PointV
     classes = model.classes_
     if kind == "labels":
         places = np.tile(np.arange(points.size), len(classes))
-        return PointValues(
-            model, points.X[places], np.repeat(classes, points.size), points.ownership, points.negatives
-        )
+        return PointValues(model, points.X[places], np.repeat(classes, points.size), points.ownership, points.negatives)
     index = model._index
     if index.metric == "precomputed" or index.in_file:
         raise InputError(
@@ -253,9 +251,7 @@ def _replacements(model: Any, points: PointValues, kind: str, at: int) -> PointV
     order = np.lexsort((model.codes_, index.content_hash(), points.ownership.codes != at))
     rows = index.unscaled()[order[: max(1, MOST_PLACES // len(classes))]]
     places = np.tile(np.arange(rows.shape[0]), len(classes))
-    return PointValues(
-        model, rows[places], np.repeat(classes, rows.shape[0]), points.ownership, points.negatives
-    )
+    return PointValues(model, rows[places], np.repeat(classes, rows.shape[0]), points.ownership, points.negatives)
 
 
 def _contributions(points: PointValues, put: PointValues | None, weights: Any, copies: Any) -> Floats:

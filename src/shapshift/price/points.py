@@ -193,7 +193,7 @@ class Slots:
     added: Callable[[float], Any] = lambda share: 0.0
 
     def surplus(self, share: float) -> float:
-        """The most of (1 - share) times the owner's contribution, less share times that of the others."""
+        """Return the most of (1 - share) times the owner's contribution, less share times that of the others."""
         scores = (1 - share) * self.more + share * self.less + self.added(share)
         best = np.partition(scores, scores.size - self.k)[scores.size - self.k :] if self.k else scores[:0]
         return float((1 - share) * self.paid - share * self.others + np.maximum(best, 0.0).sum())
