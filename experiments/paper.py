@@ -83,8 +83,8 @@ def shift_and_correction(
     model = fitted(data, settings, utility)
     clean, near = model.value_and_neighbors(data.X_val, data.y_val)
     correctors = {
-        "boundary": BoundaryCorrector(positive="nearest", min_points=1).fit(clean),  # as published
-        "entropy": EntropyNormalizer(positive="nearest", min_points=1).fit(clean),
+        "boundary": BoundaryCorrector(rule="paper").fit(clean),
+        "entropy": EntropyNormalizer(rule="paper").fit(clean),
     }
     records = [_record(clean, clean, 0.0, "clean", 1.0)]
     example: dict[str, list[float]] = {}

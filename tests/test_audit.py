@@ -33,7 +33,7 @@ from sklearn.exceptions import NotFittedError
 from shapshift import KNNShapley
 from shapshift.agreement import AGREEMENT, Baseline
 from shapshift.audit import ShiftAudit, Thresholds, audit_shift
-from shapshift.audit._levels import level_seeds, read_levels
+from shapshift.audit._levels import read_levels
 from shapshift.audit._result import SAMPLING_ROWS
 from shapshift.audit._statistics import ROW_STATISTICS, STATISTICS, Running
 from shapshift.io.archive import write_archive
@@ -314,10 +314,10 @@ IN_ANOTHER_PROCESS = """
 import sys
 import numpy as np
 from test_audit import PARAMETERS, Shift, scaled
-from shapshift.audit._levels import level_seeds, read_levels
+from shapshift.audit._levels import read_levels
 levels = read_levels(None, [Shift(parameter) for parameter in PARAMETERS] + [scaled, lambda X, y: (X, y)], False)
 for level in levels:
-    print(level.name, next(level_seeds(0, level.parameters, 1)))
+    print(level.name, next(level.seeds(0, 1)))
 """
 
 
@@ -339,7 +339,7 @@ def test_seeds_are_the_same_in_every_process() -> None:
 
 
 def seeds_of(*perturbations: Any) -> list[int]:
-    return [next(level_seeds(0, level.parameters, 1)) for level in read_levels(None, list(perturbations), False)]
+    return [next(level.seeds(0, 1)) for level in read_levels(None, list(perturbations), False)]
 
 
 def test_seeds_go_by_what_a_parameter_is_worth() -> None:

@@ -302,6 +302,34 @@ def test_correct_fits_on_the_clean_set_and_reuses_the_fit(here: Path) -> None:
     )
 
 
+def test_rules_and_switches_of_a_correction(here: Path) -> None:
+    files = ("train.csv", "noisy.csv", *MARKET, "--clean-val", "val.csv")
+    switches = ("--rule", "paper", "--rescale", "boundary", "--no-shift")
+    ran = run("correct", *files, *switches, "--out", "one", "--json")
+    assert ran.code == 0, ran.err
+    applied = ran.document["result"]["correction"]
+    assert [applied[name] for name in ("rule", "positive", "min_points", "rescale", "shifted", "shift")] == [
+        *("paper", "nearest", 1, "boundary", False, 0.0)
+    ]
+    assert applied["groups"]["nonboundary"]["alpha"] == 1
+    saved = BoundaryCorrector.load("one/corrector.json")
+    assert (saved.rule, saved.rescale, saved.shift, saved.positive) == ("paper", "boundary", False, None)
+    again = run("correct", "train.csv", "noisy.csv", *MARKET, "--fitted", "one/corrector.json", "--out", "two")
+    assert again.code == 0, again.err
+    assert digest(here / "one" / "corrected.parquet") == digest(here / "two" / "corrected.parquet")
+    for option in (("--rule", "paper"), ("--rescale", "none"), ("--no-shift",)):
+        refused = run("correct", *files[:-2], "--fitted", "one/corrector.json", *option, "--out", "no")
+        assert refused.code != 0
+        assert f"{option[0]} goes with --clean-val" in refused.err
+    price = ("price", "train.csv", "noisy.csv", *MARKET, "--budget", "1000")
+    refused = run(*price, "--rule", "paper", "--out", "no")
+    assert "--rule goes with --clean-val" in refused.err
+    paid = [run(*price, "--clean-val", "val.csv", "--rule", rule, "--out", rule) for rule in ("default", "paper")]
+    assert [one.code for one in paid] == [0, 0], paid[0].err + paid[1].err
+    corrected = [Allocation.load(here / rule / "allocation.npz").corrected for rule in ("default", "paper")]
+    assert corrected[0].tolist() != corrected[1].tolist()
+
+
 def test_correct_undoes_known_noise_without_clean_rows(here: Path) -> None:
     arguments = ("correct", "train.csv", "noisy.csv", *MARKET)
     ran = run(*arguments, "--noise-sigma", "0.5", "--out", "one", "--json")

@@ -18,7 +18,8 @@ from sklearn.exceptions import NotFittedError
 from shapshift import KNNShapley, Valuation
 from shapshift.agreement import agreement, distribution
 from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, evaluate
-from shapshift.correct.correctors import exact_shift, sum_factor
+from shapshift.correct.correctors import _checksum, exact_shift, sum_factor
+from shapshift.price import audit_payouts
 
 # --- the correction, plainly ----------------------------------------------------------------------------------------
 
@@ -426,6 +427,107 @@ def test_a_sum_out_of_reach_warns(pair: list[Valuation]) -> None:
     assert (corrected.values > 0).sum() == 0
 
 
+# --- rules and switches ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [BoundaryCorrector, EntropyNormalizer])
+def test_the_rule_of_the_paper(pair: list[Valuation], kind: type[BoundaryCorrector]) -> None:
+    clean, noisy = few_boundary(pair[0], 2), few_boundary(pair[1], 3)
+    published = kind(rule="paper").fit(clean)
+    found, same = published.transform(noisy), kind(positive="nearest", min_points=1).fit(clean).transform(noisy)
+    assert found.values.tobytes() == same.values.tobytes()
+    assert any(part["alpha"] != 1 for name, part in published.report_.groups.items() if not name.endswith("0.000000"))
+    applied = published.report_.to_dict()
+    assert [applied[name] for name in ("rule", "positive", "min_points")] == ["paper", "nearest", 1]
+    assert "rule 'paper'" in str(published.report_)
+    overridden = kind(rule="paper", positive="exact").fit(clean)
+    assert (overridden.transform(noisy).values > 0).sum() == overridden.positive_count_
+    with pytest.warns(CorrectionWarning, match="too few"):
+        kind(rule="paper", min_points=4).fit(clean).transform(noisy)
+
+
+@pytest.mark.parametrize("rescale", ["all", "boundary", "nonboundary", "none"])
+@pytest.mark.parametrize("shift", [True, False])
+def test_switches_against_the_formula(pair: list[Valuation], rescale: str, shift: bool) -> None:
+    clean, noisy = pair
+    total, fraction = np.zeros(noisy.n_train), noisy.boundary.mean()
+    for name, inside, weight in (("boundary", True, fraction), ("nonboundary", False, 1 - fraction)):
+        scores = group_scores(noisy.matrix, noisy.boundary == inside)
+        alpha = group_scores(clean.matrix, clean.boundary == inside).std() / scores.std()
+        alpha = alpha if rescale in ("all", name) else 1.0
+        total += weight * (scores.mean() + alpha * (scores - scores.mean()))
+    if shift:
+        total -= nearest_quantile(total, 1 - (clean.values > 0).mean())
+    corrector = BoundaryCorrector(rule="paper", rescale=rescale, shift=shift).fit(clean)
+    np.testing.assert_allclose(corrector.transform(noisy).values, total, rtol=1e-10, atol=1e-15)
+    report = corrector.report_
+    assert (report.rescale, report.shifted) == (rescale, shift)
+    assert shift or report.shift == 0
+    assert [part["alpha"] != 1 for part in report.groups.values()] == [
+        rescale in ("all", name) for name in report.groups
+    ]
+
+
+def test_nothing_to_do_is_nothing_done(pair: list[Valuation]) -> None:
+    noisy = pair[1]
+    found = EntropyNormalizer(rescale="none", shift=False).fit(pair[0]).transform(noisy)
+    np.testing.assert_allclose(found.values, noisy.values, rtol=1e-12, atol=1e-18)
+
+
+@pytest.mark.parametrize("bins", [None, 1, 2])
+def test_one_side_of_the_levels(pair: list[Valuation], bins: int | None) -> None:
+    """No part has points of both kinds, also where one bin would hold all."""
+    clean, noisy = pair
+    corrector = EntropyNormalizer(bins=bins, rescale="nonboundary", min_points=1).fit(clean)
+    corrector.transform(noisy)
+    rescaled = [name for name, part in corrector.report_.groups.items() if part["alpha"] != 1]
+    assert rescaled == ["entropy 0.000000" if bins is None else "entropy 0 to 0.000000"]
+    assert corrector.report_.groups[rescaled[0]]["points_noisy"] == (~noisy.boundary).sum()
+
+
+class Spread:
+    def fit(self, clean):
+        self.std = clean.values.std()
+        return self
+
+    def transform(self, noisy):
+        return replace(noisy, values=self.std / noisy.values.std() * noisy.values)
+
+
+def test_an_object_of_the_users_own() -> None:
+    X, y = make_gaussian_quantiles(n_samples=230, n_features=2, n_classes=2, random_state=3)
+    model = KNNShapley().fit(X[:150], y[:150])
+    clean, X_noisy = model.value(X[150:], y[150:]), X[150:] + 0.5
+    own = Spread().fit(clean)
+    found = model.value(X_noisy, y[150:], correction=own)
+    noisy = model.value(X_noisy, y[150:])
+    np.testing.assert_array_equal(found.values, own.transform(noisy).values)
+    np.testing.assert_allclose(np.average(found.level_values, axis=0, weights=found.level_counts), found.values)
+    assert found.standard_error is None
+    assert found.parameters["correction"] == {"corrector": "Spread"}
+    assert evaluate(found, clean, noisy).distribution["corrected"]["std_ratio"] == pytest.approx(1)
+    with pytest.raises(ValueError, match="corrected already, by Spread"):
+        BoundaryCorrector().fit(found)
+    owners = ["ann", "bob", "cid"] * 50
+    audit = audit_payouts(model, X[150:], y[150:], 100, owners=owners, noise=[0.5], repeats=2, corrector=own)
+    plain = audit_payouts(model, X[150:], y[150:], 100, owners=owners, noise=[0.5], repeats=2)
+    np.testing.assert_array_equal(audit.cents, plain.cents)  # a factor changes no share
+    assert audit.parameters["corrector"] == "Spread"
+
+
+def test_what_an_object_of_the_users_own_must_return() -> None:
+    model = KNNShapley(n_neighbors=1).fit([[0.0], [1.0], [3.0]], ["a", "b", "b"])
+    own = Spread()
+    for returned, why in [
+        (3, "returns int"),
+        (lambda noisy: replace(noisy, values=noisy.values[:2]), r"returns values of shape \(2,\)"),
+        (lambda noisy: replace(noisy, values=noisy.values * np.nan), "not finite"),
+    ]:
+        own.transform = returned if callable(returned) else lambda noisy: 3
+        with pytest.raises(ValueError, match=why):
+            model.value([[0.9], [0.2]], ["b", "a"], correction=own)
+
+
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
@@ -452,6 +554,12 @@ def test_refusals(pair: list[Valuation]) -> None:
         BoundaryCorrector(preserve_sum="yes").fit(clean)
     with pytest.raises(ValueError, match="'min_points' parameter of BoundaryCorrector must be at least 1"):
         BoundaryCorrector(min_points=0).fit(clean)
+    with pytest.raises(ValueError, match="'rule' parameter of BoundaryCorrector must be one of"):
+        BoundaryCorrector(rule="published").fit(clean)
+    with pytest.raises(ValueError, match="'rescale' parameter of EntropyNormalizer must be one of"):
+        EntropyNormalizer(rescale="both").fit(clean)
+    with pytest.raises(TypeError, match="'shift'"):
+        BoundaryCorrector(shift=0.5).fit(clean)
     with pytest.raises(ValueError, match="'bins' parameter of EntropyNormalizer must be at least 1"):
         EntropyNormalizer(bins=0).fit(clean)
     with pytest.raises(ValueError, match="'corrected' values other training rows"):
@@ -460,10 +568,13 @@ def test_refusals(pair: list[Valuation]) -> None:
         evaluate(noisy, clean, noisy.values)
 
 
+UNSET = {"rule": "default", "rescale": "all", "shift": True, "positive": None, "min_points": None}
+
+
 def test_scikit_learn_idiom(pair: list[Valuation]) -> None:
     corrector = EntropyNormalizer(bins=2, preserve_sum=True)
     copy = clone(corrector.fit(pair[0]))
-    assert copy.get_params() == {"bins": 2, "positive": "exact", "preserve_sum": True, "min_points": 5}
+    assert copy.get_params() == {"bins": 2, **UNSET, "preserve_sum": True}
     assert not hasattr(copy, "group_std_")
     assert copy.set_params(positive="nearest").positive == "nearest"
 
@@ -500,13 +611,25 @@ def test_damaged_and_foreign_files(pair: list[Valuation], tmp_path: Path) -> Non
     refused(text[:-30], "not a whole shapshift.BoundaryCorrector file")
     refused(text, "it holds a shapshift.BoundaryCorrector", EntropyNormalizer)
     refused(text.replace('"n_train_": 150', '"n_train_": 151'), "checksum")
-    refused(text.replace('"version": 2', '"version": 9'), "format version 9")
+    refused(text.replace('"version": 3', '"version": 9'), "format version 9")
     refused("[1, 2]", "not a whole")
     refused("{}", "not a whole")
     body = json.loads(text)
     assert body["format"] == "shapshift.BoundaryCorrector"
     with pytest.raises(ValueError, match="There is no file"):
         BoundaryCorrector.load(tmp_path / "nothing.json")
+
+
+def test_files_of_the_first_release_correct_as_before(pair: list[Valuation], tmp_path: Path) -> None:
+    clean, noisy = pair
+    path = tmp_path / "corrector.json"
+    fitted = BoundaryCorrector(positive="nearest", min_points=2).fit(clean)
+    fitted.save(path)
+    body = json.loads(path.read_text())
+    del body["checksum"]
+    body |= {"version": 2, "parameters": {"positive": "nearest", "preserve_sum": False, "min_points": 2}}
+    path.write_text(json.dumps({**body, "checksum": _checksum(body)}))
+    assert BoundaryCorrector.load(path).transform(noisy).values.tobytes() == fitted.transform(noisy).values.tobytes()
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------

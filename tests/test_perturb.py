@@ -23,6 +23,7 @@ from shapshift.perturb import (
     GaussianNoise,
     LaplaceNoise,
     MaskFeatures,
+    OnPoints,
     Perturbation,
     Quantize,
     Round,
@@ -48,6 +49,8 @@ EVERY = [
     Subsample(n=7),
     ShiftPriors({0: 0.2, 1: 0.2}),
     BoundaryCoverage(0.4).bind(MODEL),
+    OnPoints(GaussianNoise(0.5), "boundary").bind(MODEL),
+    OnPoints(FlipLabels(0.4) | MaskFeatures(0.3), "nonboundary").bind(MODEL),
     GaussianNoise(0.5) | FlipLabels(0.2) | Subsample(0.8),
 ]
 RANDOM = [step for step in EVERY if not isinstance(step, Round | Quantize)]

@@ -31,6 +31,7 @@ from .perturb import FlipLabels as FlipLabels
 from .perturb import GaussianNoise as GaussianNoise
 from .perturb import LaplaceNoise as LaplaceNoise
 from .perturb import MaskFeatures as MaskFeatures
+from .perturb import OnPoints as OnPoints
 from .perturb import Quantize as Quantize
 from .perturb import Round as Round
 from .perturb import ShiftPriors as ShiftPriors

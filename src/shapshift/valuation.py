@@ -395,6 +395,34 @@ def without_error(valuation: Valuation) -> Valuation:
     return replace(valuation, sampling={}, **nothing)
 
 
+def corrected_by(caller: str, corrector: Any, noisy: Valuation) -> Valuation:
+    """Correct values by anything with ``transform(valuation)``, and refuse what that should not return.
+
+    What a corrector of the caller's own leaves as it was, the errors of the noisy values and their means per entropy
+    level, does not stay: there are no errors then, and the means move with the values.
+    """
+    found = corrector.transform(noisy)
+    name = type(corrector).__name__
+    if not isinstance(found, Valuation) or found.values.shape != noisy.values.shape:
+        got = f"values of shape {found.values.shape}" if isinstance(found, Valuation) else type(found).__name__
+        raise InputError(
+            f"The corrector of {caller} must have a method transform that returns a Valuation with values of shape "
+            f"{noisy.values.shape}, such as dataclasses.replace(noisy, values=...). That of {name} returns {got}."
+        )
+    if not np.isfinite(found.values).all():
+        raise InputError(f"{name}.transform, the corrector of {caller}, returned values that are not finite.")
+    if "correction" in found.parameters:
+        return found
+    changed: dict[str, Any] = {}
+    if not np.array_equal(found.values, noisy.values):
+        errors = found.standard_error, noisy.standard_error
+        if errors[0] is not None and errors[1] is not None and np.array_equal(errors[0], errors[1]):
+            found = without_error(found)
+        if np.array_equal(found.level_values, noisy.level_values):
+            changed["level_values"] = found.level_values + (found.values - noisy.values)
+    return replace(found, parameters={**found.parameters, "correction": {"corrector": name}}, **changed)
+
+
 def check_confidence(caller: str, confidence: float) -> None:
     """Refuse a confidence that is not between 0 and 1."""
     _check_share(caller, "confidence", confidence)

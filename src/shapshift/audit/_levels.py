@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
-from shapshift.perturb import GaussianNoise, Perturbation, as_perturbation
+from shapshift.perturb import GaussianNoise, OnPoints, Perturbation, as_perturbation
 from shapshift.perturb.base import FunctionPerturbation, digest, plain, without_seeds
 
 #: Axis of levels of Gaussian noise, on which more is stronger.
@@ -37,6 +37,23 @@ class Level:
     name: Any
     perturbation: Perturbation
     parameters: dict[str, Any]
+
+    def seeds(self, seed: int, repeats: int) -> Iterator[int]:
+        """Seeds of the level: they depend on its parameters, not on its place among other levels, nor on the process.
+
+        Parameters
+        ----------
+        seed : int
+            Of the whole audit.
+        repeats : int
+            How many.
+        """
+        place = {PLACE: self.parameters[PLACE]} if PLACE in self.parameters else {}
+        made_from = without_seeds(self.perturbation.seeded_by) | place
+        words = tuple(int(word) for word in np.frombuffer(digest(made_from), dtype="<u4"))
+        for repeat in range(repeats):
+            sequence = np.random.SeedSequence(seed, spawn_key=(*words, repeat))
+            yield int(sequence.generate_state(1, np.uint64)[0])
 
 
 def read_levels(noise: Any, perturbations: Any, relative: bool, *, caller: str = "audit_shift") -> list[Level]:
@@ -79,24 +96,6 @@ def read_levels(noise: Any, perturbations: Any, relative: bool, *, caller: str =
     return _numbered([Level(_title(one), one, without_seeds(one.parameters)) for one in made])
 
 
-def level_seeds(seed: int, parameters: dict[str, Any], repeats: int) -> Iterator[int]:
-    """Seeds of one level: they depend on its parameters, not on its place among other levels, nor on the process.
-
-    Parameters
-    ----------
-    seed : int
-        Of the whole audit.
-    parameters : dict
-        See :class:`Level`.
-    repeats : int
-        How many.
-    """
-    words = tuple(int(word) for word in np.frombuffer(digest(parameters), dtype="<u4"))
-    for repeat in range(repeats):
-        sequence = np.random.SeedSequence(seed, spawn_key=(*words, repeat))
-        yield int(sequence.generate_state(1, np.uint64)[0])
-
-
 def perturbed_sets(
     model: Any, X_val: Any, y_val: Any, levels: list[Level], seed: int, repeats: int
 ) -> Iterator[tuple[Any, Any]]:
@@ -111,7 +110,7 @@ def perturbed_sets(
     """
     for level in levels:
         bound = level.perturbation.bind(model)
-        for run_seed in level_seeds(seed, level.parameters, repeats):
+        for run_seed in level.seeds(seed, repeats):
             yield bound.with_seed(run_seed)(X_val, y_val)
 
 
@@ -119,15 +118,23 @@ def level_axis(levels: list[Level], noise: bool) -> tuple[str, npt.NDArray[np.fl
     """Find what the levels measure and where each stands: the number in which they differ, if there is one."""
     if noise:
         return NOISE, np.array([level.name for level in levels])
-    first = levels[0].parameters
-    if all(level.parameters.keys() == first.keys() for level in levels):
-        varying = [key for key in first if any(level.parameters[key] != first[key] for level in levels)]
-        columns = [[level.parameters[key] for level in levels] for key in varying]
+    given = [_flat(level) for level in levels]
+    first = given[0]
+    if all(entry.keys() == first.keys() for entry in given):
+        varying = [key for key in first if any(entry[key] != first[key] for entry in given)]
+        columns = [[entry[key] for entry in given] for key in varying]
         numeric = all(isinstance(x, int | float) and not isinstance(x, bool) for column in columns for x in column)
         # A second number is fine if it goes with the first, as the scale of Laplace noise goes with epsilon.
         if varying and numeric and len(set(columns[0])) == len(levels):
             return varying[0].replace("_", " "), np.array(columns[0], dtype=np.float64)
     return UNORDERED, np.arange(len(levels), dtype=np.float64)
+
+
+def _flat(level: Level) -> dict[str, Any]:
+    """Parameters of a level; those of a perturbation on some points beside where it acts."""
+    if not isinstance(level.perturbation, OnPoints):
+        return level.parameters
+    return {**level.parameters["perturbation"], **level.parameters, "perturbation": None}
 
 
 def _noise_level(caller: str, level: Any, relative: bool) -> Level:
@@ -158,6 +165,8 @@ def _title(perturbation: Perturbation) -> str:
     steps = getattr(perturbation, "steps", None)
     if steps is not None:
         return " | ".join(_title(step) for step in steps)
+    if isinstance(perturbation, OnPoints):
+        return f"{_title(perturbation.perturbation)} on {perturbation.points} points"
     parameters = without_seeds(perturbation.parameters)
     if isinstance(perturbation, FunctionPerturbation):
         shown = [key for key in parameters if key != "name"]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shapshift._progress import progress_bar
 from shapshift.agreement import Baseline
-from shapshift.audit._levels import level_axis, level_seeds, read_levels
+from shapshift.audit._levels import level_axis, read_levels
 from shapshift.audit._result import SAMPLING_ROWS, ShiftAudit, Thresholds, check_thresholds
 from shapshift.audit._statistics import (
     CONFIDENCE,
@@ -193,7 +193,7 @@ class ShiftStream(Iterator[Valuation]):
         sets = (
             clean_run.perturb(perturbation.with_seed(run_seed))
             for level, perturbation in zip(levels, bound, strict=True)
-            for run_seed in level_seeds(seed, level.parameters, repeats)
+            for run_seed in level.seeds(seed, repeats)
         )
         runs = stream(clean_run.measure, sets, clean_run.workers)
         with progress_bar("Auditing", len(levels) * repeats, given.progress) as advance:

@@ -395,7 +395,7 @@ def audit_arguments(run: Run, classes: Sequence[Any] | None, default: str | None
 
 
 def parse_perturbation(text: str, classes: Sequence[Any]) -> Any:
-    """Read ``laplace:epsilon=1`` and the like, or several with ``|`` in between.
+    """Read ``laplace:epsilon=1``, ``gaussian:1@boundary`` and the like, or several with ``|`` in between.
 
     Parameters
     ----------
@@ -410,6 +410,11 @@ def parse_perturbation(text: str, classes: Sequence[Any]) -> Any:
 
 
 def _one_perturbation(text: str, classes: Sequence[Any]) -> Any:
+    for points in ("boundary", "nonboundary"):
+        if text.endswith(f"@{points}"):
+            from shapshift.perturb import OnPoints
+
+            return OnPoints(_one_perturbation(text.removesuffix(f"@{points}").strip(), classes), points)
     name, _, rest = text.partition(":")
     if name not in PERTURBATIONS:
         raise CommandError(

@@ -293,10 +293,23 @@ class Noise:
     perturb: list[str] | None = option(
         None,
         "Instead of --noise, one per level: laplace:epsilon=1, round:1, quantize:step=0.5, mask:0.1, flip:0.05, "
-        "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; 'round:1 | flip:0.1' does both.",
+        "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; gaussian:0.5@boundary (or @nonboundary) changes "
+        "these points alone; 'round:1 | flip:0.1' does both.",
         metavar="SPEC",
     )
     repeats: int = option(20, "Runs per level.", metavar="N", min=1)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """By which rule values are corrected."""
+
+    panel: ClassVar[str] = "Correction"
+    rule: Literal["default", "paper"] = option(
+        "default",
+        "default meets the clean positive count to the row and leaves parts of under 5 points alone; paper is the "
+        "published behaviour: nearest quantile, parts of any size.",
+    )
 
 
 @dataclass(frozen=True)

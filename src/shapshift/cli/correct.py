@@ -12,7 +12,7 @@ from shapshift.cli import _show as show
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Output, Page, Tables, option
+from shapshift.cli._options import Columns, Files, Method, Output, Page, Rule, Tables, option
 from shapshift.cli._run import Run
 from shapshift.io.files import write_text
 
@@ -42,18 +42,25 @@ class Correction:
         "boundary", "Correct boundary and other points apart, or every entropy level."
     )
     bins: int | None = option(None, "With --corrector entropy: largest number of parts.", metavar="N", min=1)
-    positive: Literal["exact", "nearest"] = option(
-        "exact", "Meet the clean positive count to the row, or by the published rule."
+    rescale: Literal["all", "boundary", "nonboundary", "none"] = option(
+        "all", "Which points' scores get their clean spread back; the others stay."
+    )
+    no_shift: bool = option(False, "Do not shift the values to the clean positive count.")
+    positive: Literal["exact", "nearest"] | None = option(
+        None,
+        "Meet the clean positive count to the row, or by the published quantile.",
+        show_default="as --rule has it",
     )
     preserve_sum: bool = option(False, "Keep the sum of the noisy values.")
 
 
 @command(
     "correct",
-    *(Files, Columns, Method, Correction, Tables, Page, Output),
+    *(Files, Columns, Method, Correction, Rule, Tables, Page, Output),
     examples=[
         "shapshift correct train.parquet noisy.parquet --noise-sigma 0.5 --label y",
         "shapshift correct train.parquet noisy.parquet --clean-val clean.parquet --label y",
+        "shapshift correct train.csv noisy.csv --clean-val clean.csv --label y --rule paper --rescale boundary",
         "shapshift correct train.csv noisy.csv --fitted run1/corrector.json --label y --out run2",
     ],
 )
@@ -132,12 +139,20 @@ def _corrector(run: Run) -> Any:
     """Make the corrector to fit, or read the fitted one; None where neither was asked for."""
     from shapshift.correct import BoundaryCorrector, EntropyNormalizer
 
-    asked = run[Correction]
+    asked, rule = run[Correction], run[Rule].rule
+    switches = {"--rule": rule != "default", "--rescale": asked.rescale != "all", "--no-shift": asked.no_shift}
+    given = [name for name, holds in switches.items() if holds]
+    if given and asked.clean_val is None:
+        raise CommandError(
+            f"{given[0]} goes with --clean-val: it says how the correction is fitted. A corrector of --fitted has its "
+            "own, and --noise-sigma alone needs none. Leave it out."
+        )
     if asked.fitted is not None:
         return _load_corrector(run.input("fitted", asked.fitted), (BoundaryCorrector, EntropyNormalizer))
     if asked.clean_val is None:
         return None
-    shared: dict[str, Any] = {"positive": asked.positive, "preserve_sum": asked.preserve_sum}
+    shared: dict[str, Any] = {"rule": rule, "rescale": asked.rescale, "shift": not asked.no_shift}
+    shared |= {"positive": asked.positive, "preserve_sum": asked.preserve_sum}
     if asked.corrector == "entropy":
         return EntropyNormalizer(bins=asked.bins, **shared)
     if asked.bins is not None:

@@ -10,7 +10,7 @@ from shapshift.cli import _show as show
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Sample, Tables, option
+from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Rule, Sample, Tables, option
 from shapshift.cli._run import Run
 from shapshift.methods import parse_method
 
@@ -67,7 +67,7 @@ class Checks:
 
 @command(
     "price",
-    *(Files, Columns, Sample, Method, Payment, Checks, Noise, Tables, Page, Output),
+    *(Files, Columns, Sample, Method, Payment, Checks, Rule, Noise, Tables, Page, Output),
     examples=[
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
@@ -114,7 +114,7 @@ def price(run: Run) -> None:
         from shapshift.correct import BoundaryCorrector
 
         clean = model.value(*load_other(run, "clean_val", checks.clean_val, data))
-        corrected = BoundaryCorrector().fit(clean).transform(shown)
+        corrected = BoundaryCorrector(rule=run[Rule].rule).fit(clean).transform(shown)
         paid = {"valuation": clean, "noisy": shown, "corrected": corrected}
     allocation = pay(run, data, model, valuation, audit_arguments(run, data.classes), corrected=corrected)
     run.result = show.show_payouts(run.terminal, allocation)
@@ -239,9 +239,11 @@ def _check_combinations(run: Run) -> None:
     if checks.influence and (payment.owners_as_players or run[Sample].pool):
         other = "--owners-as-players" if payment.owners_as_players else "--pool"
         raise CommandError(
-            f"--influence does not go with {other}: it takes payouts apart by validation row, which needs sums over the "
-            "values of training rows. Leave one of them out."
+            f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums of "
+            "values. Leave one of them out."
         )
+    if run[Rule].rule != "default" and checks.clean_val is None:
+        raise CommandError("--rule goes with --clean-val: without it nothing is corrected. Leave it out.")
     others = {
         "--noise": run[Noise].noise,
         "--perturb": run[Noise].perturb,

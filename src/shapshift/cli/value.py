@@ -20,6 +20,7 @@ from shapshift.cli._options import (
     Output,
     Page,
     Restart,
+    Rule,
     Sample,
     Tables,
     option,
@@ -146,7 +147,7 @@ def audit(run: Run) -> None:
 
 @command(
     "report",
-    *(Files, Columns, Sample, Method, Noise, NoisySet, Payment, Tables, Page, Output),
+    *(Files, Columns, Sample, Method, Noise, NoisySet, Rule, Payment, Tables, Page, Output),
     examples=[
         "shapshift report train.parquet val.parquet --label y",
         "shapshift report train.csv val.csv --label y --owner seller --budget 10000 --report page.html",
@@ -193,7 +194,7 @@ def report(run: Run) -> None:
         noisy = model.value(*load_other(run, "noisy_val", noisy_val, data))
     else:
         noisy = model.value(*_strongest(arguments).bind(model).with_seed(run.seed)(*data.points))
-    corrector = BoundaryCorrector().fit(valuation)
+    corrector = BoundaryCorrector(rule=run[Rule].rule).fit(valuation)
     corrected = corrector.transform(noisy)
     corrector.save(run.path("corrector.json"))
     write_correction(run, data, corrected, noisy)

@@ -35,8 +35,10 @@ class CorrectionReport:
 
     Attributes
     ----------
-    corrector, positive, preserve_sum, min_points
-        Class and parameters of the corrector.
+    corrector, rule, rescale, positive, preserve_sum, min_points
+        Class and parameters of the corrector, ``positive`` and ``min_points`` as the rule or the caller set them.
+    shifted : bool
+        Whether a shift was chosen at all; if not, ``shift`` is 0.
     groups : dict
         For each part of the noisy validation set: how many points it has there and in the clean set (``points_noisy``,
         ``points_clean``), its ``share`` of the noisy points (for the boundary part: lambda), the factor ``alpha``, the
@@ -55,6 +57,9 @@ class CorrectionReport:
     """
 
     corrector: str
+    rule: str
+    rescale: str
+    shifted: bool
     positive: str
     preserve_sum: bool
     min_points: int
@@ -74,6 +79,8 @@ class CorrectionReport:
     def __str__(self) -> str:
         lines = [
             f"{self.corrector}: {self.to_positive} rows became positive, {self.to_negative} stopped being positive",
+            f"  rule {self.rule!r}: positive {self.positive!r}, min_points {self.min_points}, rescale {self.rescale!r}"
+            + ("" if self.shifted else ", no shift"),
             f"  shift {self.shift:+.4g}, factor {self.factor:.4g}, clean positive count {self.positive_target}",
         ]
         lines += [
@@ -128,11 +135,18 @@ def sum_factor(values: Floats, target: float) -> float | None:
     return 1.0 if gains == losses == target else None
 
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+# Files of version 2 state positive and min_points and know no rule; they correct as before.
+READABLE = (2, FORMAT_VERSION)
 # Attributes that a file holds.
 FITTED = ("group_std_", "group_counts_", "positive_count_", "n_train_", "parameters_", "fingerprint_")
-#: A part with fewer points than this on either side is not rescaled, unless the caller says otherwise.
-MIN_POINTS = 5
+#: What a rule sets where the caller does not: how the shift is chosen, and the fewest points of a rescaled part.
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "default": {"positive": "exact", "min_points": 5},
+    "paper": {"positive": "nearest", "min_points": 1},
+}
+#: Which points' scores are rescaled.
+RESCALED = ("all", "boundary", "nonboundary", "none")
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
 MUST_AGREE = (
     *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", "boundary_neighbors"),
@@ -145,9 +159,12 @@ NO_SPREAD = 1e-12
 class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """Base class of both correctors; a subclass assigns each entropy level to a part of the validation set."""
 
-    positive: str
+    rule: str
+    rescale: str
+    shift: bool
+    positive: str | None
     preserve_sum: bool
-    min_points: int
+    min_points: int | None
     _fitted: ClassVar[tuple[str, ...]] = FITTED
 
     def _learn_groups(self, clean: Valuation) -> None:
@@ -208,7 +225,8 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         notes: list[str] = []
         for name, members, scores in self._split(noisy):
             mean, spread, count = float(scores.mean()), _spread(scores), int(noisy.level_counts[members].sum())
-            alpha = self._alpha(name, spread, count, notes)
+            kind = "boundary" if (noisy.level_entropy[members] > 0).any() else "nonboundary"
+            alpha = self._alpha(name, spread, count, notes) if self.rescale in ("all", kind) else 1.0
             levels[members] = mean + alpha * (levels[members] - mean)
             groups[name] = {
                 "points_noisy": count,
@@ -225,7 +243,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             if name not in groups
         ]
         scores = weighted_mean(levels, noisy.level_counts)
-        shift = self._shift(scores, notes)
+        shift = self._shift(scores, notes) if self.shift else 0.0
         values, levels = scores + shift, levels + shift
         factor = sum_factor(values, float(noisy.values.sum())) if self.preserve_sum else 1.0
         if factor is None:
@@ -240,9 +258,12 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             warn(note, CorrectionWarning)
         self.report_ = CorrectionReport(
             corrector=type(self).__name__,
-            positive=self.positive,
+            rule=self.rule,
+            rescale=self.rescale,
+            shifted=bool(self.shift),
+            positive=self._setting("positive"),
             preserve_sum=bool(self.preserve_sum),
-            min_points=int(self.min_points),
+            min_points=int(self._setting("min_points")),
             groups=groups,
             shift=shift,
             factor=factor,
@@ -309,7 +330,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         with reading(path, kind):
             with open(path, encoding="utf-8") as file:
                 body = json.load(file)
-            check_header(body, kind, FORMAT_VERSION)
+            check_header(body, kind, body["version"] if body["version"] in READABLE else FORMAT_VERSION)
             if body.pop("checksum") != _checksum(body):
                 raise InputError("its checksum does not match its content")
             corrector = cls(**body["parameters"])
@@ -336,11 +357,12 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                 f"The clean validation set has no {name} points, the noisy one has {count}: they keep their spread."
             )
             return 1.0
-        if min(count, self.group_counts_[name]) < self.min_points:
+        least = self._setting("min_points")
+        if min(count, self.group_counts_[name]) < least:
             notes.append(
                 f"There are too few {name} points to compare spreads, {self.group_counts_[name]} in the clean and "
-                f"{count} in the noisy validation set: they keep their spread. At least {self.min_points} are needed "
-                "on both sides; min_points=1 rescales whatever there is."
+                f"{count} in the noisy validation set: they keep their spread. At least {least} are needed on both "
+                "sides; min_points=1 rescales whatever there is."
             )
             return 1.0
         if spread == 0:
@@ -356,7 +378,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     def _shift(self, scores: Floats, notes: list[str]) -> float:
         """Return b, and note where the positive count cannot be met."""
-        if self.positive == "nearest":
+        if self._setting("positive") == "nearest":
             return -float(np.quantile(scores, 1 - self.positive_ratio_, method="nearest"))
         shift = exact_shift(scores, self.positive_count_)
         reached = int(np.count_nonzero(scores + shift > 0))
@@ -367,11 +389,19 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             )
         return shift
 
+    def _setting(self, name: str) -> Any:
+        """Return ``positive`` or ``min_points`` as given, else as the rule has it."""
+        given = getattr(self, name)
+        return RULES[self.rule][name] if given is None else given
+
     def _check_parameters(self) -> None:
         caller = type(self).__name__
-        check.check_choice(caller, "positive", self.positive, ("exact", "nearest"))
+        check.check_choice(caller, "rule", self.rule, tuple(RULES))
+        check.check_choice(caller, "rescale", self.rescale, RESCALED)
+        check.check_flag(caller, "shift", self.shift)
+        check.check_choice(caller, "positive", self._setting("positive"), ("exact", "nearest"))
         check.check_flag(caller, "preserve_sum", self.preserve_sum)
-        check.check_count(caller, "min_points", self.min_points)
+        check.check_count(caller, "min_points", self._setting("min_points"))
 
 
 def _spread(scores: Floats) -> float:
@@ -429,21 +459,30 @@ class BoundaryCorrector(GroupCorrector):
 
     Parameters
     ----------
-    positive : {"exact", "nearest"}, default="exact"
-        How b is chosen. "exact": half-way between the two values that the clean positive count separates, so that the
-        count is met to the row; where equal values make that impossible, the nearest possible count (the lower of two)
-        with a warning. If no row, or every row, shall be positive, b is 0 where that already holds, else it moves the
-        highest value to 0, or the lowest just above. "nearest": the published rule, b is minus the nearest order
-        statistic at the quantile 1 - rho; that row gets exactly 0 and the count can be off by one.
+    rule : {"default", "paper"}, default="default"
+        What ``positive`` and ``min_points`` are where they are None. "paper": the published behaviour,
+        ``positive="nearest"`` and ``min_points=1``, so that parts of any size are rescaled. "default":
+        ``positive="exact"`` and ``min_points=5``, which meets the positive count and leaves small parts alone.
+    rescale : {"all", "boundary", "nonboundary", "none"}, default="all"
+        Which part is rescaled; the other keeps its spread (alpha 1). "all" is published.
+    shift : bool, default=True
+        Whether the values are shifted to the clean positive count; if not, b is 0.
+    positive : {"exact", "nearest"}, optional
+        How b is chosen; by default as the rule says. "exact": half-way between the two values that the clean positive
+        count separates, so that the count is met to the row; where equal values make that impossible, the nearest
+        possible count (the lower of two) with a warning. If no row, or every row, shall be positive, b is 0 where that
+        already holds, else it moves the highest value to 0, or the lowest just above. "nearest": the published rule, b
+        is minus the nearest order statistic at the quantile 1 - rho; that row gets exactly 0 and the count can be off
+        by one.
     preserve_sum : bool, default=False
         Keep the sum of the noisy values (which is the accuracy on the noisy set, by efficiency). The shift by b breaks
         it, and taking b back would break the positive count. So the positive values are multiplied, and the others
         divided, by the one factor that restores the sum: signs, positive count and the order of the rows stay, the
         spread is then met only roughly. Where no value has the sign of the sum there is no such factor; then the sum
         is given up, with a warning.
-    min_points : int, default=5
+    min_points : int, optional
         A part with fewer points than this in the clean or in the noisy set is not rescaled (alpha 1), with a warning.
-        1 is the published formula, which rescales parts of any size.
+        By default as the rule says. 1 is the published formula, which rescales parts of any size.
 
     Attributes
     ----------
@@ -486,9 +525,24 @@ class BoundaryCorrector(GroupCorrector):
     >>> corrected = corrector.transform(noisy)
     >>> [v.stats()["positive_count"] for v in (clean, noisy, corrected)]
     [181, 162, 181]
+    >>> published = BoundaryCorrector(rule="paper").fit(clean)
+    >>> published.transform(noisy).stats()["positive_count"]  # one row is at 0
+    180
     """
 
-    def __init__(self, *, positive: str = "exact", preserve_sum: bool = False, min_points: int = MIN_POINTS) -> None:
+    def __init__(
+        self,
+        *,
+        rule: str = "default",
+        rescale: str = "all",
+        shift: bool = True,
+        positive: str | None = None,
+        preserve_sum: bool = False,
+        min_points: int | None = None,
+    ) -> None:
+        self.rule = rule
+        self.rescale = rescale
+        self.shift = shift
         self.positive = positive
         self.preserve_sum = preserve_sum
         self.min_points = min_points
@@ -506,11 +560,17 @@ class EntropyNormalizer(GroupCorrector):
         None: every entropy level is a part of its own. Else the levels are cut at the quantiles of the clean points'
         entropies into at most that many parts; a level is never split, so there can be fewer. Where the clean set has
         no boundary points, or nothing else, the points it knows nothing of make one part more, which keeps its spread.
-    positive : {"exact", "nearest"}, default="exact"
+    rule : {"default", "paper"}, default="default"
+        See :class:`BoundaryCorrector`.
+    rescale : {"all", "boundary", "nonboundary", "none"}, default="all"
+        See :class:`BoundaryCorrector`. With "boundary" or "nonboundary", no part of ``bins`` has points of both kinds.
+    shift : bool, default=True
+        See :class:`BoundaryCorrector`.
+    positive : {"exact", "nearest"}, optional
         See :class:`BoundaryCorrector`.
     preserve_sum : bool, default=False
         See :class:`BoundaryCorrector`.
-    min_points : int, default=5
+    min_points : int, optional
         See :class:`BoundaryCorrector`. Parts are smaller here, so it matters more; fewer ``bins`` make larger parts.
 
     Attributes
@@ -549,11 +609,17 @@ class EntropyNormalizer(GroupCorrector):
         self,
         *,
         bins: int | None = None,
-        positive: str = "exact",
+        rule: str = "default",
+        rescale: str = "all",
+        shift: bool = True,
+        positive: str | None = None,
         preserve_sum: bool = False,
-        min_points: int = MIN_POINTS,
+        min_points: int | None = None,
     ) -> None:
         self.bins = bins
+        self.rule = rule
+        self.rescale = rescale
+        self.shift = shift
         self.positive = positive
         self.preserve_sum = preserve_sum
         self.min_points = min_points
@@ -565,8 +631,9 @@ class EntropyNormalizer(GroupCorrector):
             reached = clean.level_counts[order].cumsum()
             cuts = np.searchsorted(reached, np.arange(1, self.bins) * (reached[-1] / self.bins) - 1e-9)
             edges = {float(clean.level_entropy[order][cut]) for cut in np.unique(cuts) if cut < order.size - 1}
-            if np.unique(clean.level_entropy > 0).size == 1:
-                edges.add(0.0)  # else points on the other side of the boundary would be pooled with these unseen
+            # Else points on the other side of the boundary would be pooled with these, unseen or not to be rescaled.
+            if np.unique(clean.level_entropy > 0).size == 1 or self.rescale in ("boundary", "nonboundary"):
+                edges.add(0.0)
             self.edges_ = sorted(edges)
 
     def _group_names(self, levels: Floats) -> list[str]:

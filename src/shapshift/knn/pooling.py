@@ -23,7 +23,7 @@ from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
 from shapshift.knn.base import NEVER_CHANGE_A_RESULT
 from shapshift.sampling_error import in_blocks, shrink
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, corrected_by
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -346,6 +346,14 @@ def combine(compared: Comparison, points: LabelSums, rows: LabelSums, kurtosis: 
     return Pooled(values, risk, weight, u, float(risk.mean() / plain_risk.mean()))
 
 
+def corrected_values(model: Any, X_val: Any, y_val: Any, correction: Any) -> Valuation:
+    """Value a noisy validation set and correct, by ``correct`` where the corrector has it, else by ``transform``."""
+    if callable(getattr(correction, "correct", None)):
+        corrected: Valuation = correction.correct(model, X_val, y_val)
+        return corrected
+    return corrected_by(f"{type(model).__name__}.value", correction, model.value(X_val, y_val))
+
+
 def pooled_valuation(model: Any, X_val: Any, y_val: Any, pool: Any, *, groups: Any, correction: Any) -> Valuation:
     """Value training rows on validation points and on each other, pooled; see ``pool`` of ``KNNShapley.value``.
 
@@ -370,7 +378,7 @@ def pooled_valuation(model: Any, X_val: Any, y_val: Any, pool: Any, *, groups: A
     everything = PointSums(given.points, targets, values.sum(axis=0), squares.sum(axis=0))
     found = _pool_points(model, rows, everything, plain, runner)
     if correction is not None:
-        plain = correction.correct(model, X_val, y_val)
+        plain = corrected_values(model, X_val, y_val, correction)
         found = found.with_corrected(plain)
     of_group = []
     if in_blocks(task.group_names):  # of one sample: they vary as before, but less

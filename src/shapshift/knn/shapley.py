@@ -25,7 +25,7 @@ from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
 from shapshift.engine.truncated import check_search, truncated_sums
 from shapshift.exceptions import InputError
 from shapshift.knn.base import KNNClassModel, Prepared
-from shapshift.knn.pooling import PoolingModel, pooled_valuation
+from shapshift.knn.pooling import PoolingModel, corrected_values, pooled_valuation
 from shapshift.valuation import Valuation
 
 #: Default of ``tol``.
@@ -203,7 +203,8 @@ class KNNShapley(KNNClassModel):
             validation set. For audits and payouts see :meth:`pooled`.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
-            `BoundaryCorrector` or `EntropyNormalizer`. It takes neither groups nor a matrix.
+            `BoundaryCorrector`, `EntropyNormalizer` or object of your own with ``transform(valuation)``. It takes
+            neither groups nor a matrix.
         checkpoint : path-like, optional
             Folder for progress. A run that was killed and is called again with the same arguments resumes from there,
             to the same bytes. A folder of another run is refused. Delete it when the result is safe.
@@ -225,8 +226,7 @@ class KNNShapley(KNNClassModel):
             asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude}
             return self._value(X_val, y_val, checkpoint=checkpoint, **asked)[0]
         self._check_correction(correction, matrix or None, groups, clusters, exclude, checkpoint)
-        corrected: Valuation = correction.correct(self, X_val, y_val)
-        return corrected
+        return corrected_values(self, X_val, y_val, correction)
 
     def pooled(self, pool: Any = "train") -> PoolingModel:
         """Return this fitted model with pooled values, for whatever takes a model, such as `audit_shift`.
@@ -251,11 +251,13 @@ class KNNShapley(KNNClassModel):
 
     def _check_correction(self, correction: Any, *others: Any) -> None:
         """Refuse what is no corrector, and what a correction does not go with."""
-        if isinstance(correction, type) or not callable(getattr(correction, "correct", None)):
+        methods = [callable(getattr(correction, name, None)) for name in ("correct", "transform")]
+        if isinstance(correction, type) or not any(methods):
             got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
             raise InputError(
                 f"The 'correction' parameter of {type(self).__name__}.value must be a PosteriorCorrector, or a fitted "
-                f"BoundaryCorrector or EntropyNormalizer. Got {got} instead."
+                "BoundaryCorrector, EntropyNormalizer or other object with a method transform(valuation). Got "
+                f"{got} instead."
             )
         if any(part is not None for part in others):
             raise InputError(

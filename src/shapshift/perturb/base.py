@@ -116,6 +116,11 @@ class Perturbation(ABC):
         """Name and parameters, ready for JSON; mappings from labels become lists of pairs, arrays are hashed."""
         return {"name": self._owner} | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
 
+    @property
+    def seeded_by(self) -> dict[str, Any]:
+        """Parameters that the seeds of an audit are made from."""
+        return self.parameters
+
     def with_seed(self, seed: int) -> Self:
         """Return the same perturbation with another seed."""
         return self._with(random_state=check.check_count(self._owner, "seed", seed, at_least=0))
@@ -127,6 +132,11 @@ class Perturbation(ABC):
     @property
     def _owner(self) -> str:
         return type(self).__name__
+
+    @property
+    def _kind(self) -> str:
+        """Kind of the numbers it draws: steps of one kind in a composition draw numbers of their own."""
+        return self._owner
 
     def _checked(self, result: Any) -> Pair:
         """Refuse anything but a pair with as many labels as rows."""
@@ -191,14 +201,19 @@ class Compose(Perturbation):
         """Apply the steps in order."""
         before: Counter[str] = Counter()
         for step in self.steps:
-            X_val, y_val = step._with(_place=before[step._owner])(X_val, y_val)
-            before[step._owner] += 1
+            X_val, y_val = step._with(_place=before[step._kind])(X_val, y_val)
+            before[step._kind] += 1
         return X_val, y_val
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Name, and the parameters of each step."""
         return {"name": "Compose", "steps": [step.parameters for step in self.steps]}
+
+    @property
+    def seeded_by(self) -> dict[str, Any]:
+        """Name, and what each step is seeded by."""
+        return {"name": "Compose", "steps": [step.seeded_by for step in self.steps]}
 
     def with_seed(self, seed: int) -> Self:
         """Return the same steps with seeds of their own made from ``seed``."""

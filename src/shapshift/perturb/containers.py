@@ -64,7 +64,7 @@ def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
         kept = False
     if not kept:
         kind = getattr(y, "dtype", type(y).__name__)
-        raise InputError(f"'y_val' of type {kind} cannot hold the labels that FlipLabels gives it. Widen its type.")
+        raise InputError(f"'y_val' of type {kind} cannot hold the labels that it is given. Widen its type.")
     return new
 
 

@@ -1,5 +1,6 @@
 """The perturbations: changes to the features, to the labels, and to the choice of the points."""
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -12,8 +13,9 @@ from scipy import sparse
 
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
+from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
-from shapshift.perturb.base import Checks, Pair, Perturbation
+from shapshift.perturb.base import Checks, Pair, Perturbation, as_perturbation, must_keep_points
 from shapshift.perturb.containers import count_points, count_rows, like_features, like_labels, take_rows
 from shapshift.valuation import check_returned
 
@@ -375,6 +377,143 @@ class FlipLabels(Perturbation):
         return others, [1.0] * len(others)
 
 
+class BoundaryRule:
+    """The boundary points of a validation set, by the rule of a fitted model.
+
+    The last answer is kept: an audit asks about one set again and again.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._last: tuple[bytes, npt.NDArray[np.bool_]] | None = None
+
+    def __call__(self, caller: str, X_val: Any, y_val: Any) -> npt.NDArray[np.bool_]:
+        """Return for each point whether it is a boundary point."""
+        if self.model is None:
+            raise InputError(f"{caller} needs the model: call .bind(model) first.")
+        key = b""
+        if getattr(self.model, "metric", None) != "precomputed":
+            rows: Any = check.check_features(X_val, "X_val").rows
+            parts = (rows.data, rows.indices, rows.indptr) if sparse.issparse(rows) else (rows,)
+            key = repr(rows.shape).encode() + b"".join(_hash(part) for part in parts)
+            if self._last is not None and self._last[0] == key:
+                return self._last[1]
+        boundary = check_returned(f"{caller}.bind", self.model, self.model.value(X_val, y_val)).boundary
+        self._last = (key, boundary) if key else None
+        return boundary
+
+
+def _hash(array: npt.NDArray[Any]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class OnPoints(Perturbation):
+    """Another perturbation, on the boundary points alone or on the others alone; needs `bind`.
+
+    Boundary points are those whose nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the
+    points as they come in). The perturbation is drawn for all points and kept for the chosen ones; the others come out
+    bit for bit as they were. So at one seed, "boundary" and "nonboundary" together change what the perturbation alone
+    would change, to the same numbers; audits give all three the same seeds.
+
+    Parameters
+    ----------
+    perturbation : Perturbation or function
+        It must keep the points, in order: none that resamples.
+    points : {"boundary", "nonboundary"}
+        Where it acts.
+    random_state : int, optional
+        Seed of the perturbation; by default the one it has.
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley
+    >>> from shapshift.data import load_dataset
+    >>> from shapshift.perturb import GaussianNoise, OnPoints
+    >>> data = load_dataset("gaussian", n_train=200, n_val=100)
+    >>> model = KNNShapley().fit(data.X_train, data.y_train)
+    >>> X_noisy, _ = OnPoints(GaussianNoise(0.5), "boundary").bind(model)(data.X_val, data.y_val)
+    >>> changed = (X_noisy != data.X_val).any(axis=1)
+    >>> bool((changed == model.value(data.X_val, data.y_val).boundary).all())
+    True
+    """
+
+    perturbation: Perturbation
+    points: str
+    pointwise: ClassVar[bool] = True
+    _boundary: ClassVar[BoundaryRule] = BoundaryRule(None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.check_choice(self._owner, "points", self.points, ("boundary", "nonboundary"))
+        inner = as_perturbation(self.perturbation)
+        if getattr(inner, "pointwise", None) is False:
+            raise InputError(
+                f"The 'perturbation' parameter of OnPoints must keep the points, in order, which "
+                f"{inner.parameters['name']} does not: it resamples them. Use a perturbation of features or labels."
+            )
+        seed = self.random_state
+        object.__setattr__(self, "perturbation", inner if seed is None else inner.with_seed(seed))
+
+    def with_seed(self, seed: int) -> Self:
+        """Return the same with another seed of the perturbation."""
+        return super().with_seed(seed)._with(perturbation=self.perturbation.with_seed(seed))
+
+    def bind(self, model: Any) -> Self:
+        """Take the model whose neighbours define the boundary points, and bind the perturbation."""
+        return self._with(_boundary=BoundaryRule(model), perturbation=self.perturbation.bind(model))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Where it acts, and the parameters of the perturbation."""
+        return {"name": self._owner, "perturbation": self.perturbation.parameters, "points": self.points}
+
+    @property
+    def seeded_by(self) -> dict[str, Any]:
+        """What the perturbation alone is seeded by: at one seed it draws the same for all points and for some."""
+        return self.perturbation.seeded_by
+
+    @property
+    def _kind(self) -> str:
+        return self.perturbation._kind
+
+    def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
+        """Perturb all points, and put back those that are not chosen."""
+        count_points(X_val, y_val)
+        chosen = self._boundary(self._owner, X_val, y_val) == (self.points == "boundary")
+        if not chosen.any():
+            warn(
+                f"None of the {chosen.size} validation points is a {self.points} point: {self._owner} changes nothing."
+            )
+        labels = _labels.check_labels(y_val, "y_val", chosen.size, "X_val")
+        X_new, y_new = self.perturbation._with(_place=self._place)(X_val, y_val)
+        must_keep_points(
+            "The 'perturbation' parameter of OnPoints must keep the points", self.perturbation, labels, y_new
+        )
+        if X_new is not X_val:
+            X_new = _some_changed(X_new, X_val, chosen)
+        if y_new is not y_val:
+            new = _labels.check_labels(y_new, "y_val", chosen.size, "X_val").tolist()
+            kept = [one if taken else old for one, old, taken in zip(new, labels.tolist(), chosen, strict=True)]
+            y_new = like_labels(kept, labels, y_val)
+        return X_new, y_new
+
+
+def _some_changed(X_new: Any, X_val: Any, chosen: npt.NDArray[np.bool_]) -> Any:
+    """Return the chosen rows of changed features and the other rows of those before."""
+    new, old = check.check_features(X_new, "X_val"), check.check_features(X_val, "X_val")
+    if new.rows.shape != old.rows.shape or new.columns != old.columns:
+        raise InputError(
+            f"The 'perturbation' parameter of OnPoints must keep the columns of 'X_val'. Got {new.rows.shape[1]} "
+            f"columns for {old.rows.shape[1]}, or others in name or order."
+        )
+    if sparse.issparse(X_val):
+        both = sparse.vstack([sparse.csr_array(old.rows), sparse.csr_array(new.rows)], format="csr")
+        return both[np.arange(chosen.size) + chosen.size * chosen]
+    changed: Any = new.rows.toarray() if sparse.issparse(new.rows) else new.rows
+    return like_features(np.where(chosen[:, None], changed, old.rows), X_val)
+
+
 class ResamplePerturbation(Perturbation):
     """A perturbation that keeps, drops or repeats whole points."""
 
@@ -524,17 +663,15 @@ class BoundaryCoverage(ResamplePerturbation):
     fraction: float
     _: KW_ONLY
     n: int | None = None
-    _model: ClassVar[Any] = None
+    _boundary: ClassVar[BoundaryRule] = BoundaryRule(None)
     _checks: ClassVar[Checks] = {"fraction": _share, "n": check.check_count}
 
     def bind(self, model: Any) -> Self:
         """Take the model whose neighbours define the boundary points."""
-        return self._with(_model=model)
+        return self._with(_boundary=BoundaryRule(model))
 
     def _rows(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Ints:
-        if self._model is None:
-            raise InputError("BoundaryCoverage needs the model: call .bind(model) first.")
-        boundary = check_returned("BoundaryCoverage.bind", self._model, self._model.value(X_val, y_val)).boundary
+        boundary = self._boundary(self._owner, X_val, y_val)
         groups = [np.flatnonzero(boundary), np.flatnonzero(~boundary)]
         counts = largest_remainders(np.array([self.fraction, 1 - self.fraction]), self.n or boundary.size)
         for rows, count, kind in zip(groups, counts, ("boundary", "non-boundary"), strict=True):

@@ -156,8 +156,8 @@ class InfluenceAudit(Result):
                 at = int(np.argmax(self.cents - top))
                 said.append(
                     f"Without the {int(share * n_val + 1e-9):,} of {n_val:,} validation points that favour it most, "
-                    f"{self.owners[at]} would be paid {self._show(top[at])} instead of {self._show(self.cents[at])}; no "
-                    "other owner depends as much on so few points."
+                    f"{self.owners[at]} would be paid {self._show(top[at])} instead of {self._show(self.cents[at])}; "
+                    "no other owner depends as much on so few points."
                 )
                 break
         suspects = self.suspects
@@ -322,8 +322,8 @@ def audit_influence(
     The test asks whether the points are like the reference. Honest points of another population than the training rows
     raise an alarm too: pass a trusted sample of theirs.
 
-    Leaving out one point is exact, from the values of all rows on single points. Bounds hold for any attacker. Those for
-    points left out are exact under ``Policy(negatives="carry")`` while no total changes its sign. With a cap in the
+    Leaving out one point is exact, from the values of all rows on single points. Bounds hold for any attacker. Those
+    for points left out are exact under ``Policy(negatives="carry")`` while no total changes its sign. With a cap in the
     policy the bound is the cap.
 
     Examples

@@ -168,7 +168,8 @@ def attack_validation(
     Notes
     -----
     For given rows that count, which points to change is a fractional linear problem (Dinkelbach), solved by sorting:
-    for all points at once, and in 10 steps with the rows that count by then. The better set is kept. Under ``Policy(negatives="carry")`` the first is optimal as long as no owner's total changes its sign.
+    for all points at once, and in 10 steps with the rows that count by then. The better set is kept. Under
+    ``Policy(negatives="carry")`` the first is optimal as long as no owner's total changes its sign.
 
     Examples
     --------

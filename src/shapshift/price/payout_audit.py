@@ -30,7 +30,7 @@ from shapshift.price.allocation import (
 from shapshift.price.owners import GameOptions, value_owners
 from shapshift.price.policy import Policy, Terms
 from shapshift.price.sampling import random_blocks
-from shapshift.valuation import Valuation
+from shapshift.valuation import Valuation, corrected_by
 
 Cents = npt.NDArray[np.int64]
 
@@ -275,7 +275,7 @@ def audit_payouts(
         ``max_players_exact``, ``n_permutations``, ``tolerance``, ``random_state``. Every run draws the same orders, so
         that the interval shows what the validation set moves, not the sampling.
     corrector : fitted corrector, optional
-        Applied to each perturbed valuation before it is paid: anything with ``transform(valuation)``.
+        Applied to each perturbed valuation before it is paid: anything with ``transform(valuation)``, your own too.
     valuations : Valuation or iterator of Valuation, optional
         Valuations that are made anyway: the one on the clean validation set; or all that are to be paid, as a
         :class:`shapshift.audit.ShiftStream` with the same model, validation set, levels, repeats and seed gives them.
@@ -328,7 +328,8 @@ def audit_payouts(
         if basis == "owners":
             yield from (pay_players(X, y) for X, y in perturbed)
         else:
-            yield from map(pay_rows, taken if corrector is None else map(corrector.transform, taken))
+            for valuation in taken:
+                yield pay_rows(valuation if corrector is None else corrected_by("audit_payouts", corrector, valuation))
 
     players, contributions = None, row_contributions(clean.values, ownership, terms.policy.negatives)[1]
     if basis == "owners":
