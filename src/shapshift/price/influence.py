@@ -500,13 +500,17 @@ def _excess(columns: Floats, chosen: Flags, draws: int, rng: Any) -> tuple[Float
     spread = np.sqrt((flat**2).sum(axis=0) * (size * (n - size) / (n * max(n - 1, 1))))
     flat = np.divide(flat, spread, out=np.zeros_like(flat), where=spread > 1e-12 * np.abs(flat).max(initial=0.0))
     scores = flat[chosen].sum(axis=0)
-    # Points in an order of their own, so that the order in which they come changes nothing.
-    flat = flat[np.lexsort(flat.T[::-1])]
+    flat = flat[_own_order(columns[0])]
     chance, step = [], max(1, DRAWN_NUMBERS // n)
     for start in range(0, draws, step):
         sets = rng.permuted(np.tile(np.arange(n) < size, (min(step, draws - start), 1)), axis=1)
         chance.append((sets @ flat).max(axis=1))
     return scores.reshape(columns.shape[0], columns.shape[2]), np.concatenate(chance)
+
+
+def _own_order(effects: Floats) -> npt.NDArray[np.intp]:
+    """Order points by their effects on owners, so that neither the order of points nor that of owners matters."""
+    return np.lexsort(np.sort(effects, axis=1).T)
 
 
 def _compare_clusters(
@@ -526,7 +530,6 @@ def _compare_clusters(
         np.add.at(sums, numbers, effects)
         return np.divide(sums, spread, out=np.zeros_like(sums), where=spread > 0).max(axis=1)
 
-    order = np.lexsort(effects.T[::-1])
-    scores, effects = clearest(codes), effects[order]
+    scores, effects = clearest(codes), effects[_own_order(effects)]
     chance = np.array([clearest(rng.permutation(codes)).max() for _ in range(draws)])
     return np.asarray((1 + (chance[:, None] >= scores).sum(axis=0)) / (draws + 1))

@@ -55,8 +55,8 @@ class ValidationAttack:
         Payouts on the honest and on the manipulated set, in cents.
     bound_cents : int
         No attack of this kind on so many points pays the owner more.
-    X, y : array, ndarray
-        The manipulated validation set, features as the model has them.
+    X, y : table, ndarray
+        The manipulated validation set; features in the order of the training columns.
     honest : ndarray of shape (n_points,)
         Position in the honest set of each point of the manipulated one; -1 for points that are put in or changed.
     currency : str
@@ -218,13 +218,20 @@ def attack_validation(
         before=paid[0],
         after=paid[1],
         bound_cents=max(most, int(paid[0][at])),
-        X=X_new,
+        X=_in_columns(quiet, X_new),
         y=y_new,
         honest=np.concatenate([kept, np.full(added.size, -1)]),
         currency=currency,
         digits=terms.digits,
         table_kind=quiet._kind,
     )
+
+
+def _in_columns(model: Any, rows: Any) -> Any:
+    """Return rows as a table with the training columns, where training rows were one."""
+    if model._columns is None or model._index.metric == "precomputed" or sparse.issparse(rows):
+        return rows
+    return to_table({name: rows[:, at] for at, name in enumerate(model._columns)}, None, model._kind)
 
 
 def _replacements(model: Any, points: PointValues, kind: str, at: int) -> PointValues | None:
@@ -335,7 +342,7 @@ def _bound(model: Any, points: PointValues, put: PointValues | None, at: int, al
     """Return what bounds attacks of a kind."""
     if kind == "points":
         return any_points(points, allowed, [at], PointRange.of(model))[0]
-    (slots,) = make_slots(points, allowed, [at])
+    (slots,) = make_slots(points, allowed, [at], replaced="" if put is None else "known")
     if put is None:
         return slots
     positive = put.by_owner(lambda values: np.maximum(values, 0.0) if put.negatives == "clip" else values)[:, at]

@@ -14,7 +14,6 @@ from shapshift.checks import inputs as check
 from shapshift.checks.labels import Ownership
 from shapshift.knn import KNNShapley
 from shapshift.knn.base import KNNModel
-from shapshift.perturb.containers import take_rows
 from shapshift.price.policy import Terms
 
 Floats = npt.NDArray[np.float64]
@@ -48,8 +47,8 @@ class PointValues:
     ----------
     model : KNNModel
         As :func:`check_points_model` returns it.
-    X, y : table, array-like
-        Checked points and labels.
+    X, y : ndarray or csr_array, ndarray
+        Points, as the model's training rows are, and labels.
     ownership : Ownership
     negatives : {"clip", "carry"}
     own : ndarray of shape (n_points,) or None
@@ -79,10 +78,11 @@ class PointValues:
         return self._to_owners if self.negatives == "clip" else sparse.eye_array(len(self.ownership.names)).tocsr()
 
     def _value(self, here: slice) -> Floats:
-        points = np.arange(here.start, here.stop)
-        own = None if self.own is None else self.own[here]
-        given = self.model._prepare(take_rows(self.X, points), self.y[here], matrix=True, own=own)
-        values = self.model._run(given, self.model._runner()).points.values.T
+        model, rows, own = self.model, self.X[here], None if self.own is None else self.own[here]
+        if model._index.metric != "precomputed":
+            rows = check.Table(rows, model._columns, None, model._kind)
+        given = model._prepare(rows, self.y[here], matrix=True, own=own)
+        values = model._run(given, model._runner()).points.values.T
         return np.ascontiguousarray(values if self.negatives == "clip" else self._to_owners @ values)
 
     @cached_property
@@ -140,8 +140,7 @@ def training_points(model: Any, ownership: Ownership, negatives: str, most: int,
     chosen = np.sort(np.random.default_rng(seed).permutation(order.size)[:most])
     own = order[chosen]
     labels = model.classes_[model.codes_[own]] if hasattr(model, "classes_") else model._targets[own]
-    table = check.Table(index.unscaled()[own], model._columns, None, model._kind)
-    return PointValues(model, table.rows, labels, ownership, negatives, own)
+    return PointValues(model, index.unscaled()[own], labels, ownership, negatives, own)
 
 
 def float_payouts(terms: Terms, contributions: Floats) -> Floats:
@@ -287,35 +286,44 @@ class PointRange:
         return float((sums + of_class.sum() * self.bases).max()) + share * self.empty
 
 
-def make_slots(points: PointValues, k: int, owners: Sequence[int], *, count_all: bool = False) -> list[Slots]:
+def make_slots(points: PointValues, k: int, owners: Sequence[int], *, replaced: str = "") -> list[Slots]:
     """Return what leaving out up to ``k`` points can do for each of some owners.
 
     What the owner contributes is bounded from above: a unit with total x that loses values v on k points keeps at most
-    the sum of the positive parts of x/k - v, which is exact for k = 1. What the others contribute is bounded from
-    below by the units that count on all points. Totals of owners, under "carry", are exact either way.
+    the sum of the positive parts of x/k - v. What the others contribute is bounded from below by the units that count
+    on all points. Totals of owners, under "carry", are exact either way; one point that is left out always is.
 
     Parameters
     ----------
     points : PointValues
     k : int
     owners : sequence of int
-    count_all : bool, default=False
-        Count the units of the others that do not count on all points too.
+    replaced : {"", "known", "any"}, default=""
+        Whether others are put in the place of points: known ones, or any. For any, the units of others all count under
+        "carry", so that the sum over all owners is that of the utility.
     """
-    totals, least = points.totals(), 0.0 if points.negatives == "clip" else -np.inf
-    counted = np.ones(totals.size, dtype=bool) if count_all else totals > 0
-    parts = totals[:, None] / max(k, 1)
+    totals, one = points.totals(), k == 1 and not replaced
+    contributions, clip = points.contributions(totals), points.negatives == "clip"
+    parts, least = totals[:, None] / max(k, 1), 0.0 if clip or one else -np.inf
     kept = points.by_owner(lambda values: np.maximum(parts - values, least))
-    values, contributions = points.counted(counted), points.contributions(totals)
-    of_all, sums = values.sum(axis=1), values.sum(axis=0)
-    made = []
-    for at in owners:
-        paid, more = float(contributions[at]), kept[:, at]
-        if points.negatives == "carry":
-            paid = float(totals[at])
-        others = float(sums.sum() - sums[at])
-        made.append(Slots(k, paid, others, more - paid / max(k, 1), of_all - values[:, at]))
-    return made
+    if one:
+        values, others = contributions - kept, contributions
+    else:
+        counted = np.ones(totals.size, dtype=bool) if replaced == "any" and not clip else totals > 0
+        values = points.counted(counted)
+        others = values.sum(axis=0)
+    paid = contributions if clip or one else totals
+    of_all, whole = values.sum(axis=1), float(others.sum())
+    return [
+        Slots(
+            k,
+            float(paid[at]),
+            whole - float(others[at]),
+            kept[:, at] - paid[at] / max(k, 1),
+            of_all - values[:, at],
+        )
+        for at in owners
+    ]
 
 
 def any_points(points: PointValues, k: int, owners: Sequence[int], ranges: PointRange | None) -> list[Slots]:
@@ -329,7 +337,7 @@ def any_points(points: PointValues, k: int, owners: Sequence[int], ranges: Point
     ranges : PointRange or None
         None where nothing is known: replacing one point may then gain everything.
     """
-    made = make_slots(points, k, owners, count_all=points.negatives == "carry")
+    made = make_slots(points, k, owners, replaced="any")
     if ranges is None:
         return [replace(slots, added=lambda share: np.inf) for slots in made]
     classes, codes = points.model.codes_, points.ownership.codes
