@@ -13,7 +13,16 @@ if MISSING:
         'pip install -e ".[pandas,plot]"'
     )
 
-from experiments import correction_choices, corrections, family, paper, population, reproduction  # noqa: E402, after the check for libraries
+from experiments import (  # noqa: E402, after the check for libraries
+    correction_choices,
+    corrections,
+    family,
+    manipulation,
+    paper,
+    payouts,
+    population,
+    reproduction,
+)
 from experiments.cells import DATASETS, Settings  # noqa: E402, the same
 
 #: Settings, in full and quick, and the function that runs them.
@@ -21,6 +30,8 @@ EXPERIMENTS: dict[str, tuple[Settings, Settings, Callable[..., Path]]] = {
     "paper": (paper.FULL, paper.QUICK, reproduction.run_reproduction),
     "corrections": (corrections.FULL, corrections.QUICK, corrections.run_corrections),
     "family": (family.FULL, family.QUICK, family.run_family),
+    "manipulation": (manipulation.FULL, manipulation.QUICK, manipulation.run_manipulation),
+    "payouts": (payouts.FULL, payouts.QUICK, payouts.run_payouts),
     "population": (population.FULL, population.QUICK, population.run_population),
 }
 
@@ -39,7 +50,9 @@ def main(arguments: list[str] | None = None) -> None:
         choices=[*EXPERIMENTS, "choices"],
         help="paper: the claims of the paper (default); corrections: with and without clean data, compared; family: "
         "all valuation methods on all datasets; population: how near values, pooled and not, come to those on the "
-        "population; choices: the protocol that decided how to correct, on its own data",
+        "population; manipulation: attacks on validation sets, and whether they are found; payouts: how payouts move "
+        "with "
+        "noise, and what corrections give back; choices: the protocol that decided how to correct, on its own data",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
     parser.add_argument("--out", type=Path, help="folder for the results (default: experiments/results/EXPERIMENT)")

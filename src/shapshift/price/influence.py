@@ -24,6 +24,7 @@ from shapshift.price.points import (
     make_slots,
     most_payout,
     training_points,
+    without_a_row,
 )
 from shapshift.price.policy import Policy, Terms
 
@@ -36,6 +37,8 @@ MOST_REFERENCE = 4096
 TAILS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
 # Numbers of drawn sets that are held at a time.
 DRAWN_NUMBERS = 2**23
+# Standardised sums that differ by less are equal.
+ROUNDING = 1e-9
 # Owners that are named in a sentence.
 NAMED = 3
 
@@ -68,7 +71,7 @@ class InfluenceAudit(Result):
     without_flagged : ndarray of shape (n_owners,)
         What each owner would be paid without the points that are flagged for it, in cents.
     missing : ndarray of shape (n_owners,)
-        Whether an owner is favoured by points that are not there: too few points speak against it.
+        Whether too few points speak against an owner: some may have been left out or changed.
     shares : ndarray of shape (n_shares,)
         Shares of points that an attacker may control.
     top : ndarray of shape (n_shares, n_owners)
@@ -164,16 +167,16 @@ class InfluenceAudit(Result):
         for owner in suspects[:NAMED]:
             at = self.owners.index(owner)
             chance = f"(p = {self.p_values[at]:.3g})"
-            if self.missing[at]:
-                said.append(
-                    f"Fewer points speak against {owner} than in an honest sample {chance}: some may have been left "
-                    "out."
-                )
-            else:
+            if self.flagged[:, at].any():
                 said.append(
                     f"{int(self.flagged[:, at].sum()):,} points favour {owner} as strongly as {self.expected[at]:.1f} "
                     f"of an honest sample would {chance}. Without them it would be paid "
                     f"{self._show(self.without_flagged[at])} instead of {self._show(self.cents[at])}."
+                )
+            if self.missing[at]:
+                said.append(
+                    f"Fewer points speak against {owner} than in an honest sample {chance}: some may have been left "
+                    "out or changed."
                 )
         if len(suspects) > NAMED:
             said.append(f"The same test speaks against {len(suspects) - NAMED:,} more owners.")
@@ -317,8 +320,9 @@ def audit_influence(
     are exchangeable: every division into two sets of these sizes is as likely as the actual one. The test compares, for
     each owner, the validation points' mean effect and their number in the upper and lower tails of all effects (10%,
     5%, 2%, 1%, 0.5%, 0.2%) with random divisions. The largest standardised excess over all owners gives the p-value, so
-    that ``alpha`` holds for all owners together. Where the upper tail differs most, its points are flagged.
+    that ``alpha`` holds for all owners together. Where an upper tail is clear, its points are flagged.
 
+    Training rows are valued without themselves, so for the test each validation point leaves out a row of its label.
     The test asks whether the points are like the reference. Honest points of another population than the training rows
     raise an alarm too: pass a trusted sample of theirs.
 
@@ -348,7 +352,7 @@ def audit_influence(
     ownership = check_owners(owners, quiet.ids_)
     names, codes = ([], np.zeros(0, dtype=np.int64)) if clusters is None else check_groups(clusters, y.size, "clusters")
     points = PointValues(quiet, X, y, ownership, terms.policy.negatives)
-    compared = _reference(quiet, reference, points, seed)
+    compared = _reference(quiet, reference, points)
 
     totals, n = points.totals(), len(ownership.names)
     keys = draw_keys(ownership, quiet.ids_, terms.budget)
@@ -362,7 +366,7 @@ def audit_influence(
     rng = np.random.default_rng(seed)
     found = Findings.nothing(y.size, n)
     if compared is not None:
-        found = _compare(points, compared, alpha, draws, rng)
+        found = _compare(points, *compared, alpha, draws, rng)
     without = cents.copy()
     for at in np.flatnonzero(found.flagged.any(axis=0)):
         without[at] = paid_without(found.flagged[:, at])[at]
@@ -403,7 +407,7 @@ def audit_influence(
         digits=terms.digits,
         parameters={
             "n_val": int(y.size),
-            "n_reference": 0 if compared is None else compared.size,
+            "n_reference": 0 if compared is None else compared[1].size,
             "reference": reference if reference is None or isinstance(reference, str) else "given",
             "draws": int(draws),
             "random_state": seed,
@@ -424,23 +428,23 @@ def _check_shares(shares: Any) -> Floats:
     return np.array(taken, dtype=np.float64)
 
 
-def _reference(model: Any, reference: Any, points: PointValues, seed: int) -> PointValues | None:
-    """Return the points that are known to be honest."""
+def _reference(model: Any, reference: Any, points: PointValues) -> tuple[PointValues, PointValues] | None:
+    """Return the points as they are compared, and those known to be honest; None for no test."""
     if reference is None:
         return None
     if isinstance(reference, str) and reference == "train":
-        found = training_points(model, points.ownership, points.negatives, MOST_REFERENCE, seed)
-        if found is None:
+        rows = training_points(model, points.ownership, points.negatives, MOST_REFERENCE)
+        if rows is None:
             raise InputError(
                 "The 'reference' parameter of audit_influence is 'train', which needs the features of at least 2 "
                 "training rows in memory. Pass honest points as (X, y), or None for no test."
             )
-        return found
+        return without_a_row(points), rows
     if not (isinstance(reference, tuple | list) and len(reference) == 2):
         raise check.wrong("audit_influence", "reference", "'train', a pair (X, y) of honest points, or None", reference)
     X = model._check_points(reference[0])
     y = _labels.check_labels(reference[1], "reference", X.shape[0], "reference")
-    return PointValues(model, X, y, points.ownership, points.negatives)
+    return points, PointValues(model, X, y, points.ownership, points.negatives)
 
 
 @dataclass(frozen=True)
@@ -460,11 +464,13 @@ class Findings:
         return cls(unknown, unknown, np.zeros((n_val, n_owners), dtype=bool), np.zeros(n_owners), no)
 
 
-def _compare(points: PointValues, reference: PointValues, alpha: float, draws: int, rng: Any) -> Findings:
+def _compare(
+    points: PointValues, compared: PointValues, reference: PointValues, alpha: float, draws: int, rng: Any
+) -> Findings:
     """Compare validation points with honest ones; see the notes of :func:`audit_influence`."""
     # Both together decide which rows count, so that nothing but the division into two sets tells them apart.
-    totals = points.totals() + reference.totals()
-    given = np.concatenate([side.counted(totals > 0) for side in (points, reference)])
+    totals = compared.totals() + reference.totals()
+    given = np.concatenate([side.counted(totals > 0) for side in (compared, reference)])
     whole = given.sum()
     effects = given - given.sum(axis=1, keepdims=True) * (given.sum(axis=0) / whole if whole > 0 else 0.0)
     levels = [1 - tail for tail in TAILS] + list(TAILS)
@@ -473,14 +479,16 @@ def _compare(points: PointValues, reference: PointValues, alpha: float, draws: i
     columns += [(effects >= cut).astype(np.float64) for cut in cuts[: len(TAILS)]]
     columns += [-(effects <= cut).astype(np.float64) for cut in cuts[len(TAILS) :]]
     scores, chance = _excess(np.stack(columns), np.arange(len(given)) < points.size, draws, rng)
-    excess, tails = scores.max(axis=0), len(TAILS) + 1
-    p_values = (1 + (chance[:, None] >= excess).sum(axis=0)) / (draws + 1)
+    excess, n_tails = scores.max(axis=0), len(TAILS)
+    p_values, upper, lower = _chances(chance, excess), scores[1 : n_tails + 1], scores[n_tails + 1 :].max(axis=0)
     found = Findings.nothing(points.size, p_values.size)
+    clear, fewer = (_chances(chance, tail) <= alpha for tail in (upper.max(axis=0), lower))
     for at in np.flatnonzero(p_values <= alpha):
-        # The mean alone does not say where the difference is: the tail that differs most does.
-        found.missing[at] = scores[tails:, at].max() > scores[1:tails, at].max()
-        if not found.missing[at]:
-            beyond = columns[1 + scores[1:tails, at].argmax()][:, at] > 0
+        # Where only the mean is clear, the tail that differs more says what it comes from.
+        only_mean, more = not (clear[at] or fewer[at]), upper[:, at].max() >= lower[at]
+        found.missing[at] = fewer[at] or (only_mean and not more)
+        if clear[at] or (only_mean and more):
+            beyond = columns[1 + upper[:, at].argmax()][:, at] > 0
             found.flagged[:, at] = beyond[: points.size]
             found.expected[at] = beyond[points.size :].mean() * points.size
     return replace(found, excess=excess, p_values=p_values)
@@ -508,6 +516,11 @@ def _excess(columns: Floats, chosen: Flags, draws: int, rng: Any) -> tuple[Float
     return scores.reshape(columns.shape[0], columns.shape[2]), np.concatenate(chance)
 
 
+def _chances(chance: Floats, scores: Floats) -> Floats:
+    """P-values of scores among those of random choices; equal ones count, whatever their rounding."""
+    return np.asarray((1 + (chance[:, None] >= scores - ROUNDING).sum(axis=0)) / (chance.size + 1))
+
+
 def _own_order(effects: Floats) -> npt.NDArray[np.intp]:
     """Order points by their effects on owners, so that neither the order of points nor that of owners matters."""
     return np.lexsort(np.sort(effects, axis=1).T)
@@ -532,4 +545,4 @@ def _compare_clusters(
 
     scores, effects = clearest(codes), effects[_own_order(effects)]
     chance = np.array([clearest(rng.permutation(codes)).max() for _ in range(draws)])
-    return np.asarray((1 + (chance[:, None] >= scores).sum(axis=0)) / (draws + 1))
+    return _chances(chance, scores)

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import Ownership
+from shapshift.engine.rows.distances import index_rows
 from shapshift.knn import KNNShapley
 from shapshift.knn.base import KNNModel
 from shapshift.price.policy import Terms
@@ -130,17 +131,36 @@ class PointValues:
         return float(contributions[owner] / contributions.sum()) if contributions[owner] > 0 else 0.0
 
 
-def training_points(model: Any, ownership: Ownership, negatives: str, most: int, seed: int) -> PointValues | None:
+def training_points(model: Any, ownership: Ownership, negatives: str, most: int) -> PointValues | None:
     """Return training rows as points, each left out of its own game; None where their features are not at hand."""
     index = model._index
     if index.metric == "precomputed" or index.in_file or index.n_rows < 2:
         return None
-    # Chosen by content, so that the order of the rows means nothing.
-    order = np.lexsort((model._targets, index.content_hash()))
-    chosen = np.sort(np.random.default_rng(seed).permutation(order.size)[:most])
-    own = order[chosen]
+    own = _by_content(model)[:most]
     labels = model.classes_[model.codes_[own]] if hasattr(model, "classes_") else model._targets[own]
     return PointValues(model, index.unscaled()[own], labels, ownership, negatives, own)
+
+
+def without_a_row(points: PointValues) -> PointValues:
+    """Return points that leave a training row of their label out of their game, as training rows leave out themselves.
+
+    A point and the rows of its game are then like a training row and the others. A hash of the point's features chooses
+    the row, so that no order matters. Labels that no row has leave out any row.
+    """
+    model = points.model
+    rows, keys = _by_content(model), index_rows(points.X, model.metric).content_hash()
+    targets = model._read_targets(points.y)
+    own = rows[(keys % np.uint64(rows.size)).astype(np.int64)]
+    for label in np.unique(targets) if hasattr(model, "classes_") else []:
+        alike, here = rows[model.codes_[rows] == label], targets == label
+        if alike.size:
+            own[here] = alike[(keys[here] % np.uint64(alike.size)).astype(np.int64)]
+    return replace(points, own=own)
+
+
+def _by_content(model: Any) -> Indices:
+    """Training rows in an order that their content decides, as good as random."""
+    return np.lexsort((model._targets, model._index.content_hash()))
 
 
 def float_payouts(terms: Terms, contributions: Floats) -> Floats:
