@@ -12,12 +12,13 @@ from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_groups, check_owners, owner_column
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
-from shapshift.price.allocation import draw_keys
+from shapshift.price.allocation import draw_keys, row_contributions
 from shapshift.price.money import show_money
 from shapshift.price.points import (
     Floats,
     PointRange,
     PointValues,
+    Slots,
     any_points,
     check_points_model,
     float_payouts,
@@ -350,39 +351,38 @@ def audit_influence(
     X = quiet._check_points(X_val)
     y = _labels.check_labels(y_val, "y_val", X.shape[0], "X_val")
     ownership = check_owners(owners, quiet.ids_)
-    names, codes = ([], np.zeros(0, dtype=np.int64)) if clusters is None else check_groups(clusters, y.size, "clusters")
+    names, codes = (
+        ([], np.zeros(y.size, dtype=np.int64)) if clusters is None else check_groups(clusters, y.size, "clusters")
+    )
     points = PointValues(quiet, X, y, ownership, terms.policy.negatives)
     compared = _reference(quiet, reference, points)
 
     totals, n = points.totals(), len(ownership.names)
-    keys = draw_keys(ownership, quiet.ids_, terms.budget)
-    cents = terms.pay(points.contributions(totals), keys)[0]
-
-    def paid_without(left_out: Flags) -> Cents:
-        return terms.pay(points.contributions(points.totals(np.where(left_out, 0.0, 1.0))), keys)[0]
-
+    clean = check.check_model(caller, model).value(X_val, y_val)
+    keys = draw_keys(ownership, clean.ids, terms.budget)
+    cents = terms.pay(row_contributions(clean.values, ownership, terms.policy.negatives)[1], keys)[0]
     paid = float_payouts(terms, points.contributions(totals))
     influence = paid - float_payouts(terms, points.by_owner(lambda values: np.maximum(totals[:, None] - values, 0.0)))
     rng = np.random.default_rng(seed)
     found = Findings.nothing(y.size, n)
     if compared is not None:
         found = _compare(points, *compared, alpha, draws, rng)
-    without = cents.copy()
-    for at in np.flatnonzero(found.flagged.any(axis=0)):
-        without[at] = paid_without(found.flagged[:, at])[at]
+    in_clusters = _compare_clusters(points, codes, len(names), draws, rng)
+
+    # Sets of points that are left out: flagged ones, those that favour an owner most, clusters.
     counts = [int(share * y.size + 1e-9) for share in taken]
-    order = np.argsort(-influence, axis=0, kind="stable")
-    top = np.array([[paid_without(np.isin(np.arange(y.size), order[:k, at]))[at] for at in range(n)] for k in counts])
+    places = np.argsort(np.argsort(-influence, axis=0, kind="stable"), axis=0, kind="stable")
+    sets = np.hstack([found.flagged, *(places < k for k in counts), codes[:, None] == np.arange(len(names))])
+    rest = _pay_without(points, sets, terms, keys)
+    of_owners, of_clusters = np.split(rest, [n * (1 + len(counts))])
+    own = of_owners.reshape(-1, n, n)[:, np.arange(n), np.arange(n)]
     ranges = PointRange.of(quiet)
-    chosen, replaced = (
-        np.array([[most_payout(terms, n, slots.most_share()) for slots in make(k)] for k in counts]).reshape(-1, n)
-        for make in (
-            lambda k: make_slots(points, k, range(n)),
-            lambda k: any_points(points, k, range(n), ranges),
-        )
-    )
-    groups = _compare_clusters(points, codes, len(names), draws, rng)
-    brought = np.array([(cents - paid_without(codes == number)) / 10**terms.digits for number in range(len(names))])
+
+    def bound(slots: list[Slots]) -> list[int]:
+        return [most_payout(terms, n, one.most_share()) for one in slots]
+
+    most = [(bound(make_slots(points, k, range(n))), bound(any_points(points, k, range(n), ranges))) for k in counts]
+    chosen, replaced = np.array(most, dtype=np.int64).reshape(-1, 2, n).transpose(1, 0, 2)
     return InfluenceAudit(
         owners=ownership.names,
         cents=cents,
@@ -391,16 +391,16 @@ def audit_influence(
         p_values=found.p_values,
         flagged=found.flagged,
         expected=found.expected,
-        without_flagged=without,
+        without_flagged=np.where(found.flagged.any(axis=0), own[0], cents),
         missing=found.missing,
         shares=taken,
-        top=top.reshape(-1, n).astype(np.int64),
+        top=own[1:],
         most_chosen=np.maximum(chosen, cents),
         most_replaced=np.maximum(replaced, cents),
         cluster_names=tuple(names),
-        cluster_sizes=np.bincount(codes, minlength=len(names)),
-        cluster_influence=brought.reshape(-1, n),
-        cluster_p_values=groups,
+        cluster_sizes=np.bincount(codes, minlength=len(names))[: len(names)],
+        cluster_influence=(cents - of_clusters) / 10**terms.digits,
+        cluster_p_values=in_clusters,
         alpha=float(alpha),
         policy=terms.policy,
         currency=currency,
@@ -426,6 +426,16 @@ def _check_shares(shares: Any) -> Floats:
     for share in taken:
         check.check_number("audit_influence", "shares", share, most=1.0)
     return np.array(taken, dtype=np.float64)
+
+
+def _pay_without(points: PointValues, sets: Flags, terms: Terms, keys: list[bytes]) -> Cents:
+    """Payouts without each of some sets of points, in cents: shape (n_sets, n_owners)."""
+    step = max(1, points.room // points.ownership.codes.size)
+    paid = [np.empty((0, len(keys)), dtype=np.int64)]
+    for start in range(0, sets.shape[1], step):
+        totals = points.totals(np.where(sets[:, start : start + step], 0.0, 1.0))
+        paid += [terms.pay(points.contributions(left), keys)[0][None] for left in totals.T]
+    return np.concatenate(paid)
 
 
 def _reference(model: Any, reference: Any, points: PointValues) -> tuple[PointValues, PointValues] | None:
@@ -541,7 +551,8 @@ def _compare_clusters(
     def clearest(numbers: npt.NDArray[np.int64]) -> Floats:
         sums = np.zeros((n_clusters, effects.shape[1]))
         np.add.at(sums, numbers, effects)
-        return np.divide(sums, spread, out=np.zeros_like(sums), where=spread > 0).max(axis=1)
+        scores: Floats = np.divide(sums, spread, out=np.zeros_like(sums), where=spread > 0)
+        return scores.max(axis=1)
 
     scores, effects = clearest(codes), effects[_own_order(effects)]
     chance = np.array([clearest(rng.permutation(codes)).max() for _ in range(draws)])

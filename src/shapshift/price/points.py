@@ -90,8 +90,14 @@ class PointValues:
     def _held(self) -> list[tuple[slice, Floats]]:
         return list(self._made())
 
+    @property
+    def room(self) -> int:
+        """Numbers that may be held at a time."""
+        memory = check.parse_memory(self.model.max_memory)
+        return HELD_NUMBERS if memory is None else min(HELD_NUMBERS, memory // 64)
+
     def _made(self) -> Iterator[tuple[slice, Floats]]:
-        step = max(1, HELD_NUMBERS // (4 * self.ownership.codes.size))
+        step = max(1, self.room // (4 * self.ownership.codes.size))
         for start in range(0, self.size, step):
             here = slice(start, min(start + step, self.size))
             yield here, self._value(here)
@@ -99,10 +105,13 @@ class PointValues:
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yield slices of the points and the values of all units on them, of shape (n_units, size of the slice)."""
         units = self.ownership.codes.size if self.negatives == "clip" else len(self.ownership.names)
-        yield from self._held if units * self.size <= HELD_NUMBERS else self._made()
+        yield from self._held if units * self.size <= self.room else self._made()
 
     def totals(self, weights: Floats | None = None) -> Floats:
-        """Sum of each unit's values over the points, each counted as often as its weight says."""
+        """Sum of each unit's values over the points, each counted as often as its weight says.
+
+        Weights of shape (n_points, n_sets) give the sums of several sets, of shape (n_units, n_sets).
+        """
         weights = np.ones(self.size) if weights is None else weights
         return np.asarray(sum(values @ weights[here] for here, values in self.blocks()))
 
@@ -160,7 +169,8 @@ def without_a_row(points: PointValues) -> PointValues:
 
 def _by_content(model: Any) -> Indices:
     """Training rows in an order that their content decides, as good as random."""
-    return np.lexsort((model._targets, model._index.content_hash()))
+    order: Indices = np.lexsort((model._targets, model._index.content_hash()))
+    return order
 
 
 def float_payouts(terms: Terms, contributions: Floats) -> Floats:
@@ -171,21 +181,23 @@ def float_payouts(terms: Terms, contributions: Floats) -> Floats:
     terms : Terms
     contributions : ndarray of shape (..., n_owners)
     """
-    floor, cap, reserve = (None if part is None else part / 10**terms.digits for part in terms.limits)
-    left, n = terms.budget / 10**terms.digits - reserve, contributions.shape[-1]
+    unit = 10**terms.digits
+    floor, cap, reserve = terms.limits
+    left = (terms.budget - reserve) / unit
     whole = contributions.sum(axis=-1, keepdims=True)
-    shares = np.divide(contributions, whole, out=np.zeros_like(contributions), where=whole > 0)
+    shares: Floats = np.divide(contributions, whole, out=np.zeros_like(contributions), where=whole > 0)
     if not floor and cap is None:
         return left * shares
-    most = np.where(shares > 0, left if cap is None else cap, floor)
-    low, high = np.zeros_like(whole), np.full_like(whole, left)
-    smallest = np.min(np.where(shares > 0, shares, 1.0), axis=-1, keepdims=True)
-    high = high / smallest
-    for _ in range(2 * HALVINGS):  # the rate at which the clamped payouts add up, see split_cents
+    most = np.where(shares > 0, left if cap is None else cap / unit, floor / unit)
+    # The rate at which the clamped payouts add up, see split_cents: between none and all for the smallest share.
+    low = np.zeros_like(whole)
+    high = left / np.min(np.where(shares > 0, shares, 1.0), axis=-1, keepdims=True)
+    for _ in range(2 * HALVINGS):
         rate = (low + high) / 2
-        over = np.clip(rate * shares, floor, most).sum(axis=-1, keepdims=True) > left
+        over = np.clip(rate * shares, floor / unit, most).sum(axis=-1, keepdims=True) > left
         low, high = np.where(over, low, rate), np.where(over, rate, high)
-    return np.clip(low * shares, floor, most) if n else shares
+    payouts: Floats = np.clip(low * shares, floor / unit, most)
+    return payouts
 
 
 @dataclass(frozen=True)
