@@ -171,6 +171,9 @@ def attack_validation(
     for all points at once, and in 10 steps with the rows that count by then. The better set is kept. Under
     ``Policy(negatives="carry")`` the first is optimal as long as no owner's total changes its sign.
 
+    The values of all training rows on single points are held in memory, or made again in every step where they are more
+    than 33 million: for large tables, take a sample of the points.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
