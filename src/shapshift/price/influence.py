@@ -552,7 +552,7 @@ def _compare_clusters(
         sums = np.zeros((n_clusters, effects.shape[1]))
         np.add.at(sums, numbers, effects)
         scores: Floats = np.divide(sums, spread, out=np.zeros_like(sums), where=spread > 0)
-        return scores.max(axis=1)
+        return np.asarray(scores.max(axis=1))
 
     scores, effects = clearest(codes), effects[_own_order(effects)]
     chance = np.array([clearest(rng.permutation(codes)).max() for _ in range(draws)])

@@ -187,7 +187,7 @@ def float_payouts(terms: Terms, contributions: Floats) -> Floats:
     whole = contributions.sum(axis=-1, keepdims=True)
     shares: Floats = np.divide(contributions, whole, out=np.zeros_like(contributions), where=whole > 0)
     if not floor and cap is None:
-        return left * shares
+        return np.asarray(left * shares)
     most = np.where(shares > 0, left if cap is None else cap / unit, floor / unit)
     # The rate at which the clamped payouts add up, see split_cents: between none and all for the smallest share.
     low = np.zeros_like(whole)
