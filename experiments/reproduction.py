@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from experiments import coverage, design, paper
+from experiments import coverage, design, manipulation, paper, payouts
 from experiments.cells import run_cells
 from experiments.claims import (
     ERROR,
@@ -45,7 +45,12 @@ Tables = dict[str, pd.DataFrame]
 #: Tables that hold one row per seed; all others follow from them.
 RAW = ("whole", "cases", "other_noise")
 #: Sections of other experiments: the folder of their tables, beside that of this one, and what writes the section.
-SECTIONS: dict[str, Callable[[Tables], str]] = {"coverage": coverage.section, "design": design.section}
+SECTIONS: dict[str, Callable[[Tables], str]] = {
+    "coverage": coverage.section,
+    "design": design.section,
+    "payouts": payouts.section,
+    "manipulation": manipulation.section,
+}
 
 #: What the paper's text says of figure 4, in rows.
 PAPER_FALLS = {"BB": "500", "NN": "700", "BN": "300"}
@@ -108,6 +113,12 @@ def run_reproduction(folder: Path, settings: PaperSettings = FULL, page: Path | 
             write_csv(path, table)
     draw_all(folder / "figures", Runs(raw["whole"], raw["cases"]), tables, examples, settings)
     return write_reproduction(page or folder / "reproduction.md", folder, tables, settings)
+
+
+def rewrite_page(folder: Path, page: Path, settings: PaperSettings = FULL) -> Path:
+    """Write the page again from the tables of a finished run, for instance because another section has come."""
+    raw = {name: pd.read_csv(folder / "tables" / f"{name}.csv", engine="pyarrow") for name in RAW}
+    return write_reproduction(page, folder, raw | derive(raw, settings), settings)
 
 
 def _work(settings: PaperSettings) -> dict[Cell, Callable[[], Any]]:
@@ -325,9 +336,9 @@ def _how_to_read(tables: Tables, made: Sequence[Claim], settings: PaperSettings)
     claimed = {claim.number for claim in made if claim.claimed}
     moved = readings[readings["verdict"] != readings["claim"].map(ours)]["claim"]
     changed = sorted(set(moved) & claimed)
-    return f"""Bold: the paper's own; the rest, *natural* classes and the *hard* utility (cells for, of those run) say how
-far it carries. A number is the one that speaks least for the claim; 22 to 29 have noisy→corrected, 26 and 27 what each
-factor alone leaves.
+    return f"""Bold: the paper's own; the rest, *natural* classes and the *hard* utility (cells for, of those run) say
+how far it carries. A number is the one that speaks least for the claim; 22 to 29 have noisy→corrected, 26 and 27 what
+each factor alone leaves.
 
 **Verdicts.** ✓ the whole interval over seeds lies on the claimed side, ✗ outside, ? neither. Intervals are widened
 (Bonferroni): with {1 - ERROR:.0%} probability all of a claim's own setting hold together, and all elsewhere. A claim
@@ -533,7 +544,7 @@ def _sections(folder: Path) -> list[str]:
     for name, section in SECTIONS.items():
         files = sorted((folder.parent / name / "tables").glob("*.csv"))
         if files:
-            parts.append(section({path.stem: pd.read_csv(path) for path in files}))
+            parts.append("### " + section({path.stem: pd.read_csv(path) for path in files}).lstrip("# "))
     return ["## Further experiments\n", *parts] if parts else []
 
 
