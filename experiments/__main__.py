@@ -13,7 +13,19 @@ if MISSING:
         'pip install -e ".[pandas,plot]"'
     )
 
-from experiments import correction_choices, corrections, coverage, design, family, paper, population, reproduction  # noqa: E402, after the check for libraries
+from experiments import (  # noqa: E402, after the check for libraries
+    correction_choices,
+    corrections,
+    coverage,
+    design,
+    family,
+    manipulation,
+    paper,
+    payouts,
+    population,
+    reproduction,
+    sensitivity,
+)
 from experiments import study as studies  # noqa: E402, the same
 from experiments.cells import DATASETS, Settings  # noqa: E402, the same
 from experiments.study_file import read_study  # noqa: E402, the same
@@ -24,9 +36,12 @@ EXPERIMENTS: dict[str, tuple[Settings, Settings, Callable[..., Path]]] = {
     "paper": (paper.FULL, paper.QUICK, reproduction.run_reproduction),
     "corrections": (corrections.FULL, corrections.QUICK, corrections.run_corrections),
     "family": (family.FULL, family.QUICK, family.run_family),
+    "manipulation": (manipulation.FULL, manipulation.QUICK, manipulation.run_manipulation),
+    "payouts": (payouts.FULL, payouts.QUICK, payouts.run_payouts),
     "population": (population.FULL, population.QUICK, population.run_population),
     "coverage": (coverage.FULL, coverage.QUICK, coverage.run_coverage),
     "design": (design.FULL, design.QUICK, design.run_design),
+    "sensitivity": (sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity),
 }
 
 
@@ -44,8 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
         choices=[*EXPERIMENTS, "choices", "study"],
         help="paper: the claims of the paper (default); corrections: with and without clean data, compared; family: "
         "all valuation methods on all datasets; population: how near values, pooled and not, come to those on the "
-        "population; coverage: values against the share of boundary points; design: choices of validation points; "
-        "choices: the protocol that decided how to correct, on its own data; study: one of your own",
+        "population; manipulation: attacks on validation sets, and whether they are found; payouts: how payouts move "
+        "with noise, and what corrections give back; coverage: values against the share of boundary points; design: "
+        "choices of validation points; sensitivity: what the paper leaves open, as options; choices: the protocol that "
+        "decided how to correct, on its own data; study: one of your own",
     )
     parser.add_argument("file", nargs="?", type=Path, help="study: its TOML file, see docs/experiments.md")
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")

@@ -8,7 +8,19 @@ import numpy as np
 import pandas as pd
 
 from experiments import paper
-from experiments.claims import AGAINST, FOR, GROUPS, SETTINGS, UNDECIDED, Claim, Runs, Setting, claims
+from experiments.claims import (
+    AGAINST,
+    FOR,
+    GROUPS,
+    PARTLY,
+    SETTINGS,
+    UNDECIDED,
+    Claim,
+    Runs,
+    Setting,
+    claims,
+    setting_of,
+)
 from experiments.paper import PaperSettings
 from experiments.tables import interval
 from shapshift.mechanism import SCENARIOS
@@ -73,24 +85,23 @@ def draw_all(
 
 def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim]) -> Any:
     """Claims in rows, settings in columns; the paper's own setting is framed, and the verdict stands beside it."""
-    run = {Setting(*key) for key in zip(matrix["dataset"], matrix["protocol"], matrix["utility"], strict=True)}
+    cells: list[dict[str, Any]] = [dict(cell, setting=setting_of(cell)) for _, cell in matrix.iterrows()]
+    run = {cell["setting"] for cell in cells}
     columns = [setting for setting in SETTINGS if setting in run]
     groups = [group for group in GROUPS if group in {setting.group for setting in columns}]
     gap = {group: 0.4 * at + (1.5 if at else 0.0) for at, group in enumerate(groups)}  # room for the verdicts
     place = {setting: at + gap[setting.group] for at, setting in enumerate(columns)}
     rows = {claim.number: at for at, claim in enumerate(made)}
     ax = new_axes(size=(4.8 + 0.8 * len(columns), 1.6 + 0.29 * len(made)))
-    for cell in matrix.itertuples():
-        x, y = place[Setting(cell.dataset, cell.protocol, cell.utility)], rows[cell.claim]
-        fill, mark = SIDES[cell.verdict]
-        ax.add_patch(_rectangle(x, y, fill, own=cell.own and made[y].claimed))
-        ax.text(x, y, f"{mark} {cell.shown}", ha="center", va="center", fontsize=7.5, zorder=4)
+    for cell in cells:
+        x, y = place[cell["setting"]], rows[cell["claim"]]
+        fill, mark = SIDES[cell["verdict"]]
+        ax.add_patch(_rectangle(x, y, fill, own=cell["own"] and made[y].claimed))
+        ax.text(x, y, f"{mark} {cell['shown']}", ha="center", va="center", fontsize=7.5, zorder=4)
     right = max(x for setting, x in place.items() if setting.group == groups[0]) + 0.6
-    for claim, verdict in zip(made, judged["verdict"], strict=True):
-        words = verdict if claim.claimed else "not claimed"
-        ax.text(
-            right, rows[claim.number], words, va="center", fontsize=9, fontweight="bold" if claim.claimed else "normal"
-        )
+    for claim, words in zip(made, spoken_verdicts(judged), strict=True):
+        text, weight = (words, "bold") if claim.claimed else ("not claimed", "normal")
+        ax.text(right, rows[claim.number], text, va="center", fontsize=9, fontweight=weight)
     ax.set_yticks(list(rows.values()), [_label(claim) for claim in made], fontsize=8.5)
     for group in groups:
         inside = [place[setting] for setting in columns if setting.group == group]
@@ -112,10 +123,18 @@ def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim
     return ax
 
 
+def spoken_verdicts(judged: pd.DataFrame) -> list[str]:
+    """Verdicts, those that hold in part with the cells for it of those run."""
+    columns = judged[["verdict", "own_for", "own_cells"]].to_numpy().tolist()
+    return [f"{said}, {mine}/{cells}" if said == PARTLY and cells > 1 else said for said, mine, cells in columns]
+
+
 def _rectangle(x: float, y: float, fill: str, *, own: bool, label: str = "") -> Any:
     from matplotlib.patches import Rectangle
 
-    edge = {"edgecolor": "#222222", "linewidth": 1.6, "zorder": 3} if own else {"edgecolor": "white", "linewidth": 0.8}
+    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.8}
+    if own:
+        edge = {"edgecolor": "#222222", "linewidth": 1.6, "zorder": 3}
     return Rectangle((x - 0.47, y - 0.43), 0.94, 0.86, facecolor=fill, label=label, **edge)
 
 

@@ -70,6 +70,7 @@ PAGES = [
     "docs/correction.md",
     "docs/larger_than_memory.md",
     "docs/incremental.md",
+    "docs/manipulation.md",
 ]
 
 

@@ -1,6 +1,8 @@
 """Turn values into payments: who is paid what, how far that holds, and a statement for each owner."""
 
 from shapshift.price.allocation import Allocation, allocate_budget
+from shapshift.price.influence import InfluenceAudit, audit_influence
+from shapshift.price.manipulation import ValidationAttack, attack_validation
 from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
@@ -11,11 +13,15 @@ from shapshift.price.statements import write_statements
 
 __all__ = [
     "Allocation",
+    "InfluenceAudit",
     "OwnerValues",
     "PayoutAudit",
     "Policy",
     "ReplicationCheck",
+    "ValidationAttack",
     "allocate_budget",
+    "attack_validation",
+    "audit_influence",
     "audit_payouts",
     "owner_values",
     "random_blocks",
