@@ -48,7 +48,7 @@ bench: $(VENV)/.run  ## measure speed and memory; prints one table
 bench-peers: $(VENV)/.run  ## compare with other packages, each in an environment of its own (some GB, some minutes)
 	@$(PY) benchmarks/peers.py $(ARGS)
 
-reproduce: $(VENV)/.experiments  ## run the paper's experiments again (hours; ARGS=--quick: minutes; ARGS=--help: what else)
+reproduce: $(VENV)/.experiments  ## run the paper's experiments again (minutes; ARGS=--quick: one or two; ARGS=--help: what else)
 	@$(PY) -m experiments $(ARGS)
 
 lint: $(VENV)/.test  ## check the style and the types

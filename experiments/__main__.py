@@ -13,15 +13,34 @@ if MISSING:
         'pip install -e ".[pandas,plot]"'
     )
 
-from experiments import correction_choices, corrections, family, paper, population, reproduction, sensitivity  # noqa: E402, after the check for libraries
+from experiments import (  # noqa: E402, after the check for libraries
+    correction_choices,
+    corrections,
+    coverage,
+    design,
+    family,
+    manipulation,
+    paper,
+    payouts,
+    population,
+    reproduction,
+    sensitivity,
+)
+from experiments import study as studies  # noqa: E402, the same
 from experiments.cells import DATASETS, Settings  # noqa: E402, the same
+from experiments.study_file import read_study  # noqa: E402, the same
+from shapshift.exceptions import InputError  # noqa: E402, the same
 
 #: Settings, in full and quick, and the function that runs them.
 EXPERIMENTS: dict[str, tuple[Settings, Settings, Callable[..., Path]]] = {
     "paper": (paper.FULL, paper.QUICK, reproduction.run_reproduction),
     "corrections": (corrections.FULL, corrections.QUICK, corrections.run_corrections),
     "family": (family.FULL, family.QUICK, family.run_family),
+    "manipulation": (manipulation.FULL, manipulation.QUICK, manipulation.run_manipulation),
+    "payouts": (payouts.FULL, payouts.QUICK, payouts.run_payouts),
     "population": (population.FULL, population.QUICK, population.run_population),
+    "coverage": (coverage.FULL, coverage.QUICK, coverage.run_coverage),
+    "design": (design.FULL, design.QUICK, design.run_design),
     "sensitivity": (sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity),
 }
 
@@ -37,18 +56,33 @@ def main(arguments: list[str] | None = None) -> None:
         "experiment",
         nargs="?",
         default="paper",
-        choices=[*EXPERIMENTS, "choices"],
+        choices=[*EXPERIMENTS, "choices", "study"],
         help="paper: the claims of the paper (default); corrections: with and without clean data, compared; family: "
         "all valuation methods on all datasets; population: how near values, pooled and not, come to those on the "
-        "population; sensitivity: what the paper leaves open, as options; choices: the protocol that decided how to "
-        "correct, on its own data",
+        "population; manipulation: attacks on validation sets, and whether they are found; payouts: how payouts move "
+        "with noise, and what corrections give back; coverage: values against the share of boundary points; design: "
+        "choices of validation points; sensitivity: what the paper leaves open, as options; choices: the protocol that "
+        "decided how to correct, on its own data; study: one of your own",
     )
+    parser.add_argument("file", nargs="?", type=Path, help="study: its TOML file, see docs/experiments.md")
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
     parser.add_argument("--out", type=Path, help="folder for the results (default: experiments/results/EXPERIMENT)")
     parser.add_argument("--page", type=Path, help="where to write the page (default: in the folder)")
     parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, help="run only these (default: all)", metavar="NAME")
     given = parser.parse_args(arguments)
+    if (given.file is None) == (given.experiment == "study"):
+        parser.error("study takes a TOML file, and the others take none: python -m experiments study FILE.toml")
+    if given.experiment == "study":
+        if given.quick or given.data_dir or given.datasets:
+            parser.error("study takes sizes and data from its file, and --out and --page only")
+        folder = given.out or Path("experiments") / "results" / "study" / given.file.stem
+        try:
+            studies.run_study(read_study(given.file), folder, given.page)
+        except InputError as error:
+            sys.exit(f"Error: {error}")
+        print(f"Wrote {given.page or folder / 'study.md'}")
+        return
     out = given.out or Path("experiments") / "results" / given.experiment
     if given.experiment == "choices":
         if given.page or given.data_dir or given.datasets:

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -38,6 +40,8 @@ class Settings:
     datasets : tuple of str
     data_dir : str, optional
         Folder of the real datasets, see :func:`shapshift.data.load_dataset`.
+    processes : int
+        How many processes compute cells; the results are the same.
     """
 
     name: str = "full"
@@ -46,9 +50,10 @@ class Settings:
     seeds: int
     datasets: tuple[str, ...] = DATASETS
     data_dir: str | None = None
+    processes: int = 1
 
     #: Fields on which the result of a cell does not depend.
-    ELSEWHERE: ClassVar[tuple[str, ...]] = ("datasets", "data_dir")
+    ELSEWHERE: ClassVar[tuple[str, ...]] = ("datasets", "data_dir", "processes")
     #: Raised when an experiment changes, so that its earlier cells are not used.
     CELL_FORMAT: ClassVar[dict[str, int]] = {}
 
@@ -78,13 +83,23 @@ class Settings:
         return {name: f"{self.digest}-{self.load(name, 'natural', 0).sha256[:16]}" for name in self.datasets}
 
 
-def run_cells(folder: Path, work: Mapping[Cell, tuple[str, Callable[[], Any]]]) -> dict[Cell, Any]:
+def run_cells(folder: Path, work: Mapping[Cell, tuple[str, Callable[[], Any]]], processes: int = 1) -> dict[Cell, Any]:
     """Compute cells, each given by its key and a function; those that are stored under the same key are read."""
     folder.mkdir(parents=True, exist_ok=True)
-    return {
-        cell: _stored(folder / f"{'-'.join(map(str, cell))}.json", key, compute)
-        for cell, (key, compute) in track(work.items(), "Computing", disable=not sys.stderr.isatty())
-    }
+    paths = [folder / f"{'-'.join(map(str, cell))}.json" for cell in work]
+    keys, functions = ([each[part] for each in work.values()] for part in (0, 1))
+    if processes > 1:
+        # Spawned, not forked: the threads of the kernels do not survive a fork.
+        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+        with pool:
+            found = list(_tracked(pool.map(_stored, paths, keys, functions), len(work)))
+    else:
+        found = list(_tracked(map(_stored, paths, keys, functions), len(work)))
+    return dict(zip(work, found, strict=True))
+
+
+def _tracked(results: Iterable[Any], total: int) -> Iterable[Any]:
+    return track(results, "Computing", total=total, disable=not sys.stderr.isatty())
 
 
 def _stored(path: Path, key: str, compute: Callable[[], Any]) -> Any:

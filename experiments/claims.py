@@ -1,383 +1,766 @@
-"""The claims of the paper, how numbers become verdicts, and what the numbers say about each claim."""
+"""The claims of the paper, how each is read, and what the numbers say: one cell per claim and setting.
 
-from collections.abc import Callable, Iterable
+A claim comes down to statistics, one number per seed and noise level, and a range in which they should lie. The first
+reading of a claim is the one by which it is judged; the others say what another threshold, level or statistic would
+give. A cell is "for" a claim if the whole confidence interval lies in the range, at every level and for every kind of
+point that the reading names, "against" it if one interval lies outside, and else "undecided".
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from experiments.cells import protocols
-from experiments.paper import CASES, HARD, PaperSettings
-from experiments.tables import Interval, by_seed, interval, percent_change, select
+from experiments.cells import DATASETS, REAL
+from experiments.paper import TOP, PaperSettings
+from experiments.tables import Interval, interval
 from shapshift.mechanism import KINDS, SCENARIOS
 
-HOLDS, PARTLY, FAILS, OPEN = "holds", "holds only when", "does not hold", "undecided"
+HOLDS, PARTLY, FAILS, OPEN = "holds", "holds in part", "does not hold", "undecided"
 FOR, AGAINST, UNDECIDED = "for", "against", "undecided"
+#: Probability of an interval that misses, over all intervals that one question about a claim looks at.
+ERROR = 0.05
+FACTORS = ("boundary factor", "nonboundary factor")
 
-# Overlaps below this are too small for another step down, and losses of rank correlation below this too small to mind.
-NOTHING_SHARED, NOTHING_LOST = 0.02, 0.01
 
-Where = dict[str, str]
-Row = dict[str, Any]
+class Setting(NamedTuple):
+    """A dataset and how it is run; the defaults are what the paper does."""
+
+    dataset: str
+    protocol: str = "balanced"
+    utility: str = "soft"
+
+    @property
+    def group(self) -> str:
+        """Which question the setting belongs to."""
+        return "hard utility" if self.utility == "hard" else f"{self.protocol} classes"
+
+
+def setting_of(row: Any) -> Setting:
+    """Return the setting of a row of a table."""
+    return Setting(row["dataset"], row["protocol"], row["utility"])
+
+
+#: Every setting that is run, in the order of the matrix.
+SETTINGS = (
+    *(Setting(name) for name in DATASETS),
+    *(Setting(name, "natural") for name in REAL),
+    *(Setting(name, utility="hard") for name in DATASETS),
+)
+GROUPS = tuple(dict.fromkeys(setting.group for setting in SETTINGS))
+
+#: One number per seed (rows) and noise level (columns), for each kind of point or pair that a claim names.
+Samples = dict[str, pd.DataFrame]
+
+
+class Runs:
+    """Tables of all runs, looked up by setting.
+
+    Parameters
+    ----------
+    whole, cases : DataFrame
+        Runs on whole validation sets, and on single points and pairs: one row per setting, seed, version and level.
+    """
+
+    def __init__(self, whole: pd.DataFrame, cases: pd.DataFrame) -> None:
+        self._tables: dict[Setting, list[pd.DataFrame]] = {}
+        for table in (whole, cases):
+            if table.empty:
+                continue
+            for key, part in table.groupby(["dataset", "protocol", "utility"], sort=False):
+                numbers = part.drop(columns=["dataset", "protocol", "utility"])
+                wide = numbers.pivot(index="seed", columns=["version", "sigma"]).sort_index(axis=1)
+                self._tables.setdefault(Setting(*key), []).append(wide)
+
+    def at(self, setting: Setting, statistic: str, version: str) -> pd.DataFrame:
+        """Return a statistic, one row per seed and one column per level; KeyError where it was not run."""
+        for table in self._tables.get(setting, ()):
+            if (statistic, version) in table.columns.droplevel(2):
+                return table[statistic, version]
+        raise KeyError(f"{statistic} of {version} was not run for {setting}")
+
+    def clean(self, setting: Setting, statistic: str) -> pd.Series:
+        """Return a statistic of the clean runs, one number per seed."""
+        return self.at(setting, statistic, "clean")[0.0]
+
+
+Statistic = Callable[[Runs, Setting], Samples]
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+
+def change(statistic: str, version: str = "noisy") -> Statistic:
+    """Change against the clean run of the same split, in percent."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        clean = runs.clean(setting, statistic)
+        return {"": 100 * runs.at(setting, statistic, version).sub(clean, axis=0).div(clean.abs(), axis=0)}
+
+    return compute
+
+
+def trend(statistic: str, first: float, last: float, level: float) -> Statistic:
+    """Change from one level to another in percent of the clean number, shown at a third."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        at = runs.at(setting, statistic, "noisy")
+        return {"": (100 * (at[last] - at[first]) / runs.clean(setting, statistic).abs()).to_frame(level)}
+
+    return compute
+
+
+def difference(statistic: str, version: str = "noisy", than: str = "clean") -> Statistic:
+    """A statistic of one version less that of another."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        other = runs.clean(setting, statistic) if than == "clean" else runs.at(setting, statistic, than)
+        return {"": runs.at(setting, statistic, version).sub(other, axis=0)}
+
+    return compute
+
+
+def contrast(statistic: str, version: str, than: str) -> Statistic:
+    """Change under one version less the change under another, in percent of the clean number."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        return {"": change(statistic, version)(runs, setting)[""] - change(statistic, than)(runs, setting)[""]}
+
+    return compute
+
+
+def gap(statistic: str, version: str, than: str = "noisy") -> Statistic:
+    """Distance of one version to the clean run less that of another, in percent of the clean number."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        mine, other = (change(statistic, name)(runs, setting)[""].abs() for name in (version, than))
+        return {"": mine - other}
+
+    return compute
+
+
+def mainly(statistic: str, version: str, other: str) -> Statistic:
+    """Gap that one part of the correction leaves, less that of the noisy values, and less that of another part."""
+    return lambda runs, setting: {
+        f"than {name}": gap(statistic, version, name)(runs, setting)[""] for name in ("noisy", other)
+    }
+
+
+def ratio(statistic: str, version: str, than: str = "noisy") -> Statistic:
+    """A statistic of one version divided by that of another."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        return {"": runs.at(setting, statistic, version) / runs.at(setting, statistic, than)}
+
+    return compute
+
+
+def plain(statistic: str, *versions: str) -> Statistic:
+    """A statistic as it is, for each version."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        return {version: runs.at(setting, statistic, version) for version in versions}
+
+    return compute
+
+
+def count_change(runs: Runs, setting: Setting) -> Samples:
+    """Change of the positive count on single points."""
+    counts = {kind: runs.at(setting, "positive_count", kind) for kind in ("B", "N")}
+    return {kind: count.sub(count[0.0], axis=0) for kind, count in counts.items()}
+
+
+def cancelled_more(runs: Runs, setting: Setting) -> Samples:
+    """Rise of the cancellation on boundary points less that on the others."""
+    rise = {name: difference(f"cancelled_{name}")(runs, setting)[""] for name in KINDS}
+    return {"": rise["boundary"] - rise["nonboundary"]}
+
+
+def lost_per_gained(runs: Runs, setting: Setting) -> Samples:
+    """Rows that stop being positive per row that starts to be."""
+    return {
+        name: runs.at(setting, "positive_to_negative", name)
+        / runs.at(setting, "negative_to_positive", name).clip(lower=1)
+        for name in SCENARIOS
+    }
+
+
+def lead_of_nn(statistic: str, sign: int, *, relative: bool = False) -> Statistic:
+    """How much larger a fall is with two non-boundary points than in each of the two other scenarios."""
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        falls = {name: sign * runs.at(setting, statistic, name) for name in SCENARIOS}
+        if relative:
+            for name in SCENARIOS:
+                falls[name] = 100 * falls[name].div(runs.at(setting, "positive_count", name)[0.0], axis=0)
+        return {name: falls["NN"] - falls[name] for name in ("BB", "BN")}
+
+    return compute
+
+
+# --- readings and claims ---------------------------------------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    """What is looked at, and where it should lie.
+
+    Attributes
+    ----------
+    name : str
+    statistic : callable
+    levels : tuple of float
+        Noise levels that count.
+    low, high : float
+        Bounds of the claimed range.
+    kinds : bool
+        Whether the samples are of several kinds of points or pairs, for some of which a claim can hold.
+    """
+
+    name: str
+    statistic: Statistic
+    levels: tuple[float, ...]
+    low: float = -np.inf
+    high: float = np.inf
+    kinds: bool = False
+
+    def says(self, found: Interval) -> str:
+        """What one interval says."""
+        if self.low < found.low and found.high < self.high:
+            return FOR
+        return AGAINST if found.low >= self.high or found.high <= self.low else UNDECIDED
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and its verdict.
+    """A claim of the paper and how it is read.
 
     Attributes
     ----------
-    claim : str
-        What the paper says.
-    test : str
-        What was tested, and how.
-    verdict : {"holds", "holds only when", "does not hold", "undecided"}
-    where : dict of str to list of str
-        Settings that speak for the claim, against it, and those that leave it undecided.
-    evidence : list of dict
-        The numbers: one row per setting.
+    number : int
+    topic : str
+    text, short : str
+        What the paper says, and a few words for the figure.
+    source : str
+        Where it says so.
+    own : tuple of str
+        Datasets on which the paper shows it; with balanced classes and the soft utility these are its own setting.
+    readings : tuple of Reading
+        The first is the one by which it is judged.
+    form : str
+        Format of the number in a cell.
+    before : Statistic, optional
+        What is written before the number, with an arrow: what the noise does before the correction.
     claimed : bool
         Whether the paper claims it; else it is what a user should know beside.
     """
 
-    claim: str
-    test: str
-    verdict: str
-    where: dict[str, list[str]]
-    evidence: list[Row]
+    number: int
+    topic: str
+    text: str
+    short: str
+    source: str
+    own: tuple[str, ...]
+    readings: tuple[Reading, ...]
+    form: str
+    shown: tuple[Statistic, ...] = ()
     claimed: bool = True
 
-    @property
-    def because(self) -> str:
-        """Say where it holds and where it does not."""
-        total = sum(len(names) for names in self.where.values())
-        parts = [f"{name}: {', '.join(names)}" for name, names in self.where.items() if names and len(names) < total]
-        if self.verdict == PARTLY:
-            parts[0] = f"{len(self.where[FOR])} of {total} settings speak {parts[0]}"
-        elif not parts:
-            side = next(name for name, names in self.where.items() if names)
-            parts = [f"all {total} settings" if side == FOR else f"{side}: all {total} settings"]
-        return "; ".join(parts) + "."
+    def is_own(self, setting: Setting) -> bool:
+        """Whether the paper shows this claim in this setting."""
+        return setting.dataset in self.own and setting == Setting(setting.dataset)
 
 
-def make_claim(claim: str, test: str, found: dict[str, str], evidence: list[Row], *, claimed: bool = True) -> Claim:
-    """Turn what each setting says into a verdict."""
-    where = {side: [name for name, said in found.items() if said == side] for side in (FOR, AGAINST, UNDECIDED)}
-    if len(where[FOR]) == len(found):
-        verdict = HOLDS
-    elif where[FOR]:
-        verdict = PARTLY
-    else:
-        verdict = FAILS if where[AGAINST] else OPEN
-    return Claim(claim, test, verdict, where, evidence, claimed)
+def claims(settings: PaperSettings) -> list[Claim]:
+    """Return every claim, for the noise levels of the settings."""
+    level, point, small, modest = settings.level, settings.point_level, settings.small, settings.modest
+    strong = settings.strong
+    figure2, one, all_seven = ("gaussian", "creditcard"), ("gaussian",), DATASETS
+    made: list[Claim] = []
+
+    def add(
+        topic: str, text: str, short: str, source: str, own: tuple[str, ...], form: str, *readings: Reading, **more: Any
+    ) -> None:
+        kept = tuple(reading for reading in readings if set(reading.levels) <= set(settings.noise))
+        made.append(Claim(len(made) + 1, topic, text, short, source, own, kept, form, **more))
+
+    def falls(statistic: str, text: str, short: str, *more: Reading) -> None:
+        moved = change(statistic)
+        add(
+            "Shift",
+            text,
+            short,
+            "section 4, figure 2",
+            figure2,
+            "+.0f%",
+            Reading(f"below 0 at noise {level:g}", moved, (level,), high=0),
+            Reading(f"below 0 at noise {point:g}", moved, (point,), high=0),
+            Reading(f"below 0 from noise {point:g} on", moved, strong, high=0),
+            Reading(f"below -10% at noise {level:g}", moved, (level,), high=-10),
+            *more,
+        )
+
+    falls("mean", "Noise lowers the mean value.", "mean falls")
+    falls("std", "Noise compresses values: the standard deviation falls.", "std falls")
+    lower = trend("positive_count", point, settings.noise[-1], level)
+    falls(
+        "positive_count",
+        "Fewer values are positive.",
+        "positive count falls",
+        Reading(f"lower at noise {settings.noise[-1]:g} than at {point:g}", lower, (level,), high=0),
+    )
+    falls("size", "Values move towards zero: their mean size falls.", "mean |value| falls")
+    add(
+        "Shift",
+        "Even modest noise shifts values.",
+        f"mean falls at noise {modest:g}",
+        "abstract, section 4",
+        figure2,
+        "+.1f%",
+        Reading(f"mean below 0 at noise {modest:g}", change("mean"), (modest,), high=0),
+        Reading(f"standard deviation below 0 at noise {modest:g}", change("std"), (modest,), high=0),
+        Reading(f"positive count below 0 at noise {modest:g}", change("positive_count"), (modest,), high=0),
+        Reading(f"mean below 0 at noise {small:g}", change("mean"), (small,), high=0),
+    )
+    add(
+        "Shift",
+        "Small noise changes the nearest neighbours.",
+        f"neighbours kept at noise {small:g}",
+        "section 4, figure 1",
+        one,
+        ".2f",
+        Reading(f"overlap below 0.9 at noise {small:g}", plain("jaccard", "noisy"), (small,), high=0.9),
+        Reading(f"overlap below 0.5 at noise {small:g}", plain("jaccard", "noisy"), (small,), high=0.5),
+        Reading(f"overlap below 0.5 at noise {point:g}", plain("jaccard", "noisy"), (point,), high=0.5),
+    )
+
+    def case(text: str, short: str, form: str, *readings: Reading, source: str = "section 5, figure 3") -> None:
+        topic = "One point" if source.endswith("3") else "Two points"
+        add(topic, text, short, source, one, form, *readings)
+
+    case(
+        "One point: the positive count stays.",
+        "count change, rows",
+        ".0f",
+        Reading("within one row, all levels", count_change, settings.noise, -1, 1, kinds=True),
+    )
+    case(
+        "One non-boundary point: signs stay.",
+        "share of signs kept",
+        ".2f",
+        Reading("above 99%, all levels", plain("sign_kept", "N"), settings.noise, low=0.99),
+    )
+    typical, average = plain("typical_std", "B"), plain("std_ratio", "B")
+    case(
+        "One boundary point: the standard deviation falls significantly.",
+        "boundary point: std ratio",
+        ".2f",
+        Reading(f"median ratio below 0.9 at noise {point:g}", typical, (point,), high=0.9),
+        Reading(f"median below 0.5 at noise {point:g}", typical, (point,), high=0.5),
+        Reading(f"mean below 0.9 at noise {point:g}", average, (point,), high=0.9),
+        Reading(f"median below 0.9 at noise {small:g}", typical, (small,), high=0.9),
+    )
+    typical, average = plain("typical_std", "N"), plain("std_ratio", "N")
+    case(
+        "One non-boundary point: the standard deviation keeps still.",
+        "non-boundary point: std ratio",
+        ".2f",
+        Reading(f"median ratio within 10% of 1 at noise {small:g}", typical, (small,), 0.9, 1.1),
+        Reading(f"median within 5% at noise {small:g}", typical, (small,), 0.95, 1.05),
+        Reading(f"mean within 10% at noise {small:g}", average, (small,), 0.9, 1.1),
+        Reading(f"median within 10% at noise {modest:g}", typical, (modest,), 0.9, 1.1),
+        Reading(f"median within 10% at noise {point:g}", typical, (point,), 0.9, 1.1),
+        Reading(f"mean within 10% at noise {point:g}", average, (point,), 0.9, 1.1),
+    )
+    typical, average = plain("typical_range", "N"), plain("range_ratio", "N")
+    case(
+        "One non-boundary point: the range shrinks a little.",
+        "non-boundary point: range ratio",
+        ".2f",
+        Reading(f"median ratio within 0.5 and 1 at noise {point:g}", typical, (point,), 0.5, 1),
+        Reading(f"mean within 0.5 and 1 at noise {point:g}", average, (point,), 0.5, 1),
+        Reading(f"median within 0.5 and 1 at noise {small:g}", typical, (small,), 0.5, 1),
+        Reading(f"median within 0.5 and 1 at noise {modest:g}", typical, (modest,), 0.5, 1),
+        Reading(f"median within 0.5 and 1 at noise {level:g}", typical, (level,), 0.5, 1),
+    )
+    changed = plain("prediction_changed", "N")
+    case(
+        "One non-boundary point: the prediction stays.",
+        "predictions changed",
+        ".1%",
+        Reading(f"below 5% of draws at noise {small:g}", changed, (small,), high=0.05),
+        Reading(f"below 1% at noise {small:g}", changed, (small,), high=0.01),
+        Reading(f"below 5% at noise {modest:g}", changed, (modest,), high=0.05),
+        Reading(f"below 5% at noise {point:g}", changed, (point,), high=0.05),
+    )
+    net = plain("positive_change", *SCENARIOS)
+    case(
+        "Two points: fewer positive values in all scenarios.",
+        "two points: count change",
+        "+.0f",
+        Reading(f"net change below 0 at noise {point:g}", net, (point,), high=0, kinds=True),
+        Reading(f"net change below 0 at noise {level:g}", net, (level,), high=0, kinds=True),
+        Reading(f"net change below -50 rows at noise {point:g}", net, (point,), high=-50, kinds=True),
+        source="section 5, figure 4",
+    )
+    case(
+        "Two points: far more rows turn negative than positive.",
+        "rows lost per row gained",
+        ".1f",
+        Reading(f"lost per gained above 1.5 at noise {point:g}", lost_per_gained, (point,), low=1.5, kinds=True),
+        Reading(f"ratio above 1 at noise {point:g}", lost_per_gained, (point,), low=1, kinds=True),
+        Reading(f"ratio above 2 at noise {point:g}", lost_per_gained, (point,), low=2, kinds=True),
+        Reading(f"ratio above 1.5 at noise {level:g}", lost_per_gained, (level,), low=1.5, kinds=True),
+        source="section 5, figure 4",
+    )
+    lead, gross = lead_of_nn("positive_change", -1), lead_of_nn("positive_to_negative", 1)
+    case(
+        "Two points: the fall is largest with NN.",
+        "lead of NN, rows",
+        "+.0f",
+        Reading(f"net lead above 0 at noise {point:g}", lead, (point,), low=0),
+        Reading(f"above 100 rows at noise {point:g}", lead, (point,), low=100),
+        Reading(f"rows lost, not net, at noise {point:g}", gross, (point,), low=0),
+        Reading(
+            f"in percent of the count at noise {point:g}",
+            lead_of_nn("positive_change", -1, relative=True),
+            (point,),
+            low=0,
+        ),
+        source="section 5, figure 4",
+    )
+    case(
+        "The same at other noise levels.",
+        "least lead of NN, rows",
+        "+.0f",
+        Reading(f"net lead above 0 from noise {point:g} on", lead, strong, low=0),
+        Reading(f"from noise {modest:g} on", lead, settings.from_modest, low=0),
+        Reading(f"rows lost, not net, from noise {point:g} on", gross, strong, low=0),
+        source="section 5, figure 5",
+    )
+
+    def mechanism(text: str, short: str, form: str, *readings: Reading, source: str = "conclusion") -> None:
+        add("Mechanism", text, short, source, one, form, *readings)
+
+    on_b, on_n = "noise on boundary", "noise on nonboundary"
+    mechanism(
+        "Noise on boundary points (B) narrows the range.",
+        "noise on B: std change",
+        "+.0f%",
+        Reading(f"standard deviation falls at noise {level:g}", change("std", on_b), (level,), high=0),
+        Reading(f"highest less lowest falls at noise {level:g}", change("range", on_b), (level,), high=0),
+        Reading(f"standard deviation falls at noise {point:g}", change("std", on_b), (point,), high=0),
+        Reading(
+            f"falls more than by noise on N, noise {level:g}",
+            contrast("std", on_b, on_n),
+            (level,),
+            high=0,
+        ),
+        source="section 5, conclusion",
+    )
+    count_contrast = contrast("positive_count", on_n, on_b)
+    mechanism(
+        "Noise on the others (N) dominates the fall of positive values.",
+        "count: noise on N less on B",
+        "+.0f%",
+        Reading(f"count falls more than by noise on B, noise {level:g}", count_contrast, (level,), high=0),
+        Reading(f"the same at noise {point:g}", count_contrast, (point,), high=0),
+        Reading(f"by 10 points more at noise {level:g}", count_contrast, (level,), high=-10),
+        source="section 5, conclusion",
+    )
+    cancelled, top = difference("cancelled_boundary"), difference("top_nonboundary")
+    mechanism(
+        "On B, contributions cancel.",
+        "cancellation on B",
+        "+.2f",
+        Reading(f"cancellation rises at noise {level:g}", cancelled, (level,), low=0),
+        Reading(f"cancellation rises at noise {point:g}", cancelled, (point,), low=0),
+        Reading(f"rises by 0.1 at noise {level:g}", cancelled, (level,), low=0.1),
+        Reading(f"rises more than on N, noise {level:g}", cancelled_more, (level,), low=0),
+    )
+    mechanism(
+        "On N, positive contributions become less concentrated.",
+        f"share of top {TOP:.0%} on N",
+        "+.3f",
+        Reading(f"share of top {TOP:.0%} falls at noise {level:g}", top, (level,), high=0),
+        Reading(f"the same at noise {point:g}", top, (point,), high=0),
+        Reading(f"effective number of rows rises at noise {level:g}", change("effective_nonboundary"), (level,), low=0),
+        Reading(f"of positive net values, noise {level:g}", difference("net_top_nonboundary"), (level,), high=0),
+        Reading(f"on single points, noise {level:g}", difference("point_top_nonboundary"), (level,), high=0),
+    )
+    mechanism(
+        "On N, fewer rows stay positive.",
+        "positive rows on N",
+        "+.0f%",
+        Reading(f"count falls at noise {level:g}", change("positive_nonboundary"), (level,), high=0),
+        Reading(f"count falls at noise {point:g}", change("positive_nonboundary"), (point,), high=0),
+    )
+
+    def correction(text: str, short: str, form: str, *readings: Reading, source: str, **more: Any) -> None:
+        add("Correction", text, short, source, all_seven, form, *readings, **more)
+
+    for statistic, what in (("std", "standard deviation"), ("positive_count", "positive count")):
+        nearer = gap(statistic, "boundary")
+        construction = " (by construction)" if statistic == "positive_count" else ""
+        correction(
+            f"The correction restores the {what}{construction}.",
+            f"{'std' if statistic == 'std' else 'count'} gap, noisy → corrected",
+            ".0f%",
+            Reading(f"gap smaller at noise {level:g}", nearer, (level,), high=0),
+            Reading(f"gap smaller at noise {point:g}", nearer, (point,), high=0),
+            Reading(f"gap smaller from noise {point:g} on", nearer, strong, high=0),
+            source="section 6, figures 6 to 8",
+            shown=tuple(_size(change(statistic, version)) for version in ("noisy", "boundary")),
+        )
+    for version, what, source in (
+        ("boundary", "The correction", "section 6, figures 6 to 8"),
+        ("entropy", "Entropy-aware normalisation", "abstract, conclusion"),
+    ):
+        nearer = ratio("wasserstein", version)
+        correction(
+            f"{what} substantially narrows the gap in distribution.",
+            f"W1, noisy → {'corrected' if version == 'boundary' else 'normalised'}",
+            ".2f",
+            Reading(f"W1 falls by a quarter at noise {level:g}", nearer, (level,), high=0.75),
+            Reading(f"W1 falls at noise {level:g}", nearer, (level,), high=1),
+            Reading(f"W1 is halved at noise {level:g}", nearer, (level,), high=0.5),
+            Reading(f"W1 falls at noise {point:g}", nearer, (point,), high=1),
+            Reading(f"W1 falls from noise {point:g} on", nearer, strong, high=1),
+            source=source,
+            shown=(plain("wasserstein", "noisy"), plain("wasserstein", version)),
+        )
+    for statistic, mine, other, text, short in (
+        ("std", *FACTORS, "The boundary factor mainly corrects the spread.", "std gap left: B only | N only"),
+        (
+            "positive_count",
+            *FACTORS[::-1],
+            "The non-boundary factor mainly corrects the count.",
+            "count gap left: N only | B only",
+        ),
+    ):
+        correction(
+            text,
+            short,
+            ".0f%",
+            Reading(
+                f"alone leaves less gap than none and than the other, noise {level:g}",
+                mainly(statistic, mine, other),
+                (level,),
+                high=0,
+            ),
+            Reading(f"the same at noise {point:g}", mainly(statistic, mine, other), (point,), high=0),
+            Reading(f"than the other factor only, noise {level:g}", gap(statistic, mine, other), (level,), high=0),
+            Reading(f"than the shift alone, noise {level:g}", gap(statistic, mine, "shift"), (level,), high=0),
+            source="section 6",
+            shown=tuple(_size(change(statistic, version)) for version in (mine, other)),
+        )
+    for statistic, what, short, rule in (
+        ("spearman", "The correction restores the order of rows", "Spearman, noisy → corrected", {"low": 0.0}),
+        ("rmse", "The correction restores each row's value", "row error, noisy → corrected", {"high": 0.0}),
+    ):
+        moved = difference(statistic, "boundary", "noisy")
+        correction(
+            f"{what}.",
+            short,
+            ".2f",
+            Reading(f"{'rises' if 'low' in rule else 'falls'} at noise {level:g}", moved, (level,), **rule),
+            Reading(f"the same at noise {point:g}", moved, (point,), **rule),
+            source="not claimed",
+            claimed=False,
+            shown=(plain(statistic, "noisy"), plain(statistic, "boundary")),
+        )
+    return made
 
 
-def below(number: Interval, bound: float) -> str:
-    """Whether a number is claimed to lie below a bound, judged by its whole interval."""
-    return FOR if number.high < bound else AGAINST if number.low > bound else UNDECIDED
+def _size(statistic: Statistic) -> Statistic:
+    """The size of what another statistic gives."""
+    return lambda runs, setting: {name: frame.abs() for name, frame in statistic(runs, setting).items()}
 
 
-def above(number: Interval, bound: float) -> str:
-    """Whether a number is claimed to lie above a bound, judged by its whole interval."""
-    return FOR if number.low > bound else AGAINST if number.high < bound else UNDECIDED
-
-
-def within(number: Interval, low: float, high: float) -> str:
-    """Whether a number is claimed to lie in a range, judged by its whole interval."""
-    if low <= number.low and number.high <= high:
-        return FOR
-    return AGAINST if number.low > high or number.high < low else UNDECIDED
+# --- judging ---------------------------------------------------------------------------------------------------------
 
 
 def every(said: Iterable[str]) -> str:
-    """Join what several noise levels say: one against is enough, for needs all."""
+    """Join what several levels and kinds of points say: one against is enough, for needs all."""
     found = set(said)
     return AGAINST if AGAINST in found else FOR if found == {FOR} else UNDECIDED
 
 
-def judge(shift: pd.DataFrame, cases: pd.DataFrame, settings: PaperSettings) -> list[Claim]:
-    """Judge every claim for which something was run."""
-    return [
-        _falls(shift, "mean", "Noise on the validation set lowers the average value.", settings),
-        _falls(shift, "std", "Noise compresses the values: their standard deviation falls.", settings),
-        _falls(shift, "positive_count", "The number of positive values falls as noise grows.", settings),
-        _reshuffling(shift, settings),
-        *_case_claims(cases, settings),
-        _closer(shift, "std", "standard deviation", settings),
-        _closer(shift, "positive_count", "positive count", settings),
-        _gap(shift, settings),
-        _rows(shift, settings),
-    ]
+class Judged(NamedTuple):
+    """What a cell says, which interval speaks least for the claim, and kinds of points for which it does not hold."""
+
+    verdict: str
+    found: Interval
+    partly: str = ""
 
 
-def _judge_runs(
-    claim: str,
-    test: str,
-    settings: PaperSettings,
-    look: Callable[[Where], tuple[list[str], Row]],
-    *,
-    hard: bool = False,
-    claimed: bool = True,
-) -> Claim:
-    """Judge a claim by what ``look`` says about every dataset and protocol: verdicts by noise level, and numbers."""
-    found, evidence = {}, []
-    for dataset in settings.datasets:
-        for protocol in protocols(dataset):
-            for utility in ("soft", "hard") if hard and dataset in HARD else ("soft",):
-                name = f"{dataset} ({protocol}{', hard utility' if utility == 'hard' else ''})"
-                said, row = look({"dataset": dataset, "protocol": protocol, "utility": utility})
-                found[name] = every(said)
-                where = {"dataset": dataset, "protocol": protocol} | ({"utility": utility} if hard else {})
-                evidence.append({**where, **row, "verdict": found[name]})
-    return make_claim(claim, test, found, evidence, claimed=claimed)
+def judge_cell(samples: Samples, reading: Reading, questions: int) -> Judged:
+    """Judge one cell.
 
-
-def _falls(shift: pd.DataFrame, statistic: str, claim: str, settings: PaperSettings) -> Claim:
-    first, last = settings.strong[0], settings.strong[-1]
-
-    def look(where: Where) -> tuple[list[str], Row]:
-        at = by_seed(shift, statistic, **where)
-        changes = {sigma: interval(percent_change(at["clean", 0.0], at["noisy", sigma])) for sigma in settings.strong}
-        said = [below(change, 0) for change in changes.values()]
-        if first < last:
-            said.append(below(interval(at["noisy", last] - at["noisy", first]), 0))
-        return said, {f"noise {sigma:g}": changes[sigma].percent() for sigma in (first, last)}
-
-    test = (
-        f"Change against the clean values of the same split: below 0 at every level from noise {first:g} on, and "
-        f"lower at noise {last:g} than at {first:g}."
-    )
-    return _judge_runs(claim, test, settings, look, hard=True)
-
-
-def _reshuffling(shift: pd.DataFrame, settings: PaperSettings) -> Claim:
-    def look(where: Where) -> tuple[list[str], Row]:
-        at = by_seed(shift, "jaccard", **where)["noisy"]
-        shared = {sigma: interval(at[sigma]) for sigma in settings.noise}
-        steps = [
-            below(interval(at[after] - at[before]), 0)
-            for before, after in pairwise(settings.noise)
-            if shared[before].mean > NOTHING_SHARED
-        ]
-        said = [below(shared[settings.noise[0]], 1), *steps]
-        return said, {f"noise {sigma:g}": f"{shared[sigma].mean:.2f}" for sigma in settings.noise}
-
-    claim = _judge_runs(
-        "Noise reshuffles neighbourhoods.",
-        "Overlap (Jaccard) of the nearest training rows of a point with those of its noisy version: below 1, and "
-        f"falling with every step of noise as long as it is above {NOTHING_SHARED:g}.",
-        settings,
-        look,
-    )
-    for row in claim.evidence:
-        del row["verdict"]  # as many columns as there are levels are enough
-    return claim
-
-
-def _closer(shift: pd.DataFrame, statistic: str, what: str, settings: PaperSettings) -> Claim:
-    def look(where: Where) -> tuple[list[str], Row]:
-        at = by_seed(shift, statistic, **where)
-        clean, said, row = at["clean", 0.0], [], {}
-        for sigma in settings.strong:
-            noisy, corrected = at["noisy", sigma], at["boundary", sigma]
-            said.append(below(interval(abs(corrected - clean) - abs(noisy - clean)), 0))
-            changes = (interval(percent_change(clean, version)) for version in (noisy, corrected))
-            row[f"noise {sigma:g}"] = " → ".join(change.percent() for change in changes)
-        return said, row
-
-    return _judge_runs(
-        f"The paper's correction brings the {what} closer to the clean one.",
-        f"Distance of the {what} to the clean one of the same split: smaller after the correction, from noise "
-        f"{settings.shown:g} on."
-        + ("" if statistic == "std" else " By construction: the correction sets the count, up to one row."),
-        settings,
-        look,
-    )
-
-
-def _gap(shift: pd.DataFrame, settings: PaperSettings) -> Claim:
-    def look(where: Where) -> tuple[list[str], Row]:
-        at, said, row = by_seed(shift, "rmse", **where), [], {}
-        for sigma in settings.strong:
-            noisy, corrected = at["noisy", sigma], at["boundary", sigma]
-            said.append(below(interval(corrected - noisy), 0))
-            row[f"noise {sigma:g}"] = f"{noisy.mean():.2f} → {corrected.mean():.2f}"
-        return said, row
-
-    return _judge_runs(
-        "The correction substantially reduces the gap between noisy and clean valuations.",
-        "Root mean square difference to the clean values, in their standard deviations: smaller after the correction, "
-        f"from noise {settings.shown:g} on.",
-        settings,
-        look,
-    )
-
-
-def _rows(shift: pd.DataFrame, settings: PaperSettings) -> Claim:
-    """Not a claim of the paper, but what a user needs to know before paying by corrected values."""
-
-    def look(where: Where) -> tuple[list[str], Row]:
-        at, said, row = by_seed(shift, "spearman", **where), [], {}
-        for sigma in settings.noise:
-            said.append(above(interval(at["boundary", sigma] - at["noisy", sigma]), -NOTHING_LOST))
-            row[f"noise {sigma:g}"] = " → ".join(
-                f"{at[version, sigma].mean():.2f}" for version in ("noisy", "boundary", "entropy")
-            )
-        return said, row
-
-    return _judge_runs(
-        "The correction brings the rows back too.",
-        f"Spearman correlation with the clean values: not lower by more than {NOTHING_LOST:g} after the correction, at "
-        "any noise level. Noisy → corrected by boundary → corrected by entropy level.",
-        settings,
-        look,
-        claimed=False,
-    )
-
-
-# --- single validation points (Case I) and pairs (Case II) -----------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CaseTest:
-    """A claim about one statistic of one or more kinds of point or pair.
-
-    Attributes
+    Parameters
     ----------
-    claim, test : str
-    statistic : str
-    kinds : tuple of str
-    said : callable
-        What an interval of the statistic says about the claim.
-    levels : callable
-        Noise levels that count.
-    digits : int
-        For the table.
+    samples : dict of str to DataFrame
+    reading : Reading
+    questions : int
+        Number of intervals over which the probability of an error is kept; each is widened accordingly (Bonferroni).
+
+    Returns
+    -------
+    Judged
     """
-
-    claim: str
-    test: str
-    statistic: str
-    kinds: tuple[str, ...]
-    said: Callable[[Interval], str]
-    levels: Callable[[PaperSettings], list[float]]
-    digits: int = 2
-
-
-def _all(settings: PaperSettings) -> list[float]:
-    return list(settings.noise)
-
-
-def _up_to_shown(settings: PaperSettings) -> list[float]:
-    return [sigma for sigma in settings.noise if sigma <= settings.shown]
-
-
-def _from_shown(settings: PaperSettings) -> list[float]:
-    return settings.strong
-
-
-TESTS = (
-    CaseTest(
-        "On one validation point the number of positive values does not change, boundary or not.",
-        "Change of the positive count: within one row, at every noise level.",
-        "count_change",
-        KINDS,
-        lambda number: within(number, -1, 1),
-        _all,
-    ),
-    CaseTest(
-        "On one validation point the polarity of the values stays the same.",
-        "Share of training rows that keep their sign: above 99%, at every noise level.",
-        "sign_kept",
-        KINDS,
-        lambda number: above(number, 0.99),
-        _all,
-    ),
-    CaseTest(
-        "On one boundary point the standard deviation of the values decreases significantly.",
-        "Ratio to the clean standard deviation: below 0.9 from noise {shown:g} on.",
-        "std_ratio",
-        ("boundary",),
-        lambda number: below(number, 0.9),
-        _from_shown,
-    ),
-    CaseTest(
-        "On one non-boundary point the standard deviation of the values keeps still.",
-        "Ratio to the clean standard deviation: within 0.9 and 1.1 up to noise {shown:g}.",
-        "std_ratio",
-        ("nonboundary",),
-        lambda number: within(number, 0.9, 1.1),
-        _up_to_shown,
-    ),
-    CaseTest(
-        "On one non-boundary point the range of the values shrinks a little, but not too much.",
-        "Ratio to the clean range: within 0.5 and 1 up to noise {shown:g}.",
-        "range_ratio",
-        ("nonboundary",),
-        lambda number: within(number, 0.5, 1),
-        _up_to_shown,
-    ),
-    CaseTest(
-        "Noise does not change the prediction on a non-boundary point.",
-        "Share of noise draws that change the vote: below 5% up to noise {shown:g}.",
-        "prediction_changed",
-        ("nonboundary",),
-        lambda number: below(number, 0.05),
-        _up_to_shown,
-    ),
-    CaseTest(
-        "On two points of different classes, many more rows turn from positive to negative than the other way.",
-        "Rows that turn negative per row that turns positive: above 1.5, from noise {shown:g} on.",
-        "lost_per_gained",
-        SCENARIOS,
-        lambda number: above(number, 1.5),
-        _from_shown,
-    ),
-    CaseTest(
-        "Most rows turn from positive to negative with two non-boundary points (NN).",
-        "Rows that turn negative with NN, less the larger number with BB or BN: above 0, from noise {shown:g} on.",
-        "lead_of_nn",
-        ("NN",),
-        lambda number: above(number, 0),
-        _from_shown,
-        0,
-    ),
-)
-
-
-def _case_claims(cases: pd.DataFrame, settings: PaperSettings) -> list[Claim]:
-    """Judge the claims about cases; intervals are over seeds."""
-    if cases.empty:
-        return []
-    table = _compared(cases)
-    # Noise levels that a table shows: the lowest but one, the middle and the highest.
-    columns = sorted({settings.noise[min(1, len(settings.noise) - 1)], settings.shown, settings.noise[-1]})
-    claims = []
-    for test in TESTS:
-        found, evidence = {}, []
-        for dataset in (name for name in CASES if name in settings.datasets):
-            for protocol in protocols(dataset):
-                for kind in test.kinds:
-                    here = select(table, dataset=dataset, protocol=protocol, case=kind)
-                    at = {sigma: interval(select(here, noise=sigma)[test.statistic]) for sigma in settings.noise}
-                    name = f"{dataset} ({protocol}{f', {kind}' if len(test.kinds) > 1 else ''})"
-                    found[name] = every(test.said(at[sigma]) for sigma in test.levels(settings))
-                    shown = {f"noise {sigma:g}": at[sigma].show(test.digits) for sigma in columns}
-                    where = {"dataset": dataset, "protocol": protocol, "points": kind}
-                    evidence.append({**where, **shown, "verdict": found[name]})
-        claims.append(make_claim(test.claim, test.test.format(shown=settings.shown), found, evidence))
-    return claims
-
-
-def _compared(cases: pd.DataFrame) -> pd.DataFrame:
-    """Add, for every seed, the statistics that compare rows of the table."""
-    split = ["dataset", "protocol", "seed"]
-    clean = select(cases, noise=0).set_index([*split, "case"])["positive_count"]
-    lost = cases.pivot(index=[*split, "noise"], columns="case", values="positive_to_negative")
-    table = cases.join(clean.rename("clean_count"), on=[*split, "case"])
-    table = table.join((lost["NN"] - lost[["BB", "BN"]].max(axis=1)).rename("lead_of_nn"), on=[*split, "noise"])
-    return table.assign(
-        count_change=table["positive_count"] - table["clean_count"],
-        lost_per_gained=table["positive_to_negative"] / table["negative_to_positive"].clip(lower=1),
+    found = {
+        name: [interval(frame[level].dropna(), 1 - ERROR / questions) for level in reading.levels]
+        for name, frame in samples.items()
+    }
+    said = {name: every(reading.says(each) for each in intervals) for name, intervals in found.items()}
+    least = min(
+        (each for intervals in found.values() for each in intervals),
+        key=lambda each: min(each.mean - reading.low, reading.high - each.mean),
     )
+    rest = [name for name, each in said.items() if each != FOR]
+    partly = ", ".join(rest) if reading.kinds and 0 < len(rest) < len(said) else ""
+    return Judged(every(said.values()), least, partly)
+
+
+def judge_reading(runs: Runs, reading: Reading, settings: Sequence[Setting]) -> dict[Setting, Judged]:
+    """Judge every setting in which a reading was run, as one question."""
+    samples: dict[Setting, Samples] = {}
+    for setting in settings:
+        try:
+            samples[setting] = reading.statistic(runs, setting)
+        except KeyError:  # not run there
+            continue
+    questions = len(reading.levels) * sum(len(found) for found in samples.values())
+    return {setting: judge_cell(found, reading, questions) for setting, found in samples.items()}
+
+
+def judge(runs: Runs, made: Sequence[Claim], settings: Sequence[Setting] = SETTINGS) -> pd.DataFrame:
+    """Judge every claim in every setting: one row per cell of the matrix."""
+    rows = []
+    for claim in made:
+        reading = claim.readings[0]
+        own = [setting for setting in settings if claim.is_own(setting)]
+        others = [setting for setting in settings if not claim.is_own(setting)]
+        cells = judge_reading(runs, reading, own) | judge_reading(runs, reading, others)
+        for setting in (each for each in settings if each in cells):
+            said, found, partly = cells[setting]
+            rows.append(
+                {
+                    "claim": claim.number,
+                    "dataset": setting.dataset,
+                    "protocol": setting.protocol,
+                    "utility": setting.utility,
+                    "own": claim.is_own(setting),
+                    "shown": show(runs, claim, setting, found),
+                    "number": found.mean,
+                    "low": found.low,
+                    "high": found.high,
+                    "verdict": said,
+                    "partly": partly,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def show(runs: Runs, claim: Claim, setting: Setting, found: Interval) -> str:
+    """Write what a cell of the matrix shows."""
+    if not claim.shown:
+        return write(found.mean, claim.form)
+    (level,) = claim.readings[0].levels
+    numbers = [statistic(runs, setting) for statistic in claim.shown]
+    written = [write(float(frame[level].mean()), claim.form) for parts in numbers for frame in parts.values()]
+    return (" | " if "|" in claim.short else "→").join(written)
+
+
+def write(number: float, form: str) -> str:
+    """Write a number in a format; a percent sign at the end that is no part of it follows the number."""
+    sign = "%" if form.endswith("f%") else ""
+    text = f"{number:{form.removesuffix('%') if sign else form}}"
+    return (text if set(text) & set("123456789") else text.lstrip("+-")) + sign
+
+
+def verdict(said: Sequence[str], partly: Sequence[str] = ()) -> str:
+    """Judge a claim by the cells of its own setting.
+
+    Parameters
+    ----------
+    said : sequence of str
+        What each cell says.
+    partly : sequence of str
+        For each cell, kinds of points for which the claim does not hold, if it holds for others.
+
+    Returns
+    -------
+    str
+        It holds if all cells speak for it; in part if some do, and as many as speak against it; it does not hold if
+        more speak against it, and is undecided if none does.
+    """
+    kinds = partly or [""] * len(said)
+    sides = [FOR if some else each for each, some in zip(said, kinds, strict=True)]
+    if said and set(said) == {FOR}:
+        return HOLDS
+    if FOR in sides and sides.count(FOR) >= sides.count(AGAINST):
+        return PARTLY
+    return FAILS if AGAINST in sides else OPEN
+
+
+def summarize_claims(matrix: pd.DataFrame, made: Sequence[Claim]) -> pd.DataFrame:
+    """Verdict of each claim in the paper's own setting, and cells for it of those run, there and elsewhere."""
+    rows = []
+    for claim in made:
+        mine = matrix[matrix["claim"] == claim.number]
+        own, others = mine[mine["own"]], mine[~mine["own"]]
+        groups = [setting_of(row).group for _, row in others.iterrows()]
+        row = {
+            "claim": claim.number,
+            "topic": claim.topic,
+            "text": claim.text,
+            "source": claim.source,
+            "claimed": claim.claimed,
+            "reading": claim.readings[0].name,
+            "verdict": verdict(own["verdict"].tolist(), own["partly"].tolist()),
+            "own_for": int((own["verdict"] == FOR).sum()),
+            "own_cells": len(own),
+        }
+        for group in GROUPS:
+            said = others["verdict"][[name == group for name in groups]]
+            row[f"{group}_for".replace(" ", "_")] = int((said == FOR).sum())
+            row[f"{group}_cells".replace(" ", "_")] = len(said)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def compare_readings(runs: Runs, made: Sequence[Claim], settings: Sequence[Setting] = SETTINGS) -> pd.DataFrame:
+    """What each reading of each claim says in the paper's own setting."""
+    rows = []
+    for claim in made:
+        own = [setting for setting in settings if claim.is_own(setting)]
+        for number, reading in enumerate(claim.readings):
+            judged = judge_reading(runs, reading, own).values()
+            said = [each.verdict for each in judged]
+            rows.append(
+                {
+                    "claim": claim.number,
+                    "reading": reading.name,
+                    "ours": number == 0,
+                    "verdict": verdict(said, [each.partly for each in judged]),
+                    **{side: said.count(side) for side in (FOR, AGAINST, UNDECIDED)},
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def first_levels(runs: Runs, settings: PaperSettings, where: Sequence[Setting]) -> pd.DataFrame:
+    """The lowest noise level at which each effect is significant, for each dataset; empty where none is."""
+    effects = {"mean": "mean falls", "std": "standard deviation falls", "positive_count": "positive count falls"}
+    questions = len(effects) * len(settings.noise)
+    rows = []
+    for setting in where:
+        row: dict[str, Any] = {"dataset": setting.dataset}
+        for statistic, name in effects.items():
+            moved = change(statistic)(runs, setting)[""]
+            found = (s for s in settings.noise if interval(moved[s], 1 - ERROR / questions).high < 0)
+            row[name] = next(found, np.nan)
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -41,6 +41,7 @@ from scipy.stats import t as student
 from sklearn.datasets import make_classification, make_gaussian_quantiles, make_moons
 from sklearn.metrics import roc_auc_score
 
+from experiments.tables import write_table
 from shapshift import GaussianNoise, KNNShapley, PosteriorCorrector
 from shapshift.agreement import agreement
 from shapshift.correct import posterior, prior, rehearsal
@@ -332,8 +333,6 @@ def run_choices(folder: Path, seeds: Sequence[int] = SEEDS) -> None:
                 rows += measure(name, data, seed)
                 print(seed, name, flush=True)
     records = pd.DataFrame(rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {"index": False, "float_format": "%.6f", "lineterminator": "\n"}
-    records.to_csv(folder / "choices_runs.csv", **options)
-    summarise(records).to_csv(folder / "choices.csv", na_rep="nan", **options)
+    write_table(folder / "choices_runs", records.round(6))
+    write_table(folder / "choices", summarise(records).round(6))
     print(summarise(records).to_string(index=False, float_format="{:+.5f}".format))

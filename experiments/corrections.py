@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from experiments.cells import REAL, Settings, protocols, run_cells
-from experiments.tables import Interval, interval, markdown_table, write_csv, write_page
+from experiments.tables import Interval, interval, markdown_table, write_page, write_table
 from shapshift import BoundaryCorrector, EntropyNormalizer, FlipLabels, GaussianNoise, KNNShapley, PosteriorCorrector
 from shapshift.agreement import agreement, distribution, spearman
 from shapshift.correct import CorrectionWarning
@@ -124,9 +124,9 @@ def run_corrections(folder: Path, settings: CorrectionSettings = FULL, page: Pat
         records[kind] += [{"dataset": name, "protocol": protocol, "seed": seed, **record} for record in found]
     values, labels = (pd.DataFrame(rows) for rows in records.values())
     bars = judge_bars(values, labels)
-    write_csv(folder / "tables" / "values.csv", values)
-    write_csv(folder / "tables" / "mislabelled.csv", labels)
-    write_csv(folder / "tables" / "bars.csv", pd.DataFrame([bar.record() for bar in bars]))
+    write_table(folder / "tables" / "values", values)
+    write_table(folder / "tables" / "mislabelled", labels)
+    write_table(folder / "tables" / "bars", pd.DataFrame([bar.record() for bar in bars]))
     draw_idea(folder / "posterior")
     return write_comparison(page or folder / "benchmark.md", values, labels, bars, settings)
 

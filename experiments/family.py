@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from experiments.cells import Settings, run_cells
-from experiments.tables import markdown_table, write_csv, write_page
+from experiments.tables import markdown_table, write_page, write_table
 from shapshift import Beta, FlipLabels, GaussianNoise, KNNShapley, SampledShapley, Valuation, evaluate_valuation
 from shapshift.agreement import spearman, t_interval
 from shapshift.sampled import Complementary, Distributional, Stratified
@@ -131,7 +131,7 @@ def run_family(folder: Path, settings: FamilySettings = FULL, page: Path | None 
             for (dataset, seed, number), record in found.items()
         ]
     )
-    write_csv(folder / "family.csv", records)
+    write_table(folder / "family", records)
     return write_page(page or folder / "family.md", [family_tables(records)])
 
 

@@ -1,10 +1,14 @@
 """The experiments of the paper: a dataset, a protocol and a seed in, records out."""
 
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from experiments.cells import Settings
+from experiments.study import compare, corrected, measured
 from shapshift import (
     BoundaryCorrector,
     EntropyNormalizer,
@@ -15,17 +19,36 @@ from shapshift import (
     case_two,
     noise_demo,
 )
-from shapshift.agreement import agreement, neighbor_jaccard
-from shapshift.correct import CorrectionWarning
 from shapshift.data import Dataset
 from shapshift.mechanism import KINDS, SCENARIOS, CaseOne, CaseTwo, NoiseDemo
+from shapshift.perturb import FlipLabels, MaskFeatures
 
 Record = dict[str, Any]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
-#: Datasets on which the shift is also measured with the hard utility.
-HARD = ("gaussian", "creditcard")
-#: Datasets on which single points and pairs are followed.
-CASES = ("gaussian", "creditcard")
+#: Share of the training rows that "top" means in the concentration of positive contributions.
+TOP = 0.1
+#: The correction with one of its three parts switched on, as parameters of the corrector.
+PARTS: dict[str, dict[str, Any]] = {
+    "boundary factor": {"rescale": "boundary", "shift": False},
+    "nonboundary factor": {"rescale": "nonboundary", "shift": False},
+    "shift": {"rescale": "none", "shift": True},
+}
+#: The corrections as published, and their parts.
+CORRECTORS: dict[str, Any] = {
+    "boundary": BoundaryCorrector(rule="paper"),
+    "entropy": EntropyNormalizer(rule="paper"),
+    **{name: BoundaryCorrector(rule="paper", **switches) for name, switches in PARTS.items()},
+}
+#: Statistics of a record, and versions of values that the figures show.
+COMPARED = ("mean", "std", "positive_count", "wasserstein", "size", "range", "spearman", "rmse")
+SHOWN = ("noisy", "boundary")
+#: Changes of a validation set that are no Gaussian noise.
+OTHER_CHANGES = {
+    "20% of labels flipped": FlipLabels(0.2, random_state=0),
+    "30% of entries masked": MaskFeatures(0.3, random_state=0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,28 +62,60 @@ class PaperSettings(Settings):
         Standard deviation of the noise, in units of each feature's standard deviation over the training rows.
     n_sets, repeats : int
         Validation points or pairs per case and seed, and draws of noise for each.
-    shown : float
-        The level whose distributions the figures show.
+    other_seeds : int
+        Seeds of settings that the paper does not show.
+    level : float
+        Noise on whole validation sets at which claims that name no level are judged.
+    point_level : float
+        The same for single points and pairs; also the level whose factors are carried over to others.
+    modest, small : float
+        What counts as modest and as small noise.
     """
 
     n_neighbors: int = 5
     noise: tuple[float, ...]
     n_sets: int
     repeats: int
-    shown: float = 1.0
+    other_seeds: int
+    level: float = 3.0
+    point_level: float = 1.0
+    modest: float = 0.5
+    small: float = 0.1
 
-    CELL_FORMAT: ClassVar[dict[str, int]] = {"format": 2}
+    CELL_FORMAT: ClassVar[dict[str, int]] = {"format": 3}
 
     @property
-    def strong(self) -> list[float]:
-        """Noise levels from the shown one on."""
-        return [sigma for sigma in self.noise if sigma >= self.shown]
+    def strong(self) -> tuple[float, ...]:
+        """Noise levels from that of the points on."""
+        return tuple(sigma for sigma in self.noise if sigma >= self.point_level)
+
+    @property
+    def from_modest(self) -> tuple[float, ...]:
+        """Noise levels from the modest one on."""
+        return tuple(sigma for sigma in self.noise if sigma >= self.modest)
 
 
 FULL = PaperSettings(
-    n_train=2000, n_val=1000, noise=(0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0), seeds=20, n_sets=10, repeats=10
+    n_train=2000,
+    n_val=1000,
+    noise=(0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0),
+    seeds=20,
+    other_seeds=8,
+    n_sets=10,
+    repeats=10,
+    processes=2,
 )
-QUICK = PaperSettings(name="quick", n_train=1000, n_val=400, noise=(0.2, 1.0, 5.0), seeds=4, n_sets=5, repeats=5)
+QUICK = PaperSettings(
+    name="quick",
+    n_train=500,
+    n_val=300,
+    noise=(0.1, 0.5, 1.0, 3.0),
+    seeds=3,
+    other_seeds=2,
+    n_sets=4,
+    repeats=4,
+    processes=2,
+)
 
 
 def fitted(data: Dataset, settings: PaperSettings, utility: str = "soft") -> KNNShapley:
@@ -68,65 +123,154 @@ def fitted(data: Dataset, settings: PaperSettings, utility: str = "soft") -> KNN
     return KNNShapley(settings.n_neighbors, utility=utility, progress=False).fit(data.X_train, data.y_train)
 
 
-def shift_and_correction(
-    dataset: str, protocol: str, utility: str, seed: int, settings: PaperSettings
-) -> dict[str, Any]:
-    """Value one split clean, noisy at each level, and corrected.
+def whole_set(dataset: str, protocol: str, utility: str, seed: int, settings: PaperSettings) -> dict[str, Any]:
+    """Value one split clean, noisy at each level, noisy on one kind of points only, and corrected.
+
+    Values are additive over validation points, so the matrix of a clean and of a noisy run has everything: noise on
+    boundary points only takes their columns from the noisy matrix and the others from the clean one.
 
     Returns
     -------
     dict
-        ``records``, one per level and version ("clean", "noisy", "boundary", "entropy"); and ``example``, for seed 0
-        the values of each version at the level that the figures show.
+        ``records``, one per level and version ("clean", "noisy", "noise on boundary", "noise on nonboundary",
+        "boundary" and "entropy" for the correctors, and the parts of the correction); and ``example``, for seed 0 the
+        values of some versions at the level that the figures show.
     """
     data = settings.load(dataset, protocol, seed)
     model = fitted(data, settings, utility)
-    clean, near = model.value_and_neighbors(data.X_val, data.y_val)
-    correctors = {
-        "boundary": BoundaryCorrector(rule="paper").fit(clean),
-        "entropy": EntropyNormalizer(rule="paper").fit(clean),
-    }
-    records = [_record(clean, clean, 0.0, "clean", 1.0)]
+    noise = {str(sigma): GaussianNoise(sigma, relative=True, random_state=1000 + seed) for sigma in settings.noise}
+    runs = measured(model, data.X_val, data.y_val, noise, CORRECTORS, matrix=True)
+    clean = next(runs).valuation
+    assert clean.matrix is not None
+    records = [record(clean.values, clean.values, 0.0, "clean") | point_kinds(clean.matrix, clean.boundary)]
     example: dict[str, list[float]] = {}
-    for number, sigma in enumerate(settings.noise):
-        noise = GaussianNoise(sigma, relative=True, random_state=seed * len(settings.noise) + number).bind(model)
-        noisy, moved = model.value_and_neighbors(*noise(data.X_val, data.y_val))
-        versions: dict[str, Valuation] = {"noisy": noisy}
-        with warnings.catch_warnings():
-            # A validation set can lose all its boundary points; the documented rule then applies.
-            warnings.simplefilter("ignore", CorrectionWarning)
-            versions |= {kind: corrector.transform(noisy) for kind, corrector in correctors.items()}
-        jaccard = float(neighbor_jaccard(near.nearest, moved.nearest).mean())
-        records += [_record(v, clean, sigma, version, jaccard) for version, v in versions.items()]
-        if sigma == settings.shown and seed == 0:
-            example = {version: v.values.tolist() for version, v in {"clean": clean, **versions}.items()}
-    return {"records": records, "example": example}
+    for run in runs:
+        sigma, values = float(run.perturbation), run.valuation.values
+        records.append(record(values, clean.values, sigma, run.version))
+        if run.version == "noisy":
+            matrix = run.valuation.matrix
+            assert matrix is not None
+            records[-1] |= point_kinds(matrix, clean.boundary)
+            records[-1] |= {key: run.record[key] for key in ("boundary_fraction", "jaccard")}
+            for kind, moved in (("boundary", clean.boundary), ("nonboundary", ~clean.boundary)):
+                partly = np.where(moved, matrix, clean.matrix).mean(axis=1)
+                records.append(record(partly, clean.values, sigma, f"noise on {kind}"))
+        if run.version in SHOWN and sigma == settings.level and (seed, utility, protocol) == (0, "soft", "balanced"):
+            example |= {"clean": clean.values.tolist(), run.version: values.tolist()}
+    return {"records": [rounded(each) for each in records], "example": example}
 
 
-def _record(valuation: Valuation, clean: Valuation, sigma: float, version: str, jaccard: float) -> Record:
-    stats = valuation.stats()
-    rows = agreement(valuation.values, clean.values)
-    return {
-        "sigma": sigma,
-        "version": version,
-        **{key: stats[key] for key in ("mean", "std", "positive_count")},
-        "boundary_fraction": valuation.boundary_fraction,
-        "jaccard": jaccard,
-        **{key: rows[key] for key in ("spearman", "rmse", "flips_to_negative", "flips_to_positive")},
+def record(values: Floats, clean: Floats, sigma: float, version: str) -> Record:
+    """Compare values with the clean ones, as distributions and row by row."""
+    found = compare(values, clean)
+    return {"sigma": sigma, "version": version} | {key: found[key] for key in COMPARED}
+
+
+def point_kinds(matrix: Floats, boundary: Mask) -> Record:
+    """Cancellation, concentration and positive rows on the boundary points and on the others.
+
+    Cancellation is 1 less the ratio of the sizes of the rows' sums to the sum of the sizes of their contributions: 0
+    where every row's contributions have one sign, 1 where they add up to nothing. Concentration is the share of the
+    positive contributions that the top rows hold: of what rows contribute over all points (``top``), of their positive
+    net values (``net_top``), and on single points, averaged (``point_top``). ``effective`` is the number of rows that
+    an even distribution of the same concentration would have, (sum)^2 / (sum of squares).
+    """
+    found: Record = {}
+    for name, part in (("boundary", matrix[:, boundary]), ("nonboundary", matrix[:, ~boundary])):
+        sums, gains = part.sum(axis=1), np.maximum(part, 0.0)
+        sizes, gross = float(np.abs(part).sum()), gains.sum(axis=1)
+        found |= {
+            f"cancelled_{name}": 1 - float(np.abs(sums).sum()) / sizes if sizes > 0 else np.nan,
+            f"top_{name}": float(np.mean(top_share(gross[:, None]))),
+            f"net_top_{name}": float(np.mean(top_share(np.maximum(sums, 0.0)[:, None]))),
+            f"point_top_{name}": float(np.mean(top_share(gains))) if part.shape[1] else np.nan,
+            f"effective_{name}": float(gross.sum() ** 2 / (gross**2).sum()) if sizes > 0 else np.nan,
+            f"positive_{name}": int(np.count_nonzero(sums > 0)),
+        }
+    return found
+
+
+def top_share(gains: Floats) -> Floats:
+    """Share of each column's sum that its top rows hold; NaN where the sum is 0."""
+    count = max(1, round(TOP * len(gains)))
+    top = np.partition(gains, len(gains) - count, axis=0)[len(gains) - count :].sum(axis=0)
+    total = gains.sum(axis=0)
+    return np.asarray(np.divide(top, total, out=np.full(total.shape, np.nan), where=total > 0))
+
+
+def rounded(numbers: Mapping[str, Any]) -> Record:
+    """The same record with five significant digits, which is what tables hold."""
+    return {key: float(f"{number:.5g}") if isinstance(number, float) else number for key, number in numbers.items()}
+
+
+def other_noise(dataset: str, seed: int, settings: PaperSettings) -> list[Record]:
+    """Correct under changes for which the correction has not seen the clean counterpart, or that are no noise.
+
+    Returns
+    -------
+    list of dict
+        One record per ``case`` and ``version`` ("noisy", "boundary", "entropy"). "same points": the correction as
+        published. "factors of another level": both factors and the shift learned at ``settings.point_level`` and
+        applied as they are. "other clean points": the clean run is on other points of the same population. The rest
+        is as published, but for the kind of change.
+    """
+    data = settings.load(dataset, "balanced", seed, n_val=2 * settings.n_val)
+    model = fitted(data, settings)
+    X_val, y_val = data.X_val[: settings.n_val], data.y_val[: settings.n_val]
+    clean = model.value(X_val, y_val)
+    other = model.value(data.X_val[settings.n_val :], data.y_val[settings.n_val :])
+
+    def noise(sigma: float) -> GaussianNoise:
+        return GaussianNoise(sigma, relative=True, random_state=1000 + seed).bind(model)
+
+    strong = model.value(*noise(settings.level)(X_val, y_val))
+    factors = BoundaryCorrector(rule="paper").fit(clean)
+    corrected(factors, model.value(*noise(settings.point_level)(X_val, y_val)))
+    found = [("same points", "noisy", strong.values)]
+    found += [
+        ("factors of another level", "boundary", apply_factors(factors.report_.groups, factors.report_.shift, strong))
+    ]
+    runs: dict[str, tuple[Valuation, Valuation]] = {
+        "same points": (clean, strong),
+        "other clean points": (other, strong),
     }
+    for name, change in OTHER_CHANGES.items():
+        changed = model.value(*change.bind(model).with_seed(1000 + seed)(X_val, y_val))
+        found.append((name, "noisy", changed.values))
+        runs[name] = (clean, changed)
+    for name, (reference, noisy) in runs.items():
+        for version, kind in (("boundary", BoundaryCorrector), ("entropy", EntropyNormalizer)):
+            found.append((name, version, corrected(kind(rule="paper").fit(reference), noisy).values))
+    return [
+        rounded({"case": case, **record(values, clean.values, settings.level, version)})
+        for case, version, values in found
+    ]
 
 
-def cases(
-    dataset: str, protocol: str, seed: int, n_sets: int, settings: PaperSettings
-) -> tuple[list[CaseOne], list[CaseTwo]]:
-    """Follow single points and pairs of one split, ``n_sets`` of each kind."""
-    data = settings.load(dataset, protocol, seed)
+def apply_factors(groups: Mapping[str, Mapping[str, Any]], shift: float, noisy: Valuation) -> Floats:
+    """Apply the paper's factors and shift as they are to other values; a kind of points without factor keeps 1."""
+    share = noisy.boundary_fraction
+    total = np.full(noisy.n_train, shift)
+    for name, weight, scores in (
+        ("boundary", share, noisy.boundary_values),
+        ("nonboundary", 1 - share, noisy.nonboundary_values),
+    ):
+        if scores is not None:
+            alpha = groups[name]["alpha"] if name in groups else 1.0
+            total += weight * (scores.mean() + alpha * (scores - scores.mean()))
+    return total
+
+
+def cases(dataset: str, seed: int, n_sets: int, settings: PaperSettings) -> tuple[list[CaseOne], list[CaseTwo]]:
+    """Follow single points and pairs of one split with balanced classes, ``n_sets`` of each kind."""
+    data = settings.load(dataset, "balanced", seed)
     model = fitted(data, settings)
     options: dict[str, Any] = {
         "noise": settings.noise,
-        "example": settings.shown,
+        "example": settings.point_level,
         "repeats": settings.repeats,
         "random_state": seed,
+        "perturbation": lambda sigma: GaussianNoise(sigma, relative=True),
     }
     ones = [case_one(model, data.X_val, data.y_val, kind=kind, n_points=n_sets, **options) for kind in KINDS]
     twos = [
@@ -136,20 +280,28 @@ def cases(
     return ones, twos
 
 
-def case_records(dataset: str, protocol: str, seed: int, settings: PaperSettings) -> list[Record]:
-    """Tabulate the cases of one split: one record per case and noise level, each statistic averaged over its points."""
-    ones, twos = cases(dataset, protocol, seed, settings.n_sets, settings)
-    found: list[tuple[str, CaseOne | CaseTwo]] = [(case.kind, case) for case in ones]
+def case_records(dataset: str, seed: int, settings: PaperSettings) -> list[Record]:
+    """Tabulate the cases of one split: one record per case ("B", "N", "BB", "NN", "BN") and noise level.
+
+    Each statistic is the mean over points and draws of noise; ``typical_std`` and ``typical_range`` are the medians of
+    the ratios to the clean point, which a few points that noise carries to another region cannot move.
+    """
+    ones, twos = cases(dataset, seed, settings.n_sets, settings)
+    found: list[tuple[str, CaseOne | CaseTwo]] = [(case.kind[0].upper(), case) for case in ones]
     found += [(case.scenario, case) for case in twos]
-    return [
-        {"case": kind, "noise": noise}
-        | {statistic: float(samples[level].mean()) for statistic, samples in case.samples.items()}
-        for kind, case in found
-        for level, noise in enumerate(case.noise.tolist())
-    ]
+    records = []
+    for kind, case in found:
+        for level, noise in enumerate(case.noise.tolist()):
+            made: Record = {"version": kind, "sigma": noise}
+            made |= {statistic: float(samples[level].mean()) for statistic, samples in case.samples.items()}
+            if isinstance(case, CaseOne):
+                made["typical_std"] = float(np.median(case.samples["std_ratio"][level]))
+                made["typical_range"] = float(np.median(case.samples["range_ratio"][level]))
+            records.append(rounded(made))
+    return records
 
 
 def demo(settings: PaperSettings) -> NoiseDemo:
     """Show one point near the boundary and its noisy version."""
     data = settings.load("gaussian", "balanced", 0)
-    return noise_demo(fitted(data, settings), data.X_val, data.y_val, X_train=data.X_train, noise=0.1)
+    return noise_demo(fitted(data, settings), data.X_val, data.y_val, X_train=data.X_train, noise=settings.small)

@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 
 from experiments.cells import DATASETS, Settings, run_cells
 from experiments.corrections import Bar
-from experiments.tables import markdown_table, write_csv, write_page
+from experiments.tables import markdown_table, write_page, write_table
 from shapshift import FlipLabels, GaussianNoise, KNNShapley, PosteriorCorrector, Valuation, cross_value
 from shapshift.agreement import agreement
 from shapshift.data.sources import data_folder
@@ -173,7 +173,7 @@ def run_population(folder: Path, settings: PopulationSettings = FULL, page: Path
         records[kind] += [{"dataset": name, "seed": seed, **_rounded(record)} for record in found]
     tables = {kind: pd.DataFrame(rows) for kind, rows in records.items()}
     for kind, table in tables.items():
-        write_csv(folder / "tables" / f"{kind}.csv", table)
+        write_table(folder / "tables" / kind, table)
     draw_figures(folder, tables)
     return write_population(page or folder / "population.md", folder, tables, settings)
 

@@ -10,6 +10,9 @@ import pandas as pd
 
 from shapshift.agreement import t_interval
 
+#: Rows of a LaTeX table that fit on a page.
+ONE_PAGE = 40
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -37,12 +40,12 @@ def _signed(number: float) -> str:
     return f"{round(number):+d}" if round(number) else "0"
 
 
-def interval(sample: Iterable[float]) -> Interval:
+def interval(sample: Iterable[float], confidence: float = 0.95) -> Interval:
     """Mean and t interval of a sample; the interval of a single number is the number."""
     x = np.array(list(sample), dtype=np.float64)
     if x.size == 1:
         return Interval(*[float(x[0])] * 3)
-    low, high = t_interval(x.mean(keepdims=True), x.std(ddof=1, keepdims=True), x.size)
+    low, high = t_interval(x.mean(keepdims=True), x.std(ddof=1, keepdims=True), x.size, confidence)
     return Interval(float(x.mean()), float(low[0]), float(high[0]))
 
 
@@ -61,10 +64,27 @@ def percent_change(before: Any, after: Any) -> Any:
     return 100 * (after - before) / abs(before)
 
 
-def write_csv(path: Path, table: pd.DataFrame) -> None:
-    """Write a table; makes its folder."""
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as CSV and as LaTeX (booktabs) under a path without a suffix; makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, lineterminator="\n")
+    table.to_csv(path.with_name(f"{path.name}.csv"), index=False, lineterminator="\n")
+    path.with_name(f"{path.name}.tex").write_text(latex_table(table), encoding="utf-8", newline="\n")
+
+
+def latex_table(table: pd.DataFrame) -> str:
+    """Write a table for LaTeX with the package booktabs; text is escaped, numbers have six significant digits.
+
+    A table of more than `ONE_PAGE` rows breaks over pages, by the package longtable.
+    """
+    text: str = table.to_latex(
+        index=False, escape=True, longtable=len(table) > ONE_PAGE, float_format="{:.6g}".format, na_rep=""
+    )
+    return text
+
+
+def write_csv(path: Path, table: pd.DataFrame) -> None:
+    """Write a table, and its LaTeX beside the CSV file that ``path`` names; see `write_table`."""
+    write_table(path.with_suffix(""), table)
 
 
 def markdown_table(rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:

@@ -77,11 +77,12 @@ def statements(folder: Path) -> dict[str, str]:
     [
         ("price", *BUDGET, *NOISE),
         ("price", *BUDGET, "--owners-as-players", "--scale", "none"),
+        ("price", *BUDGET, "--influence"),
         ("price", *BUDGET, "--perturb", "priors:Labelofval=0.2", "--perturb", "flip:0.1", "--repeats", 2),
         ("price", *BUDGET, "--clean-val", "Fileofval.csv", "--policy", "carry", "--impute", "median"),
         ("report", *BUDGET, *NOISE),
     ],
-    ids=["price", "players", "priors", "correction", "report"],
+    ids=["price", "players", "influence", "priors", "correction", "report"],
 )
 def test_a_statement_names_nobody_and_nothing_else(command: tuple[object, ...], here: Path) -> None:
     ran = run(command[0], "Fileofann.csv", "Fileofval.csv", *MARKET, *command[1:], "--out", "out")

@@ -101,6 +101,7 @@ PAGES = [
     "docs/correction.md",
     "docs/larger_than_memory.md",
     "docs/incremental.md",
+    "docs/manipulation.md",
 ]
 
 

@@ -41,6 +41,8 @@ from .perturb import Subsample as Subsample
 from .price import CopyDiscount as CopyDiscount
 from .price import Policy as Policy
 from .price import allocate_budget as allocate_budget
+from .price import attack_validation as attack_validation
+from .price import audit_influence as audit_influence
 from .price import audit_payouts as audit_payouts
 from .price import owner_values as owner_values
 from .price import replication_gain as replication_gain

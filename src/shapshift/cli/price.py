@@ -60,6 +60,9 @@ class Checks:
         None, "Pay saved values of the training rows: the valuation.npz or corrected.npz of a run.", metavar="FILE"
     )
     replicate: list[str] | None = option(None, "What OWNER would gain by submitting copies of rows.", metavar="OWNER")
+    influence: bool = option(
+        False, "Which validation rows decide how much money, and whether they look manipulated. Not with --pool."
+    )
 
 
 @command(
@@ -70,6 +73,7 @@ class Checks:
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --values run1/corrected.npz",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --owners-as-players --replicate ann",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --influence --clusters source",
     ],
 )
 def price(run: Run) -> None:
@@ -81,13 +85,15 @@ def price(run: Run) -> None:
 
     Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load),
     [bold]values.parquet[/] (the values that are paid, one line per row), with --noise or --perturb also
-    [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], and
-    [bold]manifest.json[/].
+    [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], with --influence
+    [bold]influence.csv[/], [bold]influential_points.csv[/] and [bold]influence.npz[/], and [bold]manifest.json[/].
     """
     check_payment(run)
     _check_combinations(run)
     checks, table = run[Checks], run.table_name("values")
     run.will_write(table, "allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
+    if checks.influence:
+        run.will_write("influence.csv", "influential_points.csv", "influence.npz")
     data = load(run)
     check_owners(data)
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
@@ -114,6 +120,8 @@ def price(run: Run) -> None:
     run.result = show.show_payouts(run.terminal, allocation)
     if copiers:
         _replicate(run, data, model, copiers)
+    if checks.influence:
+        _influence(run, data, model)
     show.write_page(run, data, **paid, allocation=allocation)
 
 
@@ -228,6 +236,12 @@ def _check_combinations(run: Run) -> None:
             "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, loo or "
             "beta:ALPHA,BETA."
         )
+    if checks.influence and (payment.owners_as_players or run[Sample].pool):
+        other = "--owners-as-players" if payment.owners_as_players else "--pool"
+        raise CommandError(
+            f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums "
+            "of values. Leave one of them out."
+        )
     if run[Rule].rule != "default" and checks.clean_val is None:
         raise CommandError("--rule goes with --clean-val: without it nothing is corrected. Leave it out.")
     others = {
@@ -235,6 +249,7 @@ def _check_combinations(run: Run) -> None:
         "--perturb": run[Noise].perturb,
         "--clean-val": checks.clean_val,
         "--replicate": checks.replicate,
+        "--influence": checks.influence,
         "--owners-as-players": payment.owners_as_players,
     }
     given = [name for name, value in others.items() if value]
@@ -310,3 +325,30 @@ def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
         run.terminal.line(f"With a copy of each of its rows, {name} would be paid {paid} ({result.gain:+,}).")
     run.write_table("replication.csv", pa.concat_tables(tables))
     run.result["replication"] = found
+
+
+def _influence(run: Run, data: Data, model: Any) -> None:
+    """Say which validation rows decide how much money; for the operator, so nothing of it is in the statements."""
+    from shapshift.price import audit_influence
+
+    terms = {name: entry for name, entry in _terms(run, data, model).items() if name in ("policy", "currency")}
+    with run.terminal.busy("Taking payouts apart by validation row"):
+        audit = audit_influence(
+            model,
+            *data.points,
+            run[Payment].budget,
+            owners=data.arrays.owners,
+            clusters=data.clusters,
+            random_state=run.seed,
+            **terms,
+        )
+    run.write_table("influence.csv", audit.to_frame("pyarrow"))
+    run.write_table("influential_points.csv", audit.points_frame("pyarrow"))
+    audit.save(run.path("influence.npz"))
+    (run.terminal.warning if audit.alarm else run.terminal.line)(audit.finding)
+    run.result["influence"] = {
+        "alarm": audit.alarm,
+        "suspects": list(audit.suspects),
+        "p_values": {str(owner): float(p) for owner, p in zip(audit.owners, audit.p_values, strict=True)},
+        "finding": audit.finding,
+    }

@@ -1,7 +1,7 @@
 """Data sets ready for valuation: rows from any source, shuffled, split and scaled."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -164,7 +164,7 @@ def load_dataset(
         rows = sources.real_rows(name, source, sources.data_folder(data_dir), sources.cache_folder(cache_dir))
     rng = np.random.default_rng(seed)
     order = rng.permutation(_oversample(rows.y, rng) if protocol == "balanced" else np.arange(rows.y.size))
-    size_train, size_val = _sizes(name, order.size, n_train, n_val)
+    size_train, size_val = split_sizes("load_dataset", name, order.size, n_train, n_val)
     train, val = order[:size_train], order[size_train : size_train + size_val]
     X_train, X_val = rows.X[train], rows.X[val]
     mean = scale = None
@@ -238,16 +238,17 @@ def _oversample(y: Ints, rng: np.random.Generator) -> Ints:
     return np.concatenate([np.arange(y.size), *extra])
 
 
-def _sizes(name: str, n_rows: int, n_train: int | None, n_val: int | None) -> tuple[int, int]:
-    if n_train is None and n_val is None:
-        if n_rows >= _N_TRAIN + _N_VAL:
-            return _N_TRAIN, _N_VAL
-        return n_rows - n_rows // 3, n_rows // 3
-    train = n_train if n_train is not None else min(_N_TRAIN, n_rows - cast(int, n_val))
-    val = n_val if n_val is not None else min(_N_VAL, n_rows - train)
+def split_sizes(caller: str, name: str, n_rows: int, n_train: int | None, n_val: int | None) -> tuple[int, int]:
+    """Numbers of training and validation rows of a split, see :func:`load_dataset`."""
+    if n_train is None and n_val is None and n_rows < _N_TRAIN + _N_VAL:
+        val = max(1, n_rows // 3)
+        train = n_rows - val
+    else:
+        train = n_train if n_train is not None else min(_N_TRAIN, n_rows - (n_val or _N_VAL))
+        val = n_val if n_val is not None else min(_N_VAL, n_rows - train)
     if min(train, val) < 1 or train + val > n_rows:
         raise InputError(
-            f"The 'n_train' and 'n_val' parameters of load_dataset must leave room for both: {name!r} has {n_rows} "
+            f"The 'n_train' and 'n_val' parameters of {caller} must leave room for both: {name!r} has {n_rows} "
             f"rows under this protocol. Got n_train={n_train}, n_val={n_val}; ask for fewer."
         )
     return train, val

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shapshift.design import DesignResult, ProfileComparison
     from shapshift.evaluation import ValuationEvaluation
     from shapshift.knn.interactions import Interactions
-    from shapshift.price import Allocation
+    from shapshift.price import Allocation, InfluenceAudit
     from shapshift.valuation import Valuation
 
 # Beyond these quantiles a few extreme rows would squeeze all others into one bar; they are counted in the outer bars.
@@ -356,6 +356,41 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         ax.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, columnspacing=1.4)
     ax.grid(False, axis="y")
     return ax
+
+
+@style()
+def plot_influence(audit: InfluenceAudit, *, top: int = 20, ax: Any = None) -> Any:
+    """Draw what each single validation point brings each owner, flagged points in another colour.
+
+    Parameters
+    ----------
+    audit : InfluenceAudit
+    top : int, default=20
+        Owners to draw, those for whom single points matter most.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    if not top >= 1:
+        raise InputError(f"The 'top' parameter must be a number of owners, at least 1. Got {quoted(top)} instead.")
+    shown = np.argsort(-audit.influence.max(axis=0), kind="stable")[:top]
+    ax = new_axes(size=(6.4, 1.5 + 0.32 * shown.size)) if ax is None else ax
+    for place, at in enumerate(shown):
+        flagged = audit.flagged[:, at]
+        for chosen, colour, label in ((~flagged, CORRECTED, "points"), (flagged, NOISY, "flagged")):
+            brought = audit.influence[chosen, at]
+            look = {"marker": "|", "s": 60, "color": colour, "linewidths": 0.9, "rasterized": brought.size > 2000}
+            ax.scatter(brought, np.full(brought.size, place), label=label if place == 0 else None, **look)
+    ax.axvline(0, color=CLEAN, linewidth=0.8)
+    ax.set_yticks(np.arange(shown.size), [as_written(audit.owners[at], NAME_LENGTH) for at in shown])
+    ax.set_ylim(shown.size - 0.4, -0.6)
+    ax.grid(False, axis="y")
+    title = f"{audit.parameters['n_val']:,} validation points"
+    xlabel = f"What one point brings an owner ({as_written(audit.currency)})"
+    return tidy(ax, xlabel=xlabel, title=title, legend=bool(audit.flagged.any()))
 
 
 def _payout_title(allocation: Allocation) -> str:

@@ -2,6 +2,8 @@
 
 from shapshift.price.allocation import Allocation, allocate_budget
 from shapshift.price.copies import CopyDiscount
+from shapshift.price.influence import InfluenceAudit, audit_influence
+from shapshift.price.manipulation import ValidationAttack, attack_validation
 from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
@@ -13,11 +15,15 @@ from shapshift.price.statements import write_statements
 __all__ = [
     "Allocation",
     "CopyDiscount",
+    "InfluenceAudit",
     "OwnerValues",
     "PayoutAudit",
     "Policy",
     "ReplicationCheck",
+    "ValidationAttack",
     "allocate_budget",
+    "attack_validation",
+    "audit_influence",
     "audit_payouts",
     "owner_values",
     "random_blocks",
