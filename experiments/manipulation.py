@@ -72,13 +72,13 @@ each source. On the command line: `shapshift price train.csv val.csv --label y -
 
 ## The test
 
-Honest points are needed for comparison: the training rows, each valued without itself, or a trusted sample
-(`reference=(X, y)`). A point's effect on an owner is what it adds to the owner's contribution beyond the owner's
-share in what it adds to all. If validation points are an honest sample, any division of both sets together is as
-likely as the actual one. The test compares each owner's mean effect, and the numbers of points in twelve tails of the
-effects, with random divisions, and the largest excess over all owners decides: at `alpha=0.05`, one honest set in
-twenty raises an alarm. Validation points of another population than the training rows raise one too, with no attacker
-at work.
+Honest points are needed for comparison: the training rows, each valued without itself (validation points then leave
+out a row of their label too, so that the games are alike), or a trusted sample (`reference=(X, y)`). A point's effect
+on an owner is what it adds to the owner's contribution beyond the owner's share in what it adds to all. If validation
+points are an honest sample, any division of both sets together is as likely as the actual one. The test compares each
+owner's mean effect, and the numbers of points in twelve tails of the effects, with random divisions, and the largest
+excess over all owners decides: at `alpha=0.05`, one honest set in twenty raises an alarm. Validation points of
+another population than the training rows raise one too, with no attacker at work.
 
 ## Measured
 
