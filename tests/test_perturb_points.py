@@ -28,7 +28,11 @@ def jitter(X_val, y_val, rng, by=1.0):
 
 
 @pytest.mark.parametrize("points", PARTS)
-@pytest.mark.parametrize("inner", [GaussianNoise(0.5), GaussianNoise(0.5, relative=True), jitter], ids=str)
+@pytest.mark.parametrize(
+    "inner",
+    [GaussianNoise(0.5), GaussianNoise(0.5, relative=True), jitter],
+    ids=["absolute", "relative", "function"],
+)
 def test_the_chosen_points_change_as_they_would_alone(points: str, inner) -> None:
     step = OnPoints(inner, points).bind(MODEL).with_seed(7)
     changed, labels = step(X_VAL, Y_VAL)
