@@ -187,36 +187,38 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per dataset, protocol and statistic: ``boundary_share`` of the pool, ``highest`` coverage, the mean over
-        seeds ``at_0``, ``at_natural`` and ``at_highest``, and ``change`` from 0 to the highest coverage with the 95%
-        interval ``low`` to ``high`` of the paired difference, in percent of the value at 0 for all but the Spearman
-        correlation.
+        One row per dataset, protocol, kind of set (drawn or limit) and statistic: ``boundary_share`` of the pool,
+        ``highest`` coverage, the mean over seeds ``at_0``, ``at_natural`` (of drawn sets) and ``at_highest``, and
+        ``change`` from 0 to the highest coverage, with the 95% interval ``low`` to ``high`` of the paired difference,
+        in percent of the value at 0 for all but the Spearman correlation.
     """
     rows = []
     for (dataset, protocol), here in records.groupby(["dataset", "protocol"], sort=False):
-        seeds = here["seed"].nunique()
-        drawn, natural = select(here, set=DRAWN), select(here, set=NATURAL).set_index("seed")
-        counts = drawn.groupby("coverage")["seed"].nunique()
-        highest = float(counts[counts == seeds].index.max())
-        for statistic in STATISTICS:
-            at = drawn.pivot(index="seed", columns="coverage", values=statistic)
-            change = at[highest] - at[0.0]
-            found = interval(change if statistic == "spearman" else 100 * change / at[0.0].abs())
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "protocol": protocol,
-                    "statistic": statistic,
-                    "boundary_share": natural["coverage"].mean(),
-                    "highest": highest,
-                    "at_0": at[0.0].mean(),
-                    "at_natural": natural[statistic].mean(),
-                    "at_highest": at[highest].mean(),
-                    "change": found.mean,
-                    "low": found.low,
-                    "high": found.high,
-                }
-            )
+        natural = select(here, set=NATURAL).set_index("seed")
+        for kind in (DRAWN, LIMIT):
+            there = select(here, set=kind)
+            counts = there.groupby("coverage")["seed"].nunique()
+            highest = float(counts[counts == len(natural)].index.max())
+            for statistic in STATISTICS:
+                at = there.pivot(index="seed", columns="coverage", values=statistic)
+                change = at[highest] - at[0.0]
+                found = interval(change if statistic == "spearman" else 100 * change / at[0.0].abs())
+                rows.append(
+                    {
+                        "dataset": dataset,
+                        "protocol": protocol,
+                        "set": kind,
+                        "statistic": statistic,
+                        "boundary_share": natural["coverage"].mean(),
+                        "highest": highest,
+                        "at_0": at[0.0].mean(),
+                        "at_natural": natural[statistic].mean() if kind == DRAWN else np.nan,
+                        "at_highest": at[highest].mean(),
+                        "change": found.mean,
+                        "low": found.low,
+                        "high": found.high,
+                    }
+                )
     return pd.DataFrame(rows).round(6)
 
 
@@ -243,13 +245,14 @@ def best(records: pd.DataFrame) -> pd.DataFrame:
 
 def section(tables: dict[str, pd.DataFrame], figure: str = "coverage/coverage.png") -> str:
     """Write what was found under balanced classes, for a page from which the figure is at ``figure``."""
-    found, nearest = (select(tables[name], protocol="balanced") for name in ("coverage_effects", "coverage_best"))
+    changes, nearest = tables["coverage_effects"], select(tables["coverage_best"], protocol="balanced")
+    found = select(changes, protocol="balanced", set=DRAWN)
     points = tables["coverage"].groupby("set")["points"].max()
     seeds, n = tables["coverage"]["seed"].nunique(), len(nearest)
 
-    def moves(statistic: str) -> str:
-        here = select(found, statistic=statistic)
-        return f"falls on {(here['high'] < 0).sum()} and rises on {(here['low'] > 0).sum()}"
+    def moves(statistic: str, **where: str) -> str:
+        here = select(changes, statistic=statistic, **({"protocol": "balanced", "set": DRAWN} | where))
+        return f"{(here['high'] < 0).sum()} / {(here['low'] > 0).sum()}"
 
     rows = []
     for dataset, here in found.groupby("dataset", sort=False):
@@ -260,16 +263,22 @@ def section(tables: dict[str, pd.DataFrame], figure: str = "coverage/coverage.pn
             row[name] = Interval(*at.loc[statistic, ["change", "low", "high"]]).percent()
         ends = [f"{at[end]['spearman']:.2f}" for end in ("at_0", "at_natural", "at_highest")]
         rows.append(row | {"Spearman at 0 / natural / highest": " / ".join(ends), "best, all": f"{where[LIMIT]:g}"})
+    carried = ""
+    if "natural" in set(changes["protocol"]):
+        counts = ", ".join(moves(statistic, protocol="natural") for statistic in ("mean", "std", "positive_count"))
+        carried = f"; natural classes: {counts}"
     off = (nearest[LIMIT] - nearest["boundary_share"]).abs().max()
     return (
         "### Boundary coverage varied\n\n"
-        f"Validation sets of {points[DRAWN]} points with the pool's class shares; {seeds} seeds, 95% intervals. From "
-        f"no boundary points to as many as the pool allows, the mean value {moves('mean')} of {n} datasets, the "
-        f"standard deviation {moves('std')}, the number of positive values {moves('positive_count')}: coverage alone "
-        "shifts values, without noise. The ranking comes nearest to that on held-out points at coverage 0 on "
-        f"{(nearest[DRAWN] == 0).sum()} of {n}: in small sets boundary points mostly add sampling error. With all "
-        f"{points[LIMIT]:,} points of the pool, weighted, it does so at {nearest[LIMIT].min():g} to "
-        f"{nearest[LIMIT].max():g} (*best, all*), at most {off:.2f} from the natural share.\n\n"
+        f"Validation sets of {points[DRAWN]} points with the pool's class shares; {seeds} seeds, each 95% interval by "
+        f"itself. From no boundary points to as many as the pool allows, datasets (of {n}) on which it falls / rises: "
+        f"mean value {moves('mean')}; standard deviation {moves('std')} (with all {points[LIMIT]:,} points of the "
+        f"pool, weighted, so that sampling adds less: {moves('std', set=LIMIT)}); positive values "
+        f"{moves('positive_count')}{carried}. Coverage alone shifts values, without noise. The ranking comes nearest "
+        f"to that on held-out points at coverage 0 on {(nearest[DRAWN] == 0).sum()} of {n}: in small sets boundary "
+        "points mostly add sampling error. With all "
+        f"points it does so at {nearest[LIMIT].min():g} to {nearest[LIMIT].max():g} (*best, all*), at most {off:.2f} "
+        "from the natural share.\n\n"
         f"![Mean, spread, positive values and rank agreement against the coverage]({figure})\n\n" + markdown_table(rows)
     )
 

@@ -290,8 +290,8 @@ def section(tables: dict[str, pd.DataFrame], figure: str = "design/design.png") 
 
     sizes = select(records, method="design").iloc[0]
 
-    def verdict(method: str, baseline: str) -> str:
-        counts = [beaten(table, method, baseline, name)[0] for name in ("spearman", "reliability", "shift")]
+    def verdict(method: str, baseline: str, protocol: str = "balanced") -> str:
+        counts = [beaten(table, method, baseline, name, protocol)[0] for name in ("spearman", "reliability", "shift")]
         return " / ".join(map(str, counts))
 
     rows = []
@@ -303,6 +303,9 @@ def section(tables: dict[str, pd.DataFrame], figure: str = "design/design.png") 
         over = {"protocol": "balanced", "baseline": "random", "method": "design", "statistic": "spearman"}
         gain = select(table, dataset=dataset, **over)[["gain", "low", "high"]]
         rows.append(row | {"gain over random": Interval(*gain.to_numpy()[0]).show()})
+    natural, carried = beaten(table, "design", "random", "spearman", "natural")[2], ""
+    if natural:
+        carried = f" (natural classes: {verdict('design', 'random', 'natural')} of {natural})"
     means = records.groupby(["method", "dataset"])["spearman"].mean().unstack()
     n, nearer = records["dataset"].nunique(), int(np.sum(means.loc["pool"].to_numpy() > means.loc["design"].to_numpy()))
     return (
@@ -311,8 +314,8 @@ def section(tables: dict[str, pd.DataFrame], figure: str = "design/design.png") 
         f"kept, little shift under noise {sizes['noise']:g}), judged on points and noise it has not seen: Spearman "
         "with held-out values, Spearman of two sets from different candidates (reliability), shift under noise in "
         f"clean standard deviations. Of {n} datasets it beats random choice on {verdict('design', 'random')} in these "
-        f"three, class-stratified choice on {verdict('design', 'class')}. Without design, also stratifying by boundary "
-        f"beats class-stratified choice on {verdict('boundary', 'class')}, leaving boundary points out on "
+        f"three{carried}, class-stratified choice on {verdict('design', 'class')}. Without design, also stratifying by "
+        f"boundary beats class-stratified choice on {verdict('boundary', 'class')}, leaving boundary points out on "
         f"{verdict('interior', 'class')} (of the {beaten(table, 'interior', 'class', 'spearman')[2]} whose pools "
         f"always allow it). The design sees the values on all candidates; all together are nearer still on {nearer}. "
         f"(Paired t tests over {records['seed'].nunique()} seeds, Holm's method over datasets, 5%.) Cells: random / "

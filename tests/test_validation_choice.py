@@ -180,7 +180,7 @@ def test_sections_say_what_the_records_say() -> None:
     text = coverage.section(found)
     records = found["coverage"].query("protocol == 'balanced'")
     at = records[records["set"] == DRAWN].pivot_table(index="dataset", columns="coverage", values="mean")
-    assert f"the mean value falls on {(at[1.0] < at[0.0]).sum()} and rises on 0 of 7" in text
+    assert f"falls / rises: mean value {(at[1.0] < at[0.0]).sum()} / 0;" in text
     ranks = records[records["set"] == DRAWN].pivot_table(index="dataset", columns="coverage", values="spearman")
     assert f"at coverage 0 on {(ranks.idxmax(axis=1) == 0).sum()} of 7" in text
     natural = records[records["set"] == NATURAL].groupby("dataset")["spearman"].mean()
