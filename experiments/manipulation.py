@@ -72,13 +72,13 @@ each source. On the command line: `shapshift price train.csv val.csv --label y -
 
 ## The test
 
-Honest points are needed for comparison: the training rows, each valued without itself, or a trusted sample
-(`reference=(X, y)`). A point's effect on an owner is what it adds to the owner's contribution beyond the owner's
-share in what it adds to all. If validation points are an honest sample, any division of both sets together is as
-likely as the actual one. The test compares each owner's mean effect, and the numbers of points in twelve tails of the
-effects, with random divisions, and the largest excess over all owners decides: at `alpha=0.05`, one honest set in
-twenty raises an alarm. Validation points of another population than the training rows raise one too, with no attacker
-at work.
+Honest points are needed for comparison: the training rows, each valued without itself (validation points then leave
+out a row of their label too, so that the games are alike), or a trusted sample (`reference=(X, y)`). A point's effect
+on an owner is what it adds to the owner's contribution beyond the owner's share in what it adds to all. If validation
+points are an honest sample, any division of both sets together is as likely as the actual one. The test compares each
+owner's mean effect, and the numbers of points in twelve tails of the effects, with random divisions, and the largest
+excess over all owners decides: at `alpha=0.05`, one honest set in twenty raises an alarm. Validation points of
+another population than the training rows raise one too, with no attacker at work.
 
 ## Measured
 
@@ -124,7 +124,7 @@ class ManipulationSettings(Settings):
     first_seed: int = 100
 
 
-FULL = ManipulationSettings(n_train=1000, n_val=1000, seeds=5)
+FULL = ManipulationSettings(n_train=1000, n_val=1000, seeds=5, processes=2)
 QUICK = ManipulationSettings(name="quick", n_train=300, n_val=200, seeds=1, shares=(0.1,), assignments=1, draws=99)
 
 
@@ -203,7 +203,7 @@ def manipulation_tables(folder: Path, settings: ManipulationSettings) -> dict[st
         for name in settings.datasets
         for seed in range(settings.seeds)
     }
-    found = run_cells(folder / "cells", work)
+    found = run_cells(folder / "cells", work, settings.processes)
     tables = {
         kind: pd.DataFrame(
             [
@@ -298,10 +298,10 @@ def _page(tables: dict[str, pd.DataFrame], settings: ManipulationSettings) -> st
         f"Honest sets that raise an alarm: {false_alarms(honest, 'random')} with sellers at random, "
         f"{false_alarms(honest, 'regional')} with sellers of one region each. Of the points that are flagged when "
         f"{max(settings.shares):.0%} are replaced, {hits / max(replaced['flagged'].sum(), 1):.0%} were manipulated, "
-        f"and of the manipulated ones {hits / max(replaced['changed'].sum(), 1):.0%} are flagged. An attack on few "
-        "points gains no more than another honest sample would change, and is seldom found: take more validation "
-        "points, or points whose source is known (`clusters=`). Nothing is tested against an attacker who also "
-        "controls the training rows that points are compared with."
+        f"and of the manipulated ones {hits / max(replaced['changed'].sum(), 1):.0%} are flagged. An attack on one "
+        "point in a hundred is often not found: take more validation points, or points whose source is known "
+        "(`clusters=`). Nothing is tested against an attacker who also controls the training rows that points are "
+        "compared with."
     )
     return PAGE.replace("{example}", EXAMPLE).replace("{printed}", printed.getvalue()) + "\n".join(
         [
@@ -311,8 +311,8 @@ def _page(tables: dict[str, pd.DataFrame], settings: ManipulationSettings) -> st
             'Negative rows carried (`Policy(negatives="carry")`):\n',
             measured(tables, "carry"),
             textwrap.fill(alarms, 120) + "\n",
-            "Every seed: `tables/attacks.csv`, `tables/honest.csv`; means with 95% intervals over seeds: "
-            "`tables/summary.csv`, in [docs/manipulation](manipulation/tables).\n",
+            "Every seed is in `attacks.csv` and `honest.csv`, means with 95% intervals over seeds in `summary.csv`, "
+            "all in [manipulation/tables](manipulation/tables).\n",
         ]
     )
 

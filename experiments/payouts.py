@@ -57,7 +57,7 @@ class PayoutSettings(Settings):
     draws: int = 8
 
 
-FULL = PayoutSettings(n_train=1000, n_val=500, seeds=5)
+FULL = PayoutSettings(n_train=1000, n_val=500, seeds=5, processes=2)
 QUICK = PayoutSettings(name="quick", n_train=200, n_val=100, seeds=1, noise=(1.0,), draws=4)
 
 
@@ -122,7 +122,7 @@ def payout_tables(folder: Path, settings: PayoutSettings) -> dict[str, pd.DataFr
         for name in settings.datasets
         for seed in range(settings.seeds)
     }
-    found = run_cells(folder / "cells", work)
+    found = run_cells(folder / "cells", work, settings.processes)
     payouts = pd.DataFrame(
         [{"dataset": name, "seed": seed, **record} for (name, seed), rows in found.items() for record in rows]
     )

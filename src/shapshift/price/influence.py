@@ -170,8 +170,8 @@ class InfluenceAudit(Result):
             chance = f"(p = {self.p_values[at]:.3g})"
             if self.flagged[:, at].any():
                 said.append(
-                    f"{int(self.flagged[:, at].sum()):,} points favour {owner} as strongly as {self.expected[at]:.1f} "
-                    f"of an honest sample would {chance}. Without them it would be paid "
+                    f"{int(self.flagged[:, at].sum()):,} points favour {owner} strongly, where an honest sample has "
+                    f"{self.expected[at]:.1f} {chance}. Without them it would be paid "
                     f"{self._show(self.without_flagged[at])} instead of {self._show(self.cents[at])}."
                 )
             if self.missing[at]:
