@@ -52,6 +52,12 @@ SECTIONS: dict[str, Callable[[Tables], str]] = {
     "manipulation": manipulation.section,
 }
 
+#: Pages beside this one that answer what the paper leaves open.
+PAGES = {
+    "sensitivity": "Boundary rule, units of the noise and sample sizes",
+    "population": "Another validation set of the same population",
+}
+
 #: What the paper's text says of figure 4, in rows.
 PAPER_FALLS = {"BB": "500", "NN": "700", "BN": "300"}
 
@@ -237,7 +243,7 @@ def write_reproduction(page: Path, folder: Path, tables: Tables, settings: Paper
         _mechanism(tables, settings),
         _other_noise(tables, settings),
         _carries(tables, settings),
-        *_sections(folder),
+        *_sections(folder, page),
         _all_readings(tables),
         _figures(folder, page),
     ]
@@ -557,14 +563,16 @@ def _carries(tables: Tables, settings: PaperSettings) -> str:
     )
 
 
-def _sections(folder: Path) -> list[str]:
+def _sections(folder: Path, page: Path) -> list[str]:
     """Sections of other experiments whose tables are there."""
     parts = []
     for name, section in SECTIONS.items():
         files = sorted((folder.parent / name / "tables").glob("*.csv"))
         if files:
             parts.append("### " + section({path.stem: pd.read_csv(path) for path in files}).lstrip("# "))
-    return ["## Further experiments\n\nWhat the paper names without showing it.\n", *parts] if parts else []
+    links = [f"{words}: [{name}]({name}.md)" for name, words in PAGES.items() if (page.parent / f"{name}.md").exists()]
+    said = " ".join(["What the paper names without showing it.", *(f"{link}." for link in links)])
+    return [f"## Further experiments\n\n{said}\n", *parts] if parts else []
 
 
 def _all_readings(tables: Tables) -> str:
