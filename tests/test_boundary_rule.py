@@ -290,4 +290,4 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(found, naive_entropy(SMOOTH_VAL, SMOOTH, Y, 10), 0.9)
     refused = run("value", "train.csv", "val.csv", "--label", "label", "--boundary-neighbors", "500", "--out", "no")
     assert refused.code != 0
-    assert "boundary_neighbors of --method knn must be at most the number of training rows" in refused.err
+    assert "--boundary-neighbors must be at most the number of training rows" in refused.err

@@ -50,6 +50,7 @@ _OPTIONS = {
     ("design_validation", "m"): "--select",
     ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
     ("Beta", "beta"): "BETA of --semivalue beta:ALPHA,BETA",
+    ("OnPoints", "perturbation"): "What stands before @ in --perturb",
     ("case_one", "n_points"): "--points",
     ("case_two", "n_pairs"): "--points",
 }
@@ -58,7 +59,7 @@ _SAME_NAME = (
     *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed", "utility", "semivalue"),
     *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
     *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),
-    "data_dir",
+    *("data_dir", "rule", "rescale", "boundary_neighbors", "boundary_entropy"),
 )
 #: Classes of shapshift.perturb by their names in --perturb.
 PERTURBATIONS = {
