@@ -87,11 +87,10 @@ def run_cells(folder: Path, work: Mapping[Cell, tuple[str, Callable[[], Any]]], 
     """Compute cells, each given by its key and a function; those that are stored under the same key are read."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{'-'.join(map(str, cell))}.json" for cell in work]
-    keys, functions = ([each[part] for each in work.values()] for part in (0, 1))
+    keys, functions = [key for key, _ in work.values()], [compute for _, compute in work.values()]
     if processes > 1:
         # Spawned, not forked: the threads of the kernels do not survive a fork.
-        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
-        with pool:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             found = list(_tracked(pool.map(_stored, paths, keys, functions), len(work)))
     else:
         found = list(_tracked(map(_stored, paths, keys, functions), len(work)))

@@ -65,20 +65,21 @@ class Runs:
     """
 
     def __init__(self, whole: pd.DataFrame, cases: pd.DataFrame) -> None:
-        self._tables: dict[Setting, list[pd.DataFrame]] = {}
+        self._tables: dict[Setting, list[Any]] = {}  # pandas' types do not know columns of several levels
         for table in (whole, cases):
             if table.empty:
                 continue
-            for key, part in table.groupby(["dataset", "protocol", "utility"], sort=False):
+            for _, part in table.groupby(["dataset", "protocol", "utility"], sort=False):
                 numbers = part.drop(columns=["dataset", "protocol", "utility"])
                 wide = numbers.pivot(index="seed", columns=["version", "sigma"]).sort_index(axis=1)
-                self._tables.setdefault(Setting(*key), []).append(wide)
+                self._tables.setdefault(setting_of(part.iloc[0]), []).append(wide)
 
     def at(self, setting: Setting, statistic: str, version: str) -> pd.DataFrame:
         """Return a statistic, one row per seed and one column per level; KeyError where it was not run."""
         for table in self._tables.get(setting, ()):
             if (statistic, version) in table.columns.droplevel(2):
-                return table[statistic, version]
+                found: pd.DataFrame = table[statistic, version]
+                return found
         raise KeyError(f"{statistic} of {version} was not run for {setting}")
 
     def clean(self, setting: Setting, statistic: str) -> pd.Series:
@@ -555,17 +556,17 @@ def claims(settings: PaperSettings) -> list[Claim]:
             source="section 6",
             shown=tuple(_size(change(statistic, version)) for version in (mine, other)),
         )
-    for statistic, what, short, rule in (
-        ("spearman", "The correction restores the order of rows", "Spearman, noisy → corrected", {"low": 0.0}),
-        ("rmse", "The correction restores each row's value", "row error, noisy → corrected", {"high": 0.0}),
+    for statistic, what, short, says, bounds in (
+        ("spearman", "The correction restores the order of rows", "Spearman, noisy → corrected", "rises", (0, np.inf)),
+        ("rmse", "The correction restores each row's value", "row error, noisy → corrected", "falls", (-np.inf, 0)),
     ):
         moved = difference(statistic, "boundary", "noisy")
         correction(
             f"{what}.",
             short,
             ".2f",
-            Reading(f"{'rises' if 'low' in rule else 'falls'} at noise {level:g}", moved, (level,), **rule),
-            Reading(f"the same at noise {point:g}", moved, (point,), **rule),
+            Reading(f"{says} at noise {level:g}", moved, (level,), *bounds),
+            Reading(f"{says} at noise {point:g}", moved, (point,), *bounds),
             source="not claimed",
             claimed=False,
             shown=(plain(statistic, "noisy"), plain(statistic, "boundary")),

@@ -434,6 +434,16 @@ def test_ten_numbers_of_the_page_from_the_tables(page: str) -> None:
     assert f"**{np.mean(net):+.0f}**(" in row_of("Claims as they are meant", "NN")
 
 
+def test_a_published_cell_from_scratch() -> None:
+    table = published("whole.csv")
+    rows = table[(table["dataset"] == "gaussian") & (table["utility"] == "soft") & (table["seed"] == 0)]
+    settings = replace(FULL, noise=(3.0,))
+    records = paper.whole_set("gaussian", "balanced", "soft", 0, settings)["records"]
+    again = pd.DataFrame(records).set_index(["version", "sigma"])
+    rows = rows.set_index(["version", "sigma"]).loc[again.index, again.columns]
+    np.testing.assert_allclose(rows.to_numpy(float), again.to_numpy(float), rtol=1e-4, atol=1e-9)
+
+
 def test_the_page_is_short(page: str) -> None:
     assert len(page.split()) <= 2500
 
