@@ -116,7 +116,7 @@ def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim
     for spine in ax.spines.values():
         spine.set_visible(False)
     legend = [
-        _rectangle(0, 0, SIDES[FOR][0], own=True, label="shown in the paper (framed)"),
+        _rectangle(0, 0, SIDES[FOR][0], own=True, label="the paper's own setting (framed)"),
         *(_rectangle(0, 0, fill, own=False, label=f"{mark} {side}") for side, (fill, mark) in SIDES.items()),
     ]
     ax.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.4, 0.0), ncols=4, frameon=False, fontsize=9)
