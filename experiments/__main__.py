@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 MISSING = [name for name in ("pandas", "matplotlib") if importlib.util.find_spec(name) is None]
 if MISSING:
@@ -31,18 +32,47 @@ from experiments.cells import DATASETS, Settings  # noqa: E402, the same
 from experiments.study_file import read_study  # noqa: E402, the same
 from shapshift.exceptions import InputError  # noqa: E402, the same
 
-#: Settings, in full and quick, and the function that runs them.
-EXPERIMENTS: dict[str, tuple[Settings, Settings, Callable[..., Path]]] = {
-    "paper": (paper.FULL, paper.QUICK, reproduction.run_reproduction),
-    "corrections": (corrections.FULL, corrections.QUICK, corrections.run_corrections),
-    "family": (family.FULL, family.QUICK, family.run_family),
-    "manipulation": (manipulation.FULL, manipulation.QUICK, manipulation.run_manipulation),
-    "payouts": (payouts.FULL, payouts.QUICK, payouts.run_payouts),
-    "population": (population.FULL, population.QUICK, population.run_population),
-    "coverage": (coverage.FULL, coverage.QUICK, coverage.run_coverage),
-    "design": (design.FULL, design.QUICK, design.run_design),
-    "sensitivity": (sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity),
+
+class Experiment(NamedTuple):
+    """Settings, in full and quick, the function that runs them, and what it is."""
+
+    full: Settings
+    quick: Settings
+    run: Callable[..., Path]
+    what: str
+
+
+EXPERIMENTS = {
+    "coverage": Experiment(
+        coverage.FULL, coverage.QUICK, coverage.run_coverage, "values against the share of boundary points"
+    ),
+    "design": Experiment(design.FULL, design.QUICK, design.run_design, "choices of validation points"),
+    "payouts": Experiment(
+        payouts.FULL, payouts.QUICK, payouts.run_payouts, "how payouts move with noise, and what corrections give back"
+    ),
+    "manipulation": Experiment(
+        manipulation.FULL,
+        manipulation.QUICK,
+        manipulation.run_manipulation,
+        "attacks on validation sets, and whether they are found",
+    ),
+    "sensitivity": Experiment(
+        sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity, "what the paper leaves open, as options"
+    ),
+    "paper": Experiment(paper.FULL, paper.QUICK, reproduction.run_reproduction, "the claims of the paper"),
+    "corrections": Experiment(
+        corrections.FULL, corrections.QUICK, corrections.run_corrections, "with and without clean data, compared"
+    ),
+    "family": Experiment(family.FULL, family.QUICK, family.run_family, "all valuation methods on all datasets"),
+    "population": Experiment(
+        population.FULL,
+        population.QUICK,
+        population.run_population,
+        "how near values, pooled and not, come to those on the population",
+    ),
 }
+#: What "all" runs: those about the paper, in this order. The page of the last has a section on each of the others.
+REPRODUCTION = ("coverage", "design", "payouts", "manipulation", "sensitivity", "paper")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -55,18 +85,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "experiment",
         nargs="?",
-        default="paper",
-        choices=[*EXPERIMENTS, "choices", "study"],
-        help="paper: the claims of the paper (default); corrections: with and without clean data, compared; family: "
-        "all valuation methods on all datasets; population: how near values, pooled and not, come to those on the "
-        "population; manipulation: attacks on validation sets, and whether they are found; payouts: how payouts move "
-        "with noise, and what corrections give back; coverage: values against the share of boundary points; design: "
-        "choices of validation points; sensitivity: what the paper leaves open, as options; choices: the protocol that "
-        "decided how to correct, on its own data; study: one of your own",
+        default="all",
+        choices=["all", *EXPERIMENTS, "choices", "study"],
+        help=f"all: {', '.join(REPRODUCTION)} (default); "
+        + "; ".join(f"{name}: {experiment.what}" for name, experiment in EXPERIMENTS.items())
+        + "; choices: the protocol that decided how to correct, on its own data; study: one of your own",
     )
     parser.add_argument("file", nargs="?", type=Path, help="study: its TOML file, see docs/experiments.md")
     parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
-    parser.add_argument("--out", type=Path, help="folder for the results (default: experiments/results/EXPERIMENT)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder for the results (default: experiments/results/EXPERIMENT; all: one below it for each)",
+    )
     parser.add_argument("--page", type=Path, help="where to write the page (default: in the folder)")
     parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, help="run only these (default: all)", metavar="NAME")
@@ -83,16 +114,19 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"Error: {error}")
         print(f"Wrote {given.page or folder / 'study.md'}")
         return
-    out = given.out or Path("experiments") / "results" / given.experiment
+    results = Path("experiments") / "results"
     if given.experiment == "choices":
         if given.page or given.data_dir or given.datasets:
             parser.error("choices makes its own data and writes no page: it takes --quick and --out only")
-        correction_choices.run_choices(out, correction_choices.TRIAL_SEEDS if given.quick else correction_choices.SEEDS)
+        seeds = correction_choices.TRIAL_SEEDS if given.quick else correction_choices.SEEDS
+        correction_choices.run_choices(given.out or results / "choices", seeds)
         return
-    full, quick, run = EXPERIMENTS[given.experiment]
-    settings = (quick if given.quick else full).choose(given.datasets, given.data_dir)
-    page = run(out, settings, given.page)
-    print(f"Wrote {page}")
+    together = given.experiment == "all"
+    for name in REPRODUCTION if together else (given.experiment,):
+        full, quick, run, _ = EXPERIMENTS[name]
+        settings = (quick if given.quick else full).choose(given.datasets, given.data_dir)
+        folder = (given.out or results) / name if together else given.out or results / name
+        print(f"Wrote {run(folder, settings, given.page if name == given.experiment else None)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ give. A cell is "for" a claim if the whole confidence interval lies in the range
 point that the reading names, "against" it if one interval lies outside, and else "undecided".
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -143,9 +143,25 @@ def gap(statistic: str, version: str, than: str = "noisy") -> Statistic:
 
 
 def mainly(statistic: str, version: str, other: str) -> Statistic:
-    """Gap that one part of the correction leaves, less that of the noisy values, and less that of another part."""
+    """Gap that one part of the correction leaves, less that of the noisy values, and less that of another part.
+
+    Only where noise lowers the statistic at the highest level: elsewhere nothing is lost that could be corrected.
+    """
+
+    def compute(runs: Runs, setting: Setting) -> Samples:
+        if change(statistic)(runs, setting)[""].iloc[:, -1].mean() >= 0:
+            raise KeyError(f"noise does not lower {statistic} for {setting}")
+        return {f"than {name}": gap(statistic, version, name)(runs, setting)[""] for name in ("noisy", other)}
+
+    return compute
+
+
+def together(statistics: Mapping[str, Statistic]) -> Statistic:
+    """Samples of several statistics, with the keys before their names."""
     return lambda runs, setting: {
-        f"than {name}": gap(statistic, version, name)(runs, setting)[""] for name in ("noisy", other)
+        f"{key}{name}": frame
+        for key, statistic in statistics.items()
+        for name, frame in statistic(runs, setting).items()
     }
 
 
@@ -215,8 +231,8 @@ class Reading(NamedTuple):
         Noise levels that count.
     low, high : float
         Bounds of the claimed range.
-    kinds : bool
-        Whether the samples are of several kinds of points or pairs, for some of which a claim can hold.
+    parts : {"", "kinds", "levels"}
+        Kinds of points or pairs, or noise levels, for some of which a claim can hold: then it holds in part.
     """
 
     name: str
@@ -224,7 +240,7 @@ class Reading(NamedTuple):
     levels: tuple[float, ...]
     low: float = -np.inf
     high: float = np.inf
-    kinds: bool = False
+    parts: str = ""
 
     def says(self, found: Interval) -> str:
         """What one interval says."""
@@ -314,7 +330,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
     falls("size", "Values move towards zero: their mean size falls.", "mean |value| falls")
     add(
         "Shift",
-        "Even modest noise shifts values.",
+        "Even modest noise shifts values: their mean falls.",
         f"mean falls at noise {modest:g}",
         "abstract, section 4",
         figure2,
@@ -341,13 +357,13 @@ def claims(settings: PaperSettings) -> list[Claim]:
         add(topic, text, short, source, one, form, *readings)
 
     case(
-        "One point: the positive count stays.",
+        "One point: the positive count stays (by construction).",
         "count change, rows",
         ".0f",
-        Reading("within one row, all levels", count_change, settings.noise, -1, 1, kinds=True),
+        Reading("within one row, all levels", count_change, settings.noise, -1, 1, parts="kinds"),
     )
     case(
-        "One non-boundary point: signs stay.",
+        "One non-boundary point: signs stay (by construction).",
         "share of signs kept",
         ".2f",
         Reading("above 99%, all levels", plain("sign_kept", "N"), settings.noise, low=0.99),
@@ -362,27 +378,22 @@ def claims(settings: PaperSettings) -> list[Claim]:
         Reading(f"mean below 0.9 at noise {point:g}", average, (point,), high=0.9),
         Reading(f"median below 0.9 at noise {small:g}", typical, (small,), high=0.9),
     )
-    typical, average = plain("typical_std", "N"), plain("std_ratio", "N")
+    typical, average, near = plain("typical_std", "N"), plain("std_ratio", "N"), (small, modest, point)
     case(
         "One non-boundary point: the standard deviation keeps still.",
         "non-boundary point: std ratio",
         ".2f",
-        Reading(f"median ratio within 10% of 1 at noise {small:g}", typical, (small,), 0.9, 1.1),
-        Reading(f"median within 5% at noise {small:g}", typical, (small,), 0.95, 1.05),
-        Reading(f"mean within 10% at noise {small:g}", average, (small,), 0.9, 1.1),
-        Reading(f"median within 10% at noise {modest:g}", typical, (modest,), 0.9, 1.1),
-        Reading(f"median within 10% at noise {point:g}", typical, (point,), 0.9, 1.1),
-        Reading(f"mean within 10% at noise {point:g}", average, (point,), 0.9, 1.1),
+        Reading(f"median ratio within 10% of 1, {_listed(near)}", typical, near, 0.9, 1.1, parts="levels"),
+        Reading(f"median within 5%, {_listed(near)}", typical, near, 0.95, 1.05, parts="levels"),
+        Reading(f"mean within 10%, {_listed(near)}", average, near, 0.9, 1.1, parts="levels"),
     )
     typical, average = plain("typical_range", "N"), plain("range_ratio", "N")
     case(
         "One non-boundary point: the range shrinks a little.",
         "non-boundary point: range ratio",
         ".2f",
-        Reading(f"median ratio within 0.5 and 1 at noise {point:g}", typical, (point,), 0.5, 1),
-        Reading(f"mean within 0.5 and 1 at noise {point:g}", average, (point,), 0.5, 1),
-        Reading(f"median within 0.5 and 1 at noise {small:g}", typical, (small,), 0.5, 1),
-        Reading(f"median within 0.5 and 1 at noise {modest:g}", typical, (modest,), 0.5, 1),
+        Reading(f"median ratio within 0.5 and 1, {_listed(near)}", typical, near, 0.5, 1, parts="levels"),
+        Reading(f"mean within 0.5 and 1, {_listed(near)}", average, near, 0.5, 1, parts="levels"),
         Reading(f"median within 0.5 and 1 at noise {level:g}", typical, (level,), 0.5, 1),
     )
     changed = plain("prediction_changed", "N")
@@ -390,39 +401,42 @@ def claims(settings: PaperSettings) -> list[Claim]:
         "One non-boundary point: the prediction stays.",
         "predictions changed",
         ".1%",
-        Reading(f"below 5% of draws at noise {small:g}", changed, (small,), high=0.05),
-        Reading(f"below 1% at noise {small:g}", changed, (small,), high=0.01),
-        Reading(f"below 5% at noise {modest:g}", changed, (modest,), high=0.05),
-        Reading(f"below 5% at noise {point:g}", changed, (point,), high=0.05),
+        Reading(f"below 5% of draws, {_listed(near)}", changed, near, high=0.05, parts="levels"),
+        Reading(f"below 5% at noise {small:g} only", changed, (small,), high=0.05),
+        Reading(f"below 1% at noise {small:g} only", changed, (small,), high=0.01),
     )
     net = plain("positive_change", *SCENARIOS)
     case(
-        "Two points: fewer positive values in all scenarios.",
+        "Two points: substantially fewer positive values in all scenarios.",
         "two points: count change",
         "+.0f",
-        Reading(f"net change below 0 at noise {point:g}", net, (point,), high=0, kinds=True),
-        Reading(f"net change below 0 at noise {level:g}", net, (level,), high=0, kinds=True),
-        Reading(f"net change below -50 rows at noise {point:g}", net, (point,), high=-50, kinds=True),
+        Reading(f"net fall above 50 rows at noise {point:g}", net, (point,), high=-50, parts="kinds"),
+        Reading(f"net fall above 50 rows at noise {level:g}", net, (level,), high=-50, parts="kinds"),
+        Reading(f"any net fall at noise {point:g}", net, (point,), high=0, parts="kinds"),
+        Reading(f"any net fall at noise {level:g}", net, (level,), high=0, parts="kinds"),
         source="section 5, figure 4",
     )
     case(
         "Two points: far more rows turn negative than positive.",
         "rows lost per row gained",
         ".1f",
-        Reading(f"lost per gained above 1.5 at noise {point:g}", lost_per_gained, (point,), low=1.5, kinds=True),
-        Reading(f"ratio above 1 at noise {point:g}", lost_per_gained, (point,), low=1, kinds=True),
-        Reading(f"ratio above 2 at noise {point:g}", lost_per_gained, (point,), low=2, kinds=True),
-        Reading(f"ratio above 1.5 at noise {level:g}", lost_per_gained, (level,), low=1.5, kinds=True),
+        Reading(f"lost per gained above 1.5 at noise {point:g}", lost_per_gained, (point,), low=1.5, parts="kinds"),
+        Reading(f"ratio above 1 at noise {point:g}", lost_per_gained, (point,), low=1, parts="kinds"),
+        Reading(f"ratio above 2 at noise {point:g}", lost_per_gained, (point,), low=2, parts="kinds"),
+        Reading(f"ratio above 1.5 at noise {level:g}", lost_per_gained, (level,), low=1.5, parts="kinds"),
         source="section 5, figure 4",
     )
     lead, gross = lead_of_nn("positive_change", -1), lead_of_nn("positive_to_negative", 1)
+    both = together({"net, than ": lead, "rows lost, than ": gross})
+    falling = together({"": lambda runs, setting: {k: -v for k, v in net(runs, setting).items()}, "NN than ": lead})
     case(
         "Two points: the fall is largest with NN.",
         "lead of NN, rows",
         "+.0f",
-        Reading(f"net lead above 0 at noise {point:g}", lead, (point,), low=0),
-        Reading(f"above 100 rows at noise {point:g}", lead, (point,), low=100),
-        Reading(f"rows lost, not net, at noise {point:g}", gross, (point,), low=0),
+        Reading(f"lead above 0, net and of rows lost, noise {point:g}", both, (point,), low=0, parts="kinds"),
+        Reading(f"net only, noise {point:g}", lead, (point,), low=0),
+        Reading(f"net by more than 100 rows, noise {point:g}", lead, (point,), low=100),
+        Reading(f"rows lost only, noise {point:g}", gross, (point,), low=0),
         Reading(
             f"in percent of the count at noise {point:g}",
             lead_of_nn("positive_change", -1, relative=True),
@@ -433,11 +447,12 @@ def claims(settings: PaperSettings) -> list[Claim]:
     )
     case(
         "The same at other noise levels.",
-        "least lead of NN, rows",
+        "least net fall or lead, rows",
         "+.0f",
-        Reading(f"net lead above 0 from noise {point:g} on", lead, strong, low=0),
-        Reading(f"from noise {modest:g} on", lead, settings.from_modest, low=0),
-        Reading(f"rows lost, not net, from noise {point:g} on", gross, strong, low=0),
+        Reading(f"net falls, and lead of NN, above 0 from noise {point:g} on", falling, strong, low=0, parts="kinds"),
+        Reading(f"from noise {modest:g} on", falling, settings.from_modest, low=0, parts="kinds"),
+        Reading(f"net lead of NN only, from noise {point:g} on", lead, strong, low=0),
+        Reading(f"lead of NN in rows lost only, from noise {point:g} on", gross, strong, low=0),
         source="section 5, figure 5",
     )
 
@@ -452,13 +467,16 @@ def claims(settings: PaperSettings) -> list[Claim]:
         Reading(f"standard deviation falls at noise {level:g}", change("std", on_b), (level,), high=0),
         Reading(f"highest less lowest falls at noise {level:g}", change("range", on_b), (level,), high=0),
         Reading(f"standard deviation falls at noise {point:g}", change("std", on_b), (point,), high=0),
-        Reading(
-            f"falls more than by noise on N, noise {level:g}",
-            contrast("std", on_b, on_n),
-            (level,),
-            high=0,
-        ),
         source="section 5, conclusion",
+    )
+    spread_contrast = contrast("std", on_b, on_n)
+    mechanism(
+        "Boundary points account for the shrinking of values.",
+        "std: noise on B less on N",
+        "+.0f%",
+        Reading(f"falls more than by noise on N, noise {level:g}", spread_contrast, (level,), high=0),
+        Reading(f"the same at noise {point:g}", spread_contrast, (point,), high=0),
+        source="section 5",
     )
     count_contrast = contrast("positive_count", on_n, on_b)
     mechanism(
@@ -478,14 +496,22 @@ def claims(settings: PaperSettings) -> list[Claim]:
         Reading(f"cancellation rises at noise {level:g}", cancelled, (level,), low=0),
         Reading(f"cancellation rises at noise {point:g}", cancelled, (point,), low=0),
         Reading(f"rises by 0.1 at noise {level:g}", cancelled, (level,), low=0.1),
+    )
+    mechanism(
+        "Cancellation is mainly an effect on B.",
+        "cancellation: on B less on N",
+        "+.2f",
         Reading(f"rises more than on N, noise {level:g}", cancelled_more, (level,), low=0),
+        Reading(f"the same at noise {point:g}", cancelled_more, (point,), low=0),
     )
     mechanism(
         "On N, positive contributions become less concentrated.",
         f"share of top {TOP:.0%} on N",
         "+.3f",
-        Reading(f"share of top {TOP:.0%} falls at noise {level:g}", top, (level,), high=0),
-        Reading(f"the same at noise {point:g}", top, (point,), high=0),
+        Reading(
+            f"share of top {TOP:.0%} falls, {_listed((point, level))}", top, (point, level), high=0, parts="levels"
+        ),
+        Reading(f"at noise {level:g} only", top, (level,), high=0),
         Reading(f"effective number of rows rises at noise {level:g}", change("effective_nonboundary"), (level,), low=0),
         Reading(f"of positive net values, noise {level:g}", difference("net_top_nonboundary"), (level,), high=0),
         Reading(f"on single points, noise {level:g}", difference("point_top_nonboundary"), (level,), high=0),
@@ -514,13 +540,11 @@ def claims(settings: PaperSettings) -> list[Claim]:
             source="section 6, figures 6 to 8",
             shown=tuple(_size(change(statistic, version)) for version in ("noisy", "boundary")),
         )
-    for version, what, source in (
-        ("boundary", "The correction", "section 6, figures 6 to 8"),
-        ("entropy", "Entropy-aware normalisation", "abstract, conclusion"),
-    ):
+
+    def narrows(version: str, text: str, **more: Any) -> None:
         nearer = ratio("wasserstein", version)
         correction(
-            f"{what} substantially narrows the gap in distribution.",
+            text,
             f"W1, noisy → {'corrected' if version == 'boundary' else 'normalised'}",
             ".2f",
             Reading(f"W1 falls by a quarter at noise {level:g}", nearer, (level,), high=0.75),
@@ -528,9 +552,13 @@ def claims(settings: PaperSettings) -> list[Claim]:
             Reading(f"W1 is halved at noise {level:g}", nearer, (level,), high=0.5),
             Reading(f"W1 falls at noise {point:g}", nearer, (point,), high=1),
             Reading(f"W1 falls from noise {point:g} on", nearer, strong, high=1),
-            source=source,
             shown=(plain("wasserstein", "noisy"), plain("wasserstein", version)),
+            **more,
         )
+
+    narrows(
+        "boundary", "The correction substantially narrows the gap in distribution.", source="section 6, figures 6 to 8"
+    )
     for statistic, mine, other, text, short in (
         ("std", *FACTORS, "The boundary factor mainly corrects the spread.", "std gap left: B only | N only"),
         (
@@ -545,7 +573,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
             short,
             ".0f%",
             Reading(
-                f"alone leaves less gap than none and than the other, noise {level:g}",
+                f"leaves less gap than none and the other, noise {level:g}",
                 mainly(statistic, mine, other),
                 (level,),
                 high=0,
@@ -571,7 +599,17 @@ def claims(settings: PaperSettings) -> list[Claim]:
             claimed=False,
             shown=(plain(statistic, "noisy"), plain(statistic, "boundary")),
         )
+    narrows(
+        "entropy",
+        "Entropy-aware normalisation narrows the gap in distribution.",
+        source="proposed in the abstract and the conclusion, not shown",
+        claimed=False,
+    )
     return made
+
+
+def _listed(levels: Sequence[float]) -> str:
+    return f"noise {', '.join(f'{level:g}' for level in levels[:-1])} and {levels[-1]:g}"
 
 
 def _size(statistic: Statistic) -> Statistic:
@@ -589,7 +627,7 @@ def every(said: Iterable[str]) -> str:
 
 
 class Judged(NamedTuple):
-    """What a cell says, which interval speaks least for the claim, and kinds of points for which it does not hold."""
+    """What a cell says, which interval speaks least for the claim, and what parts say for which it does not hold."""
 
     verdict: str
     found: Interval
@@ -614,13 +652,18 @@ def judge_cell(samples: Samples, reading: Reading, questions: int) -> Judged:
         name: [interval(frame[level].dropna(), 1 - ERROR / questions) for level in reading.levels]
         for name, frame in samples.items()
     }
-    said = {name: every(reading.says(each) for each in intervals) for name, intervals in found.items()}
+    spoken = {name: [reading.says(each) for each in intervals] for name, intervals in found.items()}
+    if reading.parts == "levels":
+        levels = zip(reading.levels, *spoken.values(), strict=True)
+        said = {f"noise {level:g}": every(kinds) for level, *kinds in levels}
+    else:
+        said = {name: every(levels) for name, levels in spoken.items()}
     least = min(
         (each for intervals in found.values() for each in intervals),
         key=lambda each: min(each.mean - reading.low, reading.high - each.mean),
     )
-    rest = [name for name, each in said.items() if each != FOR]
-    partly = ", ".join(rest) if reading.kinds and 0 < len(rest) < len(said) else ""
+    rest = [f"{each} {name}" for name, each in said.items() if each != FOR]
+    partly = "; ".join(rest) if reading.parts and 0 < len(rest) < len(said) else ""
     return Judged(every(said.values()), least, partly)
 
 
@@ -689,7 +732,7 @@ def verdict(said: Sequence[str], partly: Sequence[str] = ()) -> str:
     said : sequence of str
         What each cell says.
     partly : sequence of str
-        For each cell, kinds of points for which the claim does not hold, if it holds for others.
+        For each cell, the parts for which the claim does not hold, if it holds for others.
 
     Returns
     -------

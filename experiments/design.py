@@ -311,13 +311,13 @@ def section(tables: dict[str, pd.DataFrame], figure: str = "design/design.png") 
     return (
         "### Boundary-aware validation design\n\n"
         f"`design_validation` chooses {sizes['points']} of {sizes['candidates']} candidates (class and boundary shares "
-        f"kept, little shift under noise {sizes['noise']:g}), judged on points and noise it has not seen: Spearman "
-        "with held-out values, Spearman of two sets from different candidates (reliability), shift under noise in "
+        f"kept, little shift under noise {sizes['noise']:g}), judged on unseen points and noise: Spearman with "
+        "held-out values, Spearman of two sets from different candidates (reliability), shift under noise in "
         f"clean standard deviations. Of {n} datasets it beats random choice on {verdict('design', 'random')} in these "
         f"three{carried}, class-stratified choice on {verdict('design', 'class')}. Without design, also stratifying by "
         f"boundary beats class-stratified choice on {verdict('boundary', 'class')}, leaving boundary points out on "
-        f"{verdict('interior', 'class')} (of the {beaten(table, 'interior', 'class', 'spearman')[2]} whose pools "
-        f"always allow it). The design sees the values on all candidates; all together are nearer still on {nearer}. "
+        f"{verdict('interior', 'class')} (of {beaten(table, 'interior', 'class', 'spearman')[2]} that allow it). The "
+        f"design sees the values on all candidates; all together are nearer still on {nearer}. "
         f"(Paired t tests over {records['seed'].nunique()} seeds, Holm's method over datasets, 5%.) Cells: random / "
         "class-stratified / designed / all candidates.\n\n"
         f"![Nearness, reliability and shift by method and dataset]({figure})\n\n" + markdown_table(rows)

@@ -322,7 +322,7 @@ def section(tables: dict[str, pd.DataFrame]) -> str:
     attacks, honest = tables["attacks"], tables["honest"]
     before = select(tables["summary"], policy="clip")["before"].mean()
     said = (
-        "The conclusion warns of manipulated validation sets. An attacker controls a share of the points and lifts one "
+        "An attacker controls a share of the points and lifts one "
         f"of ten sellers, honestly paid {before:.0f} of {BUDGET:,}: what the attack gains, in brackets the bound on "
         "any attack of its kind (for moved points, on any points whatever), and how often the audit of influence names "
         f"that seller. Means over {attacks['dataset'].nunique()} datasets and {attacks['seed'].nunique()} seeds. Of "

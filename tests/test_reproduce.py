@@ -259,8 +259,8 @@ def test_a_cell_shows_what_speaks_least_for_the_claim() -> None:
     reading = Reading("", change("std"), (1.0, 2.0), high=0)
     said, least, partly = judge_cell(samples, reading, 1)
     assert (said, least.mean, partly) == (FOR, -2.0, "")
-    said, least, partly = judge_cell(samples, reading._replace(high=-2.5, kinds=True), 1)
-    assert (said, least.mean, partly) == (AGAINST, -2.0, "a")
+    said, least, partly = judge_cell(samples, reading._replace(high=-2.5, parts="kinds"), 1)
+    assert (said, least.mean, partly) == (AGAINST, -2.0, "against a")
     assert judge_cell(samples, reading._replace(high=-2.5), 1).partly == ""
     assert verdict([said], [partly]) == PARTLY
     assert verdict([said], [""]) == FAILS
@@ -431,7 +431,7 @@ def test_ten_numbers_of_the_page_from_the_tables(page: str) -> None:
         assert row_of("Mechanism", title).split("|")[2] == f"{moved(dataset, 'noise on boundary', 'std'):+.0f}%"
         assert f"{moved(dataset, 'noisy', 'mean'):+.0f}%✓" in row_of("In the paper", "1")
     net = [float(row["positive_change"]) for row in pairs if (row["version"], row["sigma"]) == ("NN", "1.0")]
-    assert f"**{np.mean(net):+.0f}**(" in row_of("Claims as they are meant", "NN")
+    assert f"**{np.mean(net):+.0f}**(" in row_of("Claims as we read them", "NN")
 
 
 def test_a_published_cell_from_scratch() -> None:
