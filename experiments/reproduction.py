@@ -548,7 +548,8 @@ def _other_noise(tables: Tables, settings: PaperSettings) -> str:
     return f"""## Noise that the correction was not fitted for
 
 W1, at noise {settings.level:g} but for the last columns; splits and draws of their own. *Factors of noise
-{settings.point_level:g}*: factors and shift learned there. *Other clean points*: fitted on other points. Datasets of {len(rows)} on which the correction lowers W1: {"; ".join(counts)}.
+{settings.point_level:g}*: factors and shift learned there. *Other clean points*: fitted on other points. Datasets of
+{len(rows)} on which the correction lowers W1: {"; ".join(counts)}.
 
 {markdown_table(rows)}"""
 
