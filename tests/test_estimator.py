@@ -52,6 +52,8 @@ SETTINGS: dict[str, Any] = {
     "tol": 1e-2,
     "search": "exact",
     "ties": "index",
+    "boundary_neighbors": 3,
+    "boundary_entropy": 0.5,
     "device": "cpu",
     "n_jobs": 2,
     "max_memory": "1GB",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sample_points import MODEL, X, Y
 from scipy import sparse, stats
@@ -110,6 +110,7 @@ def test_quantised_values_are_the_nearest_multiples(step: float, values: list[fl
 
 
 @given(bins=st.integers(1, 9), values=st.lists(st.floats(-100, 100), min_size=1, max_size=30))
+@example(bins=2, values=[0.0, 5e-324])
 def test_binned_values_are_few_and_near(bins: int, values: list[float]) -> None:
     rows = np.array(values)[:, None]
     made = Quantize(bins=bins)(rows, np.zeros(len(values)))[0]

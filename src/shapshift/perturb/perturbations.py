@@ -234,7 +234,8 @@ class Quantize(FeaturePerturbation):
             return np.round(rows / self.step) * self.step
         bins = cast(int, self.bins)
         low, high = rows.min(axis=0), rows.max(axis=0)
-        width = np.where(high > low, (high - low) / bins, 1.0)
+        # At least the smallest number above 0: that is what lies between neighbouring numbers near 0.
+        width = np.where(high > low, np.maximum((high - low) / bins, np.nextafter(0.0, 1.0)), 1.0)
         number = np.minimum(np.floor((rows - low) / width), bins - 1)
         return np.where(high > low, low + (number + 0.5) * width, rows)
 
