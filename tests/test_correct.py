@@ -20,6 +20,7 @@ from shapshift.agreement import agreement, distribution
 from shapshift.correct import BoundaryCorrector, CorrectionWarning, EntropyNormalizer, evaluate
 from shapshift.correct.correctors import _checksum, exact_shift, sum_factor
 from shapshift.price import audit_payouts
+from shapshift.valuation import corrected_by
 
 # --- the correction, plainly ----------------------------------------------------------------------------------------
 
@@ -504,6 +505,7 @@ def test_an_object_of_the_users_own() -> None:
     np.testing.assert_array_equal(found.values, own.transform(noisy).values)
     np.testing.assert_allclose(np.average(found.level_values, axis=0, weights=found.level_counts), found.values)
     assert found.standard_error is None
+    assert found.error_bound is None
     assert found.parameters["correction"] == {"corrector": "Spread"}
     assert evaluate(found, clean, noisy).distribution["corrected"]["std_ratio"] == pytest.approx(1)
     with pytest.raises(ValueError, match="corrected already, by Spread"):
@@ -522,10 +524,37 @@ def test_what_an_object_of_the_users_own_must_return() -> None:
         (3, "returns int"),
         (lambda noisy: replace(noisy, values=noisy.values[:2]), r"returns values of shape \(2,\)"),
         (lambda noisy: replace(noisy, values=noisy.values * np.nan), "not finite"),
+        (lambda noisy: replace(noisy, values=noisy.values * 1j), "not real numbers"),
+        (lambda noisy: replace(noisy, values=["x", "y", "z"]), "not real numbers"),
+        (lambda noisy: replace(noisy, ids=noisy.ids[::-1]), "other rows .* or in another order"),
+        (lambda noisy: replace(noisy, fingerprint="another"), "other rows"),
     ]:
         own.transform = returned if callable(returned) else lambda noisy: 3
         with pytest.raises(ValueError, match=why):
             model.value([[0.9], [0.2]], ["b", "a"], correction=own)
+
+
+def test_what_an_object_of_the_users_own_changes_keeps_nothing_stale(pair: list[Valuation]) -> None:
+    clean, noisy = pair
+    bounded, own, built_in = replace(noisy, error_bound=np.full(noisy.n_train, 1e-3)), Spread(), BoundaryCorrector()
+    own.transform = lambda given: replace(given, values=list(2 * given.values))
+    found = corrected_by("test", own, bounded)
+    assert found.values.dtype == np.float64
+    assert np.isinf(found.error_bound).all()
+    own.transform = lambda given: given
+    assert (corrected_by("test", own, bounded).error_bound == 1e-3).all()
+    own.transform = lambda given: replace(built_in.transform(given), values=2 * built_in.transform(given).values)
+    built_in.fit(clean)
+    found = corrected_by("test", own, noisy)
+    np.testing.assert_allclose(np.average(found.level_values, axis=0, weights=found.level_counts), found.values)
+    assert corrected_by("test", built_in, noisy).values.tobytes() == built_in.transform(noisy).values.tobytes()
+
+
+def test_a_part_with_both_kinds_is_not_rescaled_by_kind(pair: list[Valuation]) -> None:
+    normalizer = EntropyNormalizer(bins=1).fit(pair[0]).set_params(rescale="boundary")
+    with pytest.raises(ValueError, match=r"'rescale' .* has points of both kinds.*Fit it again"):
+        normalizer.transform(pair[1])
+    normalizer.fit(pair[0]).transform(pair[1])
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

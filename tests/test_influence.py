@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,18 @@ import pytest
 from cli_files import run, write_all
 from scipy import sparse
 
-from shapshift import KNNRegressionShapley, KNNShapley, Policy, ThresholdKNNShapley, allocate_budget
+from shapshift import (
+    KNNRegressionShapley,
+    KNNShapley,
+    Policy,
+    SemiSupervisedKNNShapley,
+    ThresholdKNNShapley,
+    allocate_budget,
+)
 from shapshift.checks.labels import check_owners
 from shapshift.price import InfluenceAudit, attack_validation, audit_influence
 from shapshift.price.manipulation import ATTACKS
-from shapshift.price.points import PointRange, PointValues, check_points_model, float_payouts
+from shapshift.price.points import PointRange, PointValues, check_points_model, float_payouts, without_a_row
 from shapshift.price.policy import Terms
 
 mpl.use("Agg")
@@ -134,6 +143,27 @@ def test_values_made_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(parts.influence, whole.influence, atol=1e-9)
     assert (parts.most_replaced == whole.most_replaced).all()
     np.testing.assert_array_equal(parts.p_values, whole.p_values)
+    np.testing.assert_allclose(parts.excess, whole.excess)
+    monkeypatch.setattr("shapshift.price.influence.DRAWN_NUMBERS", 250 * 7)
+    np.testing.assert_array_equal(audit().p_values, whole.p_values)
+
+
+def test_many_owners_are_compared_in_little_memory() -> None:
+    n = 400
+    X_many, y_many = blobs(n, 3)
+    X_more, y_more = blobs(n, 4)
+
+    def peak(memory: str | None) -> tuple[int, InfluenceAudit]:
+        model = KNNShapley(progress=False, max_memory=memory).fit(X_many, y_many)
+        tracemalloc.start()
+        found = audit_influence(model, X_more, y_more, 1000, owners=np.arange(n), draws=19, shares=())
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, found
+
+    (whole, expected), (parts, found) = peak(None), peak("8MB")
+    assert parts < 40e6 < whole
+    np.testing.assert_array_equal(found.p_values, expected.p_values)
 
 
 def test_clusters_bring_what_leaving_them_out_costs() -> None:
@@ -143,6 +173,35 @@ def test_clusters_bring_what_leaving_them_out_costs() -> None:
     np.testing.assert_allclose(found.cluster_influence[1], (found.cents - paid(X_VAL[~odd], Y_VAL[~odd])) / 100)
     assert found.cluster_names == ("a", "b")
     assert (found.cluster_p_values > 0.05).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_but_rounding_pays_nobody() -> None:
+    # Without the point the owners' totals are 0 but for rounding, see the policy "carry".
+    rng, policy = np.random.default_rng(0), Policy(negatives="carry")
+    checked = 0
+    for _ in range(150):
+        n, n_val = rng.integers(2, 7), rng.integers(2, 6)
+        X_small, y_small = rng.integers(0, 4, (n, 1)) * 1.0, rng.integers(0, 2, n)
+        X_few, y_few = rng.integers(0, 4, (n_val, 1)) + 0.3, rng.integers(0, 2, n_val)
+        owners = rng.integers(0, 2, n)
+        model = KNNShapley(int(rng.integers(1, n + 1)), progress=False).fit(X_small, y_small)
+        found = audit_influence(model, X_few, y_few, 100, owners=owners, shares=[], reference=None, policy=policy)
+        for point in range(n_val):
+            rest = np.arange(n_val) != point
+            left = allocate_budget(model.value(X_few[rest], y_few[rest]), 100, owners=owners, policy=policy)
+            if found.cents.any() and 0 < np.sum(left.contributions) < 1e-12:
+                np.testing.assert_allclose(found.influence[point], found.cents / 100, atol=0.011)
+                checked += 1
+    assert checked
+
+
+def test_others_may_contribute_less_than_nothing() -> None:
+    model = KNNShapley(2, progress=False).fit([[0.0], [1.0]], [0, 1])
+    given = model, [[0.0], [2.0], [0.1]], [0, 1, 0], 10
+    options = {"owners": ["ann", "bob"], "policy": Policy(negatives="carry")}
+    assert (audit_influence(*given, **options).most_chosen <= 1000).all()
+    assert attack_validation(*given, owner="ann", **options).bound >= 0
 
 
 # --- bounds and attacks -----------------------------------------------------------------------------------------------
@@ -296,6 +355,52 @@ def test_honest_sets_seldom_raise_an_alarm() -> None:
     assert alarms <= 10  # 4 are expected; 11 or more in one of 500 runs
 
 
+@pytest.mark.parametrize("repeated", [True, False])
+def test_honest_sets_with_repeated_points_or_clusters_seldom_raise_an_alarm(repeated: bool) -> None:
+    alarms = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        X_some = rng.integers(0, 3, (90, 2)) * 1.0 if repeated else rng.normal(size=(90, 2))
+        y_some = (X_some[:, 0] + rng.normal(size=90) > (1 if repeated else 0)).astype(int)
+        model = KNNShapley(progress=False).fit(X_some[:60], y_some[:60])
+        more = {"alpha": 0.05} if repeated else {"alpha": 0.2, "clusters": np.repeat(np.arange(5), 6)}
+        alarms += audit_influence(
+            model, X_some[60:], y_some[60:], 100, owners=rng.integers(0, 3, 60), shares=(), draws=99, **more
+        ).alarm
+    assert alarms <= (10 if repeated else 26)  # 5 and 20 are expected
+
+
+def test_equal_points_leave_out_different_rows_in_any_order() -> None:
+    ownership = check_owners(OWNERS, MODEL.ids_)
+    X_same, y_same = np.repeat(X_VAL[:4], 10, axis=0), np.tile([0, 1], 20)
+    order = RNG.permutation(40)
+    model = check_points_model("test", MODEL)
+    made = [
+        without_a_row(PointValues(model, X_same[at], y_same[at], ownership, "clip")) for at in (np.arange(40), order)
+    ]
+    left, shuffled = (one.own for one in made)
+    assert left is not None
+    assert shuffled is not None
+    assert (Y[left] == y_same).all()
+    for start in range(0, 40, 10):
+        assert np.unique(left[start : start + 10]).size >= 8
+        here = order // 10 == start // 10
+        assert sorted(shuffled[here]) == sorted(left[start : start + 10])
+    alone = without_a_row(PointValues(model, X_VAL[:4], np.zeros(4), ownership, "clip")).own
+    np.testing.assert_array_equal(alone, left[::10])  # the first of equal ones leaves out what a single one does
+
+
+def test_owners_and_clusters_are_tested_at_half_of_alpha_each() -> None:
+    found = audit(clusters=np.arange(100) % 2)
+    low = np.array([0.03, 1, 1, 1])
+    both = replace(found, p_values=low, cluster_p_values=np.array([0.03, 1.0]))
+    assert not both.alarm
+    assert both.suspects == ()
+    assert "No owner is favoured" in both.finding
+    assert replace(both, p_values=np.full(4, np.nan)).alarm
+    assert replace(both, cluster_names=("a",), cluster_p_values=np.ones(1)).suspects == (found.owners[0],)
+
+
 def test_p_values_compare_with_all_owners_together() -> None:
     found = audit(draws=19)
     assert ((found.p_values * 20).round() == found.p_values * 20).all()
@@ -334,6 +439,10 @@ def test_a_result_is_saved_shown_and_drawn(tmp_path: Path) -> None:
     frame = found.to_frame("pandas")
     assert frame["owner"].tolist() == list(found.owners)
     assert frame["most_chosen[0.05]"].tolist() == (found.most_chosen[1] / 100).tolist()
+    near = audit(shares=[0.1234, 0.12341, 1], reference=None).to_frame("pandas").columns
+    assert [name for name in near if "top" in name] == [f"without_top[{share}]" for share in ("0.1234", "0.12341", "1")]
+    one = audit_influence(MODEL, X_VAL[:49], Y_VAL[:49], 10, owners=OWNERS, shares=[1 / 49], reference=None)
+    assert one.finding.startswith("Without the 1 of 49 validation points")
     points = found.points_frame("pandas")
     assert sorted(points["point"]) == list(range(100))
     assert points["influence"].is_monotonic_decreasing
@@ -364,6 +473,7 @@ def test_what_cannot_be_audited_is_refused() -> None:
         ({"kind": "bribe"}, "'kind'"),
         ({"share": -1}, "'share'"),
         ({"owner": "zoe"}, "'owner'.*one of the owners"),
+        ({"owner": np.array(["ann", "bob"])}, "'owner'.*one of the owners"),
     ):
         with pytest.raises(ValueError, match=said):
             attack(**options)
@@ -372,6 +482,10 @@ def test_what_cannot_be_audited_is_refused() -> None:
     given = KNNShapley(metric="precomputed").fit(None, Y)
     with pytest.raises(ValueError, match="'reference' parameter of audit_influence is 'train'"):
         audit_influence(given, np.ones((2, 150)), [0, 1], 1000, owners=OWNERS)
+    semi = SemiSupervisedKNNShapley(progress=False).fit(X, Y)
+    with pytest.raises(ValueError, match=r"'reference' .* SemiSupervisedKNNShapley.*\(X, y\), or None"):
+        audit_influence(semi, X_VAL, Y_VAL, 1000, owners=OWNERS)
+    assert audit_influence(semi, X_VAL, Y_VAL, 1000, owners=OWNERS, reference=(X_VAL, Y_VAL), draws=19).p_values.all()
     with pytest.raises(ValueError, match="puts points at training rows"):
         attack_validation(given, np.ones((2, 150)), [0, 1], 1000, owners=OWNERS, owner="ann")
     with pytest.raises(ValueError, match="needs class labels"):
@@ -421,6 +535,17 @@ def test_price_says_which_rows_decide(tmp_path: Path, monkeypatch: pytest.Monkey
     again = run("rerun", "out/manifest.json", "--out", "again")
     assert again.code == 0, again.err
     np.testing.assert_array_equal(InfluenceAudit.load("again/influence.npz").influence, found.influence)
+
+
+def test_price_with_one_training_row_leaves_the_test_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_all(tmp_path)
+    lines = (tmp_path / "train.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "one.csv").write_text("".join(lines[:2]))
+    ran = run("price", "one.csv", "val.csv", *MARKET, "--influence", "--json", "--out", "out")
+    assert ran.code == 0, ran.err
+    assert "--influence leaves out the test" in ran.err
+    assert set(ran.document["result"]["influence"]["p_values"].values()) == {None}
 
 
 @pytest.mark.parametrize("more", [("--owners-as-players",), ("--pool",)], ids=str)

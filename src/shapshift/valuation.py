@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 
 # Entropies are rounded logarithms: a threshold above 0 includes what differs from it by rounding.
 ENTROPY_ROUNDING = 1e-9
+# Values and the mean over their entropy levels differ by less, relative to the largest value.
+LEVEL_ROUNDING = 1e-9
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -423,28 +425,53 @@ def corrected_by(caller: str, corrector: Any, noisy: Valuation) -> Valuation:
     """Correct values by anything with ``transform(valuation)``, and refuse what that should not return.
 
     What a corrector of the caller's own leaves as it was, the errors of the noisy values and their means per entropy
-    level, does not stay: there are no errors then, and the means move with the values.
+    level, does not stay: there are no errors then, error bounds are infinite, and the means move with the values.
     """
     found = corrector.transform(noisy)
     name = type(corrector).__name__
-    if not isinstance(found, Valuation) or found.values.shape != noisy.values.shape:
-        got = f"values of shape {found.values.shape}" if isinstance(found, Valuation) else type(found).__name__
+    got, values = type(found).__name__, None
+    if isinstance(found, Valuation):
+        values = _numbers(found.values)
+        got = "values that are not real numbers" if values is None else f"values of shape {values.shape}"
+    if values is None or values.shape != noisy.values.shape:
         raise InputError(
             f"The corrector of {caller} must have a method transform that returns a Valuation with values of shape "
             f"{noisy.values.shape}, such as dataclasses.replace(noisy, values=...). That of {name} returns {got}."
         )
-    if not np.isfinite(found.values).all():
+    if not np.isfinite(values).all():
         raise InputError(f"{name}.transform, the corrector of {caller}, returned values that are not finite.")
-    if "correction" in found.parameters:
-        return found
-    changed: dict[str, Any] = {}
-    if not np.array_equal(found.values, noisy.values):
-        errors = found.standard_error, noisy.standard_error
-        if errors[0] is not None and errors[1] is not None and np.array_equal(errors[0], errors[1]):
+    if found.fingerprint != noisy.fingerprint or list(found.ids) != list(noisy.ids):
+        raise InputError(
+            f"{name}.transform, the corrector of {caller}, returned other rows than it was given, or in another order. "
+            "Keep ids and fingerprint, and give values in their order."
+        )
+    changed: dict[str, Any] = {} if values is found.values else {"values": values}
+    if not np.array_equal(values, noisy.values):
+        if _same(found.standard_error, noisy.standard_error):
             found = without_error(found)
-        if np.array_equal(found.level_values, noisy.level_values):
-            changed["level_values"] = found.level_values + (found.values - noisy.values)
-    return replace(found, parameters={**found.parameters, "correction": {"corrector": name}}, **changed)
+        if _same(found.error_bound, noisy.error_bound):
+            changed["error_bound"] = np.full(values.size, np.inf)
+        # Values are the mean over levels, unless they alone were changed.
+        mean = found._mean_over(np.ones(found.level_counts.size, dtype=bool))
+        if mean is not None and np.abs(values - mean).max() > LEVEL_ROUNDING * np.abs(values).max():
+            changed["level_values"] = found.level_values + (values - mean)
+    if "correction" not in found.parameters:
+        changed["parameters"] = {**found.parameters, "correction": {"corrector": name}}
+    corrected: Valuation = replace(found, **changed) if changed else found
+    return corrected
+
+
+def _numbers(values: Any) -> Floats | None:
+    """Return real numbers as an array; None for anything else."""
+    try:
+        given = np.asarray(values)
+        return None if given.dtype.kind == "c" else given.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        return None
+
+
+def _same(one: Floats | None, other: Floats | None) -> bool:
+    return one is not None and other is not None and np.array_equal(one, other)
 
 
 def check_confidence(caller: str, confidence: float) -> None:

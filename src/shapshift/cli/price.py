@@ -330,7 +330,9 @@ def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
 def _influence(run: Run, data: Data, model: Any) -> None:
     """Say which validation rows decide how much money; for the operator, so nothing of it is in the statements."""
     from shapshift.price import audit_influence
+    from shapshift.price.points import has_training_points
 
+    tested = has_training_points(model)
     terms = {name: entry for name, entry in _terms(run, data, model).items() if name in ("policy", "currency")}
     with run.terminal.busy("Taking payouts apart by validation row"):
         audit = audit_influence(
@@ -339,8 +341,14 @@ def _influence(run: Run, data: Data, model: Any) -> None:
             run[Payment].budget,
             owners=data.arrays.owners,
             clusters=data.clusters,
+            reference="train" if tested else None,
             random_state=run.seed,
             **terms,
+        )
+    if not tested:
+        run.terminal.warning(
+            "--influence leaves out the test whether validation rows look honest: it compares them with training rows, "
+            "at least 2 that are in memory."
         )
     run.write_table("influence.csv", audit.to_frame("pyarrow"))
     run.write_table("influential_points.csv", audit.points_frame("pyarrow"))
@@ -349,6 +357,8 @@ def _influence(run: Run, data: Data, model: Any) -> None:
     run.result["influence"] = {
         "alarm": audit.alarm,
         "suspects": list(audit.suspects),
-        "p_values": {str(owner): float(p) for owner, p in zip(audit.owners, audit.p_values, strict=True)},
+        "p_values": {
+            str(owner): float(p) if tested else None for owner, p in zip(audit.owners, audit.p_values, strict=True)
+        },
         "finding": audit.finding,
     }

@@ -146,7 +146,8 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "paper": {"positive": "nearest", "min_points": 1},
 }
 #: Which points' scores are rescaled.
-RESCALED = ("all", "boundary", "nonboundary", "none")
+KINDS = ("boundary", "nonboundary")
+RESCALED = ("all", *KINDS, "none")
 # Which points are boundary points; a run that does not state the entropy has 0.
 BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
 # A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
@@ -227,7 +228,13 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         notes: list[str] = []
         for name, members, scores in self._split(noisy):
             mean, spread, count = float(scores.mean()), _spread(scores), int(noisy.level_counts[members].sum())
-            kind = "boundary" if noisy.boundary_levels[members].any() else "nonboundary"
+            kinds = noisy.boundary_levels[members]
+            kind = "boundary" if kinds.any() else "nonboundary"
+            if self.rescale in KINDS and kinds.any() and not kinds.all():
+                raise InputError(
+                    f"The 'rescale' parameter of {type(self).__name__} is {self.rescale!r}, but the part {name!r} has "
+                    "points of both kinds: it was fitted with another 'rescale'. Fit it again."
+                )
             alpha = self._alpha(name, spread, count, notes) if self.rescale in ("all", kind) else 1.0
             levels[members] = mean + alpha * (levels[members] - mean)
             groups[name] = {
@@ -635,7 +642,7 @@ class EntropyNormalizer(GroupCorrector):
             cuts = np.searchsorted(reached, np.arange(1, self.bins) * (reached[-1] / self.bins) - 1e-9)
             edges = {float(clean.level_entropy[order][cut]) for cut in np.unique(cuts) if cut < order.size - 1}
             # Else points on the other side of the boundary would be pooled with these, unseen or not to be rescaled.
-            if np.unique(clean.boundary_levels).size == 1 or self.rescale in ("boundary", "nonboundary"):
+            if np.unique(clean.boundary_levels).size == 1 or self.rescale in KINDS:
                 edges.add(clean.boundary_entropy)
             self.edges_ = sorted(edges)
 

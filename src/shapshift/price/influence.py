@@ -22,6 +22,7 @@ from shapshift.price.points import (
     any_points,
     check_points_model,
     float_payouts,
+    has_training_points,
     make_slots,
     most_payout,
     training_points,
@@ -87,7 +88,7 @@ class InfluenceAudit(Result):
     cluster_p_values : ndarray of shape (n_clusters,)
         Probability that any cluster favours any owner as clearly as this one does, if points are clustered at random.
     alpha : float
-        Probability of a false alarm.
+        Probability of a false alarm. Where both owners and clusters are tested, p-values up to half of it are one.
     policy : Policy
     currency : str
     digits : int
@@ -138,15 +139,19 @@ class InfluenceAudit(Result):
     kind: str = "numpy"
 
     @property
+    def _level(self) -> float:
+        return _of_each(self.alpha, np.isfinite(self.p_values).any(), len(self.cluster_names))
+
+    @property
     def alarm(self) -> bool:
         """Whether any owner, or any cluster, is beyond what an honest sample shows."""
-        return bool((self.p_values <= self.alpha).any() or (self.cluster_p_values <= self.alpha).any())
+        return bool((self.p_values <= self._level).any() or (self.cluster_p_values <= self._level).any())
 
     @property
     def suspects(self) -> tuple[Any, ...]:
         """Owners whom the points favour more than an honest sample would, the clearest first."""
         order = np.argsort(-self.excess, kind="stable")
-        return tuple(self.owners[at] for at in order if self.p_values[at] <= self.alpha)
+        return tuple(self.owners[at] for at in order if self.p_values[at] <= self._level)
 
     def _show(self, cents: float) -> str:
         return show_money(int(cents), self.currency, self.digits)
@@ -156,10 +161,11 @@ class InfluenceAudit(Result):
         """Say in words which points decide how much money, and whether they look honest."""
         n_val, said = int(self.parameters["n_val"]), []
         for share, top in zip(self.shares, self.top, strict=True):
-            if share * n_val >= 1:
+            count = _whole_points(share, n_val)
+            if count:
                 at = int(np.argmax(self.cents - top))
                 said.append(
-                    f"Without the {int(share * n_val + 1e-9):,} of {n_val:,} validation points that favour it most, "
+                    f"Without the {count:,} of {n_val:,} validation points that favour it most, "
                     f"{self.owners[at]} would be paid {self._show(top[at])} instead of {self._show(self.cents[at])}; "
                     "no other owner depends as much on so few points."
                 )
@@ -181,7 +187,7 @@ class InfluenceAudit(Result):
                 )
         if len(suspects) > NAMED:
             said.append(f"The same test speaks against {len(suspects) - NAMED:,} more owners.")
-        for number in np.flatnonzero(self.cluster_p_values <= self.alpha)[:NAMED]:
+        for number in np.flatnonzero(self.cluster_p_values <= self._level)[:NAMED]:
             at = int(np.argmax(self.cluster_influence[number]))
             amount = self.cluster_influence[number, at] * 10**self.digits
             said.append(
@@ -204,8 +210,8 @@ class InfluenceAudit(Result):
         -------
         table
             One row per owner: ``owner``, ``payout``, ``excess``, ``p_value``, ``flagged`` points, ``expected`` ones,
-            ``without_flagged`` and ``missing``; and for each share such as 5% ``without_top[5%]``, ``most_chosen[5%]``
-            and ``most_replaced[5%]``. Money is in units of the currency.
+            ``without_flagged`` and ``missing``; and for each share such as 0.05 ``without_top[0.05]``,
+            ``most_chosen[0.05]`` and ``most_replaced[0.05]``. Money is in units of the currency.
         """
         unit = 10**self.digits
         columns: dict[str, npt.NDArray[Any]] = {
@@ -223,7 +229,8 @@ class InfluenceAudit(Result):
             ("most_chosen", self.most_chosen),
             ("most_replaced", self.most_replaced),
         ):
-            columns |= {f"{name}[{share:.3g}]": row / unit for share, row in zip(self.shares, amounts, strict=True)}
+            for share, row in zip(self.shares, amounts, strict=True):
+                columns[f"{name}[{np.format_float_positional(share, trim='-')}]"] = row / unit
         return to_table(columns, None, kind or self.kind)
 
     def points_frame(self, kind: str | None = None) -> Any:
@@ -304,7 +311,8 @@ def audit_influence(
     shares : sequence of float, default=(0.01, 0.05, 0.1)
         Shares of the points that an attacker may control, for the bounds; rounded down to whole points.
     alpha : float, default=0.05
-        Probability that an honest sample raises an alarm.
+        Probability that an honest sample raises an alarm. With two or more clusters and a reference there are two
+        tests, each at half of it; ``draws`` must then be at least ``2 / alpha - 1``.
     draws : int, default=999
         Random sets that the test compares with.
     random_state : int, default=0
@@ -362,20 +370,19 @@ def audit_influence(
     keys = draw_keys(ownership, clean.ids, terms.budget)
     cents = terms.pay(row_contributions(clean.values, ownership, terms.policy.negatives)[1], keys)[0]
     paid = float_payouts(terms, points.contributions(totals))
-    influence = paid - float_payouts(terms, points.by_owner(lambda values: np.maximum(totals[:, None] - values, 0.0)))
+    influence = paid - float_payouts(terms, points.without_one(totals))
     rng = np.random.default_rng(seed)
     found = Findings.nothing(y.size, n)
     if compared is not None:
-        found = _compare(points, *compared, alpha, draws, rng)
+        found = _compare(points, *compared, _of_each(alpha, True, len(names)), draws, rng)
     in_clusters = _compare_clusters(points, codes, len(names), draws, rng)
 
-    # Sets of points that are left out: flagged ones, those that favour an owner most, clusters.
-    counts = [int(share * y.size + 1e-9) for share in taken]
+    # Sets of points that are left out: flagged ones, and those that favour an owner most.
+    counts = [_whole_points(share, y.size) for share in taken]
     places = np.argsort(np.argsort(-influence, axis=0, kind="stable"), axis=0, kind="stable")
-    sets = np.hstack([found.flagged, *(places < k for k in counts), codes[:, None] == np.arange(len(names))])
-    rest = _pay_without(points, sets, terms, keys)
-    of_owners, of_clusters = np.split(rest, [n * (1 + len(counts))])
-    own = of_owners.reshape(-1, n, n)[:, np.arange(n), np.arange(n)]
+    left_out = (found.flagged, *(places < k for k in counts))
+    own = np.array([_own_without(points, sets, terms, keys, cents) for sets in left_out])
+    of_clusters = _pay_without(points, codes[:, None] == np.arange(len(names)), terms, keys)
     ranges = PointRange.of(quiet)
 
     def bound(slots: list[Slots]) -> list[int]:
@@ -391,7 +398,7 @@ def audit_influence(
         p_values=found.p_values,
         flagged=found.flagged,
         expected=found.expected,
-        without_flagged=np.where(found.flagged.any(axis=0), own[0], cents),
+        without_flagged=own[0],
         missing=found.missing,
         shares=taken,
         top=own[1:],
@@ -418,6 +425,15 @@ def audit_influence(
     )
 
 
+def _whole_points(share: float, n_val: int) -> int:
+    return int(share * n_val + 1e-9)
+
+
+def _of_each(alpha: float, compared: Any, n_clusters: int) -> float:
+    """Probability of a false alarm of each test: of owners and, where there are at least two, of clusters."""
+    return alpha / 2 if compared and n_clusters > 1 else alpha
+
+
 def _check_shares(shares: Any) -> Floats:
     expected = "a list of numbers from 0 to 1, such as [0.01, 0.05]"
     if isinstance(shares, str | bytes) or not hasattr(shares, "__iter__"):
@@ -438,18 +454,28 @@ def _pay_without(points: PointValues, sets: Flags, terms: Terms, keys: list[byte
     return np.concatenate(paid)
 
 
+def _own_without(points: PointValues, sets: Flags, terms: Terms, keys: list[bytes], cents: Cents) -> Cents:
+    """Payout of each owner without a set of points of its own, in cents: those given where the set is empty."""
+    out, owners = cents.copy(), np.flatnonzero(sets.any(axis=0))
+    step = max(1, points.room // max(points.ownership.codes.size, cents.size))
+    for start in range(0, owners.size, step):
+        here = owners[start : start + step]
+        out[here] = np.diagonal(_pay_without(points, sets[:, here], terms, keys)[:, here])
+    return out
+
+
 def _reference(model: Any, reference: Any, points: PointValues) -> tuple[PointValues, PointValues] | None:
     """Return the points as they are compared, and those known to be honest; None for no test."""
     if reference is None:
         return None
     if isinstance(reference, str) and reference == "train":
-        rows = training_points(model, points.ownership, points.negatives, MOST_REFERENCE)
-        if rows is None:
+        if not has_training_points(model):
             raise InputError(
                 "The 'reference' parameter of audit_influence is 'train', which needs the features of at least 2 "
-                "training rows in memory. Pass honest points as (X, y), or None for no test."
+                "training rows in memory, and a model other than SemiSupervisedKNNShapley, whose beliefs depend on "
+                "all rows. Pass honest points as (X, y), or None for no test."
             )
-        return without_a_row(points), rows
+        return without_a_row(points), training_points(model, points.ownership, points.negatives, MOST_REFERENCE)
     if not (isinstance(reference, tuple | list) and len(reference) == 2):
         raise check.wrong("audit_influence", "reference", "'train', a pair (X, y) of honest points, or None", reference)
     X = model._check_points(reference[0])
@@ -483,12 +509,8 @@ def _compare(
     given = np.concatenate([side.counted(totals > 0) for side in (compared, reference)])
     whole = given.sum()
     effects = given - given.sum(axis=1, keepdims=True) * (given.sum(axis=0) / whole if whole > 0 else 0.0)
-    levels = [1 - tail for tail in TAILS] + list(TAILS)
-    cuts = np.quantile(effects, levels, axis=0)
-    columns = [effects]
-    columns += [(effects >= cut).astype(np.float64) for cut in cuts[: len(TAILS)]]
-    columns += [-(effects <= cut).astype(np.float64) for cut in cuts[len(TAILS) :]]
-    scores, chance = _excess(np.stack(columns), np.arange(len(given)) < points.size, draws, rng)
+    chosen = np.arange(len(given)) < points.size
+    scores, chance = _excess(effects, chosen, draws, rng, points.room // (4 * (2 * len(TAILS) + 1)))
     excess, n_tails = scores.max(axis=0), len(TAILS)
     p_values, upper, lower = _chances(chance, excess), scores[1 : n_tails + 1], scores[n_tails + 1 :].max(axis=0)
     found = Findings.nothing(points.size, p_values.size)
@@ -498,32 +520,60 @@ def _compare(
         only_mean, more = not (clear[at] or fewer[at]), upper[:, at].max() >= lower[at]
         found.missing[at] = fewer[at] or (only_mean and not more)
         if clear[at] or (only_mean and more):
-            beyond = columns[1 + upper[:, at].argmax()][:, at] > 0
+            beyond = _columns(effects[:, [at]])[1 + upper[:, at].argmax(), :, 0] > 0
             found.flagged[:, at] = beyond[: points.size]
             found.expected[at] = beyond[points.size :].mean() * points.size
     return replace(found, excess=excess, p_values=p_values)
 
 
-def _excess(columns: Floats, chosen: Flags, draws: int, rng: Any) -> tuple[Floats, Floats]:
-    """Standardised sums of columns over chosen points, and the largest of each of some random choices of as many.
+def _columns(effects: Floats) -> Floats:
+    """Effects, and whether each is in the upper and (-1) lower tails: shape (n_columns, n_points, n_owners)."""
+    cuts = np.quantile(effects, [1 - tail for tail in TAILS] + list(TAILS), axis=0)
+    upper, lower = cuts[: len(TAILS), None], cuts[len(TAILS) :, None]
+    return np.concatenate([effects[None], effects >= upper, -1.0 * (effects <= lower)])
+
+
+def _excess(effects: Floats, chosen: Flags, draws: int, rng: Any, room: int) -> tuple[Floats, Floats]:
+    """Standardised sums over chosen points, and the largest of each of some random choices of as many.
 
     Parameters
     ----------
-    columns : ndarray of shape (n_columns, n_points, n_owners)
+    effects : ndarray of shape (n_points, n_owners)
     chosen : ndarray of shape (n_points,)
+    draws : int
+    rng : Generator
+    room : int
+        Effects of some owners, all points, that are compared at a time.
+
+    Returns
+    -------
+    scores : ndarray of shape (n_columns, n_owners)
+        Of the columns of :func:`_columns`.
+    chance : ndarray of shape (draws,)
     """
-    n, size = chosen.size, int(chosen.sum())
-    flat = columns.transpose(1, 0, 2).reshape(n, -1)
-    flat = flat - flat.mean(axis=0)
-    spread = np.sqrt((flat**2).sum(axis=0) * (size * (n - size) / (n * max(n - 1, 1))))
-    flat = np.divide(flat, spread, out=np.zeros_like(flat), where=spread > 1e-12 * np.abs(flat).max(initial=0.0))
-    scores = flat[chosen].sum(axis=0)
-    flat = flat[_own_order(columns[0])]
-    chance, step = [], max(1, DRAWN_NUMBERS // n)
+    n, size, n_owners = chosen.size, int(chosen.sum()), effects.shape[1]
+    least = 1e-12 * max(1.0, np.abs(effects).max(initial=0.0))
+    width = max(1, room // n)
+    blocks = [slice(start, start + width) for start in range(0, n_owners, width)]
+
+    def standardised(owners: slice) -> Floats:
+        flat = _columns(effects[:, owners]).transpose(1, 0, 2).reshape(n, -1)
+        flat -= flat.mean(axis=0)
+        spread = np.sqrt((flat**2).sum(axis=0) * (size * (n - size) / (n * max(n - 1, 1))))
+        found: Floats = np.divide(flat, spread, out=np.zeros_like(flat), where=spread > least)
+        return found
+
+    scores, order = [], _own_order(effects)
+    chance, step = np.full(draws, -np.inf), max(1, DRAWN_NUMBERS // n)
     for start in range(0, draws, step):
-        sets = rng.permuted(np.tile(np.arange(n) < size, (min(step, draws - start), 1)), axis=1)
-        chance.append((sets @ flat).max(axis=1))
-    return scores.reshape(columns.shape[0], columns.shape[2]), np.concatenate(chance)
+        sets = rng.permuted(np.tile(np.arange(n) < size, (min(step, draws - start), 1)), axis=1).astype(np.float64)
+        for owners in blocks:
+            flat = standardised(owners)
+            if not start:
+                scores.append(flat[chosen].sum(axis=0).reshape(2 * len(TAILS) + 1, -1))
+            here = chance[start : start + step]
+            np.maximum(here, (sets @ flat[order]).max(axis=1), out=here)
+    return np.concatenate(scores, axis=1), chance
 
 
 def _chances(chance: Floats, scores: Floats) -> Floats:

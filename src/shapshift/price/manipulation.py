@@ -1,5 +1,6 @@
 """How much an attacker can lift one owner's payout by manipulating a share of the validation points."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -192,7 +193,7 @@ def attack_validation(
     X = quiet._check_points(X_val)
     y = _labels.check_labels(y_val, "y_val", X.shape[0], "X_val")
     ownership = check_owners(owners, quiet.ids_)
-    if owner not in ownership.names:
+    if not isinstance(owner, Hashable) or owner not in ownership.names:
         raise InputError(
             f"The 'owner' parameter of {caller} must be one of the owners: {check.some(ownership.names)}. Got "
             f"{check.quoted(owner)} instead."

@@ -13,7 +13,7 @@ from scipy import sparse
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import Ownership
 from shapshift.engine.rows.distances import index_rows
-from shapshift.knn import KNNShapley
+from shapshift.knn import KNNShapley, SemiSupervisedKNNShapley
 from shapshift.knn.base import KNNModel
 from shapshift.price.policy import Terms
 
@@ -24,6 +24,10 @@ Indices = npt.NDArray[np.int64]
 HELD_NUMBERS = 2**25
 # Halvings of an interval of shares, or of rates: the last is below the spacing of floats.
 HALVINGS = 60
+# Sums below this share of the absolute values that they are made of are rounding.
+ROUNDED = 1e-12
+# Between the keys of equal points: odd, the golden ratio times 2**64.
+NEXT_KEY = np.uint64(0x9E3779B97F4A7C15)
 
 
 def check_points_model(caller: str, model: Any) -> KNNModel:
@@ -113,7 +117,16 @@ class PointValues:
         Weights of shape (n_points, n_sets) give the sums of several sets, of shape (n_units, n_sets).
         """
         weights = np.ones(self.size) if weights is None else weights
-        return np.asarray(sum(values @ weights[here] for here, values in self.blocks()))
+        return self.settle(np.asarray(sum(values @ weights[here] for here, values in self.blocks())))
+
+    @cached_property
+    def _rounding(self) -> Floats:
+        return ROUNDED * np.asarray(sum(np.abs(values).sum(axis=1) for _, values in self.blocks()))
+
+    def settle(self, totals: Floats) -> Floats:
+        """Set sums of units, of shape (n_units, ...), to 0 where they are rounding."""
+        least = self._rounding.reshape(-1, *[1] * (totals.ndim - 1))
+        return np.where(np.abs(totals) > least, totals, 0.0)
 
     def by_owner(self, change: Callable[[Floats], Floats]) -> Floats:
         """Sum changed values of units by owner, for each point: shape (n_points, n_owners)."""
@@ -128,7 +141,11 @@ class PointValues:
 
     def contributions(self, totals: Floats) -> Floats:
         """Contribution of each owner, from the sums of its units."""
-        return np.asarray(self._owner_of_unit @ np.maximum(totals, 0.0))
+        return np.asarray(self._owner_of_unit @ np.maximum(self.settle(totals), 0.0))
+
+    def without_one(self, totals: Floats) -> Floats:
+        """Contribution of each owner without each point: shape (n_points, n_owners)."""
+        return self.by_owner(lambda values: np.maximum(self.settle(totals[:, None] - values), 0.0))
 
     def units_of(self, owner: int) -> Indices:
         """Numbers of an owner's units."""
@@ -140,25 +157,38 @@ class PointValues:
         return float(contributions[owner] / contributions.sum()) if contributions[owner] > 0 else 0.0
 
 
-def training_points(model: Any, ownership: Ownership, negatives: str, most: int) -> PointValues | None:
-    """Return training rows as points, each left out of its own game; None where their features are not at hand."""
-    index = model._index
-    if index.metric == "precomputed" or index.in_file or index.n_rows < 2:
-        return None
+def has_training_points(model: Any) -> bool:
+    """Whether training rows can be points, each left out of its own game."""
+    index = getattr(model, "_index", None)
+    return not (
+        index is None
+        or isinstance(model, SemiSupervisedKNNShapley)  # whose beliefs would have to be formed without each row
+        or index.metric == "precomputed"
+        or index.in_file
+        or index.n_rows < 2
+    )
+
+
+def training_points(model: Any, ownership: Ownership, negatives: str, most: int) -> PointValues:
+    """Return training rows as points, each left out of its own game."""
     own = _by_content(model)[:most]
     labels = model.classes_[model.codes_[own]] if hasattr(model, "classes_") else model._targets[own]
-    return PointValues(model, index.unscaled()[own], labels, ownership, negatives, own)
+    return PointValues(model, model._index.unscaled()[own], labels, ownership, negatives, own)
 
 
 def without_a_row(points: PointValues) -> PointValues:
     """Return points that leave a training row of their label out of their game, as training rows leave out themselves.
 
-    A point and the rows of its game are then like a training row and the others. A hash of the point's features chooses
-    the row, so that no order matters. Labels that no row has leave out any row.
+    A point and the rows of its game are then like a training row and the others. A hash of the point's features, and
+    its number among equal ones, choose the row, so that no order matters. Labels that no row has leave out any row.
     """
     model = points.model
     rows, keys = _by_content(model), index_rows(points.X, model.metric).content_hash()
     targets = model._read_targets(points.y)
+    order = np.lexsort((targets, keys))
+    first = np.flatnonzero(np.append(True, np.diff(keys[order]) != 0))
+    number = np.arange(keys.size) - np.repeat(first, np.diff(np.append(first, keys.size)))
+    keys[order] += number.astype(np.uint64) * NEXT_KEY
     own = rows[(keys % np.uint64(rows.size)).astype(np.int64)]
     for label in np.unique(targets) if hasattr(model, "classes_") else []:
         alike, here = rows[model.codes_[rows] == label], targets == label
@@ -235,7 +265,8 @@ class Slots:
         The surplus is a maximum of straight lines, not negative at 0: where it is negative at 1, it crosses 0 once.
         """
         if not self.k:
-            return self.paid / (self.paid + self.others) if self.paid > 0 else 0.0
+            # Under "carry" the others together may contribute less than nothing.
+            return 0.0 if self.paid <= 0 else 1.0 if self.others <= 0 else self.paid / (self.paid + self.others)
         low, high = 0.0, 1.0
         if self.surplus(high) >= 0:
             return 1.0
@@ -336,11 +367,12 @@ def make_slots(points: PointValues, k: int, owners: Sequence[int], *, replaced: 
     """
     totals, one = points.totals(), k == 1 and not replaced
     contributions, clip = points.contributions(totals), points.negatives == "clip"
-    parts, least = totals[:, None] / max(k, 1), 0.0 if clip or one else -np.inf
-    kept = points.by_owner(lambda values: np.maximum(parts - values, least))
+    parts, least = totals[:, None] / max(k, 1), 0.0 if clip else -np.inf
     if one:
+        kept = points.without_one(totals)
         values, others = contributions - kept, contributions
     else:
+        kept = points.by_owner(lambda values: np.maximum(parts - values, least))
         counted = np.ones(totals.size, dtype=bool) if replaced == "any" and not clip else totals > 0
         values = points.counted(counted)
         others = values.sum(axis=0)
