@@ -544,11 +544,12 @@ def _other_noise(tables: Tables, settings: PaperSettings) -> str:
             row[title] = f"{noisy:.2f}→{'/'.join(after)}"
             lower[title] = lower.get(title, 0) + (_number(found, dataset=name, case=case, version="boundary") < noisy)
         rows.append(row)
-    counts = [f"{title}: {count}" for title, count in lower.items()]
+    counts = "; ".join(f"{title}: {count}" for title, count in lower.items())
+    lowers = f"Datasets of {len(rows)} on which the correction lowers W1: {counts}."
     return f"""## Noise that the correction was not fitted for
 
 W1, at noise {settings.level:g} but for the last columns; splits and draws of their own. *Factors of noise
-{settings.point_level:g}*: factors and shift learned there. *Other clean points*: fitted on other points. Datasets of {len(rows)} on which the correction lowers W1: {"; ".join(counts)}.
+{settings.point_level:g}*: factors and shift learned there. *Other clean points*: fitted on other points. {lowers}
 
 {markdown_table(rows)}"""
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
+from shapshift.checks.identity import UndescribedError, content_hash
 from shapshift.checks.labels import check_owners
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
@@ -312,7 +313,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             progress=self.progress,
             cache_bytes=cache_bytes("SampledShapley", self.cache),
             checkpoint=self.checkpoint,
-            identity=self._identity(game, about),
+            identity=self._identity(game, sampler, about),
         )
         outcome = run_sampler(game, plan)
         outcome.warn(self.tol, int(self.max_fits))
@@ -420,14 +421,25 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         classes[self._player_of] = self.codes_
         return classes if (classes[self._player_of] == self.codes_).all() else None
 
-    def _identity(self, game: Game, about: Mapping[str, Any]) -> dict[str, str]:
+    def _identity(self, game: Game, sampler: Sampler, about: Mapping[str, Any]) -> dict[str, str]:
         """Return what a checkpoint depends on."""
         settings = ("estimator", "semivalue", "sampler", "utility", "on_error", "warm_start", "random_state")
+        if self.checkpoint is None:
+            return {}
+        found = {name: str(about[name]) for name in settings}
+        for name, given in (("estimator", self._model()), ("sampler", sampler), ("utility", self.utility)):
+            try:
+                found[name] = identity_of(found[name], given)
+            except UndescribedError as error:
+                raise InputError(
+                    f"The 'checkpoint' parameter of {type(self).__name__} cannot be used with this {name}: whether a "
+                    f"later run has the same one cannot be told ({error}). Use one made of functions, numbers, texts "
+                    "and arrays, or pass checkpoint=None."
+                ) from error
         return {
             "training rows": self.fingerprint_,
             "validation set or groups": fingerprint(game.points, game.targets, game.cells),
-            **{name: str(about[name]) for name in settings},
-            "utility": identity_of(self.utility),
+            **found,
         }
 
     def _check_parameters(self) -> None:
@@ -495,27 +507,20 @@ def name_of(utility: Any) -> str:
     """Name of a utility; for a function, its module and qualified name."""
     if isinstance(utility, str):
         return utility
-    if hasattr(utility, "_score_func"):  # a scorer of scikit-learn, whose text has all its parameters
+    if hasattr(utility, "_score_func"):  # a scorer of scikit-learn, whose text has its parameters
         return repr(utility)
     return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
 
 
-def identity_of(utility: Any) -> str:
-    """Name of a utility, for functions with a hash of their code: two functions of one name differ.
+def identity_of(name: str, value: Any) -> str:
+    """Name of a utility or another parameter with a hash of its content: two functions of one name differ.
 
     Examples
     --------
-    >>> identity_of("correct")
-    'correct'
-    >>> identity_of(lambda model, X, y: y) == identity_of(lambda model, X, y: -y)
+    >>> identity_of("f", lambda model, X, y: y) == identity_of("f", lambda model, X, y: -y)
     False
     """
-    code = getattr(utility, "__code__", None)
-    if code is None:
-        return name_of(utility)
-    constants = [entry for entry in code.co_consts if not hasattr(entry, "co_code")]
-    written = repr((code.co_code, code.co_names, constants, utility.__defaults__)).encode()
-    return f"{name_of(utility)} ({hashlib.blake2b(written, digest_size=8).hexdigest()})"
+    return name if isinstance(value, str) else f"{name} ({content_hash(value)})"
 
 
 def worth_in_words(model: Any, utility: Any, *, own: bool) -> str:
