@@ -9,7 +9,6 @@ import hashlib
 import inspect
 import linecache
 import pathlib
-import re
 import sys
 import types
 from collections.abc import Mapping
@@ -85,11 +84,9 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
     content = _of_container(value, parts)
     if hasattr(value, "get_params"):
         return ("object", *parts(type(value), value.get_params(deep=False)))
-    held = _attributes(value)
-    if content is None and held is None:
-        raise UndescribedError(f"{type(value).__name__} objects have no description")
-    exact = type(value).__module__.partition(".")[0] in _KNOWN | {"builtins"}
-    return (_name(type(value)) if exact else parts(type(value)), content, parts(held) if held else None)
+    if content is not None and (_known(type(value)) or type(value).__module__ == "builtins"):
+        return (_name(type(value)), content)
+    return ("object", *parts(type(value), _state(value)))
 
 
 def _of_container(value: Any, parts: Any) -> Any:
@@ -146,17 +143,16 @@ def _of_class(kind: Any, inside: tuple[int, ...]) -> Any:
     return tuple(found)
 
 
-def _attributes(value: Any) -> dict[str, Any] | None:
-    """Attributes in the object's dictionary and its slots; None where the object can have none."""
-    slots: list[str] = []
-    for part in type(value).__mro__:
-        own = vars(part).get("__slots__", ())
-        mangled = f"_{part.__name__.lstrip('_')}__"
-        slots += [re.sub("^__", mangled, name) for name in ([own] if isinstance(own, str) else own)]
-    if not hasattr(value, "__dict__") and not slots:
-        return None
-    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    return dict(sorted((found | getattr(value, "__dict__", {})).items()))
+def _state(value: Any) -> Any:
+    """Attributes, slots and entries of an object, as a copy of it would be given them."""
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        raise UndescribedError("a random generator goes on with every draw")
+    try:
+        found = value.__reduce_ex__(4)
+    except Exception as error:
+        raise UndescribedError(str(error)) from error
+    # The first two make an object of its class; entries come as iterators.
+    return found if isinstance(found, str) else (*found[:3], *(list(part) for part in found[3:5] if part is not None))
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:

@@ -34,7 +34,7 @@ from shapshift.sampled.game import (
     with_seeds,
 )
 from shapshift.sampled.samplers import Distributional, Sampler, choose_sampler, size_chances
-from shapshift.sampled.scorers import UTILITIES, check_utility
+from shapshift.sampled.scorers import UTILITIES, check_utility, name_of, needs_known_labels
 from shapshift.valuation import Valuation
 
 SEMIVALUES = ("shapley", "banzhaf", "loo")
@@ -291,6 +291,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             targets, target_codes = check_numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32)
         else:
             targets, target_codes = labels, _labels.look_up_labels(labels, self.classes_)
+            if (target_codes < 0).any() and needs_known_labels(self._utility):
+                raise InputError(
+                    f"The 'utility' parameter of {type(self).__name__} is {name_of(self.utility)}, which compares "
+                    "probabilities with classes, and 'y_val' has labels never seen in training. Leave out these points,"
+                    " or use utility='neg_log_loss' or 'probability'."
+                )
         # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
         near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
         cells = make_cells(near, self._near._levels(), groups, clusters, matrix)
@@ -429,7 +435,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         found = {name: str(about[name]) for name in settings}
         for name, given in (("estimator", self._model()), ("sampler", sampler), ("utility", self.utility)):
             try:
-                found[name] = identity_of(found[name], given)
+                found |= {} if isinstance(given, str) else {f"{name} by content": content_hash(given)}
             except UndescribedError as error:
                 raise InputError(
                     f"The 'checkpoint' parameter of {type(self).__name__} cannot be used with this {name}: whether a "
@@ -501,26 +507,6 @@ def check_numbers(labels: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64
         raise InputError(
             f"{name!r} must hold numbers for a regressor. Got {labels[0]!r}; use a classifier for such labels."
         ) from None
-
-
-def name_of(utility: Any) -> str:
-    """Name of a utility; for a function, its module and qualified name."""
-    if isinstance(utility, str):
-        return utility
-    if hasattr(utility, "_score_func"):  # a scorer of scikit-learn, whose text has its parameters
-        return repr(utility)
-    return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
-
-
-def identity_of(name: str, value: Any) -> str:
-    """Name of a utility or another parameter with a hash of its content: two functions of one name differ.
-
-    Examples
-    --------
-    >>> identity_of("f", lambda model, X, y: y) == identity_of("f", lambda model, X, y: -y)
-    False
-    """
-    return name if isinstance(value, str) else f"{name} ({content_hash(value)})"
 
 
 def worth_in_words(model: Any, utility: Any, *, own: bool) -> str:
