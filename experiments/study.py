@@ -7,9 +7,11 @@ A study can also be written as a TOML file, see :mod:`experiments.study_file`.
 import copy
 import math
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -519,21 +521,33 @@ def open_source(name: str, given: Any, study: Study) -> Source:
     return Source(_hash(content, n_train, n_val), draw)
 
 
+@contextmanager
+def _in_keys(name: str) -> Iterator[None]:
+    """Let errors about files name the data, and keys in place of the options of the command line."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        said = re.sub(r"--([a-z]+)", r"the key '\1'", str(error))
+        raise InputError(f"The data {name!r}: {said}") from error
+
+
 def _open_files(name: str, given: Files) -> tuple[str, int | None, Callable[[Any, Any], Split]]:
     known = [one.name for one in fields(TableSpec) if one.name != "label"]
     for column in given.columns:
         if column not in known:
             raise InputError(f"The files of the data {name!r} do not take {column!r}. They take {', '.join(known)}.")
-    spec = TableSpec(given.label, **given.columns)
     paths = [given.train] if given.val is None else [given.train, given.val]
-    tables = [read_table(path, text=[column for column in (spec.label, spec.id) if column]) for path in paths]
+    with _in_keys(name):
+        spec = TableSpec(given.label, **given.columns)
+        tables = [read_table(path, text=[column for column in (spec.label, spec.id) if column]) for path in paths]
+        content = _hash(plain(spec), *(file_digest(path) for path in paths))
 
     def take(train: Any, val: Any) -> Split:
         first, second = tables if given.val is not None else (tables[0].take(train), tables[0].take(val))
-        found = prepare(first, second, spec)
+        with _in_keys(name):
+            found = prepare(first, second, spec)
         return Split(found.X_train, found.y_train, found.X_val, found.y_val)
 
-    content = _hash(plain(spec), *(file_digest(path) for path in paths))
     return content, tables[0].num_rows if given.val is None else None, take
 
 

@@ -31,16 +31,17 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def test_a_table_is_written_as_csv_and_latex(tmp_path: Path) -> None:
-    table = pd.DataFrame({"data_set": ["x & y", "50% $\\"], "n": [1, 2], "value": [0.123456789, float("nan")]})
+    table = pd.DataFrame({"data_set": ["x & y → z", "50% $\\"], "n": [1, 2], "value": [0.123456789, float("nan")]})
     write_table(tmp_path / "new" / "a.b", table)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "new" / "a.b.csv"), table)
     lines = (tmp_path / "new" / "a.b.tex").read_text(encoding="utf-8").splitlines()
     assert lines == [
+        r"% Needs \usepackage{booktabs}",
         r"\begin{tabular}{lrr}",
         r"\toprule",
         r"data\_set & n & value \\",
         r"\midrule",
-        r"x \& y & 1 & 0.123457 \\",
+        r"x \& y $\to$ z & 1 & 0.123457 \\",
         r"50\% \$\textbackslash  & 2 &  \\",
         r"\bottomrule",
         r"\end{tabular}",
@@ -49,7 +50,8 @@ def test_a_table_is_written_as_csv_and_latex(tmp_path: Path) -> None:
 
 def test_a_long_table_breaks_over_pages() -> None:
     assert "longtable" not in latex_table(pd.DataFrame({"n": range(ONE_PAGE)}))
-    assert latex_table(pd.DataFrame({"n": range(ONE_PAGE + 1)})).startswith(r"\begin{longtable}")
+    lines = latex_table(pd.DataFrame({"n": range(ONE_PAGE + 1)})).splitlines()
+    assert lines[:2] == [r"% Needs \usepackage{booktabs,longtable}", r"\begin{longtable}{r}"]
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*/tables/*.tex")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
@@ -353,6 +355,7 @@ def write_study(folder: Path, text: str) -> Path:
         "def move(X_val, y_val, by=0.0): return X_val + by, y_val\n",
         encoding="utf-8",
     )
+    (folder / "broken.py").write_text("def f(:\n", encoding="utf-8")
     path = folder / "a study.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -421,6 +424,11 @@ def test_a_file_becomes_the_study_it_says(tmp_path: Path) -> None:
         ('data = ["wine"]\nperturbations = [{name = "x"}]', r"perturbations\[0\]: the table needs the key 'import'"),
         ('data = ["wine"]\nperturbations = [{import = "mine:gone"}]', r"perturbations\[0\]: the key 'import' names"),
         (
+            'data = ["wine"]\nperturbations = [{import = "mine:move", at = 3}]',
+            r"perturbations\[0\]: move: .*'at'. It takes X_val, y_val, by",
+        ),
+        ('data = ["wine"]\nperturbations = [{import = "broken:f"}]', r"perturbations\[0\]: the key 'import' names"),
+        (
             'data = ["wine"]\nnoise = [1.0]\ncorrectors = ["bondary"]',
             r"no corrector 'bondary'.*Did you mean 'boundary'",
         ),
@@ -471,6 +479,13 @@ def test_the_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_command_line_of_a_study(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"Error: The study .*gone\.toml cannot be read"):
         main(["study", str(tmp_path / "gone.toml")])
+    for entry, message in (
+        ('train = "q*.csv", label = "class"', "The data 'd': No file matches the pattern"),
+        ('train = "rows.csv", label = "k"', "The data 'd': .*Name the column of the class with the key 'label'"),
+    ):
+        path = write_study(tmp_path, f'data = [{{name = "d", {entry}}}]\nnoise = [1.0]')
+        with pytest.raises(SystemExit, match=f"Error: {message}"):
+            main(["study", str(path), "--out", str(tmp_path / "out")])
     for wrong in (["study"], ["paper", "a.toml"], ["study", "a.toml", "--quick"]):
         with pytest.raises(SystemExit) as stopped:
             main(wrong)
