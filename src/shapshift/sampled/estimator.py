@@ -84,7 +84,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     on_error : {"raise", "constant"}, default="raise"
         What to do when the estimator cannot be fitted on a coalition: raise an error that names its size, or give it
         the worth of a constant model, the majority class or the mean of its rows. No rows and rows of one class are
-        never handed to the estimator, see Notes.
+        never handed to the estimator, see Notes. Errors of the utility are always raised.
     warm_start : bool, default=False
         Start each fit from the one before where the coalitions of a request follow on each other (an order of players).
         The estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
@@ -97,8 +97,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     checkpoint : path-like, default=None
         A file that a run writes about once a second (less often where writing takes long: no more than a twentieth of
         the time goes into it), at its end and when it is interrupted. A run with the same data and parameters resumes
-        from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused. A killed process loses
-        what was fitted since, and the fits in progress; with ``warm_start`` the unfinished wave of about 256 fits.
+        from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused. Functions and objects are
+        compared by their source file, closures and attributes. A killed process loses what was fitted since, and the
+        fits in progress; with ``warm_start`` the unfinished wave of about 256 fits.
     random_state : int or None, default=0
         Seed. None draws one, which the result names.
     n_jobs : int, default=None
@@ -265,7 +266,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name.
         y_val : array-like of shape (n_val,)
-            Their labels or targets. A label never seen in training is warned about.
+            Their labels or targets. A label never seen in training is warned about, and refused where a scorer of
+            probabilities would take it for another class.
         groups : array-like of shape (n_val,), optional
             One name per validation point; the result then has the mean per group too.
         clusters : array-like of shape (n_val,), optional
