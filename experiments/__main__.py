@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         folder = given.out or Path("experiments") / "results" / "study" / given.file.stem
         try:
             studies.run_study(read_study(given.file), folder, given.page)
-        except InputError as error:
+        except (InputError, OSError) as error:
             sys.exit(f"Error: {error}")
         print(f"Wrote {given.page or folder / 'study.md'}")
         return

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from experiments.cells import Settings, run_cells
-from experiments.tables import interval, markdown_table, select, write_csv, write_page
+from experiments.tables import interval, markdown_table, select, write_page, write_table
 from shapshift import KNNShapley, Policy, attack_validation, audit_influence
 from shapshift.data import Dataset
 from shapshift.price.manipulation import ATTACKS
@@ -236,7 +236,7 @@ def summarize(attacks: pd.DataFrame) -> pd.DataFrame:
 def write_tables(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
     """Write the tables as CSV."""
     for name, table in tables.items():
-        write_csv(folder / "tables" / f"{name}.csv", table.round(6))
+        write_table(folder / "tables" / name, table.round(6))
 
 
 def false_alarms(honest: pd.DataFrame, sellers: str) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from experiments.cells import Settings, run_cells
 from experiments.manipulation import BUDGET, SELLERS, assign
-from experiments.tables import Interval, interval, markdown_table, select, write_csv, write_page
+from experiments.tables import Interval, interval, markdown_table, select, write_page, write_table
 from shapshift import (
     BoundaryCorrector,
     EntropyNormalizer,
@@ -154,7 +154,7 @@ def _columns(name: str, found: Interval) -> Record:
 def write_tables(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
     """Write the tables as CSV."""
     for name, table in tables.items():
-        write_csv(folder / "tables" / f"{name}.csv", table.round(6))
+        write_table(folder / "tables" / name, table.round(6))
 
 
 def run_payouts(folder: Path, settings: PayoutSettings = FULL, page: Path | None = None) -> Path:

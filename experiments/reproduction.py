@@ -37,7 +37,7 @@ from experiments.claims import (
 )
 from experiments.figures import SIDES, TITLES, draw_all, spoken_verdicts
 from experiments.paper import FULL, OTHER_CHANGES, PARTS, PaperSettings
-from experiments.tables import interval, markdown_table, select, write_csv, write_page
+from experiments.tables import interval, markdown_table, select, write_page, write_table
 from shapshift.mechanism import SCENARIOS
 
 Tables = dict[str, pd.DataFrame]
@@ -116,7 +116,7 @@ def run_reproduction(folder: Path, settings: PaperSettings = FULL, page: Path | 
             path.parent.mkdir(parents=True, exist_ok=True)
             table.to_csv(path, index=False, lineterminator="\n")  # thousands of rows: nothing for LaTeX
         else:
-            write_csv(path, table)
+            write_table(path.with_suffix(""), table)
     draw_all(folder / "figures", Runs(raw["whole"], raw["cases"]), tables, examples, settings)
     return write_reproduction(page or folder / "reproduction.md", folder, tables, settings)
 

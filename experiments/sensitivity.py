@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from experiments.cells import Settings, run_cells
-from experiments.tables import Interval, interval, markdown_table, percent_change, select, write_csv, write_page
+from experiments.tables import Interval, interval, markdown_table, percent_change, select, write_page, write_table
 from shapshift import BoundaryCorrector, GaussianNoise, KNNShapley, Valuation, load_dataset
 from shapshift.correct import CorrectionWarning
 
@@ -119,7 +119,7 @@ def run_sensitivity(folder: Path, settings: SensitivitySettings = FULL, page: Pa
     """
     tables = sensitivity_tables(folder, settings)
     for name, table in tables.items():
-        write_csv(folder / "tables" / f"{name}.csv", table)
+        write_table(folder / "tables" / name, table)
     return write_sensitivity(page or folder / "sensitivity.md", tables, settings)
 
 
@@ -258,23 +258,6 @@ def write_sensitivity(page: Path, tables: dict[str, pd.DataFrame], settings: Sen
     before = {name: f"{_line_of(summary, BASE.name, sigma, name)['std_gap']:.0f}" for name in datasets}
     parts += [title, markdown_table([{"option": "without correction, as reproduced"} | before, *by_dataset])]
     return write_page(page, parts)
-
-
-def section(tables: dict[str, pd.DataFrame]) -> str:
-    """Write a short section about all options at the strongest noise."""
-    summary = tables["summary"]
-    sigma = summary["sigma"].max()
-    names = [option.name for option in OPTIONS if option.name != "half of the validation points"]
-    rows = [_line(summary, name, sigma) for name in names]
-    kept = ["option", "spread", "positive rows", "spread gap", "count gap"]
-    said = _sentence(summary, [option.name for option in OPTIONS], sigma)
-    words = (
-        "Choices that the paper does not state, changed one at a time (balanced classes, soft utility, noise "
-        f"{sigma:g}; means over datasets, 95% intervals over seeds; gaps before → after the published correction, in "
-        f"percent of the clean spread and of all rows). {said} [Sensitivity](sensitivity.md) has every question "
-        "and level."
-    )
-    return f"{_wrapped(words)}\n{markdown_table([{key: row[key] for key in kept} for row in rows])}"
 
 
 def _wrapped(text: str) -> str:

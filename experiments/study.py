@@ -5,11 +5,13 @@ A study can also be written as a TOML file, see :mod:`experiments.study_file`.
 """
 
 import copy
-import inspect
 import math
 import os
+import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -28,7 +30,8 @@ from shapshift import BoundaryCorrector, EntropyNormalizer, GaussianNoise, KNNSh
 from shapshift.agreement import agreement, distribution, neighbor_jaccard
 from shapshift.audit._levels import Level
 from shapshift.checks import inputs as check
-from shapshift.checks.labels import check_labels
+from shapshift.checks.identity import UndescribedError, content_hash
+from shapshift.checks.labels import check_labels, check_same_order
 from shapshift.correct import CorrectionWarning
 from shapshift.data import PROTOCOLS, load_dataset
 from shapshift.data.dataset import split_sizes
@@ -162,13 +165,18 @@ def _value(model: Any, X_val: Any, y_val: Any, options: Mapping[str, Any]) -> tu
     return check_returned("measure", model, model.value(X_val, y_val, **options)), None
 
 
-def _fitted(name: str, corrector: Any, clean: Valuation) -> Any:
-    if isinstance(corrector, type) or not all(
-        callable(getattr(corrector, part, None)) for part in ("fit", "transform")
-    ):
+def must_be_object(what: str, given: Any, methods: tuple[str, str]) -> None:
+    """Refuse a class, and an object without one of the methods."""
+    if isinstance(given, type) or not all(callable(getattr(given, method, None)) for method in methods):
+        hint = f" Did you mean {given.__name__}(...)?" if isinstance(given, type) else ""
+        first, second = methods
         raise InputError(
-            f"The corrector {name!r} must be an object with 'fit' and 'transform'. Got {check.quoted(corrector)}."
+            f"The {what} must be an object with {first!r} and {second!r}. Got {check.quoted(given)}.{hint}"
         )
+
+
+def _fitted(name: str, corrector: Any, clean: Valuation) -> Any:
+    must_be_object(f"corrector {name!r}", corrector, ("fit", "transform"))
     own = clone(corrector) if hasattr(corrector, "get_params") else copy.deepcopy(corrector)
     if not isinstance(own, PosteriorCorrector):
         own.fit(clean)
@@ -282,6 +290,9 @@ class Study:
         for which in ("data", "models"):
             if not getattr(self, which):
                 raise InputError(f"The {which!r} parameter of Study is empty: at least one is needed.")
+        for which, methods in (("models", ("fit", "value")), ("correctors", ("fit", "transform"))):
+            for name, entry in getattr(self, which).items():
+                must_be_object(f"{which.removesuffix('s')} {name!r}", entry, methods)
         check.check_count("Study", "seeds", self.seeds)
         check.check_choice("Study", "protocol", self.protocol, PROTOCOLS)
         for which in ("n_train", "n_val"):
@@ -298,7 +309,12 @@ class Study:
         if isinstance(given, str) or not hasattr(given, "__iter__"):
             raise check.wrong("Study", "noise", "a list of numbers", given)
         noise = [GaussianNoise(sigma, relative=self.relative) for sigma in given]
-        return {f"noise {level.sigma:g}": level for level in noise} | {
+        short = [f"noise {level.sigma:g}" for level in noise]
+        names = short if len(set(short)) == len(short) else [f"noise {float(level.sigma)!r}" for level in noise]
+        twice = [name for name, times in Counter([*names, *self.perturbations]).items() if times > 1]
+        if twice:
+            raise InputError(f"The levels of Study must have different names. {check.some(twice)} is there twice.")
+        return dict(zip(names, noise, strict=True)) | {
             name: as_perturbation(given) for name, given in self.perturbations.items()
         }
 
@@ -406,26 +422,31 @@ def run_study(study: Study, folder: str | os.PathLike[str] | None = None, page: 
     Notes
     -----
     A finished run is used again where data, model, perturbations, correctors and seed are the same. Of functions and
-    classes of your own the source counts; what they call in other files does not, so delete ``cells/`` after a change
-    there.
+    classes of your own the source file counts, with defaults, closures and attributes; what they call in other files
+    does not, so delete ``cells/`` after a change there. Runs with something that does not show what it depends on, such
+    as a random generator as an attribute, are not stored.
     """
     sources = {name: open_source(name, given, study) for name, given in study.data.items()}
-    cells: dict[tuple[str, str, int], str] = {}
+    cells: dict[tuple[str, str, int], str | None] = {}
+    found: dict[tuple[str, str, int], list[Record]] = {}
     work: dict[tuple[str], tuple[str, Callable[[], Any]]] = {}
     for data, source in sources.items():
         for model, estimator in study.models.items():
             for seed in range(study.seeds):
                 key = _key(source.digest, estimator, seed, study)
                 cells[data, model, seed] = key
-                work[(key,)] = key, partial(_run, source, estimator, seed, study)
-    if folder is None:
-        found = {cell: compute() for cell, (_, compute) in work.items()}
-    else:
-        found = run_cells(Path(folder) / "cells", work)
+                compute = partial(_run, source, estimator, seed, study)
+                if key is None or folder is None:
+                    found[data, model, seed] = compute()
+                else:
+                    work[(key,)] = key, compute
+    if folder is not None:
+        stored = run_cells(Path(folder) / "cells", work)
+        found |= {cell: stored[(key,)] for cell, key in cells.items() if key is not None}
     records = [
         {"data": data, "model": model, "seed": seed, **record}
-        for (data, model, seed), key in cells.items()
-        for record in found[(key,)]
+        for data, model, seed in cells
+        for record in found[data, model, seed]
     ]
     result = StudyResult(study, pd.DataFrame(records))
     if folder is not None:
@@ -444,31 +465,14 @@ def _run(source: "Source", estimator: Any, seed: int, study: Study) -> list[Reco
     return measure(model, split.X_val, split.y_val, levels, study.correctors)
 
 
-def _key(data: str, estimator: Any, seed: int, study: Study) -> str:
-    """Hash of everything that the records of a run depend on."""
-    return _hash(
-        shapshift.__version__,
-        [data, seed, _described(estimator)],
-        [[name, without_seeds(given.parameters), _source_text(given)] for name, given in study.levels().items()],
-        [[name, _described(corrector)] for name, corrector in study.correctors.items()],
-    )
-
-
-def _described(given: Any) -> Any:
-    parameters = given.get_params() if hasattr(given, "get_params") else getattr(given, "__dict__", {})
-    return [plain(type(given)), plain(parameters), _source_text(given)]
-
-
-def _source_text(given: Any) -> str:
-    """Source of a class or function of one's own; empty for ours, and where there is none."""
-    function = getattr(given, "function", None)  # of a plain function as a perturbation
-    target = getattr(function, "func", function) if function is not None else type(given)
-    if str(getattr(target, "__module__", "")).startswith("shapshift."):
-        return ""
+def _key(data: str, estimator: Any, seed: int, study: Study) -> str | None:
+    """Hash of everything that the records of a run depend on; None where something has no description."""
+    levels = {name: given.with_seed(0) for name, given in study.levels().items()}  # a run seeds them itself
     try:
-        return inspect.getsource(target)
-    except (OSError, TypeError):
-        return ""
+        given = content_hash([estimator, levels, study.correctors])
+    except UndescribedError:
+        return None
+    return _hash(shapshift.__version__, data, seed, given)
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -517,21 +521,33 @@ def open_source(name: str, given: Any, study: Study) -> Source:
     return Source(_hash(content, n_train, n_val), draw)
 
 
+@contextmanager
+def _in_keys(name: str) -> Iterator[None]:
+    """Let errors about files name the data, and keys in place of the options of the command line."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        said = re.sub(r"--([a-z]+)", r"the key '\1'", str(error))
+        raise InputError(f"The data {name!r}: {said}") from error
+
+
 def _open_files(name: str, given: Files) -> tuple[str, int | None, Callable[[Any, Any], Split]]:
     known = [one.name for one in fields(TableSpec) if one.name != "label"]
     for column in given.columns:
         if column not in known:
             raise InputError(f"The files of the data {name!r} do not take {column!r}. They take {', '.join(known)}.")
-    spec = TableSpec(given.label, **given.columns)
     paths = [given.train] if given.val is None else [given.train, given.val]
-    tables = [read_table(path, text=[column for column in (spec.label, spec.id) if column]) for path in paths]
+    with _in_keys(name):
+        spec = TableSpec(given.label, **given.columns)
+        tables = [read_table(path, text=[column for column in (spec.label, spec.id) if column]) for path in paths]
+        content = _hash(plain(spec), *(file_digest(path) for path in paths))
 
     def take(train: Any, val: Any) -> Split:
         first, second = tables if given.val is not None else (tables[0].take(train), tables[0].take(val))
-        found = prepare(first, second, spec)
+        with _in_keys(name):
+            found = prepare(first, second, spec)
         return Split(found.X_train, found.y_train, found.X_val, found.y_val)
 
-    content = _hash(plain(spec), *(file_digest(path) for path in paths))
     return content, tables[0].num_rows if given.val is None else None, take
 
 
@@ -543,10 +559,15 @@ def _check_arrays(name: str, given: Any) -> tuple[str, int | None, Callable[[Any
             f"dataset. Got {type(given).__name__}" + (f" of {len(parts)} entries." if parts else ".")
         )
     arrays: list[Any] = []
+    columns = None
     for number in range(0, len(parts), 2):
-        X = check.check_features(parts[number], f"{name}[{number}]").rows
+        table = check.check_features(parts[number], f"{name}[{number}]")
+        if number:
+            table = check.match_columns(table, columns, arrays[0].shape[1], f"{name}[{number}]")
+        columns, X = table.columns, table.rows
+        check_same_order(parts[number], parts[number + 1])
         arrays += [X, check_labels(parts[number + 1], f"{name}[{number + 1}]", X.shape[0], f"{name}[{number}]")]
-    content = _hash(*(digest_arrays(X) for X in arrays[::2]), *(plain(y) for y in arrays[1::2]))
+    content = _hash(plain(columns), *(digest_arrays(X) for X in arrays[::2]), *(plain(y) for y in arrays[1::2]))
     if len(arrays) == 4:
         return content, None, lambda train, val: Split(*arrays)
     X, y = arrays

@@ -210,20 +210,30 @@ def _imported(file: Path, where: str, entry: dict[str, Any]) -> Any:
     sys.path.insert(0, str(file.parent.resolve()))
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the code of the module raises
         raise InputError(f"the key 'import' names {target!r}, which cannot be imported: {error}") from error
     finally:
         sys.path.pop(0)
     parameters = {key: value for key, value in entry.items() if key != "import"}
     if inspect.isclass(found):
         return _called(name, found, parameters)
-    return functools.partial(found, **parameters) if parameters else found
+    if parameters and not callable(found):
+        raise InputError(f"the key 'import' names {target!r}, which takes no parameters. Got {', '.join(parameters)}")
+    if parameters:
+        _check_arguments(name, found, parameters)
+        return functools.partial(found, **parameters)
+    return found
 
 
 def _called(name: str, kind: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    signature = inspect.signature(kind)
+    _check_arguments(name, kind, parameters)
+    return kind(**parameters)
+
+
+def _check_arguments(name: str, function: Callable[..., Any], parameters: dict[str, Any]) -> None:
+    """Refuse parameters that a class or function does not take; functions get the rest when they are called."""
+    signature = inspect.signature(function)
     try:
-        signature.bind(**parameters)
+        (signature.bind if inspect.isclass(function) else signature.bind_partial)(**parameters)
     except TypeError as error:
         raise InputError(f"{name}: {error}. It takes {', '.join(signature.parameters) or 'nothing'}") from None
-    return kind(**parameters)

@@ -74,17 +74,12 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
 def latex_table(table: pd.DataFrame) -> str:
     """Write a table for LaTeX with the package booktabs; text is escaped, numbers have six significant digits.
 
-    A table of more than `ONE_PAGE` rows breaks over pages, by the package longtable.
+    A table of more than `ONE_PAGE` rows breaks over pages, by the package longtable. A comment names the packages.
     """
-    text: str = table.to_latex(
-        index=False, escape=True, longtable=len(table) > ONE_PAGE, float_format="{:.6g}".format, na_rep=""
-    )
-    return text
-
-
-def write_csv(path: Path, table: pd.DataFrame) -> None:
-    """Write a table, and its LaTeX beside the CSV file that ``path`` names; see `write_table`."""
-    write_table(path.with_suffix(""), table)
+    long = len(table) > ONE_PAGE
+    text: str = table.to_latex(index=False, escape=True, longtable=long, float_format="{:.6g}".format, na_rep="")
+    needed = f"% Needs \\usepackage{{booktabs{',longtable' if long else ''}}}\n"
+    return needed + text.replace("→", r"$\to$")
 
 
 def markdown_table(rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:

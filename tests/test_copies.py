@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from shapshift import CopyDiscount, KNNShapley, Policy, allocate_budget, audit_payouts, replication_gain
-from shapshift.price import Allocation
+from shapshift.price import Allocation, write_statements
 
 RNG = np.random.default_rng(0)
 Y = np.arange(90) % 3
@@ -53,7 +53,7 @@ def test_without_labels_all_rows_are_compared() -> None:
     assert CopyDiscount().factors([[1.0]]).tolist() == [1.0]
 
 
-def test_payouts_are_cut_by_the_share_that_is_discounted() -> None:
+def test_payouts_are_cut_by_the_share_that_is_discounted(tmp_path: Path) -> None:
     rows = np.vstack([X, X[:10]])
     labels, owners = np.append(Y, Y[:10]), np.append(OWNERS, ["copier"] * 10)
     plain = payouts(rows, labels, owners)
@@ -66,6 +66,9 @@ def test_payouts_are_cut_by_the_share_that_is_discounted() -> None:
         assert found.cents[number] == math.floor(plain.cents[number] * share + 1e-9)
     assert found.cents.sum() + found.unallocated_cents == found.budget_cents
     assert "CopyDiscount" in found.parameters["copy_discount"]
+    for allocation, said in ((plain, False), (found, True)):
+        _, page, *_ = write_statements(allocation, tmp_path / str(said))
+        assert ("less the discount for copies" in page.read_text(encoding="utf-8")) == said
 
 
 def test_rows_unlike_all_others_are_paid_as_before(tmp_path: Path) -> None:

@@ -146,11 +146,32 @@ def test_what_cannot_be_valued_is_said() -> None:
             federated_values(nothing)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"participants of round 1, counted from 0, must differ"):
         federated_values([FederatedRound(["a"], some_worth(0)), FederatedRound(["a", "a"], some_worth(0))])
-    with pytest.raises(ValueError, match=r"'worth' of round 0.* must be finite"):
+    with pytest.raises(ValueError, match=r"'worth' of round 0.* must return one finite number. Got nan"):
         federated_values([FederatedRound(["a"], lambda owners: math.nan)])
+    with pytest.raises(ValueError, match=r"'worth' of round 0.* must return one finite number. Got None"):
+        federated_values([FederatedRound(["a"], lambda owners: None)])  # type: ignore[arg-type, return-value]
+    with pytest.raises(ValueError, match="'rounds' parameter of federated_values must be a list"):
+        federated_values(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'participants' parameter of FederatedRound must be a list of owners"):
+        FederatedRound("amy", some_worth(0))
+    with pytest.raises(ValueError, match="'worth' parameter of FederatedRound must be a function"):
+        FederatedRound(["amy"], 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"'updates' of 'b' must have the shapes of 'before', \[\(2,\)\]. Got"):
         FederatedRound.from_updates(np.zeros(2), {"a": np.zeros(2), "b": np.zeros(3)}, np.sum)
     with pytest.raises(ValueError, match=r"'sizes' must have a positive number for every owner. 'a' has none"):
         FederatedRound.from_updates(np.zeros(2), {"a": np.zeros(2)}, np.sum, sizes={"b": 1})
     with pytest.raises(ValueError, match="'max_evaluations' parameter"):
         federated_values(rounds(), max_evaluations=0)
+
+
+def test_a_budget_of_all_coalitions_is_enough_for_exact_values() -> None:
+    asked: list[tuple[str, ...]] = []
+    worth = some_worth(0)
+
+    def counted(owners: tuple[str, ...]) -> float:
+        asked.append(owners)
+        return worth(owners)
+
+    found = federated_values([FederatedRound(["a", "b", "c"], counted)], max_evaluations=8)
+    assert (found.standard_error == 0).all()
+    assert len(asked) == 8

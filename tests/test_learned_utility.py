@@ -11,6 +11,8 @@ from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from test_sampled import TableGame, enumerated, random_game, sample
 
 from shapshift import Beta, SampledShapley
@@ -54,6 +56,19 @@ def test_what_cannot_be_predicted_is_said() -> None:
     game = random_game(14)
     found = sample(TableGame(game), LearnedUtility(40, KNeighborsRegressor(3), orders=2), "shapley", max_fits=100)
     assert found.values.sum() == pytest.approx(game[-1] - game[0])
+
+
+def test_rounds_of_equal_worth_do_not_blow_up_the_quality() -> None:
+    # Few coalitions of two players: in many rounds, those held out are worth the same.
+    found = sample(TableGame(np.array([0.0, 1.0, 1.0, 1.5])), LearnedUtility(10), "shapley", max_fits=1000)
+    assert -5 < found.notes["heldout_r2"] < 1
+    assert sample(TableGame(np.full(4, 0.7)), LearnedUtility(10), "shapley", max_fits=100).notes == {"heldout_r2": None}
+
+
+def test_a_pipeline_is_seeded() -> None:
+    sampler = LearnedUtility(20, make_pipeline(StandardScaler(), RandomForestRegressor(3)))
+    one, two = (sample(TableGame(random_game(5)), sampler, "shapley", max_fits=60).values for _ in range(2))
+    assert np.array_equal(one, two)
 
 
 def test_models_workers_and_seeds() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
+from functools import partial
 from typing import Any
 
 import joblib
@@ -20,6 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 from shapshift import SampledShapley, Valuation, audit_shift
+from shapshift.exceptions import InputError
 
 ROWS = [0, 50, 100, 20, 70]  # three classes, two of them twice
 X, Y = load_iris(return_X_y=True)
@@ -163,6 +166,88 @@ def test_workers_and_checkpoints_change_nothing(tmp_path: Any) -> None:
     value(macro, checkpoint=other, **options)
     with pytest.raises(ValueError, match="differs in utility"):
         value(micro, checkpoint=other, **options)
+
+
+def above(bound: float, model: Any, X: Any, y: Any) -> Any:
+    return 1.0 * (model.predict_proba(X).max(axis=1) > bound)
+
+
+class Above:
+    def __init__(self, bound: float) -> None:
+        self.bound = bound
+
+    def __call__(self, model: Any, X: Any, y: Any) -> Any:
+        return above(self.bound, model, X, y)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda bound: make_scorer(lambda y, predicted: float((predicted > bound).mean())),
+        lambda bound: partial(above, bound),
+        Above,
+        lambda bound: lambda model, X, y: above(bound, model, X, y),
+    ],
+    ids=["scorer", "partial", "object", "closure"],
+)
+def test_a_checkpoint_knows_its_utility_by_content(make: Any, tmp_path: Any) -> None:
+    options: dict[str, Any] = {"sampler": "permutation", "max_fits": 20, "checkpoint": tmp_path / "run.npz"}
+    first = value(make(0.5), **options)
+    assert np.array_equal(value(make(0.5), **options).values, first.values)
+    with pytest.raises(ValueError, match="differs in utility"):
+        value(make(0.9), **options)
+    with pytest.raises(ValueError, match="'checkpoint' parameter of SampledShapley cannot be used with this utility"):
+        value(Above(threading.Lock()), **options)  # type: ignore[arg-type]
+
+
+def test_labels_never_seen_are_no_other_class() -> None:
+    model = SampledShapley(KNeighborsClassifier(1), utility=get_scorer("neg_log_loss"), progress=False)
+    for utility in (get_scorer("neg_log_loss"), "roc_auc_ovr"):
+        model.set_params(utility=utility).fit(X[ROWS], Y[ROWS])
+        with (
+            pytest.warns(UserWarning, match="never"),
+            pytest.raises(ValueError, match=r"'utility' parameter of SampledShapley .*never seen in training"),
+        ):
+            model.value(X_VAL, np.where(Y_VAL == 2, 5, Y_VAL))
+
+
+def test_a_function_may_work_in_place() -> None:
+    def halved(model: Any, X: Any, y: Any) -> float:
+        chances = model.predict_proba(X)
+        chances *= 0.5
+        return float(chances[:, 0].mean())
+
+    one = value(halved)
+    two = value(lambda model, X, y: float((0.5 * model.predict_proba(X))[:, 0].mean()))
+    assert np.array_equal(one.values, two.values)
+    np.testing.assert_allclose(one.standard_error, two.standard_error, rtol=1e-9)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "constant"])
+def test_errors_of_a_score_are_not_those_of_the_coalition(on_error: str) -> None:
+    def wrong(model: Any, X: Any, y: Any) -> Any:
+        return model.predict(X).nothing()
+
+    names = NAMES[Y]
+    for utility, estimator, labels, cause in (
+        ("roc_auc_ovr", SVC(), Y, "predict_proba"),
+        (wrong, GaussianNB(), Y, "has no attribute 'nothing'"),
+        ("f1", GaussianNB(), Y, "multiclass"),
+        ("f1", GaussianNB(), np.where(names == "a", "p", "q"), "pos_label"),
+    ):
+        with pytest.raises(InputError, match=f"'utility' parameter of SampledShapley .*cannot be used with.*{cause}"):
+            value(utility, estimator, labels, on_error=on_error)
+
+
+class Unsteady(GaussianNB):
+    def predict(self, X: Any) -> Any:
+        raise RuntimeError("cannot predict")
+
+
+def test_a_model_that_cannot_predict_is_still_the_coalitions_matter() -> None:
+    with pytest.raises(InputError, match=r"Unsteady cannot be used on a coalition.*cannot predict"):
+        value("f1_macro", Unsteady())
+    assert np.isfinite(value("f1_macro", Unsteady(), on_error="constant").values).all()
 
 
 def test_what_a_score_cannot_do_is_said() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,24 +22,26 @@ from experiments.study import Study, StudyResult, measure, open_source, run_stud
 from experiments.study_file import read_study
 from experiments.tables import ONE_PAGE, latex_table, write_table
 from shapshift import BoundaryCorrector, GaussianNoise, KNNShapley, PosteriorCorrector, SampledShapley, Valuation
+from shapshift.checks.identity import content_hash
 from shapshift.data import load_dataset
 from shapshift.exceptions import InputError
-from shapshift.perturb import Subsample
+from shapshift.perturb import Compose, Round, Subsample
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def test_a_table_is_written_as_csv_and_latex(tmp_path: Path) -> None:
-    table = pd.DataFrame({"data_set": ["x & y", "50% $\\"], "n": [1, 2], "value": [0.123456789, float("nan")]})
+    table = pd.DataFrame({"data_set": ["x & y → z", "50% $\\"], "n": [1, 2], "value": [0.123456789, float("nan")]})
     write_table(tmp_path / "new" / "a.b", table)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "new" / "a.b.csv"), table)
     lines = (tmp_path / "new" / "a.b.tex").read_text(encoding="utf-8").splitlines()
     assert lines == [
+        r"% Needs \usepackage{booktabs}",
         r"\begin{tabular}{lrr}",
         r"\toprule",
         r"data\_set & n & value \\",
         r"\midrule",
-        r"x \& y & 1 & 0.123457 \\",
+        r"x \& y $\to$ z & 1 & 0.123457 \\",
         r"50\% \$\textbackslash  & 2 &  \\",
         r"\bottomrule",
         r"\end{tabular}",
@@ -45,7 +50,8 @@ def test_a_table_is_written_as_csv_and_latex(tmp_path: Path) -> None:
 
 def test_a_long_table_breaks_over_pages() -> None:
     assert "longtable" not in latex_table(pd.DataFrame({"n": range(ONE_PAGE)}))
-    assert latex_table(pd.DataFrame({"n": range(ONE_PAGE + 1)})).startswith(r"\begin{longtable}")
+    lines = latex_table(pd.DataFrame({"n": range(ONE_PAGE + 1)})).splitlines()
+    assert lines[:2] == [r"% Needs \usepackage{booktabs,longtable}", r"\begin{longtable}{r}"]
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*/tables/*.tex")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
@@ -215,6 +221,81 @@ def test_an_interrupted_study_resumes_and_a_changed_one_does_not(
     assert count(replace(first, data={"given": tuple(other)})) == 2
 
 
+def made(number: float) -> dict[str, Any]:
+    """Functions and classes of the same names and source lines that do something else for another number."""
+
+    def moved(X_val: Any, y_val: Any) -> Any:
+        return X_val + number, y_val
+
+    def default(X_val: Any, y_val: Any, by: float = number) -> Any:
+        return X_val + by, y_val
+
+    class Held(Halved):
+        def __init__(self, function: Any) -> None:
+            self.function = function
+
+    class Slots(Halved):
+        __slots__ = ("by",)
+
+        def __init__(self) -> None:
+            self.by = number
+
+    base = type("Base", (Halved,), {"factor": number})
+    return {
+        "closure": {"perturbations": {"p": moved}},
+        "default": {"perturbations": {"p": default}},
+        "composed": {"perturbations": {"p": Compose(Round(1), moved)}},
+        "held": {"correctors": {"c": Held(lambda values: values * number)}},
+        "slots": {"correctors": {"c": Slots()}},
+        "base": {"correctors": {"c": type("Derived", (base,), {})()}},
+        "undescribed": {"correctors": {"c": Held(np.random.default_rng(0))}},
+    }
+
+
+@pytest.mark.parametrize("which", list(made(0.0)))
+def test_changed_code_is_computed_anew(which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+    run = study._run
+    monkeypatch.setattr(study, "_run", lambda *given: computed.append("ran") or run(*given))
+    monkeypatch.setattr(StudyResult, "write", lambda *given: None)
+    for number in (1.0, 1.0, 2.0):
+        run_study(Study(data={"d": small()}, seeds=1, **({"noise": [0.5]} | made(number)[which])), tmp_path)
+    assert len(computed) == (3 if which == "undescribed" else 2)
+
+
+def test_a_changed_file_counts_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "BY = [{}]\nclass Base: ...\nclass Own(Base):\n    def transform(self, noisy): ...\n"
+    hashes = []
+    for number in (1, 1, 22):
+        (tmp_path / "changing.py").write_text(text.format(number), encoding="utf-8")
+        sys.modules.pop("changing", None)
+        importlib.invalidate_caches()
+        hashes.append(content_hash(importlib.import_module("changing").Own()))
+    assert hashes[0] == hashes[1] != hashes[2]
+    other = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import changing; "
+         "from shapshift.checks.identity import content_hash; print(content_hash(changing.Own()))", str(tmp_path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert other.stdout.strip() == hashes[2]
+
+
+def test_columns_are_matched_by_name(tmp_path: Path) -> None:
+    X_train, y_train, X_val, y_val = small()
+    train, val = (pd.DataFrame(X[:, :2] * [1, 9], columns=["a", "b"]) for X in (X_train, X_val))
+    one = run_study(Study(data={"d": (train, y_train, val, y_val)}, noise=[0.1], seeds=1)).records
+    other = run_study(Study(data={"d": (train, y_train, val[["b", "a"]], y_val)}, noise=[0.1], seeds=1)).records
+    pd.testing.assert_frame_equal(one, other)
+    with pytest.raises(InputError, match="missing"):
+        run_study(Study(data={"d": (train, y_train, val.rename(columns={"b": "c"}), y_val)}, noise=[0.1], seeds=1))
+
+
+def test_levels_have_names_of_their_own() -> None:
+    near = Study(data={"d": small()}, noise=[0.1234567, 0.12345671])
+    assert list(near.levels()) == ["noise 0.1234567", "noise 0.12345671"]
+
+
 def test_order_and_company_change_no_record() -> None:
     both = run_study(STUDY).records
     alone = run_study(
@@ -241,6 +322,10 @@ def test_order_and_company_change_no_record() -> None:
         ({"noise": [], "perturbations": {}}, "at least one level"),
         ({"noise": 0.5}, "list of numbers"),
         ({"perturbations": {"x": 3}}, "must be a Perturbation or a function"),
+        ({"noise": [0.5, 0.5]}, "'noise 0.5' is there twice"),
+        ({"perturbations": {"noise 0.5": halve}}, "'noise 0.5' is there twice"),
+        ({"models": {"m": KNNShapley}}, r"model 'm' must be an object.*Did you mean KNNShapley\(\.\.\.\)"),
+        ({"correctors": {"c": BoundaryCorrector}}, "corrector 'c' must be an object"),
         ({"correctors": {"noisy": Halved()}}, "must not use the names"),
         ({"seeds": 0}, "'seeds' parameter of Study must be at least 1"),
         ({"protocol": "other"}, "'protocol' parameter of Study"),
@@ -270,6 +355,7 @@ def write_study(folder: Path, text: str) -> Path:
         "def move(X_val, y_val, by=0.0): return X_val + by, y_val\n",
         encoding="utf-8",
     )
+    (folder / "broken.py").write_text("def f(:\n", encoding="utf-8")
     path = folder / "a study.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -338,6 +424,11 @@ def test_a_file_becomes_the_study_it_says(tmp_path: Path) -> None:
         ('data = ["wine"]\nperturbations = [{name = "x"}]', r"perturbations\[0\]: the table needs the key 'import'"),
         ('data = ["wine"]\nperturbations = [{import = "mine:gone"}]', r"perturbations\[0\]: the key 'import' names"),
         (
+            'data = ["wine"]\nperturbations = [{import = "mine:move", at = 3}]',
+            r"perturbations\[0\]: move: .*'at'. It takes X_val, y_val, by",
+        ),
+        ('data = ["wine"]\nperturbations = [{import = "broken:f"}]', r"perturbations\[0\]: the key 'import' names"),
+        (
             'data = ["wine"]\nnoise = [1.0]\ncorrectors = ["bondary"]',
             r"no corrector 'bondary'.*Did you mean 'boundary'",
         ),
@@ -388,6 +479,13 @@ def test_the_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_command_line_of_a_study(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"Error: The study .*gone\.toml cannot be read"):
         main(["study", str(tmp_path / "gone.toml")])
+    for entry, message in (
+        ('train = "q*.csv", label = "class"', "The data 'd': No file matches the pattern"),
+        ('train = "rows.csv", label = "k"', "The data 'd': .*Name the column of the class with the key 'label'"),
+    ):
+        path = write_study(tmp_path, f'data = [{{name = "d", {entry}}}]\nnoise = [1.0]')
+        with pytest.raises(SystemExit, match=f"Error: {message}"):
+            main(["study", str(path), "--out", str(tmp_path / "out")])
     for wrong in (["study"], ["paper", "a.toml"], ["study", "a.toml", "--quick"]):
         with pytest.raises(SystemExit) as stopped:
             main(wrong)

@@ -1,7 +1,7 @@
 """Which unlabelled rows to label next: those whose value, predicted from labelled rows nearby, is high."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -100,7 +100,7 @@ def suggest_labels(
     valuation : Valuation
         Values of the labelled rows, of any method.
     X : table of shape (n_train, n_features)
-        Features of the labelled rows, in the order of the values.
+        Features of the labelled rows, in the order of the values; rows of a table with an index are matched by id.
     X_pool : table of shape (n_pool, n_features)
         Features of the unlabelled rows; columns are matched by name.
     n : int
@@ -137,6 +137,14 @@ def suggest_labels(
         raise InputError(
             f"'X' must have the {valuation.n_train} rows that were valued, in their order. Got {table.rows.shape[0]}."
         )
+    if table.index is not None and table.index.tolist() != valuation.ids.tolist():
+        places = {label: place for place, label in enumerate(table.index.tolist())}
+        if len(places) < valuation.n_train or any(one not in places for one in valuation.ids.tolist()):
+            raise InputError(
+                "The index of 'X' must hold the ids of the rows that were valued, so that rows and values belong "
+                "together. It holds others; pass X.loc[valuation.ids], or an array in the order of the values."
+            )
+        table = replace(table, rows=table.rows[[places[one] for one in valuation.ids.tolist()]])
     n_pool = pool.rows.shape[0]
     check.check_count(caller, "n", n, at_most=n_pool)
     if valuation.n_train < 3:

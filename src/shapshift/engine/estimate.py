@@ -25,7 +25,7 @@ ROUNDS_OF_ONE = 2.0
 class Observations:
     """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed.
 
-    ``notes`` are other numbers about the round, whose means over the rounds the result reports.
+    ``notes`` are other numbers about the round, whose sums over the rounds the sampler reports on.
     """
 
     values: Floats

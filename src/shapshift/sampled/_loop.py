@@ -196,8 +196,8 @@ class Outcome:
     stopped : {"complete", "precision", "budget"}
     warned : int
         Fits in which the estimator warned; ``warning`` is the first.
-    notes : mapping of str to float
-        Means of what rounds noted.
+    notes : mapping
+        What the sampler says about its rounds.
     """
 
     cells: Floats
@@ -214,7 +214,7 @@ class Outcome:
     stopped: str
     warned: int
     warning: str
-    notes: Mapping[str, float]
+    notes: Mapping[str, Any]
 
     def describe(self) -> dict[str, Any]:
         """Numbers about the run, for the parameters of the result."""
@@ -274,7 +274,7 @@ def run_sampler(game: Game, plan: SamplingPlan) -> Outcome:
         rounds=estimate.rounds,
         observations=int(estimate.counts.min()),
         stopped=stopped,
-        notes={name: total / estimate.rounds for name, total in run.counters["notes"].items()},
+        notes=sampler.summary(run.counters["notes"]),
         **{name: run.counters[name] for name in ("fits", "asked", "warned", "warning")},
     )
 

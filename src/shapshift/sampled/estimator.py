@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
+from shapshift.checks.identity import UndescribedError, content_hash
 from shapshift.checks.labels import check_owners
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
@@ -33,7 +34,7 @@ from shapshift.sampled.game import (
     with_seeds,
 )
 from shapshift.sampled.samplers import Distributional, Sampler, choose_sampler, size_chances
-from shapshift.sampled.scorers import UTILITIES, check_utility
+from shapshift.sampled.scorers import UTILITIES, check_utility, name_of, needs_known_labels
 from shapshift.valuation import Valuation
 
 SEMIVALUES = ("shapley", "banzhaf", "loo")
@@ -83,7 +84,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     on_error : {"raise", "constant"}, default="raise"
         What to do when the estimator cannot be fitted on a coalition: raise an error that names its size, or give it
         the worth of a constant model, the majority class or the mean of its rows. No rows and rows of one class are
-        never handed to the estimator, see Notes.
+        never handed to the estimator, see Notes. Errors of the utility are always raised.
     warm_start : bool, default=False
         Start each fit from the one before where the coalitions of a request follow on each other (an order of players).
         The estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
@@ -96,8 +97,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     checkpoint : path-like, default=None
         A file that a run writes about once a second (less often where writing takes long: no more than a twentieth of
         the time goes into it), at its end and when it is interrupted. A run with the same data and parameters resumes
-        from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused. A killed process loses
-        what was fitted since, and the fits in progress; with ``warm_start`` the unfinished wave of about 256 fits.
+        from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused. Functions and objects are
+        compared by their source file, closures and attributes. A killed process loses what was fitted since, and the
+        fits in progress; with ``warm_start`` the unfinished wave of about 256 fits.
     random_state : int or None, default=0
         Seed. None draws one, which the result names.
     n_jobs : int, default=None
@@ -264,7 +266,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name.
         y_val : array-like of shape (n_val,)
-            Their labels or targets. A label never seen in training is warned about.
+            Their labels or targets. A label never seen in training is warned about, and refused where a scorer of
+            probabilities would take it for another class.
         groups : array-like of shape (n_val,), optional
             One name per validation point; the result then has the mean per group too.
         clusters : array-like of shape (n_val,), optional
@@ -290,6 +293,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             targets, target_codes = check_numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32)
         else:
             targets, target_codes = labels, _labels.look_up_labels(labels, self.classes_)
+            if (target_codes < 0).any() and needs_known_labels(self._utility):
+                raise InputError(
+                    f"The 'utility' parameter of {type(self).__name__} is {name_of(self.utility)}, which compares "
+                    "probabilities with classes, and 'y_val' has labels never seen in training. Leave out these points,"
+                    " or use utility='neg_log_loss' or 'probability'."
+                )
         # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
         near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
         cells = make_cells(near, self._near._levels(), groups, clusters, matrix)
@@ -312,7 +321,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             progress=self.progress,
             cache_bytes=cache_bytes("SampledShapley", self.cache),
             checkpoint=self.checkpoint,
-            identity=self._identity(game, about),
+            identity=self._identity(game, sampler, about),
         )
         outcome = run_sampler(game, plan)
         outcome.warn(self.tol, int(self.max_fits))
@@ -420,14 +429,25 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         classes[self._player_of] = self.codes_
         return classes if (classes[self._player_of] == self.codes_).all() else None
 
-    def _identity(self, game: Game, about: Mapping[str, Any]) -> dict[str, str]:
+    def _identity(self, game: Game, sampler: Sampler, about: Mapping[str, Any]) -> dict[str, str]:
         """Return what a checkpoint depends on."""
         settings = ("estimator", "semivalue", "sampler", "utility", "on_error", "warm_start", "random_state")
+        if self.checkpoint is None:
+            return {}
+        found = {name: str(about[name]) for name in settings}
+        for name, given in (("estimator", self._model()), ("sampler", sampler), ("utility", self.utility)):
+            try:
+                found |= {} if isinstance(given, str) else {f"{name} by content": content_hash(given)}
+            except UndescribedError as error:
+                raise InputError(
+                    f"The 'checkpoint' parameter of {type(self).__name__} cannot be used with this {name}: whether a "
+                    f"later run has the same one cannot be told ({error}). Use one made of functions, numbers, texts "
+                    "and arrays, or pass checkpoint=None."
+                ) from error
         return {
             "training rows": self.fingerprint_,
             "validation set or groups": fingerprint(game.points, game.targets, game.cells),
-            **{name: str(about[name]) for name in settings},
-            "utility": identity_of(self.utility),
+            **found,
         }
 
     def _check_parameters(self) -> None:
@@ -489,33 +509,6 @@ def check_numbers(labels: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64
         raise InputError(
             f"{name!r} must hold numbers for a regressor. Got {labels[0]!r}; use a classifier for such labels."
         ) from None
-
-
-def name_of(utility: Any) -> str:
-    """Name of a utility; for a function, its module and qualified name."""
-    if isinstance(utility, str):
-        return utility
-    if hasattr(utility, "_score_func"):  # a scorer of scikit-learn, whose text has all its parameters
-        return repr(utility)
-    return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
-
-
-def identity_of(utility: Any) -> str:
-    """Name of a utility, for functions with a hash of their code: two functions of one name differ.
-
-    Examples
-    --------
-    >>> identity_of("correct")
-    'correct'
-    >>> identity_of(lambda model, X, y: y) == identity_of(lambda model, X, y: -y)
-    False
-    """
-    code = getattr(utility, "__code__", None)
-    if code is None:
-        return name_of(utility)
-    constants = [entry for entry in code.co_consts if not hasattr(entry, "co_code")]
-    written = repr((code.co_code, code.co_names, constants, utility.__defaults__)).encode()
-    return f"{name_of(utility)} ({hashlib.blake2b(written, digest_size=8).hexdigest()})"
 
 
 def worth_in_words(model: Any, utility: Any, *, own: bool) -> str:

@@ -1,6 +1,6 @@
 """Federated rounds: owners are players of every round they take part in, and their values add up over the rounds."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -36,6 +36,12 @@ class FederatedRound:
 
     participants: Sequence[Hashable]
     worth: Callable[[tuple[Any, ...]], float]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.participants, str) or not hasattr(self.participants, "__len__"):
+            raise check.wrong("FederatedRound", "participants", "a list of owners", self.participants)
+        if not callable(self.worth):
+            raise check.wrong("FederatedRound", "worth", "a function of a tuple of owners", self.worth)
 
     @classmethod
     def from_updates(
@@ -142,10 +148,23 @@ class _RoundGame:
         return len(self.owners)
 
     def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
-        found = [float(self.worth(tuple(self.owners[at] for at in np.flatnonzero(one)))) for one in coalitions]
+        given = [self.worth(tuple(self.owners[at] for at in np.flatnonzero(one))) for one in coalitions]
+        found = np.array([_number(worth) for worth in given])
         if not np.isfinite(found).all():
-            raise InputError(f"The 'worth' of round {self.number}, counted from 0, must be finite. Got {found}.")
-        return Answers(np.array(found)[:, None], len(found), 0, "")
+            wrong = given[int(np.isfinite(found).argmin())]
+            raise InputError(
+                f"The 'worth' of round {self.number}, counted from 0, must return one finite number. Got "
+                f"{check.quoted(wrong)}."
+            )
+        return Answers(found[:, None], len(found), 0, "")
+
+
+def _number(worth: Any) -> float:
+    """Return a worth as a number; NaN for anything else."""
+    try:
+        return float(np.asarray(worth, dtype=np.float64).reshape(()))
+    except (TypeError, ValueError):
+        return np.nan
 
 
 def federated_values(
@@ -180,6 +199,8 @@ def federated_values(
     array([0.1, 0.3])
     """
     check.check_count("federated_values", "max_evaluations", max_evaluations, 5)
+    if not isinstance(rounds, Iterable):
+        raise check.wrong("federated_values", "rounds", "a list of FederatedRound objects", rounds)
     listed: list[Any] = list(rounds)
     if not listed or not all(isinstance(one, FederatedRound) and len(one.participants) for one in listed):
         raise InputError(
@@ -196,12 +217,14 @@ def federated_values(
         playing = tuple(sorted(one.participants, key=repr))
         if len(set(playing)) < len(playing):
             raise InputError(f"The participants of round {number}, counted from 0, must differ. Got {playing}.")
+        # The loop asks for a budget of one more than all coalitions, which it does not spend.
+        sampler = choose_sampler("federated_values", "auto", "shapley", len(playing), max_evaluations + 1)
         plan = SamplingPlan(
-            sampler=choose_sampler("federated_values", "auto", "shapley", len(playing), max_evaluations),
+            sampler=sampler,
             chances=size_chances(len(playing), "shapley"),
             total=np.ones(1),
             seed=int(np.random.SeedSequence([seed, number]).generate_state(1)[0]),
-            max_fits=max(max_evaluations, 2 * len(playing) + 2),
+            max_fits=max(max_evaluations + sampler.once, 2 * len(playing) + 2),
             cache_bytes=CACHE_BYTES,
         )
         outcome = run_sampler(_RoundGame(number, playing, one.worth), plan)  # type: ignore[arg-type]  # a game too

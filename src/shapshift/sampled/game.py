@@ -25,7 +25,7 @@ from shapshift.checks.warnings import collected_warnings
 from shapshift.engine.boundary import level_edges, nearest_level
 from shapshift.engine.estimate import error_fields, joined_error, random_blocks, spread_of_blocks, with_points
 from shapshift.exceptions import InputError
-from shapshift.sampled.scorers import UTILITIES, FittedModel, jackknife
+from shapshift.sampled.scorers import UTILITIES, FittedModel, jackknife, name_of
 from shapshift.valuation import Valuation, is_boundary
 
 Floats = npt.NDArray[np.float64]
@@ -122,6 +122,10 @@ def _as_text(value: Any) -> str:
 
 # Probabilities below this count as this much in logarithms, as in scikit-learn's log_loss.
 LEAST_PROBABILITY = float(np.finfo(np.float64).eps)
+
+
+class UtilityError(InputError):
+    """A utility cannot judge what is asked; no fault of the coalition."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,8 @@ class Game:
         try:
             model.fit(self._table(self.rows[rows]), labels)
             worth = self._in_cells(model, points)
+        except UtilityError:
+            raise  # whatever the coalition
         except Exception as error:
             if self.on_error == "constant":
                 return None, self._in_cells(self._majority(rows), points)
@@ -252,17 +258,34 @@ class Game:
             worth = self._worth(model, points)
         else:
             model = FittedModel(model, self.classes)
-            worth = np.asarray(self._score(model, points, self.targets), dtype=np.float64)
+            worth = self._asked(model, points, self.targets)
             if worth.ndim == 0:
                 return self._scored(model, points, float(worth))
             if worth.shape != self.targets.shape:
-                raise InputError(
+                raise UtilityError(
                     "The 'utility' function of SampledShapley must return one number per point, "
                     f"{self.targets.size}, or one number in all. Got shape {worth.shape} instead."
                 )
+            if not np.isfinite(worth).all():
+                raise UtilityError("The 'utility' of SampledShapley must be finite. Some of it is NaN or infinite.")
         if not np.isfinite(worth).all():
             raise InputError("The 'utility' of SampledShapley must be finite. Some of it is NaN or infinite.")
         return self._reduced(worth)
+
+    def _asked(self, model: FittedModel, table: Any, targets: npt.NDArray[Any]) -> Floats:
+        """Return what a function or scorer says of a model; its errors are not the model's."""
+        try:
+            return np.asarray(self._score(model, table, targets), dtype=np.float64)
+        except Exception as error:
+            if model.failure is not None:
+                raise model.failure from None
+            classes = "" if self.classes is None else f" of {len(np.unique(targets))} classes"
+            raise UtilityError(
+                f"The 'utility' parameter of SampledShapley is {name_of(self.utility)}, which cannot be used with "
+                f"{type(self.estimator).__name__} on {targets.size} validation points{classes} "
+                f"({type(error).__name__}: {error}). Scores must be defined for a model of no rows, on every group and "
+                "without any block of points: choose another one, or a utility of single points such as 'correct'."
+            ) from error
 
     @cached_property
     def _score(self) -> Callable[[Any, Any, Any], Any]:
@@ -274,7 +297,7 @@ class Game:
     def _scored(self, model: FittedModel, points: Any, whole: float) -> Floats:
         """Return the cells of a score of all points."""
         if self.layout is None:
-            raise InputError(
+            raise UtilityError(
                 "The 'utility' of SampledShapley is a score of the whole validation set, and neither matrix=True nor "
                 "sampler='classwise' or 'oob' can do without the worth of single points. Use a utility of single "
                 "points, such as 'correct' or 'neg_log_loss'."
@@ -284,9 +307,9 @@ class Game:
             found = whole
             if not inside.all():
                 table = model.part(self._table(self.points[inside]), points, inside)
-                found = float(self._score(model, table, self.targets[inside]))
+                found = float(self._asked(model, table, self.targets[inside]))
             if not np.isfinite(found):
-                raise InputError(
+                raise UtilityError(
                     f"The 'utility' of SampledShapley gives {found} on {np.count_nonzero(inside)} of the "
                     f"{inside.size} validation points. A score must be defined on every group and without any block "
                     "of a twentieth of the points: add points of rare classes, or choose another score."

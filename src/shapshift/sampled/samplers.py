@@ -7,7 +7,7 @@ mean over rounds is the value. Samplers know nothing of models, files or workers
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.linear_model import Ridge, RidgeCV
-from sklearn.metrics import r2_score
 
 from shapshift.checks import inputs as check
 from shapshift.engine.coefficients import Beta, size_probabilities
 from shapshift.engine.estimate import Observations
 from shapshift.exceptions import InputError
+from shapshift.sampled.game import with_seeds
 
 Floats = npt.NDArray[np.float64]
 Coalitions = npt.NDArray[Any]
@@ -145,6 +145,10 @@ class Sampler:
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
         """Propose coalitions and return observations."""
         raise NotImplementedError
+
+    def summary(self, notes: Mapping[str, float]) -> dict[str, Any]:
+        """Return what the result says about the rounds, given the sums of what they noted."""
+        return dict(notes)
 
 
 # Number of prefixes of an order that are requested at a time: all of them would be a large square array.
@@ -458,8 +462,10 @@ class LearnedUtility(Sampler):
 
     A round fits models on random coalitions, their sizes weighted by the semivalue; a regressor learns their worth from
     who is in them, and the round's observations are the values in the game that it predicts. How well it predicts
-    coalitions that it has not seen, a fifth of each round, is the ``heldout_r2`` of the result's parameters: the share
-    of their variance that it explains, 1 at best. What it cannot predict is a bias, which standard errors do not show.
+    drawn coalitions that were held out, a fifth of each round, is the ``heldout_r2`` of the result's parameters: the
+    share of their variance that it explains over all rounds, 1 at best, None where they are all worth the same. With
+    few players a coalition is drawn several times, and some of these draws may be learned from. What it cannot predict
+    is a bias, which standard errors do not show.
 
     Parameters
     ----------
@@ -501,11 +507,24 @@ class LearnedUtility(Sampler):
         new = rng.permutation(m)[: m // 5]
         kept = np.setdiff1d(np.arange(m), new)
         predicted = self._learned(inside[kept], utilities[kept], setting.total, rng)(inside[new])
-        explained = r2_score(utilities[new] @ setting.total, predicted @ setting.total)
+        worth, residuals = utilities[new] @ setting.total, (utilities[new] - predicted) @ setting.total
+        spread = float(((worth - worth.mean()) ** 2).sum())
         found = self._valued(setting, self._learned(inside, utilities, setting.total, rng), rng)
         if np.allclose(setting.chances, 1 / n):  # Shapley values: their sum is known
             found += (setting.full - setting.empty - found.sum(axis=0)) / n
-        return Observations(found, np.zeros(n, dtype=np.int64), {"heldout_r2": float(explained)})
+        return Observations(
+            found,
+            np.zeros(n, dtype=np.int64),
+            {
+                "residual_squares": float(residuals @ residuals),
+                "total_squares": spread if spread > 1e-12 * float(worth @ worth) else 0.0,  # else rounding
+            },
+        )
+
+    def summary(self, notes: Mapping[str, float]) -> dict[str, Any]:
+        """Return the share of the variance that is explained, over all rounds; None where there is no variance."""
+        total = notes["total_squares"]
+        return {"heldout_r2": 1 - notes["residual_squares"] / total if total > 0 else None}
 
     def _learned(self, inside: Coalitions, utilities: Floats, total: Floats, rng: np.random.Generator) -> Any:
         """Return a function that predicts the utilities of coalitions."""
@@ -513,9 +532,8 @@ class LearnedUtility(Sampler):
         if self.regressor is None:
             model = Ridge(RidgeCV(np.logspace(-6, 3, 10)).fit(members, utilities @ total).alpha_)
         else:
-            model = clone(self.regressor)
-        if model.get_params().get("random_state", 0) is None:
-            model.set_params(random_state=int(rng.integers(2**31)))
+            model = clone(self.regressor, safe=False)
+        model = with_seeds(model, int(rng.integers(2**31)))
         model.fit(members, utilities)
         return lambda coalitions: np.asarray(model.predict(coalitions.astype(np.float64))).reshape(len(coalitions), -1)
 

@@ -1,14 +1,16 @@
 """Scores of a whole validation set as worth of a coalition: scorers of scikit-learn and functions like them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.metrics import get_scorer_names
+from sklearn.metrics import get_scorer, get_scorer_names
 
 from shapshift.checks import inputs as check
+from shapshift.exceptions import InputError
 
 #: Utilities of single validation points.
 UTILITIES = ("auto", "correct", "probability", "neg_log_loss", "squared_error")
@@ -20,6 +22,22 @@ def check_utility(caller: str, utility: Any) -> None:
     if not callable(utility) and utility not in (*UTILITIES, *get_scorer_names()):
         offered = "the name of a scikit-learn scorer such as 'f1_macro', or a function (model, X_val, y_val)"
         check.check_choice(caller, "utility", utility, UTILITIES, offered)
+
+
+def name_of(utility: Any) -> str:
+    """Name of a utility; for a function, its module and qualified name."""
+    if isinstance(utility, str):
+        return utility
+    if hasattr(utility, "_score_func"):  # a scorer of scikit-learn, whose text has its parameters
+        return repr(utility)
+    utility = utility.func if isinstance(utility, functools.partial) else utility
+    return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
+
+
+def needs_known_labels(utility: Any) -> bool:
+    """Whether a utility is a scorer that takes columns of probabilities for the labels of the points, in order."""
+    scorer = get_scorer(utility) if isinstance(utility, str) and utility not in UTILITIES else utility
+    return bool(getattr(scorer, "_response_method", "predict") != "predict")
 
 
 class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -35,10 +53,16 @@ class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no
         A fitted estimator, or a constant model.
     classes : ndarray or None
         Classes of the training rows; None for regression.
+
+    Attributes
+    ----------
+    failure : Exception or None
+        Why the model itself cannot predict; other errors are of the function that asks.
     """
 
     def __init__(self, fitted: Any, classes: npt.NDArray[Any] | None) -> None:
         self.fitted = fitted
+        self.failure: Exception | None = None
         self._known: dict[str, tuple[Any, npt.NDArray[Any]]] = {}
         self._part: tuple[Any, Any, npt.NDArray[np.bool_]] | None = None
         self._columns = None
@@ -73,12 +97,18 @@ class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no
         if self._part is not None and table is self._part[0]:
             return self._answer(name, self._part[1])[self._part[2]]
         if name not in self._known or self._known[name][0] is not table:
-            found = np.asarray(getattr(self.fitted, name)(table))
+            try:
+                found = np.asarray(getattr(self.fitted, name)(table))
+                if found.dtype.kind == "f" and not np.isfinite(found).all():
+                    raise InputError(f"{name} gives NaN or infinity")
+            except Exception as error:
+                self.failure = error
+                raise
             if name == "predict_proba" and self._columns is not None:
                 narrow, found = found, np.zeros((found.shape[0], self.classes_.size))
                 found[:, self._columns] = narrow
             self._known[name] = (table, found)
-        return self._known[name][1]
+        return self._known[name][1].copy()  # functions may work in place
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
