@@ -146,7 +146,7 @@ def _of_class(kind: Any, inside: tuple[int, ...]) -> Any:
 def _state(value: Any) -> Any:
     """Attributes, slots and entries of an object, as a copy of it would be given them."""
     if isinstance(value, np.random.Generator | np.random.RandomState):
-        raise UndescribedError("a random generator goes on with every draw")
+        raise UndescribedError("a random generator changes with every draw")
     try:
         found = value.__reduce_ex__(4)
     except Exception as error:

@@ -77,9 +77,10 @@ class InfluenceAudit(Result):
     shares : ndarray of shape (n_shares,)
         Shares of points that an attacker may control.
     top : ndarray of shape (n_shares, n_owners)
-        What each owner would be paid without so many of the points that favour it most, in cents.
+        What each owner would be paid without each share of the points that favour it most, in cents.
     most_chosen, most_replaced : ndarray of shape (n_shares, n_owners)
-        Bounds: what each owner is paid at most, in cents, if so many points are left out, or replaced by any others.
+        Bounds: what each owner is paid at most, in cents, if each share of the points is left out, or replaced by any
+        others.
     cluster_names : tuple
         Empty without clusters.
     cluster_sizes : ndarray of shape (n_clusters,)

@@ -55,7 +55,7 @@ class ValidationAttack:
     before, after : ndarray of shape (n_owners,)
         Payouts on the honest and on the manipulated set, in cents.
     bound_cents : int
-        No attack of this kind on so many points pays the owner more.
+        No attack of this kind on as many points pays the owner more.
     X, y : table, ndarray
         The manipulated validation set; features in the order of the training columns.
     honest : ndarray of shape (n_points,)

@@ -328,7 +328,7 @@ class PointRange:
         return np.append(0.0, np.cumsum(terms.max(axis=1)))
 
     def most_clipped(self, of_class: Indices) -> float:
-        """Most that the positive values of an owner's rows, so many of each class, can sum up to on a point."""
+        """Most that the positive values of an owner's rows, given their number in each class, sum up to on a point."""
         sums = self.matching(int(of_class.max()))
         return max(
             float((sums[: n + 1] + np.arange(n + 1) * base).max())
@@ -336,7 +336,7 @@ class PointRange:
         )
 
     def least(self, of_class: Indices) -> float:
-        """Least that the values of some rows, so many of each class, can sum up to on a point."""
+        """Least that the values of some rows, given their number in each class, can sum up to on a point."""
         n = int(of_class.sum())
         sums = self.matching(n)[n - np.append(of_class, 0)]
         found = n * (self.c[-1] + self.bases) - sums
