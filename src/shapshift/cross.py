@@ -300,7 +300,7 @@ def count_shared(X: Floats, y: npt.NDArray[Any], X_val: Floats, y_val: npt.NDArr
     """
     labels = np.unique(np.concatenate([y, y_val]), return_inverse=True)[1].astype(np.uint64)
     keys = np.concatenate([row_hashes(X), row_hashes(X_val)]) ^ (labels * np.uint64(0x9E3779B97F4A7C15))
-    return int(np.isin(keys[y.size :], keys[: y.size]).sum())
+    return int(np.isin(keys[y.size :], keys[: y.size], kind="sort").sum())  # a table can overflow in older NumPy
 
 
 def _count_copies(content: Any, labels: npt.NDArray[Any], fold_of: Indices) -> int | None:
