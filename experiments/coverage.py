@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from experiments.cells import PROTOCOLS, Settings, protocols, run_cells
-from experiments.tables import Interval, interval, markdown_table, select, write_page, write_table
+from experiments.tables import Interval, interval, markdown_table, select, write_page, write_tables
 from shapshift import KNNShapley
 from shapshift.agreement import spearman
 from shapshift.perturb.perturbations import largest_remainders
@@ -77,8 +77,7 @@ def run_coverage(folder: Path, settings: CoverageSettings = FULL, page: Path | N
         Where to write the page; ``coverage.md`` in the folder by default.
     """
     tables = coverage_tables(folder, settings)
-    for name, table in tables.items():
-        write_table(folder / "tables" / name, table)
+    write_tables(folder, tables)
     save_figure(draw_coverage(tables["coverage"]), folder / "coverage", close=True)
     page = page or folder / "coverage.md"
     return write_page(page, [section(tables, os.path.relpath(folder / "coverage.png", page.parent))])

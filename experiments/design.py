@@ -18,7 +18,7 @@ from scipy import stats
 
 from experiments.cells import PROTOCOLS, Settings, protocols, run_cells
 from experiments.coverage import draw_points
-from experiments.tables import Interval, interval, markdown_table, select, write_page, write_table
+from experiments.tables import Interval, interval, markdown_table, select, write_page, write_tables
 from shapshift import GaussianNoise, KNNShapley
 from shapshift.agreement import spearman
 from shapshift.design import design_validation
@@ -118,8 +118,7 @@ def run_design(folder: Path, settings: DesignSettings = FULL, page: Path | None 
         Where to write the page; ``design.md`` in the folder by default.
     """
     tables = design_tables(folder, settings)
-    for name, table in tables.items():
-        write_table(folder / "tables" / name, table)
+    write_tables(folder, tables)
     save_figure(draw_design(tables["design"]), folder / "design", close=True)
     page = page or folder / "design.md"
     return write_page(page, [section(tables, os.path.relpath(folder / "design.png", page.parent))])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from experiments.cells import Settings, run_cells
-from experiments.tables import interval, markdown_table, select, write_page, write_table
+from experiments.tables import interval, markdown_table, select, write_page, write_tables
 from shapshift import KNNShapley, Policy, attack_validation, audit_influence
 from shapshift.data import Dataset
 from shapshift.price.manipulation import ATTACKS
@@ -233,12 +233,6 @@ def summarize(attacks: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def write_tables(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
-    """Write the tables as CSV."""
-    for name, table in tables.items():
-        write_table(folder / "tables" / name, table.round(6))
-
-
 def false_alarms(honest: pd.DataFrame, sellers: str) -> str:
     """Write how many honest sets raised an alarm."""
     alarms = select(honest, sellers=sellers)["alarm"]
@@ -274,7 +268,7 @@ def run_manipulation(folder: Path, settings: ManipulationSettings = FULL, page: 
         The page.
     """
     tables = manipulation_tables(folder, settings)
-    write_tables(folder, tables)
+    write_tables(folder, {name: table.round(6) for name, table in tables.items()})
     return write_page(page or folder / "manipulation.md", [_page(tables, settings)])
 
 

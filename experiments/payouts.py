@@ -12,7 +12,7 @@ import pandas as pd
 
 from experiments.cells import Settings, run_cells
 from experiments.manipulation import BUDGET, SELLERS, assign
-from experiments.tables import Interval, interval, markdown_table, select, write_page, write_table
+from experiments.tables import Interval, interval, markdown_table, select, write_page, write_tables
 from shapshift import (
     BoundaryCorrector,
     EntropyNormalizer,
@@ -151,12 +151,6 @@ def _columns(name: str, found: Interval) -> Record:
     return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def write_tables(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
-    """Write the tables as CSV."""
-    for name, table in tables.items():
-        write_table(folder / "tables" / name, table.round(6))
-
-
 def run_payouts(folder: Path, settings: PayoutSettings = FULL, page: Path | None = None) -> Path:
     """Measure how payouts move; write ``tables/`` (CSV) and the section as a page of its own (``payouts.md``).
 
@@ -174,7 +168,7 @@ def run_payouts(folder: Path, settings: PayoutSettings = FULL, page: Path | None
         The page.
     """
     tables = payout_tables(folder, settings)
-    write_tables(folder, tables)
+    write_tables(folder, {name: table.round(6) for name, table in tables.items()})
     return write_page(page or folder / "payouts.md", [section(tables)])
 
 

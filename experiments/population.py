@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 
 from experiments.cells import DATASETS, Settings, run_cells
 from experiments.corrections import Bar
-from experiments.tables import markdown_table, write_page, write_table
+from experiments.tables import markdown_table, write_page, write_tables
 from shapshift import FlipLabels, GaussianNoise, KNNShapley, PosteriorCorrector, Valuation, cross_value
 from shapshift.agreement import agreement
 from shapshift.data.sources import data_folder
@@ -172,8 +172,7 @@ def run_population(folder: Path, settings: PopulationSettings = FULL, page: Path
     for (name, kind, seed), found in run_cells(folder / "cells", work).items():
         records[kind] += [{"dataset": name, "seed": seed, **_rounded(record)} for record in found]
     tables = {kind: pd.DataFrame(rows) for kind, rows in records.items()}
-    for kind, table in tables.items():
-        write_table(folder / "tables" / kind, table)
+    write_tables(folder, tables)
     draw_figures(folder, tables)
     return write_population(page or folder / "population.md", folder, tables, settings)
 

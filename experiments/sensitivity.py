@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from experiments.cells import Settings, run_cells
-from experiments.tables import Interval, interval, markdown_table, percent_change, select, write_page, write_table
+from experiments.tables import Interval, interval, markdown_table, percent_change, select, write_page, write_tables
 from shapshift import BoundaryCorrector, GaussianNoise, KNNShapley, Valuation, load_dataset
 from shapshift.correct import CorrectionWarning
 
@@ -118,8 +118,7 @@ def run_sensitivity(folder: Path, settings: SensitivitySettings = FULL, page: Pa
         The page.
     """
     tables = sensitivity_tables(folder, settings)
-    for name, table in tables.items():
-        write_table(folder / "tables" / name, table)
+    write_tables(folder, tables)
     return write_sensitivity(page or folder / "sensitivity.md", tables, settings)
 
 

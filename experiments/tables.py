@@ -71,6 +71,12 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     path.with_name(f"{path.name}.tex").write_text(latex_table(table), encoding="utf-8", newline="\n")
 
 
+def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables under their names into ``tables/`` of a folder; see `write_table`."""
+    for name, table in tables.items():
+        write_table(folder / "tables" / name, table)
+
+
 def latex_table(table: pd.DataFrame) -> str:
     """Write a table for LaTeX with the package booktabs; text is escaped, numbers have six significant digits.
 
