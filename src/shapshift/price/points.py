@@ -38,7 +38,8 @@ def check_points_model(caller: str, model: Any) -> KNNModel:
     if hasattr(quiet, "device"):
         quiet.device = "cpu"
     quiet._errors, quiet._quiet_labels = False, True  # nothing here asks for sampling errors
-    return quiet  # type: ignore[no-any-return]
+    found: KNNModel = quiet
+    return found
 
 
 @dataclass(frozen=True, eq=False)
