@@ -54,6 +54,7 @@ def test_a_long_table_breaks_over_pages() -> None:
     assert lines[:2] == [r"% Needs \usepackage{booktabs,longtable}", r"\begin{longtable}{r}"]
 
 
+@pytest.mark.filterwarnings("ignore:The 'float_precision' argument")  # pandas 3.1 always does so
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*/tables/*.tex")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
 def test_latex_tables_hold_what_the_csv_holds(path: Path) -> None:
     table = pd.read_csv(path.with_suffix(".csv"), float_precision="round_trip")
