@@ -294,9 +294,8 @@ def mean_effects(effects: pd.DataFrame) -> pd.DataFrame:
 # Bars
 
 
-def judge(name: str, where: str, asked: float, measured: float, at_least: bool = True) -> dict[str, Any]:
-    met = measured >= asked if at_least else measured <= asked
-    words = "at least" if at_least else "at most"
+def judge(name: str, where: str, asked: float, measured: float, words: str = "at least") -> dict[str, Any]:
+    met = {"at least": measured >= asked, "more than": measured > asked, "at most": measured <= asked}[words]
     return {"bar": name, "where": where, "asked": f"{words} {asked:.3f}", "measured": f"{measured:.3f}",
             "met": "yes" if met else "NO"}  # fmt: skip
 
@@ -309,7 +308,7 @@ def judge_rankings(rankings: pd.DataFrame) -> Iterator[dict[str, Any]]:
             best = means.loc["cleanlab", measure].max()
             yield judge(words, noise, best, means.loc[("shapshift", MODES[-1]), measure])
     f1 = rankings.groupby(["tool", "mode"])["f1"].mean()
-    yield judge("mean F1 of the flagged rows", "all", f1["cleanlab"].max(), f1["shapshift", MODES[-1]])
+    yield judge("mean F1 of the flagged rows", "all", f1["cleanlab"].max(), f1["shapshift", MODES[-1]], "more than")
 
 
 def judge_cuts(cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -318,7 +317,7 @@ def judge_cuts(cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for (mode, error), found in enough.groupby(["mode", "error"], sort=False):
         off = (found["expected"] - found["true"]).abs().mean()
         where = f"cut-off {error}, {mode}, {len(found)} of {len(cuts.query('mode == @mode and error == @error'))} cells"
-        yield judge("expected error off by", where, BARS["error"], off, at_least=False)
+        yield judge("expected error off by", where, BARS["error"], off, "at most")
 
 
 def judge_effects(effects: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -328,7 +327,7 @@ def judge_effects(effects: pd.DataFrame) -> Iterator[dict[str, Any]]:
         worst = found.loc[found["accuracy"].idxmin()]
         place = f"{action}, {mode}: {worst['dataset']}, {worst['noise']}, {worst['learner']}"
         yield judge("least change of balanced accuracy", place, BARS["worst"], worst["accuracy"])
-        yield judge("mean change of balanced accuracy", f"{action}, {mode}", 0.0, found["accuracy"].mean())
+        yield judge("mean change of balanced accuracy", f"{action}, {mode}", 0.0, found["accuracy"].mean(), "more than")
         worst = found.loc[found["recall"].idxmin()]
         place = f"{action}, {mode}: {worst['dataset']}, {worst['noise']}, {worst['learner']}"
         yield judge("least change of minority recall", place, BARS["recall"], worst["recall"])
@@ -338,7 +337,7 @@ def judge_times(times: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Ours as a share of cleanlab's time: all datasets together, and the large table."""
     for (mode, size), found in times.groupby(["mode", "size"], sort=False):
         share = found["shapshift"].sum() / found["cleanlab"].sum()
-        yield judge("share of cleanlab's time", f"{mode}, {size}", BARS["fifth"], share, at_least=False)
+        yield judge("share of cleanlab's time", f"{mode}, {size}", BARS["fifth"], share, "at most")
 
 
 # Times
