@@ -1,0 +1,1 @@
+"""Rows to act on: labels and targets that are probably wrong."""
