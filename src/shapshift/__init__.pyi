@@ -55,6 +55,8 @@ from .sampled import SampledShapley as SampledShapley
 from .sampled import federated_values as federated_values
 from .sampled import knn_proxy as knn_proxy
 from .store import ValuationStore as ValuationStore
+from .suspects import Suspects as Suspects
+from .suspects import find_suspects as find_suspects
 from .valuation import Valuation as Valuation
 
 __version__: str

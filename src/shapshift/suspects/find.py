@@ -13,7 +13,7 @@ from sklearn.base import is_regressor
 from shapshift._arrays import object_array
 from shapshift._progress import progress_bar
 from shapshift.checks import labels as _labels
-from shapshift.checks.inputs import check_choice, check_count, quoted, some, tensor_to_numpy, wrong
+from shapshift.checks.inputs import check_choice, check_count, check_progress, quoted, some, tensor_to_numpy, wrong
 from shapshift.duplicates import find_duplicates
 from shapshift.exceptions import InputError
 from shapshift.suspects.result import ACROSS, CONTRADICTING, DISAGREE, OUTLIER, REASONS, Suspects
@@ -23,6 +23,7 @@ from shapshift.tables.preparing import Features, prepare_features
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
+Codes = npt.NDArray[np.int32]
 
 TASKS = ("class", "number", "set")
 MODELS = ("neighbors", "forest", "boosting", "logistic")
@@ -33,21 +34,21 @@ FEW_OF_A_CLASS = 10
 FAR = 0.5
 #: Share of rows with contradicting copies above which equal features with different labels are usual in a table.
 COARSE = 0.1
-#: How much more often than all others, and how often at least, a class is flagged to be called condemned.
-CONDEMNED_RATIO, CONDEMNED_SHARE = 3.0, 0.1
+#: A class is noted as flagged too often from so many times the share of all others, and this share and number, on.
+CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What scoring says of all rows."""
+    """What scoring says of all rows; ``codes`` are numbers of their classes or label sets."""
 
     probability: Floats
     label: Array
     suggested: Array
     outlier: Floats
     against: Flags
-    contradicting: Flags
-    notes: list[str]
+    codes: Codes | None = None
+    codes_val: Codes | None = None
 
 
 def find_suspects(
@@ -122,46 +123,69 @@ def find_suspects(
     >>> bool(found.flagged[7]), int(found.suggested[7])
     (True, 0)
     """
+    data = prepare_features(X, X_val)
+    _labels.check_same_order(X, y)
+    raw = (data.X, data.X_val) if data.kind == "numpy" else (X, X_val)
+    return suspects_of(
+        data, y, y_val, raw, model=model, ids=ids, error=error, task=task, random_state=random_state, progress=progress
+    )
+
+
+def suspects_of(
+    data: Features,
+    y: Any,
+    y_val: Any,
+    raw: tuple[Any, Any],
+    *,
+    model: Any,
+    ids: Any,
+    error: float,
+    task: str | None,
+    random_state: int,
+    progress: bool | None,
+) -> Suspects:
+    """Find the suspects among prepared rows; copies are looked for among the rows and validation rows of ``raw``."""
     caller = "find_suspects"
     if isinstance(error, bool) or not isinstance(error, int | float | np.number) or not 0 < error < 1:
         raise wrong(caller, "error", "a number above 0 and below 1, such as 0.1", error)
     seed = check_count(caller, "random_state", random_state, at_least=0)
+    check_progress(caller, progress)
     if task is not None:
         check_choice(caller, "task", task, TASKS)
-    if (X_val is None) != (y_val is None):
+    if (data.X_val is None) != (y_val is None):
         raise InputError(f"The 'X_val' and 'y_val' parameters of {caller} belong together: pass both or neither.")
-    data = prepare_features(X, X_val)
     n = data.X.shape[0]
-    _labels.check_same_order(X, y)
-    if n < FEWEST_ROWS:
-        raise InputError(f"'X' must have at least {FEWEST_ROWS} rows, so that rows can be compared. Got {n}.")
     names = _labels.check_ids(ids, data.index, n)
     known, y = _task(y, task, model, n)
+    if n < FEWEST_ROWS:
+        raise InputError(f"'X' must have at least {FEWEST_ROWS} rows, so that rows can be compared. Got {n}.")
     model = _named_model(caller, model, known)
     score = {"class": _classes, "number": _numbers, "set": _sets}[known]
     found = score(data, y, y_val, model, seed, progress)
-    flagged, expected = flag(found.probability, error)
-    across = _across(data)
-    why = {CONTRADICTING: found.contradicting, DISAGREE: found.against | (flagged & ~found.contradicting)}
+    probability, contradicting, notes = _with_copies(raw, found)
+    across = np.zeros(n, dtype=np.bool_)
+    if data.X_val is not None:
+        across = find_duplicates(raw[0], X_val=raw[1], progress=progress).across
+        if across.any():
+            notes.append(
+                f"{int(across.sum()):,} rows have a copy or near-copy among the validation rows: scores on those are "
+                "too good. Take them out of one of the two."
+            )
+    flagged, expected = flag(probability, error)
+    why = {CONTRADICTING: contradicting, DISAGREE: found.against | (flagged & ~contradicting)}
     why |= {ACROSS: across, OUTLIER: found.outlier >= FAR}
     table = {} if known == "number" else _class_table(found.label, flagged, sets=known == "set")
-    notes = [*found.notes, *_class_notes(table)]
-    if across.any():
-        notes.append(
-            f"{int(across.sum()):,} rows have a copy or near-copy among the validation rows: scores on those are too "
-            "good. Take them out of one of the two."
-        )
     return Suspects(
         ids=names,
         label=found.label,
         suggested=found.suggested,
-        probability=found.probability,
+        probability=probability,
         reason=_joined(why),
         flagged=flagged,
         error=float(error),
-        expected_error=float(expected),
+        expected_error=expected,
         classes=table,
-        notes=tuple(notes),
+        notes=(*notes, *_class_notes(table)),
         parameters={
             "task": known,
             "model": "neighbors" if model is None else type(model).__name__,
@@ -247,25 +271,26 @@ def _named_model(caller: str, model: Any, task: str) -> Any:
 
 def _classes(data: Features, labels: Array, y_val: Any, model: Any, seed: int, progress: bool | None) -> _Found:
     classes, codes = _labels.encode_labels(labels)
-    X_val = codes_val = None
+    X_val = found = None
     if y_val is not None:
         given = _labels.check_labels(y_val, "y_val", data.X_val.shape[0], "X_val")
         found = _labels.look_up_labels(given, classes)
-        X_val, codes_val = data.X_val[found >= 0], found[found >= 0]
-        if not codes_val.size:
+        X_val = data.X_val[found >= 0]
+        if not X_val.shape[0]:
             raise InputError(
                 f"No label of 'y_val' ({some(given[:5].tolist())}) occurs in 'y' ({some(classes.tolist())}). Write the "
                 "classes the same way in both."
             )
     # One step: the search has no bar of its own.
     with progress_bar("Comparing rows", 1, progress) as advance:
+        codes_val = None if found is None else found[found >= 0]
         scores = score_labels(
             data.X, codes, classes.size, model=model, X_val=X_val, codes_val=codes_val, random_state=seed
         )
         advance(1)
     against = scores.votes.argmax(axis=1) != codes
-    probability, contradicting, notes = _with_copies(data.X, codes, scores.probability)
-    return _Found(probability, labels, classes[scores.suggested], scores.outlier, against, contradicting, notes)
+    suggested = classes[scores.suggested]
+    return _Found(scores.probability, labels, suggested, scores.outlier, against, codes, found)
 
 
 def _numbers(data: Features, labels: Array, y_val: Any, model: Any, seed: int, progress: bool | None) -> _Found:
@@ -279,9 +304,8 @@ def _numbers(data: Features, labels: Array, y_val: Any, model: Any, seed: int, p
     with progress_bar("Comparing rows", 1, progress) as advance:
         scores = score_targets(data.X, targets, model=model, X_val=data.X_val, y_val=given, random_state=seed)
         advance(1)
-    nothing = np.zeros(targets.size, dtype=np.bool_)
     against = scores.probability >= 0.5
-    return _Found(scores.probability, targets, scores.suggested, scores.outlier, against, nothing, [])
+    return _Found(scores.probability, targets, scores.suggested, scores.outlier, against)
 
 
 def _sets(data: Features, y: Any, y_val: Any, model: Any, seed: int, progress: bool | None) -> _Found:
@@ -297,9 +321,7 @@ def _sets(data: Features, y: Any, y_val: Any, model: Any, seed: int, progress: b
     varied = [j for j in range(len(names)) if 0 < carried[:, j].sum() < n]
     if not varied:
         raise InputError("'y' must have a label that some rows have and others have not. There is none.")
-    wrong_label = np.zeros(carried.shape)
-    against, outlier = np.zeros(n, dtype=np.bool_), np.zeros(n)
-    contradicting, notes = np.zeros(n, dtype=np.bool_), list[str]()
+    wrong_label, against, outlier = np.zeros(carried.shape), np.zeros(carried.shape, dtype=np.bool_), np.zeros(n)
     with progress_bar("Labels", len(varied), progress) as advance:
         for j in varied:
             codes = carried[:, j].astype(np.int32)
@@ -308,15 +330,17 @@ def _sets(data: Features, y: Any, y_val: Any, model: Any, seed: int, progress: b
                 data.X, codes, 2, model=model, X_val=data.X_val, codes_val=codes_val, random_state=seed
             )
             wrong_label[:, j] = scores.probability
-            against |= scores.votes.argmax(axis=1) != codes
+            against[:, j] = scores.votes.argmax(axis=1) != codes
             outlier = scores.outlier  # the same for every label
             advance(1)
-    _, codes = np.unique(carried, axis=0, return_inverse=True)
-    probability, contradicting, notes = _with_copies(data.X, codes.ravel().astype(np.int32), wrong_label.max(axis=1))
+    both = carried if carried_val is None else np.vstack([carried, carried_val])
+    codes = np.unique(both, axis=0, return_inverse=True)[1].ravel().astype(np.int32)
+    worst = np.arange(n), wrong_label.argmax(axis=1)
     changed = wrong_label > 0.5
-    changed[np.arange(n), wrong_label.argmax(axis=1)] = True
+    changed[worst] = True
     label, suggested = (_as_sets(names, part) for part in (carried, carried ^ changed))
-    return _Found(probability, label, suggested, outlier, against, contradicting, notes)
+    codes_val = None if carried_val is None else codes[n:]
+    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val)
 
 
 def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Flags]:
@@ -366,31 +390,34 @@ def _as_sets(names: Sequence[Any], carried: Flags) -> Array:
     return object_array([tuple(names[j] for j in np.flatnonzero(row)) for row in carried])
 
 
-def _with_copies(X: Any, codes: npt.NDArray[np.int32], probability: Floats) -> tuple[Floats, Flags, list[str]]:
-    """Raise the probability of copies with different labels; see the notes of find_suspects."""
-    copies = find_duplicates(X, codes)
+def _with_copies(raw: tuple[Any, Any], found: _Found) -> tuple[Floats, Flags, list[str]]:
+    """Raise the probability of copies with different labels; see the notes of find_suspects.
+
+    Returns
+    -------
+    probability : ndarray of shape (n,)
+    contradicting : ndarray of bool of shape (n,)
+    notes : list of str
+    """
+    n = found.probability.size
+    if found.codes is None:
+        return found.probability, np.zeros(n, dtype=np.bool_), []
+    with_val = {} if found.codes_val is None else {"X_val": raw[1], "y_val": found.codes_val}
+    copies = find_duplicates(raw[0], found.codes, **with_val, radius=0, progress=False)
     rows = np.flatnonzero(copies.contradicting)
-    if not rows.size:
-        return probability, copies.contradicting, []
-    group = np.unique(copies.group[rows], return_inverse=True)[1]
-    of_label = np.zeros((group.max() + 1, codes.max() + 1))
-    np.add.at(of_label, (group, codes[rows]), 1)
-    if rows.size > COARSE * codes.size:
+    if rows.size > COARSE * n:
         note = (
-            f"{rows.size:,} of {codes.size:,} rows have an exact copy with another label: these features do not tell "
-            "the classes apart everywhere, and copies count no more than other neighbours."
+            f"{rows.size:,} of {n:,} rows have an exact copy with another label: these features do not tell the "
+            "classes apart everywhere, and copies count no more than other neighbours."
         )
-        return probability, copies.contradicting, [note]
-    raised = probability.copy()
-    bound = 1 - of_label[group, codes[rows]] / of_label.sum(axis=1)[group]
-    raised[rows] = np.maximum(probability[rows], np.minimum(bound, 0.5))
-    return raised, copies.contradicting, []
-
-
-def _across(data: Features) -> Flags:
-    if data.X_val is None:
-        return np.zeros(data.X.shape[0], dtype=np.bool_)
-    return np.asarray(find_duplicates(data.X, X_val=data.X_val).across)
+        return found.probability, copies.contradicting, [note]
+    codes = found.codes if found.codes_val is None else np.concatenate([found.codes, found.codes_val])
+    kind = np.unique(np.column_stack([copies.group, codes]), axis=0, return_inverse=True)[1].ravel()
+    alike = np.bincount(kind)[kind[rows]]
+    size = np.bincount(copies.group + 1)[copies.group[rows] + 1]
+    probability = found.probability.copy()
+    probability[rows] = np.maximum(probability[rows], np.minimum(1 - alike / size, 0.5))
+    return probability, copies.contradicting, []
 
 
 def _joined(why: dict[str, Flags]) -> Array:
@@ -413,18 +440,19 @@ def _class_notes(table: dict[str, Array]) -> list[str]:
     """Name classes that are flagged far more often than the others, and classes too small to judge."""
     if not table:
         return []
-    rows, flagged, notes = table["rows"], table["flagged"], []
+    rows, flagged, share = table["rows"], table["flagged"], table["share"]
     others = (flagged.sum() - flagged) / np.maximum(rows.sum() - rows, 1)
-    for j in np.flatnonzero((table["share"] >= np.maximum(CONDEMNED_SHARE, CONDEMNED_RATIO * others)) & (flagged >= 3)):
-        notes.append(
-            f"class {quoted(table['label'][j])} is flagged far more often than the others: {table['share'][j]:.0%} of "
-            f"its {rows[j]:,} rows, {others[j]:.1%} of all others. It may be a class that these features do not tell "
-            "apart; look at some of the rows before dropping or relabelling any."
-        )
+    condemned = (share >= np.maximum(CONDEMNED_SHARE, CONDEMNED_RATIO * others)) & (flagged >= FEW_FLAGGED)
+    notes = [
+        f"class {quoted(table['label'][j])} is flagged far more often than the others: {share[j]:.0%} of its "
+        f"{rows[j]:,} rows, {others[j]:.1%} of all others. These features may not tell it apart; look at some of the "
+        "rows before dropping or relabelling any."
+        for j in np.flatnonzero(condemned)
+    ]
     small = table["label"][rows < FEW_OF_A_CLASS].tolist()
     if small:
         notes.append(
-            f"classes with fewer than {FEW_OF_A_CLASS} rows: {some(small)}. Their rows have few neighbours of their own "
-            "class, so look at them one by one."
+            f"classes with fewer than {FEW_OF_A_CLASS} rows: {some(small)}. Their rows have few neighbours of their "
+            "own class, so look at them one by one."
         )
     return notes

@@ -68,9 +68,14 @@ class Suspects(Result):
     error: float
     expected_error: float
     classes: Mapping[str, npt.NDArray[Any]]
+    parameters: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-    parameters: Mapping[str, Any] | None = None
     kind: str = "numpy"
+
+    @property
+    def task(self) -> str:
+        """What labels are: "class", "number" to predict, or "set" of labels."""
+        return str(self.parameters["task"])
 
     @property
     def cutoff(self) -> float:
@@ -107,18 +112,28 @@ class Suspects(Result):
         """
         return to_table(dict(self.classes), None, kind or self.kind)
 
+    def class_rows(self) -> list[dict[str, Any]]:
+        """List the classes, each with its label, rows, flagged and share."""
+        columns = [column.tolist() for column in self.classes.values()]
+        return [dict(zip(self.classes, row, strict=True)) for row in zip(*columns, strict=True)]
+
     def ranking(self) -> npt.NDArray[np.int64]:
         """Positions of all rows, the most probable first."""
         return np.argsort(-self.probability, kind="stable")
 
     def summary(self) -> str:
         """Say in a few lines how many rows to look at, why, and in which classes."""
-        return "\n".join([*self.findings(), *self._class_lines(), *(f"Note: {note}" for note in self.notes)])
+        what = "Label" if self.task == "set" else "Class"
+        classes = [
+            f"{what} {quoted(one['label'])}: {one['flagged']:,} of {one['rows']:,} rows flagged ({one['share']:.1%})."
+            for one in self.class_rows()
+        ]
+        return "\n".join([*self.findings(), *classes, *(f"Note: {note}" for note in self.notes)])
 
     def findings(self) -> list[str]:
         """Say how many rows are flagged, with which error, and why."""
         n, flagged = self.ids.size, int(self.flagged.sum())
-        what = "targets" if self.parameters and self.parameters["task"] == "number" else "labels"
+        what = {"number": "targets", "set": "label sets"}.get(self.task, "labels")
         said = [f"About {self.probability.sum():,.0f} of {n:,} {what} are expected to be wrong."]
         if not flagged:
             said.append(
@@ -159,11 +174,5 @@ class Suspects(Result):
 
     def _table(self, rows: npt.NDArray[np.int64], kind: str | None) -> Any:
         names = ("label", "suggested", "probability", "reason", "flagged")
-        return to_table({"id": self.ids[rows]} | {name: getattr(self, name)[rows] for name in names}, None, kind or self.kind)
-
-    def _class_lines(self) -> list[str]:
-        columns = [self.classes[name].tolist() for name in ("label", "rows", "flagged", "share")] if self.classes else []
-        return [
-            f"Class {quoted(label)}: {flagged:,} of {rows:,} rows flagged ({share:.1%})."
-            for label, rows, flagged, share in zip(*columns, strict=True)
-        ]
+        columns = {"id": self.ids[rows]} | {name: getattr(self, name)[rows] for name in names}
+        return to_table(columns, None, kind or self.kind)

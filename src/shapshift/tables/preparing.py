@@ -15,7 +15,7 @@ from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 from shapshift.tables.features import CATEGORICAL, IMPUTE, SCALES, Column, TableSpec, encode, make_columns
 from shapshift.tables.files import about, no_column, repeated
-from shapshift.tables.labels import names_alike, read_names, same_labels, same_numbers
+from shapshift.tables.labels import label_sets, names_alike, read_names, same_labels, same_numbers
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -103,9 +103,10 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
     for table, name in zip(tables, where, strict=True):
         if table.num_rows == 0:
             raise InputError(f"{name} has no rows. At least one is needed.")
-        if spec.label not in table.column_names:
-            hint = " Name the column of the class with --label."
-            raise no_column("The label", spec.label, table.column_names, name, hint)
+        for label in (spec.label, *spec.more_labels):
+            if label not in table.column_names:
+                hint = " Name the column of the class with --label."
+                raise no_column("The label", str(label), table.column_names, name, hint)
     for option, column in (("id", spec.id), ("owner", spec.owner)):
         if column is not None and column not in train.column_names:
             raise no_column(f"The {option}", column, train.column_names, where[0])
@@ -114,7 +115,7 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
     labels, (ids, ids_val), (owners, owners_val) = (
         [_names(what, column, table, name, exact) for table, name in zip(tables, where, strict=True)]
         for what, column, exact in (
-            ("label", spec.label, spec.target == "class"),
+            ("label", None if spec.target == "set" else spec.label, spec.target == "class"),
             ("id", spec.id, True),
             ("owner", spec.owner, True),
         )
@@ -123,8 +124,11 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
     if spec.target == "class":
         written = label in about(train).text, label in about(val).text
         y_train, y_val, label_notes = same_labels(labels[0], labels[1], label, written)
-    else:
+    elif spec.target == "number":
         y_train, y_val, label_notes = same_numbers(labels[0], labels[1], label, where)
+    else:
+        named = [label, *spec.more_labels]
+        (y_train, label_notes), (y_val, _) = map(label_sets, tables, (named, named), where)
     notes += label_notes
     if ids is not None:
         _check_unique(ids, str(spec.id), where[0])
@@ -195,13 +199,13 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
     val = None if X_val is None else _as_table(X_val, "X_val")
     spec = TableSpec(None, impute="median")
     if isinstance(train, np.ndarray) and not isinstance(val, pa.Table):
-        empty = train[:0] if val is None else val
-        if empty.shape[1] != train.shape[1]:
-            raise InputError(f"'X_val' must have the {train.shape[1]} features of 'X'. Got {empty.shape[1]}.")
-        columns = [Column("X", "number", train, empty, [str(j) for j in range(train.shape[1])])]
+        points = train[:1].copy() if val is None else val
+        if points.shape[1] != train.shape[1]:
+            raise InputError(f"'X_val' must have the {train.shape[1]} features of 'X'. Got {points.shape[1]}.")
+        columns = [Column("X", "number", train, points, [str(j) for j in range(train.shape[1])])]
     else:
         train, val = (side if side is None or isinstance(side, pa.Table) else _columns(side) for side in (train, val))
-        other = train.slice(0, 0) if val is None else val
+        other = train.slice(0, 1) if val is None else val
         names = list(train.column_names)
         if set(names) != set(other.column_names):
             odd = set(names) ^ set(other.column_names)
@@ -270,7 +274,7 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
     check_choice("TableSpec", "categorical", spec.categorical, CATEGORICAL)
     if spec.impute is not False:
         check_choice("TableSpec", "impute", spec.impute, IMPUTE, or_else="False")
-    check_choice("TableSpec", "target", spec.target, ("class", "number"))
+    check_choice("TableSpec", "target", spec.target, ("class", "number", "set"))
     roles: dict[str, Any] = {role: getattr(spec, role) for role in _ROLES}
     roles |= {role: name for role, name in about(train).roles.items() if roles[role] is None}
     if roles["label"] is None:
@@ -315,7 +319,7 @@ def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str]
                 raise no_column(f"The --{option} entry", name, list(there), place)
     if repeated(named):
         raise InputError(f"--features names {some(repeated(named))} more than once. Name each column once.")
-    apart = {spec.label, spec.id, spec.owner, *spec.drop}
+    apart = {spec.label, *spec.more_labels, spec.id, spec.owner, *spec.drop}
     extra: list[str] = []
     if spec.features is not None:
         chosen = list(dict.fromkeys([*named, *(spec.embed or ())]))
