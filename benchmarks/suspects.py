@@ -29,11 +29,13 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score, roc
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import shapshift.suspects.scores
+import shapshift
 from benchmarks.noisy_labels import NOISES, SUITES, Case, clusters, make_case
 from benchmarks.peers import Peer, environment
 from experiments.cells import run_cells
 from experiments.tables import interval, markdown_table, write_tables
+from shapshift import Suspects, find_suspects
+from shapshift.suspects.scores import flag
 
 HERE = Path(__file__).resolve().parent
 CLEANLAB = Peer(
@@ -172,15 +174,13 @@ def measure_cleanlab(folder: Path, cell: Cell, effects: bool) -> dict[str, Any]:
     return result
 
 
-def find_ours(case: Case, mode: str) -> tuple[np.ndarray, np.ndarray, float]:
-    """Probabilities, suggested labels and seconds."""
+def find_ours(case: Case, mode: str) -> tuple[Suspects, float]:
+    """What find_suspects says, and the seconds it took."""
     kind, parameters = MODELS.get(mode, (None, {}))
     model = locate(kind)(**parameters) if kind else None
     start = time.perf_counter()
-    found = shapshift.suspects.scores.score_labels(
-        case.X, case.given, int(case.given.max()) + 1, model=model, random_state=0
-    )
-    return found.probability, found.suggested, time.perf_counter() - start
+    found = find_suspects(case.X, case.given, model=model, error=ERROR, random_state=0, progress=False)
+    return found, time.perf_counter() - start
 
 
 def measure_ours(folder: Path, cell: Cell, effects: bool) -> dict[str, Any]:
@@ -188,10 +188,11 @@ def measure_ours(folder: Path, cell: Cell, effects: bool) -> dict[str, Any]:
     case = load_case(folder, cell)
     wrong, result = case.wrong, {"learned": {}}
     for mode in MODES:
-        probability, suggested, seconds = find_ours(case, mode)
-        result[mode] = ranking(probability, wrong) | {"seconds": seconds, "cuts": []}
+        suspects, seconds = find_ours(case, mode)
+        suggested = suspects.suggested
+        result[mode] = ranking(suspects.probability, wrong) | {"seconds": seconds, "cuts": []}
         for error in ERRORS:
-            flagged, expected = shapshift.suspects.scores.flag(probability, error)
+            flagged, expected = flag(suspects.probability, error)
             found = wrong & flagged
             cut = {
                 "error": error,
@@ -213,7 +214,8 @@ def measure_ours(folder: Path, cell: Cell, effects: bool) -> dict[str, Any]:
 
 def our_key(effects: bool) -> str:
     """Hash of the code that finds suspects: stored cells of other code are not used."""
-    files = sorted(Path(shapshift.suspects.scores.__file__).parent.glob("*.py"))
+    package = Path(shapshift.__file__).parent
+    files = [package / "duplicates.py", *sorted(package.glob("suspects/*.py"))]
     code = b"".join(path.read_bytes() for path in files)
     return hashlib.sha256(code + str((MODELS, ERRORS, CASE_FORMAT, effects)).encode()).hexdigest()[:16]
 
@@ -349,7 +351,7 @@ def time_ours(path: Path) -> dict[str, float]:
         case = Case(**file)
     small = Case(case.X[:64], np.arange(64) % 2, np.arange(64) % 2, case.X_test, case.y_test)
     find_ours(small, "features")  # loads the compiled kernels
-    return {mode: find_ours(case, mode)[2] for mode in MODES}
+    return {mode: find_ours(case, mode)[1] for mode in MODES}
 
 
 def time_both(folder: Path, python: Path, datasets: tuple[str, ...], turns: int, large: int) -> pd.DataFrame:
