@@ -38,6 +38,7 @@ from shapshift import Suspects, find_suspects
 from shapshift.suspects.scores import flag
 
 HERE = Path(__file__).resolve().parent
+DOCS = HERE.parent / "docs"
 CLEANLAB = Peer(
     "cleanlab",
     "2.9.0",
@@ -385,29 +386,74 @@ def time_both(folder: Path, python: Path, datasets: tuple[str, ...], turns: int,
 # The run
 
 
+def effect_table(effects: pd.DataFrame) -> pd.DataFrame:
+    """Mean changes with intervals over seeds, and the least mean over seeds of a dataset, noise and learner."""
+    means, rows = mean_effects(effects), []
+    for (tool, mode, action), found in effects.groupby(["tool", "mode", "action"], sort=False):
+        row = {"tool": tool, "mode": mode, "action": action}
+        for learner, changes in found.groupby("learner", sort=False):
+            row[learner] = interval(changes.groupby("seed")["accuracy"].mean()).show(4)
+        cells = means[(means["tool"] == tool) & (means["mode"] == mode) & (means["action"] == action)]
+        rows.append(row | {"least": cells["accuracy"].min(), "least recall": cells["recall"].min()})
+    return pd.DataFrame(rows)
+
+
+def error_table(cuts: pd.DataFrame) -> pd.DataFrame:
+    """Expected and true error by mode and cut-off: means over the cells that have enough flagged rows."""
+    rows = []
+    for (mode, error), found in cuts.groupby(["mode", "error"], sort=False):
+        enough = found[found["flagged"] >= FEWEST_FLAGGED]
+        off = enough["expected"] - enough["true"]
+        rows.append(
+            {
+                "mode": mode,
+                "cut-off": error,
+                "cells": f"{len(enough)} of {len(found)}",
+                "expected": enough["expected"].mean(),
+                "true": enough["true"].mean(),
+                "mean absolute difference": off.abs().mean(),
+                "largest": off.abs().max(),
+                "F1": found["f1"].mean(),
+                "right suggestions": found["suggested_right"].sum() / (found["flagged"] - found["right"]).sum(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 def tables_of(records: list[dict[str, Any]], effects: bool) -> dict[str, pd.DataFrame]:
     rankings = ranking_frame(records)
     measures = ["auc", "precision", "f1"]
-    tables = {
-        "rankings": rankings.groupby(["noise", "tool", "mode"], sort=False)[measures].mean().reset_index(),
-        "rankings_by_dataset": rankings.groupby(["dataset", "noise", "tool", "mode"], sort=False)[measures]
-        .mean()
-        .reset_index(),
-    }
+
+    def means(*keys: str) -> pd.DataFrame:
+        return rankings.groupby(list(keys), sort=False)[measures].mean().reset_index()
+
+    tables = {"rankings": means("noise", "tool", "mode")}
+    tables["rankings_by_dataset"] = means("dataset", "noise", "tool", "mode")
     if (rankings["tool"] == "shapshift").any():
-        tables["cuts"] = cut_frame(records)
+        tables["cuts_by_dataset"] = cut_frame(records)
+        tables["cuts"] = error_table(tables["cuts_by_dataset"])
     if effects:
         changes = effect_frame(records)
         tables["effects_by_cell"] = mean_effects(changes)
-        rows = []
-        for (tool, mode, action, learner), found in changes.groupby(["tool", "mode", "action", "learner"], sort=False):
-            # Intervals over seeds, of the mean over datasets and noises.
-            row = {"tool": tool, "mode": mode, "action": action, "learner": learner}
-            for measure in ("accuracy", "recall"):
-                row[measure] = interval(found.groupby("seed")[measure].mean()).show(4)
-            rows.append(row)
-        tables["effects"] = pd.DataFrame(rows)
+        tables["effects"] = effect_table(changes)
     return tables
+
+
+def write_docs(tables: dict[str, pd.DataFrame]) -> None:
+    """Write the tables, and put those that the page shows into it."""
+    write_tables(DOCS / "suspects", tables)
+    page = DOCS / "suspects_benchmark.md"
+    text = page.read_text(encoding="utf-8")
+    for name, table in tables.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        if begin in text:
+            before, rest = text.split(begin)
+            text = f"{before}{begin}\n\n{shown(table)}\n{end}{rest.split(end)[1]}"
+    page.write_text(text, encoding="utf-8", newline="\n")
+
+
+def shown(table: pd.DataFrame) -> str:
+    return markdown_table(table.round(3).astype(object).fillna(""))
 
 
 def bars_of(records: list[dict[str, Any]], effects: bool, times: pd.DataFrame | None) -> pd.DataFrame:
@@ -430,7 +476,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="(default: 2)")
     parser.add_argument("--folder", type=Path, default=HERE.parent / ".bench", help="environment and finished cells")
     parser.add_argument("--python", type=Path, help="an interpreter that has cleanlab, instead of an own environment")
-    parser.add_argument("--tables", type=Path, metavar="FOLDER", help="write the tables (CSV, LaTeX) there too")
+    parser.add_argument("--docs", action="store_true", help="write docs/suspects/tables and the tables of the page")
     chosen = parser.parse_args()
     os.environ |= ONE_THREAD  # for the processes that this one starts
     datasets = tuple(chosen.only or (("breast_cancer", "wine") if chosen.quick else SUITES[chosen.suite]))
@@ -453,11 +499,11 @@ def main() -> None:
         tables["times"] = times
     if not chosen.cleanlab_only:
         tables["bars"] = bars_of(records, effects, times)
-    for name in tables:
-        if name != "effects_by_cell":
-            print(f"\n{name}\n{markdown_table(tables[name].round(3).astype(object).fillna(''))}")
-    if chosen.tables:
-        write_tables(chosen.tables, tables)
+    for name, table in tables.items():
+        if not name.endswith("by_cell"):
+            print(f"\n{name}\n{shown(table)}")
+    if chosen.docs:
+        write_docs(tables)
 
 
 if __name__ == "__main__":

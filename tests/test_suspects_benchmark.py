@@ -154,7 +154,10 @@ def test_effects_are_changes_against_the_noisy_set(records) -> None:
     assert ours.loc[("relabel", "random forest"), "accuracy"] == 0
     tables = suspects.tables_of(records, True)
     assert list(tables["rankings"].columns) == ["noise", "tool", "mode", "auc", "precision", "f1"]
-    assert len(tables["effects"]) == 9
+    least = tables["effects"].set_index(["tool", "action"])["least"]
+    assert least["shapshift", "drop"] == pytest.approx(-0.01)
+    assert least["cleanlab", "drop"] == pytest.approx(0.02)
+    assert tables["cuts"]["mean absolute difference"].tolist() == pytest.approx([0.05] * 6)
 
 
 def test_what_is_learned_without_the_wrong_rows() -> None:
