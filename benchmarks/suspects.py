@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -498,7 +499,9 @@ def main() -> None:
     parser.add_argument("--python", type=Path, help="an interpreter that has cleanlab, instead of an own environment")
     parser.add_argument("--docs", action="store_true", help="write docs/suspects/tables and the tables of the page")
     chosen = parser.parse_args()
-    os.environ |= ONE_THREAD  # for the processes that this one starts
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+        # Libraries read this when they are loaded, so the script begins again.
+        os.execve(sys.executable, sys.orig_argv, os.environ | ONE_THREAD)
     datasets = tuple(chosen.only or (("breast_cancer", "wine") if chosen.quick else SUITES[chosen.suite]))
     seeds = range(1 if chosen.quick else chosen.seeds)
     cells = list(product((chosen.suite,), datasets, NOISES, seeds))
