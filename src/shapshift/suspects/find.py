@@ -207,7 +207,7 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
     if task is None:
         whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
         many = distinct > n / 2 and n > 2 * FEWEST_ROWS
-        regressor = model is not None and not isinstance(model, str) and is_regressor(model)
+        regressor = hasattr(model, "get_params") and not isinstance(model, type) and is_regressor(model)
         task = "number" if numeric and (not whole or many or regressor) else "class"
     if task == "number" and not numeric:
         raise InputError(f"'y' must hold numbers to predict for task='number'. Got {some(labels[:5].tolist())}.")
