@@ -29,9 +29,10 @@ Flags = npt.NDArray[np.bool_]
 HONEST_SHARE, CLOSE = 0.001, 0.25
 #: Rows that the radius is estimated from, and the ranks of the neighbours whose distances are looked at.
 SAMPLE_ROWS, RANKS = 1000, (10, 20)
-# Coordinates of a sketch, rows it is fitted on, and rows compared between two steps of the progress bar. Squared
-# distances of random sketches are those of the rows times a chi-squared variable: above SLACK with probability 2e-10.
-SKETCH, SKETCH_ROWS, STEP, SLACK = 16, 512, 4096, 80.0
+# Coordinates of a sketch, of directions and drawn ones, rows it is fitted on, and rows compared between two steps of the
+# progress bar. Squared distances of 16 drawn coordinates are those of the rows times a chi-squared variable, which is
+# above SLACK with probability 2e-10.
+DIRECTIONS, DRAWN, SKETCH_ROWS, STEP, SLACK = 6, 16, 512, 4096, 80.0
 TRAIN, VALIDATION = 1, 2
 
 
@@ -554,21 +555,23 @@ def _sorted_rows(table: _Table, radius: float) -> SortedRows:
     sketch, slack = _sketch(table)
     order = np.argsort(sketch[:, 0], kind="stable")
     other, dense = table.other[order], np.ascontiguousarray(table.scaled[order])
-    limit = radius * radius
+    limit, window = radius * radius, radius * float(np.sqrt(slack))
     indices, indptr = other.indices.astype(np.int32), other.indptr.astype(np.int64)
-    return SortedRows(dense, other.data, indices, indptr, sketch[order], order, limit, slack * limit)
+    return SortedRows(
+        dense, other.data, indices, indptr, np.ascontiguousarray(sketch[order].T), order, limit, slack * limit, window
+    )
 
 
 def _sketch(table: _Table) -> tuple[Floats, float]:
     """Return some coordinates of each row, and how many times the rows' squared distance theirs can be."""
     rows, width = table.scaled, table.scaled.shape[1]
     if width == 0:
-        drawn = np.random.default_rng(0).standard_normal((table.other.shape[1], SKETCH))
+        drawn = np.random.default_rng(0).standard_normal((table.other.shape[1], DRAWN))
         return np.asarray(table.other @ drawn), SLACK
     # Directions in which rows differ most: orthogonal, so that distances along them are no larger.
     sample = rows[:: max(1, rows.shape[0] // SKETCH_ROWS)]
-    directions = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][:SKETCH]
-    return np.ascontiguousarray(rows @ directions.T), 1 + 1e-6
+    directions = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][:DIRECTIONS]
+    return np.asarray(rows @ directions.T), 1 + 1e-6
 
 
 def _contradicting(place_of: Indices, labels: Any, labels_val: Any, n: int) -> Flags:
