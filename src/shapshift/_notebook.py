@@ -4,6 +4,7 @@ import numpy as np
 
 from shapshift._facts import audit_facts, value_facts
 from shapshift.audit import ShiftAudit
+from shapshift.duplicates import Duplicates
 from shapshift.report._page import fill_template
 from shapshift.trust import another_sample, sure_signs
 from shapshift.valuation import Valuation
@@ -92,3 +93,18 @@ def audit_html(audit: ShiftAudit) -> str:
         ends=(rho[0], rho[-1]),
         dots=dots,
     )
+
+
+def duplicates_html(duplicates: Duplicates) -> str:
+    """Show how many duplicates there are.
+
+    Parameters
+    ----------
+    duplicates : Duplicates
+
+    Returns
+    -------
+    str
+        HTML without scripts; every text is escaped.
+    """
+    return fill_template("notebook.html.j2", duplicates=duplicates.summary())

@@ -1,7 +1,7 @@
 """Pairs of rows within a small distance of each other, without looking at all pairs.
 
-Rows are sorted by the first coordinate of a sketch: a few coordinates whose distances bound those of the rows. Only rows
-that are near by that coordinate are compared, nearly all of them by their sketches alone.
+Rows are sorted by the first coordinate of a sketch: a few coordinates whose distances bound those of the rows. Only
+rows that are near by that coordinate are compared, nearly all of them by their sketches alone.
 """
 
 from typing import NamedTuple
