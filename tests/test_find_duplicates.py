@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pytest
+from cli_files import N_TRAIN, make_tables, run
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
@@ -216,7 +220,7 @@ def test_the_order_of_rows_changes_nothing_but_the_order() -> None:
     assert ((other.group >= 0) == (together >= 0)).all()
 
 
-def test_it_is_saved_and_shown(tmp_path: Any) -> None:
+def test_it_is_saved_and_shown(tmp_path: Path) -> None:
     found = find_duplicates(
         [[1.0], [1.0], [2.0]], ["<b>", "b", "c"], owners=["o", "p", "o"], X_val=[[2.0]], ids=["a", "b", "c"]
     )
@@ -271,3 +275,83 @@ def test_degenerate_tables() -> None:
         huge = find_duplicates(np.array([[1e300], [1e300], [-1e300], [3e299]]), radius=0.1)
         assert huge.group.tolist() == [0, 0, -1, -1]
         assert find_duplicates(np.array([[5.0, i] for i in range(30)]), radius=0.0).n_groups == 0
+
+
+@pytest.fixture
+def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A market in which bob sells five rows of others, and the buyer validates on four near copies."""
+    monkeypatch.chdir(tmp_path)
+    train, val = make_tables()
+    copied = train.take([0, 2, 3, 5, 6])
+    names, sellers = pa.array([f"c{i}" for i in range(5)]), pa.array(["bob"] * 5)
+    copied = copied.set_column(0, "row", names).set_column(1, "seller", sellers)
+    copied = copied.set_column(5, "class", pa.array(["odd", *copied["class"].to_pylist()[1:]]))
+    near = train.take([10, 11, 12, 13])
+    near = near.set_column(2, "size", pa.array(near["size"].to_numpy() + 1e-4))
+    pacsv.write_csv(pa.concat_tables([train, copied]), "train.csv")
+    pacsv.write_csv(pa.concat_tables([val, near]), "val.csv")
+    return tmp_path
+
+
+COLUMNS = ("--label", "class", "--id", "row", "--owner", "seller")
+
+
+def test_the_command_finds_what_the_function_finds(market: Path) -> None:
+    ran = run("duplicates", "train.csv", "val.csv", *COLUMNS, "--format", "csv")
+    assert ran.code == 0, ran.err
+    assert "5 groups across owners, 4 across TRAIN and VAL (4 training rows), 2 training rows with an exact" in ran.out
+    saved = Duplicates.load("shapshift-duplicates/duplicates.npz")
+    names = ["size", "weight", "age"]
+    train, val = (pd.read_csv(path, encoding="utf-8-sig") for path in ("train.csv", "val.csv"))
+    expected = find_duplicates(
+        train[names],
+        train["class"],
+        owners=train["seller"].tolist(),
+        X_val=val[names],
+        y_val=val["class"],
+        ids=train["row"],
+        ids_val=val["row"],
+    )
+    assert saved.radius == expected.radius
+    assert saved.group.tolist() == expected.group.tolist()
+    assert saved.summary() == expected.summary()
+    written = pd.read_csv("shapshift-duplicates/duplicates.csv", encoding="utf-8-sig")
+    assert written["id"].tolist()[:2] == ["t000", "c0"]
+    assert written["label"].tolist()[:2] == [train["class"][0], "odd"]
+    again = run("rerun", "shapshift-duplicates", "--out", "again")
+    assert again.code == 0
+    assert "Identical" in again.out
+    assert run("duplicates", "train.csv", *COLUMNS).code != 0  # results are there
+    ran = run("duplicates", "train.csv", *COLUMNS, "--radius", "0", "--force", "--json")
+    assert ran.document["result"]["groups"] == 5
+    assert ran.document["result"]["near"] == 0
+    manifest = json.loads(Path("shapshift-duplicates/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["options"]["Nearness"] == {"radius": 0.0}
+
+
+def test_the_command_takes_text_and_missing_entries(market: Path) -> None:
+    text = "a,b,y,who\n1,,k,[bold]x\n1,,k,y\n2,<i>,k,x\n,<i>,k,y\n"
+    Path("table.csv").write_text(text, encoding="utf-8")
+    ran = run("duplicates", "table.csv", "--label", "y", "--owner", "who")
+    assert ran.code == 0, ran.err
+    assert "2 of 4 rows have a copy, in 1 groups: 2 exact, 0 near." in ran.out
+    assert "[bold]x" in ran.out
+    for wrong, words in ((("--label", "z"), "'z'"), (("--label", "y", "--owner", "z"), "'z'"), ((), "--label")):
+        ran = run("duplicates", "table.csv", *wrong, "--force")
+        assert ran.code == 2
+        assert words in ran.err
+    assert run("duplicates", "table.csv", "--label", "y", "--radius", "-1").code == 2
+
+
+@pytest.mark.parametrize("command", ["price", "report"])
+def test_price_and_report_count_copies_across_owners_and_say_nothing_to_sellers(market: Path, command: str) -> None:
+    ran = run(
+        *(command, "train.csv", "val.csv", *COLUMNS, "--budget", 100, "--report", "page.html", "--out", "out"),
+        *(("--noise", "0.5", "--repeats", 2) if command == "report" else ()),
+    )
+    assert ran.code == 0, ran.err
+    said = f"10 of {N_TRAIN + 5} training rows have an exact copy of another owner"
+    assert said in ran.err
+    assert said in Path("page.html").read_text(encoding="utf-8")
+    for page in Path("out/statements").rglob("*"):
+        assert "copy of" not in page.read_text(encoding="utf-8")

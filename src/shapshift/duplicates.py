@@ -165,6 +165,16 @@ class Duplicates(Result):
             "honest": self.honest,
         }
 
+    def findings(self) -> list[str]:
+        """Say in sentences what there is across owners, splits and labels; nothing where there is nothing."""
+        n, copy = self.ids.size, "an exact copy" if self.radius == 0 else "an exact or near copy"
+        told = {
+            f"of {n:,} training rows have {copy} of another owner": self.across_owners,
+            f"of {n:,} training rows have {copy} among the validation rows": self.across,
+            f"of {n:,} training rows have an exact copy with another label": self.contradicting,
+        }
+        return [f"{int(rows.sum()):,} {words}." for words, rows in told.items() if rows.any()]
+
     def _numbered(self, names: npt.NDArray[Any]) -> Indices:
         """Return a number for each name, -1 for the rows of the validation set."""
         codes = _labels.encode_labels(names.astype(object))[1].astype(np.int64)
