@@ -104,9 +104,10 @@ def find_suspects(
     Notes
     -----
     Exact copies with different labels: equal features are taken to have one right label, and each copy to be right as
-    probably as any other. So a label that ``c`` of ``m`` copies have is wrong with probability ``1 - c / m``, of which
-    at most a half is used as a lower bound: how many neighbours disagree is counted already. Where more than a tenth
-    of all rows have such copies, the features are too coarse to tell rows apart and the bound is not used.
+    probably as any other. So a label that ``c`` of ``m`` copies have is wrong with probability ``1 - c / m``. The
+    probability of such a row is at least ``min(1 - c / m, 1 / 2)``: beyond that, copies count as the neighbours that
+    they are. Where more than a tenth of all rows have such copies, the features are too coarse to tell rows apart and
+    nothing is raised.
 
     Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
     outliers.
