@@ -35,7 +35,7 @@ from benchmarks.noisy_labels import NOISES, SUITES, Case, clusters, make_case
 from benchmarks.peers import Peer, environment
 from experiments.cells import run_cells
 from experiments.tables import interval, markdown_table, write_tables
-from shapshift import KNNShapley, Suspects, find_suspects
+from shapshift import Suspects, find_suspects
 from shapshift.suspects.scores import flag
 
 HERE = Path(__file__).resolve().parent
@@ -66,7 +66,7 @@ LEARNERS = {
 #: Pooled over seeds, a cell with fewer flagged rows says nothing about the share of right labels among them.
 FEWEST_FLAGGED = 20
 
-BARS = {"fifth": 0.2, "error": 0.05, "worst": -0.005, "recall": -0.02, "explain": 1.2}
+BARS = {"fifth": 0.2, "error": 0.05, "worst": -0.005, "recall": -0.02}
 
 Cell = tuple[str, str, str, int]
 
@@ -383,21 +383,6 @@ def time_both(folder: Path, python: Path, datasets: tuple[str, ...], turns: int,
     return frame
 
 
-def explain_ratio(turns: int) -> float:
-    """Seconds that explaining 100 rows takes, as a multiple of one valuation; the best turn of each."""
-    X, y = clusters(0, 12_000, 20, 3, 2, 1.2)
-    model = KNNShapley(5, n_jobs=1, progress=False).fit(X[:10_000], y[:10_000])
-    calls = {"value": model.value, "explain": partial(model.explain, ids=np.arange(100))}
-    best = dict.fromkeys(calls, np.inf)
-    for turn in range(turns + 1):
-        for name, call in calls.items():
-            start = time.process_time()
-            call(X[10_000:], y[10_000:])
-            if turn:  # the first loads the compiled kernels
-                best[name] = min(best[name], time.process_time() - start)
-    return best["explain"] / best["value"]
-
-
 # The run
 
 
@@ -471,17 +456,12 @@ def shown(table: pd.DataFrame) -> str:
     return markdown_table(table.round(3).astype(object).fillna(""))
 
 
-def bars_of(
-    records: list[dict[str, Any]], effects: bool, times: pd.DataFrame | None = None, explained: float | None = None
-) -> pd.DataFrame:
+def bars_of(records: list[dict[str, Any]], effects: bool, times: pd.DataFrame | None) -> pd.DataFrame:
     bars = [*judge_rankings(ranking_frame(records)), *judge_cuts(cut_frame(records))]
     if effects:
         bars += judge_effects(effect_frame(records))
     if times is not None:
         bars += judge_times(times)
-    if explained is not None:
-        name = "explain for 100 rows, as a multiple of one valuation"
-        bars.append(judge(name, "10,000 x 2,000", BARS["explain"], explained, "at most"))
     return pd.DataFrame(bars)
 
 
@@ -512,17 +492,15 @@ def main() -> None:
     prepare(folder, python, cells, chosen.processes)
     log.print("measures")
     records = measure(folder, cells, effects, chosen.processes, ours=not chosen.cleanlab_only)
-    times = explained = None
+    times = None
     if effects and not chosen.cleanlab_only and chosen.suite == "published":
         log.print("times")
         times = time_both(folder, python, datasets, *((1, 0) if chosen.quick else (3, 20_000)))
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            explained = pool.submit(explain_ratio, 3).result()
     tables = tables_of(records, effects)
     if times is not None:
         tables["times"] = times
     if not chosen.cleanlab_only:
-        tables["bars"] = bars_of(records, effects, times, explained)
+        tables["bars"] = bars_of(records, effects, times)
     for name, table in tables.items():
         if not name.endswith("by_cell"):
             print(f"\n{name}\n{shown(table)}")
