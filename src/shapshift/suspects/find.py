@@ -140,7 +140,7 @@ def suspects_of(
     *,
     model: Any,
     ids: Any,
-    error: float,
+    error: Any,
     task: str | None,
     random_state: int,
     progress: bool | None,
@@ -172,7 +172,7 @@ def suspects_of(
                 f"{int(across.sum()):,} rows have a copy or near-copy among the validation rows: scores on those are "
                 "too good. Take them out of one of the two."
             )
-    flagged, expected = flag(probability, error)
+    flagged, expected = flag(probability, float(error))
     why = {CONTRADICTING: contradicting, DISAGREE: found.against | (flagged & ~contradicting)}
     why |= {ACROSS: across, OUTLIER: found.outlier >= FAR}
     table = {} if known == "number" else _class_table(found.label, flagged, sets=known == "set")
@@ -226,7 +226,7 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
 
 
 def _are_sets(y: Any) -> bool:
-    shape = getattr(y, "shape", ())
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) == 2:
         return bool(shape[1] > 1)
     if y is None or isinstance(y, str) or not hasattr(y, "__iter__"):
@@ -388,7 +388,7 @@ def _other_size(name: str, n_rows: int, of: str, got: int) -> InputError:
 
 
 def _as_sets(names: Sequence[Any], carried: Flags) -> Array:
-    return object_array([tuple(names[j] for j in np.flatnonzero(row)) for row in carried])
+    return object_array([tuple(names[j] for j in np.flatnonzero(row).tolist()) for row in carried])
 
 
 def _with_copies(raw: tuple[Any, Any], found: _Found) -> tuple[Floats, Flags, list[str]]:
