@@ -239,7 +239,9 @@ def test_a_pipeline_gets_frames_as_they_are() -> None:
     frame = real_frame()
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     towns = OneHotEncoder(handle_unknown="ignore")
-    model = make_pipeline(make_column_transformer((numbers, ["size", "weight"]), (towns, ["town"])), LogisticRegression())
+    model = make_pipeline(
+        make_column_transformer((numbers, ["size", "weight"]), (towns, ["town"])), LogisticRegression()
+    )
     found = find_suspects(frame, Y, model=model)
     assert set(found.ranking()[:4].tolist()) <= {*WRONG, *range(0, 150, 9)}
     partly_known = np.where(Y[100:] == "ant", "ox", Y[100:])

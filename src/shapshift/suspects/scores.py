@@ -188,7 +188,7 @@ def score_labels(
     n = codes.size
     rows, labels, trusted = _with_trusted(X, codes, X_val, codes_val)
     given = labels.astype(np.int64)
-    if given.size < 2:
+    if given.size < 2 or n_classes < 2:
         return LabelScores(np.zeros(n), (codes + 1) % n_classes, np.eye(n_classes)[codes], np.zeros(n))
     near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
     onehot = np.eye(n_classes)[given]
@@ -238,11 +238,15 @@ def score_targets(
     if targets.size < 2:
         return TargetScores(np.zeros(n), np.array(y, dtype=np.float64), np.zeros(n))
     near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
-    column = np.asarray(targets, dtype=np.float64)[:, None]
-    guesses = [near.medians(targets)]
+    middle = near.medians(targets)
+    guesses = [middle]
     if not isinstance(model, KNNModel):
         forest = ExtraTreesRegressor(50, min_samples_leaf=3, max_features=None)
-        found = _held_out(_estimator(model, forest), rows, targets, column, random_state, model_rows)
+        # Means follow wrong targets, medians do not: the models are fitted on targets that are not too far from them.
+        reach = 5 * _scale(near, np.abs(targets - middle))
+        calm = np.clip(targets, middle - reach, middle + reach)
+        column = calm[:, None]
+        found = _held_out(_estimator(model, forest), rows, calm, column, random_state, model_rows)
         guesses.append(found[:, 0])
         if (linear := _linear(rows, column)) is not None:
             guesses.append(linear[:, 0])
@@ -251,7 +255,7 @@ def score_targets(
     weight = 1 / np.maximum(usual, 1e-9 * (1 + usual.max())) ** 2
     suggested = weight @ np.stack(guesses) / weight.sum()
     residual = np.abs(targets - suggested)
-    scale = 1.4826 * (near.medians(residual) + np.median(residual)) / 2
+    scale = _scale(near, residual)
     z = np.divide(residual, scale, out=np.where(residual > 0, 1e9, 0.0), where=scale > 0)
     return TargetScores(np.where(trusted, 0.0, _far_out(z))[:n], suggested[:n], near.outliers()[:n])
 
@@ -290,6 +294,11 @@ def _neighbours_of(model: Any) -> tuple[str, int]:
             "The 'model' parameter of find_suspects must compute distances itself. Got metric='precomputed'."
         )
     return model.metric, int(getattr(model, "n_neighbors", N_NEIGHBORS))
+
+
+def _scale(near: Neighbours, residual: Floats) -> Floats:
+    """Usual size of the residuals around each row, halfway between that of its neighbours and that of all rows."""
+    return np.asarray(1.4826 * (near.medians(residual) + np.median(residual)) / 2)
 
 
 def _estimator(model: Any, default: Any) -> Any:
@@ -387,8 +396,6 @@ def _explain(scores: Floats, given: Indices, trusted: Mask) -> tuple[Floats, Flo
         P(true | x), and P(true | x, given).
     """
     n_sources, n, n_classes = scores.shape
-    if n_classes < 2:
-        return np.ones((n, 1)), np.ones((n, 1))
     onehot = np.eye(n_classes)[given]
     flat = scores.reshape(n_sources, -1)
     prior = np.concatenate([np.ones(n_sources), np.zeros(n_classes)])
@@ -434,13 +441,21 @@ def _transition(noise: float, n_classes: int) -> Floats:
 def _far_out(z: Floats) -> Floats:
     """Probability that each distance is an error.
 
-    Right ones are Student t with 5 degrees of freedom, wrong ones uniform on the scale of logarithms, from 2 on.
+    Right ones are Student t, with the degrees of freedom that explain all distances best; wrong ones uniform on the
+    scale of logarithms, from 2 on.
     """
     near = np.minimum(z, 1e6)
     wide = (near > 2) / (np.maximum(near, 2) * np.log(max(float(near.max()), 10.0) / 2))
-    right = 2 * stats.t.pdf(near, 5)
-    share, wrong = 0.05, np.zeros(z.size)
-    for _ in range(100):
-        wrong = share * wide / (share * wide + (1 - share) * right)
-        share = min((float(wrong.sum()) + 0.5) / (z.size + 20), MOST_WRONG)
-    return wrong
+    best, found = -np.inf, np.zeros(z.size)
+    for freedom in (2.0, 3.0, 5.0, 10.0):
+        # On the scale of the median, as z is.
+        unit = stats.t.ppf(0.75, freedom) * 1.4826
+        right = 2 * unit * stats.t.pdf(near * unit, freedom)
+        share = 0.05
+        for _ in range(50):
+            wrong = share * wide / (share * wide + (1 - share) * right)
+            share = min((float(wrong.sum()) + 0.5) / (z.size + 20), MOST_WRONG)
+        fit = float(np.log(share * wide + (1 - share) * right).sum())
+        if fit > best:
+            best, found = fit, wrong
+    return found
