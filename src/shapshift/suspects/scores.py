@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy import optimize, sparse, special, stats
 from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.utils import _safe_indexing
 
 from shapshift._progress import progress_bar
 from shapshift.engine.rows.distances import index_rows, tile_filler, without_rows
@@ -154,7 +155,9 @@ def score_labels(
     model: Any = None,
     X_val: Any = None,
     codes_val: npt.NDArray[np.integer] | None = None,
+    model_rows: Any = None,
     random_state: int = 0,
+    progress: bool | None = None,
 ) -> LabelScores:
     """Score the labels of all rows.
 
@@ -171,8 +174,12 @@ def score_labels(
         names the metric and number of neighbours, which then vote alone.
     X_val, codes_val : optional
         Rows with labels that are right. They vote, and show what right labels look like.
+    model_rows : table, optional
+        The rows of `X`, and behind them those of `X_val`, in another form for a model that takes no numbers.
     random_state : int
         Seed of the model.
+    progress : bool, optional
+        By default a bar is shown in a terminal.
 
     Returns
     -------
@@ -181,16 +188,16 @@ def score_labels(
     n = codes.size
     rows, labels, trusted = _with_trusted(X, codes, X_val, codes_val)
     given = labels.astype(np.int64)
-    if given.size < 2:
+    if given.size < 2 or n_classes < 2:
         return LabelScores(np.zeros(n), (codes + 1) % n_classes, np.eye(n_classes)[codes], np.zeros(n))
-    near = nearest_rows(rows, *_neighbours_of(model))
+    near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
     onehot = np.eye(n_classes)[given]
     prior = (onehot.sum(axis=0) + 1) / (given.size + n_classes)
     votes = [near.average(onehot)]
     scores = []
     if not isinstance(model, KNNModel):
         forest = ExtraTreesClassifier(50, min_samples_leaf=3, max_features=None)
-        votes.append(_held_out(_estimator(model, forest), rows, given, onehot, random_state))
+        votes.append(_held_out(_estimator(model, forest), rows, given, onehot, random_state, model_rows))
         if (linear := _linear(rows, onehot)) is not None:
             scores.append(linear)
     logs = [np.log((SMOOTHING * shares + prior) / (SMOOTHING + 1)) for shares in votes]
@@ -202,7 +209,15 @@ def score_labels(
 
 
 def score_targets(
-    X: Any, y: Floats, *, model: Any = None, X_val: Any = None, y_val: Floats | None = None, random_state: int = 0
+    X: Any,
+    y: Floats,
+    *,
+    model: Any = None,
+    X_val: Any = None,
+    y_val: Floats | None = None,
+    model_rows: Any = None,
+    random_state: int = 0,
+    progress: bool | None = None,
 ) -> TargetScores:
     """Score the targets of all rows.
 
@@ -210,7 +225,7 @@ def score_targets(
 
     Parameters
     ----------
-    X, model, X_val, random_state
+    X, model, X_val, model_rows, random_state, progress
         As in :func:`score_labels`; the model is a regressor.
     y, y_val : ndarray of float
 
@@ -222,12 +237,17 @@ def score_targets(
     rows, targets, trusted = _with_trusted(X, y, X_val, y_val)
     if targets.size < 2:
         return TargetScores(np.zeros(n), np.array(y, dtype=np.float64), np.zeros(n))
-    near = nearest_rows(rows, *_neighbours_of(model))
-    column = np.asarray(targets, dtype=np.float64)[:, None]
-    guesses = [near.medians(targets)]
+    near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
+    middle = near.medians(targets)
+    guesses = [middle]
     if not isinstance(model, KNNModel):
         forest = ExtraTreesRegressor(50, min_samples_leaf=3, max_features=None)
-        guesses.append(_held_out(_estimator(model, forest), rows, targets, column, random_state)[:, 0])
+        # Means follow wrong targets, medians do not: the models are fitted on targets that are not too far from them.
+        reach = 5 * _scale(near, np.abs(targets - middle))
+        calm = np.clip(targets, middle - reach, middle + reach)
+        column = calm[:, None]
+        found = _held_out(_estimator(model, forest), rows, calm, column, random_state, model_rows)
+        guesses.append(found[:, 0])
         if (linear := _linear(rows, column)) is not None:
             guesses.append(linear[:, 0])
     # Each predictor counts by its usual squared error, which wrong targets hardly change.
@@ -235,18 +255,20 @@ def score_targets(
     weight = 1 / np.maximum(usual, 1e-9 * (1 + usual.max())) ** 2
     suggested = weight @ np.stack(guesses) / weight.sum()
     residual = np.abs(targets - suggested)
-    scale = 1.4826 * (near.medians(residual) + np.median(residual)) / 2
+    scale = _scale(near, residual)
     z = np.divide(residual, scale, out=np.where(residual > 0, 1e9, 0.0), where=scale > 0)
     return TargetScores(np.where(trusted, 0.0, _far_out(z))[:n], suggested[:n], near.outliers()[:n])
 
 
-def nearest_rows(rows: Any, metric: str = "euclidean", n_neighbors: int = N_NEIGHBORS) -> Neighbours:
+def nearest_rows(
+    rows: Any, metric: str = "euclidean", n_neighbors: int = N_NEIGHBORS, *, progress: bool | None = None
+) -> Neighbours:
     """Find the nearest other rows of every row, of two rows or more."""
     n = rows.shape[0]
     fill = without_rows(tile_filler(index_rows(rows, metric), rows), np.arange(n))
     search = exact_search(fill, n, min(n_neighbors, n - 1), whole_ties=True)
     parts = []
-    with progress_bar("neighbours", n, None) as advance:
+    with progress_bar("Neighbours", n, progress) as advance:
         for start in range(0, n, BLOCK):
             size = min(BLOCK, n - start)
             parts.append(search.find(start, start + size, np.empty((size, 0), dtype=np.int64)))
@@ -274,6 +296,11 @@ def _neighbours_of(model: Any) -> tuple[str, int]:
     return model.metric, int(getattr(model, "n_neighbors", N_NEIGHBORS))
 
 
+def _scale(near: Neighbours, residual: Floats) -> Floats:
+    """Usual size of the residuals around each row, halfway between that of its neighbours and that of all rows."""
+    return np.asarray(1.4826 * (near.medians(residual) + np.median(residual)) / 2)
+
+
 def _estimator(model: Any, default: Any) -> Any:
     """Return the estimator that votes beside the neighbours."""
     found = named("find_suspects", model.estimator if isinstance(model, KNNProxy) else model)
@@ -283,7 +310,7 @@ def _estimator(model: Any, default: Any) -> Any:
     return found
 
 
-def _held_out(model: Any, rows: Any, y: Any, values: Floats, seed: int) -> Floats:
+def _held_out(model: Any, rows: Any, y: Any, values: Floats, seed: int, model_rows: Any = None) -> Floats:
     """Predictions of a model for rows that it was not fitted on: out of bag, or in folds.
 
     Parameters
@@ -294,11 +321,13 @@ def _held_out(model: Any, rows: Any, y: Any, values: Floats, seed: int) -> Float
     values : ndarray of shape (n, n_columns)
         The targets, or ones and zeros for the classes. Their mean is predicted where the model cannot be asked.
     seed : int
+    model_rows : table, optional
+        The rows as the model takes them, where that is not as `rows`.
     """
     classes = values.shape[1] > 1
     # The order of the rows decides neither on bags nor on folds, and every fold has its part of each class.
     order = np.lexsort((index_rows(rows, "euclidean").content_hash(), y))
-    rows, y = rows[order], y[order]
+    rows, y = _safe_indexing(rows if model_rows is None else model_rows, order), y[order]
     found = np.full((y.size, values.shape[1]), np.nan)
     model = with_seeds(clone(model, safe=False), seed)
     options = model.get_params() if hasattr(model, "get_params") else {}
@@ -314,14 +343,17 @@ def _held_out(model: Any, rows: Any, y: Any, values: Floats, seed: int) -> Float
     else:
         fold = np.arange(y.size) % FOLDS
         for here in range(min(FOLDS, y.size)):
-            held, train = fold == here, fold != here
+            held, train = np.flatnonzero(fold == here), np.flatnonzero(fold != here)
             if classes and np.all(y[train] == y[train][0]):
                 continue
-            fitted = clone(model, safe=False).fit(rows[train], y[train])
+            fitted, asked = (
+                clone(model, safe=False).fit(_safe_indexing(rows, train), y[train]),
+                _safe_indexing(rows, held),
+            )
             if classes and hasattr(fitted, "predict_proba"):
-                found[np.ix_(held, fitted.classes_)] = fitted.predict_proba(rows[held])
+                found[np.ix_(held, fitted.classes_)] = fitted.predict_proba(asked)
             else:
-                guess = np.asarray(fitted.predict(rows[held]))
+                guess = np.asarray(fitted.predict(asked))
                 found[held] = np.eye(values.shape[1])[guess] if classes else guess.reshape(-1, 1)
     if classes:
         found = np.nan_to_num(found)
@@ -364,8 +396,6 @@ def _explain(scores: Floats, given: Indices, trusted: Mask) -> tuple[Floats, Flo
         P(true | x), and P(true | x, given).
     """
     n_sources, n, n_classes = scores.shape
-    if n_classes < 2:
-        return np.ones((n, 1)), np.ones((n, 1))
     onehot = np.eye(n_classes)[given]
     flat = scores.reshape(n_sources, -1)
     prior = np.concatenate([np.ones(n_sources), np.zeros(n_classes)])
@@ -411,13 +441,21 @@ def _transition(noise: float, n_classes: int) -> Floats:
 def _far_out(z: Floats) -> Floats:
     """Probability that each distance is an error.
 
-    Right ones are Student t with 5 degrees of freedom, wrong ones uniform on the scale of logarithms, from 2 on.
+    Right ones are Student t, with the degrees of freedom that explain all distances best; wrong ones uniform on the
+    scale of logarithms, from 2 on.
     """
     near = np.minimum(z, 1e6)
     wide = (near > 2) / (np.maximum(near, 2) * np.log(max(float(near.max()), 10.0) / 2))
-    right = 2 * stats.t.pdf(near, 5)
-    share, wrong = 0.05, np.zeros(z.size)
-    for _ in range(100):
-        wrong = share * wide / (share * wide + (1 - share) * right)
-        share = min((float(wrong.sum()) + 0.5) / (z.size + 20), MOST_WRONG)
-    return wrong
+    best, found = -np.inf, np.zeros(z.size)
+    for freedom in (2.0, 3.0, 5.0, 10.0):
+        # On the scale of the median, as z is.
+        unit = stats.t.ppf(0.75, freedom) * 1.4826
+        right = 2 * unit * stats.t.pdf(near * unit, freedom)
+        share = 0.05
+        for _ in range(50):
+            wrong = share * wide / (share * wide + (1 - share) * right)
+            share = min((float(wrong.sum()) + 0.5) / (z.size + 20), MOST_WRONG)
+        fit = float(np.log(share * wide + (1 - share) * right).sum())
+        if fit > best:
+            best, found = fit, wrong
+    return found

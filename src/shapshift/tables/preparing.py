@@ -248,7 +248,7 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
         table = check_features(X, "X")
         others = None if X_val is None else check_features(X_val, "X_val")
         others = others and match_columns(others, table.columns, table.rows.shape[1], "X_val")
-        return Features(*(part and sparse.csr_array(part.rows) for part in (table, others)))
+        return Features(sparse.csr_array(table.rows), others and sparse.csr_array(others.rows))
     train, notes = _as_table(X, "X"), list[str]()
     val = None if X_val is None else _as_table(X_val, "X_val")
     spec = TableSpec(None, impute="median")
@@ -258,15 +258,25 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
             raise InputError(f"'X_val' must have the {train.shape[1]} features of 'X'. Got {points.shape[1]}.")
         columns = [Column("X", "number", train, points, [str(j) for j in range(train.shape[1])])]
     else:
-        train, val = (side if side is None or isinstance(side, pa.Table) else _columns(side) for side in (train, val))
-        other = train.slice(0, 1) if val is None else val
+        train = train if isinstance(train, pa.Table) else _columns(train)
+        other = train.slice(0, 1) if val is None else val if isinstance(val, pa.Table) else _columns(val)
         names = list(train.column_names)
         if set(names) != set(other.column_names):
             odd = set(names) ^ set(other.column_names)
             raise InputError(f"'X' and 'X_val' must have the same columns. Only one has {some(sorted(odd))}.")
         # Named features: a column is never taken for a row number.
         columns = make_columns(train, other, replace(spec, features=names), names, ("'X'", "'X_val'"), notes)
-    rows, points, _ = encode(columns, spec, notes)
+    rows, points, encoded = encode(columns, replace(spec, scale="none"), done := list[str]())
+    notes += [note for note in done if not note.startswith("did not scale")]
+    numbers = {name for column in columns if column.kind == "number" for name in column.names}
+    for j in (j for j, name in enumerate(encoded) if name in numbers):
+        # In ascending order, so that the order of the rows does not change a digit.
+        ordered = np.sort(rows[:, j])
+        mean, std = ordered.mean(), ordered.std()
+        if not np.isfinite(std):
+            raise InputError(f"The numbers of column {encoded[j]!r} of 'X' are too large to be scaled. Correct them.")
+        for side in (rows, points):
+            side[:, j] = (side[:, j] - mean) / (std or 1.0)
     native = getattr(X, "index", None)
     index = np.asarray(native) if hasattr(native, "names") and hasattr(native, "equals") else None
     return Features(rows, None if X_val is None else points, _kind(X), index, notes)
@@ -342,6 +352,7 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
         drop=_listed(spec.drop),
         features=None if spec.features is None else _listed(spec.features),
         embed=_listed(spec.embed),
+        more_labels=_listed(spec.more_labels),
     )
     for option in ("drop", "features", "embed"):
         if spec.label in (getattr(spec, option) or []):
