@@ -115,8 +115,10 @@ def verdicts(bars: pd.DataFrame, name: str) -> dict[str, str]:
 
 def test_bars_on_made_up_numbers(records) -> None:
     bars = suspects.bars_of(records, True, None)
-    assert verdicts(bars, "mean AUC") == {"x": "yes", "y": "NO"}
-    assert verdicts(bars, "mean F1 of the flagged rows") == {"all": "yes"}
+    assert verdicts(bars, "mean AUC") == {
+        f"{mode}, {noise}": verdict for mode, (noise, verdict) in product(suspects.MODES, (("x", "yes"), ("y", "NO")))
+    }
+    assert verdicts(bars, "mean F1 of the flagged rows") == dict.fromkeys(suspects.MODES, "yes")
     # Expected 0.1; 3 of 20 flagged labels are right: off by 0.05.
     off = bars[bars["bar"] == "expected error off by"]
     assert set(off["measured"]) == {"0.050"}
