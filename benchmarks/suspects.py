@@ -344,10 +344,13 @@ def judge_effects(effects: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def judge_times(times: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Ours as a share of cleanlab's time: all datasets together, and the large table."""
-    for (mode, size), found in times.groupby(["mode", "size"], sort=False):
-        share = found["shapshift"].sum() / found["cleanlab"].sum()
-        yield judge("share of cleanlab's time", f"{mode}, {size}", BARS["fifth"], share, "at most")
+    """Ours as a share of cleanlab's time in the same way, and of its better way: all datasets, and the large table."""
+    for size, found in times.groupby("size", sort=False):
+        seconds = found.groupby("mode")[["cleanlab", "shapshift"]].sum()
+        for ours, theirs in (*((mode, mode) for mode in MODES), (MODES[0], MODES[-1])):
+            share = seconds.loc[ours, "shapshift"] / seconds.loc[theirs, "cleanlab"]
+            where = f"{ours} against {theirs}, {size}"
+            yield judge("share of cleanlab's time", where, BARS["fifth"], share, "at most")
 
 
 # Times
