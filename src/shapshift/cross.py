@@ -57,7 +57,7 @@ def cross_value(
         How rows are valued. It is copied, and the copy is fitted.
     X, y, ids
         The rows, as ``fit`` of the model takes them, but no iterator. With ``metric="precomputed"``, the distances
-        between all rows.
+        between all rows, or a sparse graph of the nearest; a row's distance to itself does not matter.
     groups : array-like of shape (n_rows,), optional
         One name per row, equal for rows that belong together, such as readings of one patient or copies of one row. No
         point sees a row of its own group. Groups are kept together in up to 10 folds, or ``folds``, and standard errors
@@ -203,7 +203,7 @@ def _without_folds(
         table, own = whole._table(X, "X"), order
         points = replace(table, rows=table.rows[order])
         targets = _labels.check_labels(y, "y", order.size, "X")[order]
-    given = whole._prepare(points, targets, own=own, has_checkpoint=checkpoint is not None)
+    given = whole._prepare(points, targets, own=own, has_checkpoint=checkpoint is not None, graph_ok=True)
     return gathered.add(whole, given, np.arange(order.size), own, checkpoint)
 
 
@@ -218,7 +218,7 @@ def _with_folds(
         knn, place, more = _fit_fold(model, data, rows, points)
         knn._quiet_labels = True
         clusters = None if folding.groups is None else folding.groups[points]
-        given = knn._prepare(place, data.labels[points], clusters=clusters)
+        given = knn._prepare(place, data.labels[points], clusters=clusters, graph_ok=True)
         about = gathered.add(knn, given, rows, points) | more
         strangers += int(np.count_nonzero(given.targets < 0)) if hasattr(knn, "codes_") else 0
     if strangers:
@@ -234,7 +234,7 @@ def _fit_fold(model: Any, data: _Rows, rows: Indices, points: Indices) -> tuple[
         proxy = clone(model).fit(features[rows], labels[rows])
         return proxy.knn_, proxy._embedding(features[points]), proxy._about()
     if model.metric == "precomputed":
-        return clone(model).fit(None, labels[rows]), features[np.ix_(points, rows)], {}
+        return clone(model).fit(None, labels[rows]), features[points][:, rows], {}
     tables = (check.Table(features[some], None, None, "numpy") for some in (rows, points))
     return clone(model).fit(next(tables), labels[rows]), next(tables), {}
 
