@@ -161,7 +161,7 @@ def test_stored_zeros_are_distances() -> None:
     assert (graph.data == 0).sum() == 9
     found = model.value(graph, Y_VAL)
     np.testing.assert_allclose(found.values, model.value(filled(graph), Y_VAL).values, atol=1e-12)
-    assert not np.allclose(found.values, model.value(np.where(D == D[:, [7]], FAR, filled(graph)), Y_VAL).values)
+    assert not np.allclose(found.values, model.value(np.where(D[:, [7]] == D, FAR, filled(graph)), Y_VAL).values)
 
 
 def test_excluded_rows_are_not_seen() -> None:
@@ -180,7 +180,7 @@ def test_nearest_rows_and_ranks() -> None:
     assert near.reference_ranks is not None
     np.testing.assert_array_equal(near.reference_ranks, np.tile([0, 5, (6 + 39) / 2], (9, 1)))
     np.testing.assert_array_equal(model.neighbor_ranks(graph, Y_VAL, reference), near.reference_ranks)
-    with pytest.raises(ValueError, match="3 nearest rows .* stores 2 of point 0. Make the graph with more neighbours"):
+    with pytest.raises(ValueError, match=r"3 nearest rows .* stores 2 of point 0. Make the graph with more neighbours"):
         model.value_and_neighbors(nearest_graph(D, 2), Y_VAL)
 
 

@@ -216,7 +216,7 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     return Table(rows, None, None, "numpy")
 
 
-def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def check_distances(D: Any, ids: npt.NDArray[Any]) -> Any:
     """Check a precomputed distance matrix: validation points in rows, training rows in columns.
 
     The type is kept: tiles are converted one at a time. Columns that are named by the training ids are put in order.
@@ -235,7 +235,7 @@ def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
             raise _negative(row.min(), i, int(row.argmin()))
     if table is not None and table.columns is not None and set(table.columns) == set(ids.tolist()):
         distances = distances[:, places(table.columns, ids.tolist())]
-    return cast(npt.NDArray[Any], distances)
+    return distances
 
 
 def _check_columns(shape: tuple[int, ...], n_train: int) -> None:
@@ -261,8 +261,8 @@ def check_graph(graph: Any, n_train: int) -> Any:
     """
     if graph.format not in ("csr", "csc", "coo"):
         raise InputError(
-            f"'X_val' is a sparse matrix in {graph.format!r} format, which does not tell a distance of 0 from a missing "
-            "one. Pass a CSR matrix, such as that of sklearn.neighbors.kneighbors_graph(..., mode='distance')."
+            f"'X_val' is a sparse matrix in {graph.format!r} format, which may not tell a distance of 0 from none. "
+            "Pass a CSR matrix, such as that of sklearn.neighbors.kneighbors_graph(..., mode='distance')."
         )
     check_shape(graph.shape, "X_val")
     _check_columns(graph.shape, n_train)
