@@ -208,7 +208,9 @@ def test_a_checkpoint_knows_the_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "last", [RandomForestClassifier(5), MLPClassifier((4,), max_iter=800, tol=1e-2)], ids=["leaves", "hidden"]
+    "last",
+    [RandomForestClassifier(5), MLPClassifier((8,), learning_rate_init=0.05, max_iter=1000)],
+    ids=["leaves", "hidden"],
 )
 @pytest.mark.parametrize("container", [pd.DataFrame, pl.from_pandas], ids=["pandas", "polars"])
 def test_proxies_of_pipelines(last: Any, container: Any) -> None:
@@ -220,7 +222,7 @@ def test_proxies_of_pipelines(last: Any, container: Any) -> None:
     assert found.parameters["embed"] == ("leaves" if isinstance(last, RandomForestClassifier) else "hidden")
     across = cross_value(proxy, frame, labels)
     assert across.n_train == 40
-    assert across.values.sum() > 0.2
+    assert across.values.sum() > 0.1
 
 
 def test_a_proxy_is_compared_with_its_model() -> None:
@@ -238,14 +240,9 @@ def test_curves_of_a_pipeline() -> None:
     labels = np.arange(30) % 2
     estimator = pipeline(LogisticRegression())
     valuation = sampled(estimator).fit(frame, labels).value(people(20, 2), labels[:20])
-    test: dict[str, Any] = {
-        "X_test": people(20, 3),
-        "y_test": labels[:20],
-        "fractions": [0.0, 0.4, 1.0],
-        "random_orders": 1,
-    }
-    owners = np.arange(30) % 3
-    found = evaluate_valuation(valuation, frame, labels, players=owners, estimator=estimator, progress=False, **test)
+    options: dict[str, Any] = {"players": np.arange(30) % 3, "estimator": estimator, "progress": False}
+    test: dict[str, Any] = {"X_test": people(20, 3), "y_test": labels[:20]}
+    found = evaluate_valuation(valuation, frame, labels, fractions=[0.0, 0.4, 1.0], random_orders=1, **test, **options)
     assert all(curve.max() > 0.6 for curve in found.curves.values())
 
 

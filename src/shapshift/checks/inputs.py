@@ -491,7 +491,8 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
         hint = (
             f"{name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if it is a single row"
             if len(shape) == 1
-            else f"{name}.reshape(len({name}), -1), so that each row is one list of features"
+            else f"{name}.reshape(len({name}), -1), so that each row is one list of features, or, for images and the "
+            f"like, vectors: shapshift.Embedder(function).transform({name})"
         )
         raise InputError(
             f"{name!r}: Expected 2D array, got {len(shape)}D array instead (shape={shape}). Reshape your data using "
