@@ -88,13 +88,13 @@ class Explanation(Result):
     loss: Floats
     near: Indices
     points: Mapping[str, Entries]
-    neighbors: Mapping[str, Entries]
     sentences: tuple[Any, ...]
     n_val: int
     parameters: Mapping[str, Any]
     fingerprint: str
+    neighbors: Mapping[str, Entries] = field(default_factory=dict)
     kind: str = "numpy"
-    id_names: tuple[Any, ...] = field(default=("id",))
+    id_names: tuple[Any, ...] = ("id",)
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the listed points: one line for each row and point.
@@ -117,6 +117,11 @@ class Explanation(Result):
 
     def neighbors_frame(self, kind: str | None = None) -> Any:
         """Tabulate the nearest training rows: one line for each row and neighbour; ``kind`` as in :meth:`to_frame`."""
+        if not self.neighbors:
+            raise InputError(
+                "Nearest training rows are not known with metric='precomputed': distances are those of validation "
+                "points. Fit the features to get them."
+            )
         of, found = self.neighbors["row"], self.neighbors
         columns = {"neighbor": found["id"], "neighbor_label": found["label"], "distance": found["distance"]}
         return self._table({"label": self.labels[of], **columns}, of, kind)
