@@ -38,7 +38,7 @@ from shapshift.engine.search.exact import exact_search
 from shapshift.engine.tasks import Clusters, Neighborhood, Sums, Task
 from shapshift.exceptions import InputError
 from shapshift.kernels.near import entropy_of, label_shares
-from shapshift.knn.explain import Explanation, Nearness, class_sentence, explain_rows
+from shapshift.knn.explain import Explanation, Nearness, class_sentence, explain_rows, find_rows
 from shapshift.sampling_error import sampled_count
 from shapshift.valuation import Valuation
 
@@ -274,7 +274,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         It takes about as long as :meth:`value`, and keeps the values of the asked rows alone: not all rows on all
         points. It is computed on the CPU.
         """
-        return explain_rows(self, X_val, y_val, ids, n_points, n_neighbors)
+        check_is_fitted(self)
+        rows = find_rows(f"{type(self).__name__}.explain", self.ids_, ids)
+        return explain_rows(self, X_val, y_val, rows, n_points=n_points, n_neighbors=n_neighbors)
 
     def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
         """Say why a training row has its value, from the labels of the points and of the training rows near it."""

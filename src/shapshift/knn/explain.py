@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
@@ -154,13 +153,16 @@ class Explanation(Result):
         return explanation_html(self)
 
 
-def explain_rows(model: Any, X_val: Any, y_val: Any, ids: Any, n_points: int, n_neighbors: int) -> Explanation:
-    """Explain the values of some training rows; parameters as in :meth:`shapshift.knn.base.KNNModel.explain`."""
+def explain_rows(
+    model: Any, X_val: Any, y_val: Any, rows: Indices, *, n_points: int = 5, n_neighbors: int = 5
+) -> Explanation:
+    """Explain the values of the training rows at some positions, each of them once.
+
+    Other parameters are those of :meth:`shapshift.KNNShapley.explain`.
+    """
     caller = f"{type(model).__name__}.explain"
-    check_is_fitted(model)
     check.check_count(caller, "n_points", n_points)
     check.check_count(caller, "n_neighbors", n_neighbors, at_least=0)
-    rows = find_rows(caller, model.ids_, ids)
     model = on_cpu(model)
     given = model._prepare(X_val, y_val)
     model._warn_of_training_rows(given)
@@ -202,7 +204,7 @@ def explain_rows(model: Any, X_val: Any, y_val: Any, ids: Any, n_points: int, n_
 
 
 def find_rows(caller: str, known: Entries, ids: Any) -> Indices:
-    """Positions of the rows that carry some ids, in the order of these; an id of several rows stands for all of them.
+    """Return the positions of the rows that carry some ids, in the order of these; an id may be that of several rows.
 
     Parameters
     ----------
