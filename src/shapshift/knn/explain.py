@@ -180,12 +180,13 @@ def explain_rows(
     together = {name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers}
     points = {name: np.concatenate([part.points[name] for part in parts]) for name in parts[0].points}
     near = [labels for part in parts for labels in part.near]
-    labels, own_labels = model._row_labels(), None if own is None else model._row_labels()[own["position"]]
+    labels = model._row_labels()
+    if own:
+        own |= {"id": model.ids_[own["position"]], "label": labels[own["position"]]}
     sentences = tuple(
-        model._sentence(int(row), value, near[i], None if own is None else own_labels[own["row"] == i])
+        model._sentence(int(row), value, near[i], own["label"][own["row"] == i] if own else None)
         for i, (row, value) in enumerate(zip(rows, together["values"], strict=True))
     )
-    neighbors = {} if own is None else own | {"id": model.ids_[own["position"]], "label": own_labels}
     return Explanation(
         ids=model.ids_[rows],
         labels=labels[rows],
@@ -193,7 +194,7 @@ def explain_rows(
         **together,
         near=np.array([labels.size for labels in near]),
         points=points | {"id": point_ids[points["position"]], "label": given.labels[points["position"]]},
-        neighbors=neighbors,
+        neighbors=own,
         sentences=sentences,
         n_val=n_val,
         parameters=parts[0].parameters,
@@ -308,12 +309,12 @@ def _distances(model: Any, points: Any, rows: Indices, n_val: int) -> Floats:
     return tile
 
 
-def _nearest(model: Any, rows: Indices, wanted: int) -> dict[str, Entries] | None:
-    """Find the nearest training rows of some of them; None where they cannot be measured."""
+def _nearest(model: Any, rows: Indices, wanted: int) -> dict[str, Entries]:
+    """Find the nearest training rows of some of them; nothing where they cannot be measured."""
     index = model._index
     n, wanted = index.n_rows, min(wanted, index.n_rows - 1)
     if index.metric == "precomputed":
-        return None
+        return {}
     found, distances = np.empty((rows.size, wanted), dtype=np.int64), np.empty((rows.size, wanted))
     fill = without_rows(tile_filler(true_index(index), index.take(rows).unscaled()), rows)
     search = exact_search(fill, n, wanted, whole_ties=False)

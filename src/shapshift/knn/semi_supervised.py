@@ -164,7 +164,9 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         return found
 
     def _row_labels(self) -> npt.NDArray[Any]:
-        return np.where(self.labeled_, super()._row_labels().astype(object), None)
+        found = super()._row_labels().astype(object)
+        found[~self.labeled_] = None
+        return found
 
     def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
         if self.labeled_[row]:
