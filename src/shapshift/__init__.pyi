@@ -54,6 +54,7 @@ from .sampled import SampledShapley as SampledShapley
 from .sampled import federated_values as federated_values
 from .sampled import knn_proxy as knn_proxy
 from .store import ValuationStore as ValuationStore
+from .tables import Embedder as Embedder
 from .valuation import Valuation as Valuation
 
 __version__: str

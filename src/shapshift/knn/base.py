@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -100,6 +101,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     _n_extra = 0
     #: Whether values get their sampling errors; runs that are only compared with others go without.
     _errors = True
+    #: Whether distances may be given as a sparse graph of the nearest rows.
+    _takes_graph = False
     #: Whether distances themselves count, or only their order.
     _true_distances = False
     #: Names that parameters may have, for those that a model has.
@@ -166,7 +169,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         ----------
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name. With
-            ``metric="precomputed"``, distances of shape (n_val, n_train).
+            ``metric="precomputed"``, distances of shape (n_val, n_train), see ``metric``.
         y_val : array-like of shape (n_val,) or str
             Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
         groups : array-like of shape (n_val,) or str, optional
@@ -233,7 +236,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         ndarray of shape (n_val, r)
             The ``reference_ranks`` of :meth:`value_and_neighbors`.
         """
-        given = self._prepare(X_val, y_val, reference=reference)
+        given = self._prepare(X_val, y_val, reference=reference, graph_ok=True)
         task, runner = given.task, self._runner()
         if self._needs_engine(given.points) or runner.cluster() is not None:
             ranks = self._run(given, runner).points.reference_ranks
@@ -304,7 +307,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def _value(
         self, X_val: Any, y_val: Any, *, checkpoint: str | os.PathLike[str] | None = None, **asked: Any
     ) -> tuple[Valuation, Neighborhood]:
-        given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, **asked)
+        given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, graph_ok=True, **asked)
         if given.task.n_nearest == 0:
             self._warn_of_training_rows(given)
         runner = self._runner()
@@ -350,10 +353,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         exclude: Any = None,
         has_checkpoint: bool = False,
         own: Indices | None = None,
+        graph_ok: bool = False,
     ) -> "Prepared":
         """Check a validation set and everything that is asked about it.
 
         ``own`` are the training rows that the points are: unlike rows to ``exclude`` they are out of the game.
+        ``graph_ok`` says whether the caller knows what to do with distances that a graph does not store.
         """
         check_is_fitted(self)
         self._check_parameters()
@@ -361,6 +366,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         n_train = self._index.n_rows
         X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
         points = self._place_points(X_val, has_checkpoint)
+        if self._is_graph(points) and not (graph_ok and self._takes_graph):
+            raise InputError(
+                "'X_val' is a sparse neighbour graph, but all distances are needed here: what it does not store is "
+                "unknown. KNNShapley.value, ThresholdKNNShapley.value and cross_value with one of these take a graph. "
+                "Pass a dense array, for instance that of sklearn.metrics.pairwise_distances(X_val, X_train)."
+            )
         n_val = points.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
         targets = self._read_targets(labels)
@@ -384,6 +395,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             own=own,
         )
         return Prepared(task, targets, points, excluded, labels)
+
+    def _is_graph(self, points: Any) -> bool:
+        """Whether distances are given as a sparse graph of the nearest rows."""
+        return self.metric == "precomputed" and sparse.issparse(points)
 
     def _valuation(self, task: Task, sums: Sums, about: dict[str, Any], fingerprint: str | None = None) -> Valuation:
         return sums.to_valuation(

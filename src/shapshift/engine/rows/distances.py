@@ -51,6 +51,8 @@ _LARGEST = 2.0**500
 _TINY = np.finfo(np.float64).tiny
 # Powers of two up to this exponent, positive or negative, are ordinary numbers.
 _ORDINARY = 1022
+# Distance of a row that a neighbour graph does not store: behind all that are, before a row that a point does not see.
+NOT_STORED = float(np.nextafter(np.finfo(np.float64).max, 0.0))
 # So many rows tell which column has the most different entries.
 SAMPLE_ROWS = 256
 
@@ -185,11 +187,16 @@ class TrainingIndex:
 
 
 class GivenDistances(TrainingIndex):
-    """No rows: distances come with the validation points."""
+    """No rows: distances come with the validation points, as a matrix or as a sparse graph of the nearest rows."""
 
     unserved: ClassVar[dict[str, str]] = {"store": "must not have metric='precomputed': new rows could not be measured"}
 
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
+        if sparse.issparse(points):
+            part = points[here][:, rows].tocoo()
+            tile[:] = NOT_STORED
+            tile[part.row, part.col] = part.data + 0.0
+            return
         # Adding zero turns -0.0 into 0.0, whose bit pattern the rank kernel relies on.
         np.add(points[here, rows], 0.0, out=tile)
 
