@@ -21,6 +21,7 @@ from shapshift.exceptions import InputError
 from shapshift.kernels.near import entropy_of
 from shapshift.kernels.threshold import count_inside, threshold_values
 from shapshift.knn.base import KNNClassModel, Prepared
+from shapshift.knn.explain import Nearness
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -176,6 +177,12 @@ class ThresholdKNNShapley(KNNClassModel):
         valuation = self._valuation(task, sums, about, hidden)
         self._check_unchanged(given.points)
         return valuation
+
+    def _is_near(self, ranks: Floats, tile: Floats) -> npt.NDArray[np.bool_]:
+        return tile <= scaled_limit(self._index, float(self.radius))
+
+    def _nearness(self) -> Nearness:
+        return Nearness(f"lies within {float(self.radius):g} of it", f"lie within {float(self.radius):g} of it")
 
     def _check_points(self, X_val: Any) -> Any:
         points = super()._check_points(X_val)

@@ -19,6 +19,7 @@ from shapshift.checks import labels as _labels
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError
+from shapshift.knn.explain import Explanation
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.sampled.game import check_estimator, describe, named, predicts_numbers, with_seeds
@@ -162,6 +163,23 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         points = self._embedding(self._points(X_val))
         found = self.knn_.value(points, y_val, groups=groups, clusters=clusters, matrix=matrix)
         return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
+
+    def explain(self, X_val: Any, y_val: Any, ids: Any, *, n_points: int = 5, n_neighbors: int = 5) -> Explanation:
+        """Explain the values of some training rows; distances are those of the model's space.
+
+        Parameters
+        ----------
+        X_val, y_val, ids, n_points, n_neighbors
+            As in :meth:`shapshift.KNNShapley.explain`.
+
+        Returns
+        -------
+        Explanation
+        """
+        check_is_fitted(self, "knn_")
+        points = self._embedding(self._points(X_val))
+        found = self.knn_.explain(points, y_val, ids, n_points=n_points, n_neighbors=n_neighbors)
+        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._table.kind)
 
     def _about(self) -> dict[str, Any]:
         """Return the parameters of a result beside those of its neighbours."""

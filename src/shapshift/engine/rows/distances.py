@@ -420,6 +420,23 @@ def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     return Tiles(index, points)
 
 
+def distances_to(fill: Filler, start: int, reference: Indices) -> Floats:
+    """Distances of the points from ``start`` on to training rows of their own, (points, rows) as ``reference`` is."""
+    asked, (n_points, n_asked) = np.empty(reference.shape), reference.shape
+    if n_points > 1 and (reference == reference[0]).all():  # the same rows for all: a column at a time
+        column = np.empty((n_points, 1))
+        for r, row in enumerate(reference[0].tolist()):
+            fill(slice(start, start + n_points), slice(row, row + 1), column)
+            asked[:, r] = column[:, 0]
+        return asked
+    one = np.empty((1, 1))
+    for p, r in np.ndindex(n_points, n_asked):
+        row = int(reference[p, r])
+        fill(slice(start + p, start + p + 1), slice(row, row + 1), one)
+        asked[p, r] = one[0, 0]
+    return asked
+
+
 def _fill_with_zeros(here: slice, rows: slice, tile: Floats) -> None:
     tile[:] = 0.0
 
