@@ -14,7 +14,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks.labels import pandas_index
 from shapshift.checks.names import some
 from shapshift.engine.parallel import stream
-from shapshift.engine.rows.distances import tile_filler, true_distances, true_index, without_rows
+from shapshift.engine.rows.distances import NOT_STORED, tile_filler, true_distances, true_index, without_rows
 from shapshift.engine.runner import BLOCK_POINTS
 from shapshift.engine.search.exact import exact_search
 from shapshift.exceptions import InputError
@@ -164,7 +164,7 @@ def explain_rows(
     check.check_count(caller, "n_points", n_points)
     check.check_count(caller, "n_neighbors", n_neighbors, at_least=0)
     model = on_cpu(model)
-    given = model._prepare(X_val, y_val)
+    given = model._prepare(X_val, y_val, graph_ok=True)
     model._warn_of_training_rows(given)
     n_val, budget = given.task.n_val, check.parse_memory(model.max_memory)
     most = MOST_KEPT if budget is None else min(MOST_KEPT, budget // (4 * KEPT_BYTES))
@@ -271,6 +271,7 @@ def _explain(model: Any, given: Any, rows: Indices, n_points: int) -> _Part:
     valuation = model._valuation(task, sums, about)
     tile = _distances(model, given.points, kept, n_val)
     inside, distances = model._is_near(found.reference_ranks, tile), true_distances(model._index, tile)
+    distances[tile == NOT_STORED] = np.inf  # of a neighbour graph
     by_row = [np.ascontiguousarray(array.T) for array in (found.values, found.reference_ranks, distances, inside)]
     columns: dict[str, list[Any]] = {name: [] for name in ("row", "position", "value", "distance", "rank")}
     near = []
