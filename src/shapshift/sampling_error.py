@@ -116,6 +116,38 @@ def spread_of_points(
     return _spread(variance, n_points, sample, codes)
 
 
+def spread_of_weighted(
+    means: Floats, squares: Floats, products: Floats, weights: Floats, sample: Floats, codes: Any = None
+) -> Spread | None:
+    """Return the spread of weighted values over points, as :func:`spread_of_points`.
+
+    A weighted mean is a ratio of two sums over points, of weighted values and of weights: its variance is that of the
+    mean of w (v - mean), divided by the mean weight (first order).
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_rows,)
+        Weighted means.
+    squares, products : ndarray of shape (n_rows,)
+        Sums of squared weighted values, and of values times squared weights.
+    weights : ndarray of shape (n_points,)
+        Points of weight 0 are none of the sample.
+    sample : ndarray of shape (n_points, n_sampled)
+    codes : ndarray of shape (n_sampled,), optional
+    """
+    counted = weights > 0
+    weights, n_points = weights[counted], int(np.count_nonzero(counted))
+    if n_points < 2:
+        return None
+    scale = n_points / float(weights.sum())
+    variance = squares - 2 * means * products + means**2 * float((weights**2).sum())
+    variance *= scale**2 / (n_points - 1)
+    variance[variance < ROUNDING * means**2] = 0.0
+    sample = sample[counted]
+    average = weights @ sample / weights.sum()
+    return _spread(variance, n_points, average + scale * weights[:, None] * (sample - average), codes)
+
+
 def spread_of_clusters(
     means: Floats, sums: Floats, sizes: Indices, sample: Floats, clusters: Indices, codes: Any = None
 ) -> Spread | None:
@@ -128,14 +160,14 @@ def spread_of_clusters(
     sums : ndarray of shape (n_clusters, n_rows)
         Sum of the values over each cluster.
     sizes : ndarray of shape (n_clusters,)
-        Number of points of each.
+        Number of points of each, or the sum of their weights.
     sample : ndarray of shape (n_points, n_sampled)
     clusters : ndarray of shape (n_points,)
         Number of each point's cluster.
     codes : ndarray of shape (n_sampled,), optional
         Class numbers of the sampled rows.
     """
-    n_clusters, n_points = sizes.size, int(sizes.sum())
+    n_clusters, n_points = sizes.size, float(sizes.sum())
     if n_clusters < 2:
         return None
     # A cluster counts by its number of points: the mean is a ratio of two sums over clusters.

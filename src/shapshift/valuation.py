@@ -79,6 +79,9 @@ class Valuation(Result):
         ``spearman``, from halves of the points.
     labels : ndarray of shape (n_train,) or None
         Class of each training row; None for regression, for players that are not rows, and in files of release 0.1.0.
+    point_weight : ndarray of shape (n_val,) or None
+        How much each validation point counts, 1 on average; None where all count alike. Values are then weighted means,
+        and ``level_counts`` and ``group_sizes`` sums of weights.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
@@ -86,7 +89,7 @@ class Valuation(Result):
         **dict.fromkeys(
             ("values", "ids", "error_bound", "standard_error", "degrees_of_freedom", "variance", "labels"), "n_train"
         ),
-        **dict.fromkeys(("entropy", "boundary"), "n_val"),
+        **dict.fromkeys(("entropy", "boundary", "point_weight"), "n_val"),
         **dict.fromkeys(("level_entropy", "level_counts"), "n_levels"),
         **dict.fromkeys(("group_names", "group_sizes", "group_freedom"), "n_groups"),
         "level_values": "n_levels n_train",
@@ -117,6 +120,7 @@ class Valuation(Result):
     variance: Floats | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     labels: npt.NDArray[Any] | None = None
+    point_weight: Floats | None = None
 
     @property
     def n_train(self) -> int:
@@ -231,7 +235,7 @@ class Valuation(Result):
         if self.labels is None:
             return []
         classes, codes = encode_labels(self.labels)
-        shared, facts = self.sampling.get("class_covariance", [None] * classes.size), []
+        shared, facts = [*self.sampling.get("class_covariance", ()), *[None] * classes.size], []
         for code, label in enumerate(classes.tolist()):
             inside = codes == code
             values, found = self.values[inside], None

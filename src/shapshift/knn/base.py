@@ -1,5 +1,6 @@
 """What all nearest-neighbour models share: training rows, the checks of validation points, and the way to a result."""
 
+import copy
 import hashlib
 import os
 from collections import deque
@@ -98,6 +99,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     _errors = True
     #: Whether distances themselves count, or only their order.
     _true_distances = False
+    #: Whether labels are classes, and not numbers.
+    _classes = False
     #: Names that parameters may have, for those that a model has.
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "metric": METRICS,
@@ -126,7 +129,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self
         """
         self._check_parameters()
-        X, y, ids = self._opened(X, y, ids, ("X", "y", "ids"), None)
+        X, y, (ids,) = self._opened(X, y, (ids,), ("X", "y", "ids"), None)
         self._check_device(X.rows if isinstance(X, check.Table) else X)
         table, n_rows, row_index, id_names = self._read_rows(X, y)
         learned, parts = self._read_labels(_labels.check_labels(y, "y", n_rows, "X"))
@@ -153,6 +156,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
@@ -171,6 +175,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
+        point_weight : "balanced", array-like of shape (n_val,) or str, optional
+            How much each validation point counts: "balanced" makes all classes of the points count alike, numbers of at
+            least 0 are weights (costs, say), and for Parquet the name of their column will do. Values are weighted
+            means over the points, exactly; standard errors are those of weighted means.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         checkpoint : path-like, optional
@@ -182,7 +190,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         Valuation
         """
         given = {"groups": groups, "clusters": clusters, "matrix": matrix, "checkpoint": checkpoint}
-        return self._value(X_val, y_val, **given)[0]
+        return self._value(X_val, y_val, point_weight=point_weight, **given)[0]
 
     def value_and_neighbors(
         self,
@@ -191,6 +199,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         reference: Any = None,
     ) -> tuple[Valuation, Neighborhood]:
@@ -198,7 +207,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
         Parameters
         ----------
-        X_val, y_val, groups, clusters, matrix
+        X_val, y_val, groups, clusters, point_weight, matrix
             As in :meth:`value`.
         reference : int array of shape (n_val, r), optional
             Positions of training rows whose rank to report for each validation point.
@@ -212,7 +221,29 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         check_is_fitted(self)
         n_nearest = min(self._n_shown(), self._index.n_rows)
         asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "reference": reference}
-        return self._value(X_val, y_val, n_nearest=n_nearest, **asked)
+        return self._value(X_val, y_val, n_nearest=n_nearest, point_weight=point_weight, **asked)
+
+    def weighted(self, point_weight: Any = "balanced") -> "WeightedModel":
+        """Return this fitted model with weights of the validation points, for whatever takes a model.
+
+        Parameters
+        ----------
+        point_weight
+            As in :meth:`value`. "balanced" is taken anew from the labels of each validation set; an array is for sets
+            of as many points.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shapshift import KNNShapley, audit_shift
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = KNNShapley().fit(X[::2], y[::2])
+        >>> audit = audit_shift(model.weighted("balanced"), X[1:120:4], y[1:120:4], noise=[0.1], repeats=3)
+        >>> audit.parameters["model"]["point_weight"]
+        'balanced'
+        """
+        check_is_fitted(self)
+        return WeightedModel(self, point_weight=point_weight)
 
     def neighbor_ranks(self, X_val: Any, y_val: Any, reference: Any) -> Floats:
         """Rank some training rows by their distance from each validation point, without valuing.
@@ -265,7 +296,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             if checkpoint is not None:
                 runner.checkpoint = stack.enter_context(self._checkpoint(checkpoint, given))
             sums = self._run(given, runner)
-        valuation = self._valuation(given.task, sums, self._about(given.task, sums) | sums.notes)
+        about = self._about(given.task, sums) | sums.notes
+        if (weighted := asked.get("point_weight")) is not None:
+            about["point_weight"] = "balanced" if isinstance(weighted, str) and weighted == "balanced" else "given"
+        valuation = self._valuation(given.task, sums, about)
         self._check_unchanged(given.points)
         return valuation, sums.neighborhood(given.task)
 
@@ -290,6 +324,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         n_nearest: int = 0,
         reference: Any = None,
@@ -305,15 +340,26 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self._check_parameters()
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
         n_train = self._index.n_rows
-        X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
+        # The word is no name of a column.
+        balanced = isinstance(point_weight, str) and point_weight == "balanced"
+        extra, names = (groups, None if balanced else point_weight), ("X_val", "y_val", "groups", "point_weight")
+        X_val, y_val, (groups, weights) = self._opened(X_val, y_val, extra, names, self._columns)
         points = self._place_points(X_val, has_checkpoint)
         n_val = points.shape[0]
-        targets = self._read_targets(_labels.check_labels(y_val, "y_val", n_val, "X_val"))
+        labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
+        targets, caller = self._read_targets(labels), f"{type(self).__name__}.value"
+        weighted = _labels.check_point_weight(caller, "balanced" if balanced else weights, labels, classes=self._classes)
         names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
         parts = None
         if clusters is not None:
             codes, parts = _cluster_parts(codes, names, _labels.check_groups(clusters, n_val, "clusters"))
             names = list(range(parts.of_part.size))
+        if weighted is not None and names and not np.bincount(codes, weighted).all():
+            which = "clusters" if groups is None else "groups"
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must leave every one of the {which!r} a point with a weight "
+                "above 0. Leave out the points of those that count for nothing."
+            )
         excluded = own if exclude is None else check.check_excluded(exclude, n_val, n_train)
         task = self._task(
             targets,
@@ -327,12 +373,14 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             errors=self._errors,
             clusters=parts,
             own=own,
+            weights=weighted,
         )
         return Prepared(task, targets, points, excluded)
 
     def _valuation(self, task: Task, sums: Sums, about: dict[str, Any], fingerprint: str | None = None) -> Valuation:
         return sums.to_valuation(
             task,
+            self._targets if self._classes else None,
             ids=self.ids_,
             parameters={"method": type(self).__name__, **about},
             fingerprint=self.fingerprint_ if fingerprint is None else fingerprint,
@@ -372,6 +420,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             "matrix": str(task.matrix),
             "sampled_rows": str(task.sampled.size),
         }
+        if task.weights is not None:
+            run["point_weight"] = digest_arrays(task.weights)
         chosen = {name: str(entry) for name, entry in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
         return Checkpoint(folder, run | chosen)
 
@@ -516,11 +566,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return index_rows(table.rows, self.metric, self.scratch)
 
     def _opened(
-        self, X: Any, y: Any, extra: Any, names: tuple[str, str, str], columns: list[Any] | None
-    ) -> tuple[Any, Any, Any]:
-        """Open data larger than memory: return its rows as a table, its labels, and its ids or groups.
+        self, X: Any, y: Any, extra: tuple[Any, ...], names: tuple[str, ...], columns: list[Any] | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
+        """Open data larger than memory: return its rows as a table, its labels, and other columns, such as its ids.
 
-        Whatever is in memory comes back as it is. Messages call the three by ``names``.
+        Whatever is in memory comes back as it is. Messages call them by ``names``.
         """
         memory = check.parse_memory(self.max_memory)
         if self.metric == "precomputed" or not is_streamed(X, memory):
@@ -578,11 +628,63 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return tags
 
 
+class ModelWith:
+    """A fitted model whose ``value`` has some more arguments, for functions that take a model; else it is that model.
+
+    Parameters
+    ----------
+    model : KNNModel
+        Fitted.
+    **given
+        Arguments of its ``value``.
+    """
+
+    def __init__(self, model: Any, **given: Any) -> None:
+        self.__dict__.update(model=model, given=given)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "model":  # asked for while a copy is made
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.model, name, value)
+
+    def __copy__(self) -> Self:
+        return type(self)(copy.copy(self.model), **self.given)
+
+    def value(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
+        """Value every training row."""
+        found: Valuation = self.model.value(X_val, y_val, **self.given, **asked)
+        return found
+
+
+class WeightedModel(ModelWith):
+    """A fitted model whose validation points have weights.
+
+    Parameters
+    ----------
+    model : KNNModel
+        Fitted.
+    point_weight
+        As in :meth:`KNNModel.value`.
+    """
+
+    def value_and_neighbors(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
+        """Value every training row, and find the nearest training rows of each point."""
+        found: tuple[Valuation, Neighborhood] = self.model.value_and_neighbors(X_val, y_val, **self.given, **asked)
+        return found
+
+    def _prepare(self, *args: Any, **asked: Any) -> Any:
+        raise InputError("Weights of validation points do not go with this: pass the model without weighted().")
+
+
 class KNNClassModel(KNNModel):
     """A model for class labels: the boundary is where the labels of the nearest rows differ."""
 
     classes_: npt.NDArray[Any]
     codes_: Codes
+    _classes = True
     # Whether labels never seen in training are not warned about: they were warned about before.
     _quiet_labels = False
 

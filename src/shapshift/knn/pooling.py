@@ -21,7 +21,7 @@ from shapshift.checks.inputs import Table, wrong
 from shapshift.checks.warnings import warn
 from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
-from shapshift.knn.base import NEVER_CHANGE_A_RESULT
+from shapshift.knn.base import NEVER_CHANGE_A_RESULT, ModelWith
 from shapshift.sampling_error import in_blocks, shrink
 from shapshift.valuation import Valuation, corrected_by
 
@@ -46,8 +46,8 @@ BORROWED = 5
 SHARES_APART = 3.0
 
 
-class PoolingModel:
-    """A fitted model whose values are pooled, for functions that take a model; in all else it is that model.
+class PoolingModel(ModelWith):
+    """A fitted model whose values are pooled.
 
     Parameters
     ----------
@@ -60,24 +60,9 @@ class PoolingModel:
     # Pooled values belong to no single point's neighbours.
     value_and_neighbors = neighbor_ranks = None
 
-    def __init__(self, model: Any, pool: Any) -> None:
-        self.__dict__.update(model=model, pool=pool)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "model":  # asked for while a copy is made
-            raise AttributeError(name)
-        return getattr(self.model, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.model, name, value)
-
-    def __copy__(self) -> "PoolingModel":
-        return PoolingModel(copy.copy(self.model), self.pool)
-
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None) -> Valuation:
         """Value every training row, pooled."""
-        found: Valuation = self.model.value(X_val, y_val, pool=self.pool, groups=groups)
-        return found
+        return super().value(X_val, y_val, groups=groups)
 
 
 @dataclass(frozen=True)
