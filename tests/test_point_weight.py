@@ -270,9 +270,7 @@ def test_one_point_and_one_class() -> None:
     one = model.value(V[:1], T[:1], point_weight=[3.0])
     np.testing.assert_array_equal(one.values, model.value(V[:1], T[:1]).values)
     same = np.zeros(M, dtype=int)
-    np.testing.assert_array_equal(
-        model.value(V, same, point_weight="balanced").values, model.value(V, same).values
-    )
+    np.testing.assert_array_equal(model.value(V, same, point_weight="balanced").values, model.value(V, same).values)
 
 
 def test_a_proxy_passes_weights_on() -> None:

@@ -94,7 +94,7 @@ class Rules(NamedTuple):
     value_scale: float
     bound_scale: float
     square_shift: int
-    weight_scale: float
+    weight_scale: float = 0.0
 
 
 class Game(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift.checks import inputs as check
@@ -348,7 +348,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         n_val = points.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
         targets, caller = self._read_targets(labels), f"{type(self).__name__}.value"
-        weighted = _labels.check_point_weight(caller, "balanced" if balanced else weights, labels, classes=self._classes)
+        weighted = _labels.check_point_weight(
+            caller, "balanced" if balanced else weights, labels, classes=self._classes
+        )
         names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
         parts = None
         if clusters is not None:
@@ -653,6 +655,14 @@ class ModelWith:
     def __copy__(self) -> Self:
         return type(self)(copy.copy(self.model), **self.given)
 
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(clone(self.model), **self.given)
+
+    def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
+        """Index other training rows."""
+        self.model.fit(X, y, ids=ids)
+        return self
+
     def value(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
         """Value every training row."""
         found: Valuation = self.model.value(X_val, y_val, **self.given, **asked)
@@ -669,6 +679,19 @@ class WeightedModel(ModelWith):
     point_weight
         As in :meth:`KNNModel.value`.
     """
+
+    def value(
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        matrix: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Valuation:
+        """Value every training row."""
+        return super().value(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, checkpoint=checkpoint)
 
     def value_and_neighbors(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
         """Value every training row, and find the nearest training rows of each point."""
