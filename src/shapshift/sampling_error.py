@@ -202,7 +202,7 @@ def _covariance(centred: Floats) -> float:
     """Mean covariance of two columns."""
     units, n = centred.shape
     of_sum, own = float((centred.sum(axis=1) ** 2).sum()), float((centred**2).sum())
-    return (of_sum - own) / (units - 1) / (n * (n - 1))
+    return (of_sum - own) / float((units - 1) * n * (n - 1))
 
 
 def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float]:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # scipy takes a while to load, and --help needs no facts
 WANTED = 0.9
 #: Classes that summaries list; of more, those with the largest share of negative values.
 LISTED_CLASSES = 10
-#: A class is condemned if it has this many rows, more than this share of them negative, and this many times the share of
-#: all other rows.
+#: A class is condemned if it has this many rows, more than this share of them negative, and this many times the share
+#: of all other rows.
 CONDEMNED_ROWS, CONDEMNED_SHARE, CONDEMNED_TIMES = 5, 0.5, 2.0
 
 

@@ -222,8 +222,8 @@ class Valuation(Result):
         facts = self._class_facts()
         if not facts:
             raise InputError(
-                "There are no labels in this Valuation: it is of a regression, of players that are not rows, or from an "
-                "earlier release. Add them with dataclasses.replace(valuation, labels=y)."
+                "There are no labels in this Valuation: it is of a regression, of players that are not rows, or from "
+                "an earlier release. Add them with dataclasses.replace(valuation, labels=y)."
             )
         columns = {name: np.array([one[name] for one in facts]) for name in facts[0] if name != "label"}
         columns["reliability"] = columns["reliability"].astype(np.float64)
@@ -277,8 +277,7 @@ class Valuation(Result):
         >>> np.bincount(y[::2][kept])
         array([20, 20, 20])
         """
-        if not (isinstance(fraction, int | float | np.number) and 0 < fraction <= 1):
-            raise wrong("Valuation.select", "fraction", "above 0 and at most 1", fraction)
+        _check_share("Valuation.select", "fraction", fraction, whole=True)
         check_flag("Valuation.select", "keep_class_shares", keep_class_shares)
         kept = np.zeros(self.n_train, dtype=np.bool_)
         size = max(int(np.floor(fraction * self.n_train + 0.5)), 1)
@@ -616,9 +615,10 @@ def check_confidence(caller: str, confidence: float) -> None:
     _check_share(caller, "confidence", confidence)
 
 
-def _check_share(caller: str, name: str, share: object) -> None:
-    if not (isinstance(share, int | float | np.number) and 0 < share < 1):
-        raise wrong(caller, name, "above 0 and below 1", share)
+def _check_share(caller: str, name: str, share: object, *, whole: bool = False) -> None:
+    """Refuse what is not between 0 and 1; with ``whole``, 1 is allowed."""
+    if not (isinstance(share, int | float | np.number) and (0 < share < 1 or (whole and share == 1))):
+        raise wrong(caller, name, "above 0 and at most 1" if whole else "above 0 and below 1", share)
 
 
 def check_valuation(caller: str, name: str, valuation: object) -> None:

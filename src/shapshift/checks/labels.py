@@ -113,8 +113,8 @@ def check_point_weight(
     if isinstance(given, str):
         if given != "balanced":
             raise InputError(
-                f"The 'point_weight' parameter of {caller} must be {expected}. Got {given!r} instead; a column is named "
-                "only where 'X_val' is read from Parquet."
+                f"The 'point_weight' parameter of {caller} must be {expected}. Got {given!r} instead; a column is "
+                "named only where 'X_val' is read from Parquet."
             )
         if not classes:
             raise InputError(
@@ -138,7 +138,8 @@ def check_point_weight(
     if (weights == weights[0]).all():
         return None
     weights = weights / weights.max()
-    return weights * (weights.size / weights.sum())
+    weights *= weights.size / weights.sum()
+    return weights
 
 
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:

@@ -117,9 +117,9 @@ def load(run: Run, target: str | None = None) -> Data:
         by_weight = None if weights == "balanced" else weights
         if by_weight is not None:
             weights = _weights(val, by_weight)
-        for name in (by, by_weight):
-            if name is not None and name not in (spec.label, spec.id, spec.owner, *spec.drop):
-                spec = replace(spec, drop=[*spec.drop, name])  # names of clusters, and weights, are no feature
+        # Names of clusters, and weights, are no features.
+        apart = [column for column in (by, by_weight) if column not in (None, spec.label, spec.id, spec.owner)]
+        spec = replace(spec, drop=[*spec.drop, *(column for column in apart if column not in spec.drop)])
         arrays = prepare(train, val, spec)
     if not others:
         notes = list(dict.fromkeys(arrays.notes))
@@ -150,7 +150,8 @@ def _weights(val: Any, column: str) -> Any:
         ) from None
     if weights.null_count:
         raise CommandError(
-            f"--point-weight {column!r} has {weights.null_count} missing entries. Fill them in, or leave those rows out."
+            f"--point-weight {column!r} has {weights.null_count} missing entries. Fill them in, or leave those rows "
+            "out."
         )
     return weights.to_numpy()
 

@@ -342,8 +342,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         n_train = self._index.n_rows
         # The word is no name of a column.
         balanced = isinstance(point_weight, str) and point_weight == "balanced"
-        extra, names = (groups, None if balanced else point_weight), ("X_val", "y_val", "groups", "point_weight")
-        X_val, y_val, (groups, weights) = self._opened(X_val, y_val, extra, names, self._columns)
+        extra, called = (groups, None if balanced else point_weight), ("X_val", "y_val", "groups", "point_weight")
+        X_val, y_val, (groups, weights) = self._opened(X_val, y_val, extra, called, self._columns)
         points = self._place_points(X_val, has_checkpoint)
         n_val = points.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
@@ -352,16 +352,15 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             caller, "balanced" if balanced else weights, labels, classes=self._classes
         )
         names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
+        if weighted is not None and names and not np.bincount(codes, weighted).all():
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must leave every one of the 'groups' a point with a weight "
+                "above 0. Leave out the points of those that count for nothing."
+            )
         parts = None
         if clusters is not None:
             codes, parts = _cluster_parts(codes, names, _labels.check_groups(clusters, n_val, "clusters"))
             names = list(range(parts.of_part.size))
-        if weighted is not None and names and not np.bincount(codes, weighted).all():
-            which = "clusters" if groups is None else "groups"
-            raise InputError(
-                f"The 'point_weight' parameter of {caller} must leave every one of the {which!r} a point with a weight "
-                "above 0. Leave out the points of those that count for nothing."
-            )
         excluded = own if exclude is None else check.check_excluded(exclude, n_val, n_train)
         task = self._task(
             targets,
@@ -663,8 +662,8 @@ class ModelWith:
         self.model.fit(X, y, ids=ids)
         return self
 
-    def value(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
-        """Value every training row."""
+    def _valued(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
+        """Value every training row; subclasses say in ``value`` what may be asked."""
         found: Valuation = self.model.value(X_val, y_val, **self.given, **asked)
         return found
 
@@ -691,7 +690,7 @@ class WeightedModel(ModelWith):
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
         """Value every training row."""
-        return super().value(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, checkpoint=checkpoint)
+        return self._valued(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, checkpoint=checkpoint)
 
     def value_and_neighbors(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
         """Value every training row, and find the nearest training rows of each point."""

@@ -62,7 +62,7 @@ class PoolingModel(ModelWith):
 
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None) -> Valuation:
         """Value every training row, pooled."""
-        return super().value(X_val, y_val, groups=groups)
+        return self._valued(X_val, y_val, groups=groups)
 
 
 @dataclass(frozen=True)

@@ -214,8 +214,8 @@ class KNNShapley(KNNClassModel):
             validation points, and by the sampling errors of both. Standard errors count what is left of a difference.
             ``parameters["pool"]`` of the result says how much was borrowed and why. Where nothing can be, values are
             plain, with a warning. With ``metric="precomputed"``, the distances between training rows. It takes no
-            clusters, weights, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for the next
-            validation set. For audits and payouts see :meth:`pooled`.
+            clusters, weights, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for
+            the next validation set. For audits and payouts see :meth:`pooled`.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector`, `EntropyNormalizer` or object of your own with ``transform(valuation)``. It takes
@@ -276,9 +276,9 @@ class KNNShapley(KNNClassModel):
             )
         if any(part is not None for part in others):
             raise InputError(
-                "The 'correction' parameter does not go with 'groups', 'clusters', 'point_weight', 'matrix', 'exclude' "
-                "or 'checkpoint': a correction is made for the validation set as a whole. Value without a correction to "
-                "get these."
+                "The 'correction' parameter does not go with 'groups', 'clusters', 'point_weight', 'matrix', "
+                "'exclude' or 'checkpoint': a correction is made for the validation set as a whole. Value without a "
+                "correction to get these."
             )
 
     def _value(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:

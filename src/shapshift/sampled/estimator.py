@@ -297,8 +297,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         check.check_flag("SampledShapley.value", "matrix", matrix)
         if point_weight is not None:
             raise InputError(
-                "The 'point_weight' parameter of SampledShapley.value must be None: the utility scores all points alike. "
-                "Use SampledShapley(utility='balanced_accuracy') for classes that count alike, or a scorer of your own."
+                "The 'point_weight' parameter of SampledShapley.value must be None: the utility scores all points "
+                "alike. Use SampledShapley(utility='balanced_accuracy') for classes that count alike, or a scorer of "
+                "your own."
             )
         points = self._check_points(X_val)
         n_val = points.shape[0]

@@ -280,7 +280,7 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
         )
         for name in ("pearson", "spearman")
     ]
-    return error_fields(Spread(variance, m, kurtosis, covariance / (m - 1), *foreseen))
+    return error_fields(Spread(variance, m, kurtosis, covariance / (m - 1), foreseen[0], foreseen[1]))
 
 
 def _mean(weighted: list[tuple[int, float]]) -> float | None:
@@ -338,7 +338,8 @@ def _group_from(g: int, saved: dict[str, Any], arrays: Arrays, model: KNNShapley
         lists.check(labels.size, n, model._depth)
     prefix = f"values{g}_"
     parts = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    valuation = Valuation._from_archive(saved["valuation"], {**parts, "ids": model.ids_, "labels": model._labels()})
+    parts |= {"ids": model.ids_, "labels": model.classes_[model.codes_]}
+    valuation = Valuation._from_archive(saved["valuation"], parts)
     if valuation.entropy.shape != labels.shape or valuation.fingerprint != model.fingerprint_:
         raise InputError("values and points do not belong together")
     return Group((Points(rows, labels, lists),), valuation, float(saved["weight"]))
