@@ -249,6 +249,7 @@ def test_a_large_report_is_small(tmp_path: Path) -> None:
         group_means=np.empty((0, n)),
         standard_error=np.full(n, 1e-6),
         degrees_of_freedom=np.full(n, 100.0),
+        labels=None,
     )
     owners = np.array([f"a seller with quite a long name, number {i}" for i in range(5000)])[rng.integers(0, 5000, n)]
     texts = pa.table(

@@ -166,5 +166,7 @@ def collapsed_sums(task: ClassTask, places: Duplicates, points: Any, runner: Run
     rows, found = places.unit_of, sums.points
     if task.matrix:
         found = replace(found, values=found.values[:, rows])
-    by_row = {name: getattr(sums, name)[..., rows] for name in ("levels", "groups", "squares", "group_squares")}
+    names = ["levels", "groups", "squares", "group_squares"]
+    names += [] if task.weights is None else ["products", "group_products"]
+    by_row = {name: getattr(sums, name)[..., rows] for name in names}
     return replace(sums, points=found, **by_row)
