@@ -179,7 +179,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         check_is_fitted(self, "knn_")
         points = self._embedding(self._points(X_val))
         found = self.knn_.explain(points, y_val, ids, n_points=n_points, n_neighbors=n_neighbors)
-        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._table.kind)
+        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
     def _about(self) -> dict[str, Any]:
         """Return the parameters of a result beside those of its neighbours."""
