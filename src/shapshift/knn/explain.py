@@ -19,6 +19,7 @@ from shapshift.engine.runner import BLOCK_POINTS
 from shapshift.engine.search.exact import exact_search
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
+from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -94,6 +95,12 @@ class Explanation(Result):
     neighbors: Mapping[str, Entries] = field(default_factory=dict)
     kind: str = "numpy"
     id_names: tuple[Any, ...] = ("id",)
+
+    def is_of(self, valuation: Valuation) -> bool:
+        """Whether it explains the values of a valuation, rounding aside."""
+        if self.fingerprint != valuation.fingerprint or self.n_val != valuation.n_val:
+            return False
+        return np.allclose(self.values, valuation.values[self.positions], rtol=1e-6, atol=1e-9)
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the listed points: one line for each row and point.
