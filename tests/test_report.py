@@ -401,6 +401,8 @@ def test_explanations_belong_to_the_listed_rows(tmp_path: Path, full: Page) -> N
     assert not full.explained
     with pytest.raises(ValueError, match=r"'explanation' parameter.*other training rows"):
         build_report(tmp_path / "b.html", valuation=made.clean, explanation=replace(explanation, fingerprint="other"))
+    with pytest.raises(ValueError, match=r"'explanation' parameter.*other values"):
+        build_report(tmp_path / "b.html", valuation=made.corrected, explanation=explanation)
     with pytest.raises(TypeError, match="must be an Explanation or None"):
         build_report(tmp_path / "b.html", valuation=made.clean, explanation={})
 

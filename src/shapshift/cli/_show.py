@@ -260,7 +260,8 @@ def explain_ends(data: Data, model: Any, valuation: "Valuation") -> "Explanation
         return None
     asked = np.concatenate(listed_rows(valuation, TABLE_ROWS))
     found: Explanation = model.explain(*data.points, valuation.ids[asked], n_points=3, n_neighbors=3)
-    return with_point_ids(found, data)
+    # Weights of points and the like make values that a plain explanation is not about.
+    return with_point_ids(found, data) if found.is_of(valuation) else None
 
 
 def with_point_ids(found: "Explanation", data: Data) -> "Explanation":
