@@ -440,5 +440,6 @@ class Gathered:
             fingerprint=digest,
             kind=whole._kind,
             id_names=whole._id_names,
+            labels=None if (labels := whole._labels()) is None else labels[rows],
             **error,
         )

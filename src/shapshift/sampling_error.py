@@ -56,6 +56,9 @@ class Spread:
         Mean covariance of the values of two rows.
     pearson, spearman : float or None
         Correlation to be expected with the values on another sample, and rank correlation; None if they cannot be told.
+    class_covariance : tuple of float or None
+        Mean covariance of the values of two rows of each class, None for those with fewer than two sampled rows; None
+        where classes are not known.
     """
 
     variance: Floats
@@ -64,6 +67,7 @@ class Spread:
     covariance: float
     pearson: float | None
     spearman: float | None
+    class_covariance: tuple[float | None, ...] | None = None
 
     def errors(self) -> tuple[Floats, float]:
         """Return the standard error of each mean, and its degrees of freedom."""
@@ -75,6 +79,8 @@ class Spread:
         known = {"units": self.units, "kurtosis": self.kurtosis, "covariance": self.covariance}
         correlations = {"pearson": self.pearson, "spearman": self.spearman}
         found: dict[str, Any] = {name: each if np.isfinite(each) else 0.0 for name, each in known.items()}
+        if self.class_covariance is not None:
+            found["class_covariance"] = [c if c is None or np.isfinite(c) else 0.0 for c in self.class_covariance]
         return found | {name: r if r is not None and np.isfinite(r) else None for name, r in correlations.items()}
 
 
@@ -83,7 +89,9 @@ def sampled_count(n_rows: int, n_points: int) -> int:
     return min(n_rows, max(min(SAMPLED_VALUES // n_points, MOST_SAMPLED), LEAST_SAMPLED))
 
 
-def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floats) -> Spread | None:
+def spread_of_points(
+    means: Floats, squares: Floats, n_points: int, sample: Floats, codes: Any = None
+) -> Spread | None:
     """Return the spread of values over points.
 
     Parameters
@@ -93,6 +101,8 @@ def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floa
     n_points : int
     sample : ndarray of shape (n_points, n_sampled)
         Values of some rows on every point.
+    codes : ndarray of shape (n_sampled,), optional
+        Their class numbers.
 
     Returns
     -------
@@ -103,10 +113,12 @@ def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floa
         return None
     variance = (squares - n_points * means**2) / (n_points - 1)
     variance[variance < ROUNDING * means**2] = 0.0
-    return _spread(variance, n_points, sample)
+    return _spread(variance, n_points, sample, codes)
 
 
-def spread_of_clusters(means: Floats, sums: Floats, sizes: Indices, sample: Floats, clusters: Indices) -> Spread | None:
+def spread_of_clusters(
+    means: Floats, sums: Floats, sizes: Indices, sample: Floats, clusters: Indices, codes: Any = None
+) -> Spread | None:
     """Return the spread of values over clusters of dependent points, as :func:`spread_of_points`.
 
     Parameters
@@ -120,6 +132,8 @@ def spread_of_clusters(means: Floats, sums: Floats, sizes: Indices, sample: Floa
     sample : ndarray of shape (n_points, n_sampled)
     clusters : ndarray of shape (n_points,)
         Number of each point's cluster.
+    codes : ndarray of shape (n_sampled,), optional
+        Class numbers of the sampled rows.
     """
     n_clusters, n_points = sizes.size, int(sizes.sum())
     if n_clusters < 2:
@@ -134,12 +148,16 @@ def spread_of_clusters(means: Floats, sums: Floats, sizes: Indices, sample: Floa
     average = sample.mean(axis=0)
     by_cluster = np.zeros((n_clusters, sample.shape[1]))
     np.add.at(by_cluster, clusters, sample - average)
-    return _spread(variance, n_clusters, average + scale * by_cluster)
+    return _spread(variance, n_clusters, average + scale * by_cluster, codes)
 
 
-def _spread(variance: Floats, units: int, sample: Floats) -> Spread:
+def _spread(variance: Floats, units: int, sample: Floats, codes: Any = None) -> Spread:
     centred = sample - sample.mean(axis=0)
     of_sum = float((centred.sum(axis=1) ** 2).sum() / (units - 1))
+    classes = None
+    if codes is not None:
+        chosen = [centred[:, codes == code] for code in range(int(codes.max(initial=-1)) + 1)]
+        classes = tuple(_covariance(part) if part.shape[1] > 1 else None for part in chosen)
     np.square(centred, out=centred)
     variances, fourth = centred.sum(axis=0) / (units - 1), np.einsum("un,un->n", centred, centred) / units
     total = float((variances**2).sum())
@@ -147,7 +165,14 @@ def _spread(variance: Floats, units: int, sample: Floats) -> Spread:
     kurtosis = float(fourth.sum()) / total if total > 0 else float(units)
     n = sample.shape[1]
     covariance = (of_sum - float(variances.sum())) / (n * (n - 1)) if n > 1 else 0.0
-    return Spread(variance, units, kurtosis, covariance, *agreement(sample, variance.size))
+    return Spread(variance, units, kurtosis, covariance, *agreement(sample, variance.size), classes)
+
+
+def _covariance(centred: Floats) -> float:
+    """Mean covariance of two columns."""
+    units, n = centred.shape
+    of_sum, own = float((centred.sum(axis=1) ** 2).sum()), float((centred**2).sum())
+    return (of_sum - own) / (units - 1) / (n * (n - 1))
 
 
 def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float]:

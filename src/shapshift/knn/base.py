@@ -338,7 +338,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             fingerprint=self.fingerprint_ if fingerprint is None else fingerprint,
             kind=self._kind,
             id_names=self._id_names,
+            labels=self._labels(),
         )
+
+    def _labels(self) -> npt.NDArray[Any] | None:
+        """Return the class of each training row; None where there are no classes."""
+        return None
 
     def _runner(self) -> Runner:
         return Runner(self.n_jobs, check.parse_memory(self.max_memory, type(self).__name__), self.progress)
@@ -592,6 +597,10 @@ class KNNClassModel(KNNModel):
     @property
     def _targets(self) -> npt.NDArray[Any]:
         return self.codes_
+
+    def _labels(self) -> npt.NDArray[Any] | None:
+        found: npt.NDArray[Any] = self.classes_[self.codes_]
+        return found
 
     def _levels(self) -> Floats:
         return entropy_levels(self._depth, len(self.classes_), float(self.boundary_entropy))

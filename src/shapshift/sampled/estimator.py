@@ -341,6 +341,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             fingerprint=self.fingerprint_,
             kind=self._table.kind,
             id_names=self._id_names,
+            labels=None if self._regression or self._ownership is not None else self._y,
         )
 
     def _game(
