@@ -14,7 +14,7 @@ from shapshift._arrays import object_array
 from shapshift._progress import progress_bar
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.engine.duplicates import sort_equal
+from shapshift.engine.duplicates import number_equal
 from shapshift.engine.rows.distances import feature_std, index_rows, tile_filler, true_distances
 from shapshift.engine.search import exact_search
 from shapshift.exceptions import InputError
@@ -283,10 +283,12 @@ def find_duplicates(
     labels_val = None if y_val is None else _labels.check_labels(y_val, "y_val", n_val, "X_val")
     ownership = None if owners is None else _labels.check_owners(owners, ids)
 
-    place_of, first, chosen = _places(table)
+    parts = [index_rows(rows, "euclidean") for rows in (table.dense, table.other) if rows.shape[1] > 0]
+    place_of, first, hashes = number_equal(*parts)
     bits = np.zeros(first.size, dtype=np.int8)
     np.bitwise_or.at(bits, place_of, np.repeat([TRAIN, VALIDATION], [n, n_val]).astype(np.int8))
-    scale = _Scale.of(table.take(first[chosen]), first.size)
+    # Any rows, but the same in whatever order they come.
+    scale = _Scale.of(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]), first.size)
     radius = scale.radius() if radius is None else float(radius)
     counts = np.bincount(place_of)
     near = _near(table.take(first), radius, bits, counts, progress)
@@ -447,28 +449,6 @@ def _scaled(dense: Floats) -> Floats:
     std = feature_std(dense)
     middle = dense.min(axis=0) / 2 + dense.max(axis=0) / 2
     return np.asarray((dense - middle) / np.where(std == 0, 1.0, std))
-
-
-def _places(table: _Table) -> tuple[Indices, Indices, Indices]:
-    """Find rows with equal features, and number them by first appearance.
-
-    Returns
-    -------
-    place_of : ndarray of shape (n,)
-    first : ndarray of shape (n_places,)
-        Position of the first row of each place.
-    chosen : ndarray
-        Places to estimate the radius from: any, but the same in whatever order rows come.
-    """
-    parts = [index_rows(rows, "euclidean") for rows in (table.dense, table.other) if rows.shape[1] > 0]
-    n = sum(table.sizes)
-    order, new, hashes = sort_equal(np.zeros(n, dtype=np.int32), *parts)
-    firsts = order[new]  # the sort is stable
-    rank = np.argsort(np.argsort(firsts))
-    place_of = np.empty(n, dtype=np.int64)
-    place_of[order] = rank[np.cumsum(new) - 1]
-    first = np.sort(firsts)
-    return place_of, first, np.argsort(hashes[first])[:SAMPLE_ROWS]
 
 
 @dataclass(frozen=True)

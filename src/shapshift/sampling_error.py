@@ -89,9 +89,7 @@ def sampled_count(n_rows: int, n_points: int) -> int:
     return min(n_rows, max(min(SAMPLED_VALUES // n_points, MOST_SAMPLED), LEAST_SAMPLED))
 
 
-def spread_of_points(
-    means: Floats, squares: Floats, n_points: int, sample: Floats, codes: Any = None
-) -> Spread | None:
+def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floats, codes: Any = None) -> Spread | None:
     """Return the spread of values over points.
 
     Parameters
