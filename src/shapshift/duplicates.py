@@ -384,7 +384,7 @@ def _is_mixed(frame: Any) -> bool:
 
 
 def _is_number(series: Any) -> bool:
-    return series.dtype.is_numeric() or series.dtype == nw.Boolean
+    return bool(series.dtype.is_numeric() or series.dtype == nw.Boolean)
 
 
 def _numbers(series: Any) -> Floats:
@@ -413,8 +413,8 @@ def _read_mixed(frames: list[Any]) -> _Table:
     dense = np.column_stack(numbers) if numbers else np.empty((sum(sizes), 0))
     column_of = np.column_stack(ones)
     rows, columns_at = np.nonzero(column_of >= 0)
-    entries = np.ones(rows.size), (rows, column_of[rows, columns_at])
-    other = sparse.csr_array(entries, shape=(sum(sizes), offset))
+    filled = np.ones(rows.size), (rows, column_of[rows, columns_at])
+    other = sparse.csr_array(filled, shape=(sum(sizes), offset))
     other.sort_indices()
     missing = np.isnan(dense)
     present = np.where(missing, np.nanmean(np.where(missing.all(axis=0), 0.0, dense), axis=0), dense)
@@ -446,7 +446,7 @@ def _codes(columns: list[Any], name: str) -> Indices:
 def _scaled(dense: Floats) -> Floats:
     if dense.size == 0:
         return dense
-    std = feature_std(dense)
+    std: Any = feature_std(dense)
     middle = dense.min(axis=0) / 2 + dense.max(axis=0) / 2
     return np.asarray((dense - middle) / np.where(std == 0, 1.0, std))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -208,11 +208,26 @@ def _tabulated(names: Sequence[str], entries: Sequence[tuple[Any, ...]], kind: s
     return to_table({**columns, "value": np.array(values, dtype=np.float64)}, None, kind)
 
 
+class _Options(TypedDict, total=False):
+    mislabelled: Any
+    fraction: float | None
+    estimator: Any
+    X_test: Any
+    y_test: Any
+    players: Any
+    copies: Any
+    fractions: Sequence[float]
+    keep_class_shares: bool
+    random_orders: int
+    random_state: int | None
+    progress: bool | None
+
+
 @overload
-def evaluate_valuation(valuation: Valuation, X: Any, y: Any, **options: Any) -> ValuationEvaluation: ...
+def evaluate_valuation(valuation: Valuation, X: Any, y: Any, **options: Unpack[_Options]) -> ValuationEvaluation: ...
 @overload
 def evaluate_valuation(
-    valuation: Mapping[str, Valuation] | Sequence[Valuation], X: Any, y: Any, **options: Any
+    valuation: Mapping[str, Valuation] | Sequence[Valuation], X: Any, y: Any, **options: Unpack[_Options]
 ) -> ValuationComparison: ...
 def evaluate_valuation(
     valuation: Valuation | Mapping[str, Valuation] | Sequence[Valuation],
