@@ -204,6 +204,10 @@ def test_noisy_copies_are_found_by_the_radius_of_the_data(copies: int) -> None:
     noisy = np.concatenate([rows[:100] + 0.01 * RNG.normal(size=(100, 8)) for _ in range(copies)])
     found = find_duplicates(np.concatenate([rows, noisy]), owners=["a"] * 600 + ["b"] * len(noisy))
     assert found.summary()["groups"] == found.summary()["across_owners"] == 100
+    table = found.owners_frame("pyarrow").to_pylist()
+    assert table == [{"owner": "a", "other": "b", "rows": 100 * copies, "exact": 0}]
+    with pytest.raises(InputError, match="no owners"):
+        find_duplicates(rows[:2]).owners_frame()
     assert (found.clusters()[600:] == np.tile(np.arange(100), copies)).all()
     assert (found.clusters()[:600] == np.arange(600)).all()
 

@@ -139,6 +139,38 @@ class Duplicates(Result):
         }
         return to_table(columns, None, kind or self.kind)
 
+    def owners_frame(self, kind: str | None = None) -> Any:
+        """Tabulate who has copies of whose rows, most first.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            As in :meth:`to_frame`.
+
+        Returns
+        -------
+        table
+            ``owner`` of the earliest row of a group, ``other`` owner of later rows in it, ``rows``, how many those are
+            in all groups, and how many of them are ``exact`` copies of some row.
+        """
+        if self.owners is None:
+            raise InputError("There are no owners to tabulate. Pass 'owners' to find_duplicates.")
+        names = self.owners.tolist()
+        pairs: dict[tuple[Any, Any], list[int]] = {}
+        for row, first in enumerate(self.clusters().tolist()):
+            if names[row] != names[first]:
+                counts = pairs.setdefault((names[first], names[row]), [0, 0])
+                counts[0] += 1
+                counts[1] += int(self.distance[row] == 0)
+        ordered = sorted(pairs.items(), key=lambda pair: -pair[1][0])
+        columns: dict[str, npt.NDArray[Any]] = {
+            "owner": object_array([owner for (owner, _), _ in ordered]),
+            "other": object_array([other for (_, other), _ in ordered]),
+            "rows": np.array([rows for _, (rows, _) in ordered], dtype=np.int64),
+            "exact": np.array([exact for _, (_, exact) in ordered], dtype=np.int64),
+        }
+        return to_table(columns, None, kind or self.kind)
+
     def summary(self) -> dict[str, Any]:
         """Count groups and rows.
 
