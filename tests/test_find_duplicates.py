@@ -129,7 +129,12 @@ def test_text_and_missing_entries_are_values(make: Any) -> None:
     other = make({name: columns[name][3:] for name in ("name", "size", "flag")})
     found = find_duplicates(train, X_val=other, radius=0)
     assert found.group.tolist() == [0, 0, 1, 1, 2, 3, 1, 2, 3]
-    assert find_duplicates(train, radius=0.0).group.tolist() == [0, 0, 1, 1, -1, -1]
+    alone = find_duplicates(train, radius=0.0)
+    assert alone.group.tolist() == [0, 0, 1, 1, -1, -1]
+    assert alone.ids_val.size == 0
+    assert (alone.summary()["rows"], len(alone.to_frame("pandas"))) == (4, 4)
+    numbers = find_duplicates(make({"size": [1.0, 2.0, 1.0]}))
+    assert (numbers.summary()["rows"], len(numbers.to_frame("pandas"))) == (2, 2)
     assert type(found.to_frame()) is type(train)
     with pytest.raises(InputError, match="missing 'flag'"):
         find_duplicates(train, X_val=make({name: columns[name] for name in ("name", "size")}))

@@ -307,10 +307,8 @@ def find_duplicates(
     ids = _labels.check_ids(ids, table.index, n)
     if ids_val is not None:
         ids_val = _labels.check_labels(ids_val, "ids_val", n_val, "X_val", "id")
-    elif table.index_val is None:
-        ids_val = np.arange(n_val)
     else:
-        ids_val = table.index_val
+        ids_val = np.arange(n_val) if table.index_val is None or X_val is None else table.index_val
     labels = None if y is None else _labels.check_labels(y, "y", n, "X")
     labels_val = None if y_val is None else _labels.check_labels(y_val, "y_val", n_val, "X_val")
     ownership = None if owners is None else _labels.check_owners(owners, ids)
