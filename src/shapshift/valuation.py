@@ -218,8 +218,8 @@ class Valuation(Result):
         facts = self._class_facts()
         if not facts:
             raise InputError(
-                "There are no labels in this Valuation: it is of a regression, of players that are not rows, or from an "
-                "earlier release. Add them with dataclasses.replace(valuation, labels=y)."
+                "There are no labels in this Valuation: it is of a regression, of players that are not rows, or from "
+                "an earlier release. Add them with dataclasses.replace(valuation, labels=y)."
             )
         columns = {name: np.array([one[name] for one in facts]) for name in facts[0] if name != "label"}
         columns["reliability"] = columns["reliability"].astype(np.float64)
