@@ -4,6 +4,7 @@ import numpy as np
 
 from shapshift._facts import audit_facts, explanation_facts, value_facts
 from shapshift.audit import ShiftAudit
+from shapshift.duplicates import Duplicates
 from shapshift.knn.explain import Explanation
 from shapshift.report._format import cell, figure
 from shapshift.report._page import fill_template
@@ -120,3 +121,18 @@ def audit_html(audit: ShiftAudit) -> str:
         ends=(rho[0], rho[-1]),
         dots=dots,
     )
+
+
+def duplicates_html(duplicates: Duplicates) -> str:
+    """Show how many duplicates there are.
+
+    Parameters
+    ----------
+    duplicates : Duplicates
+
+    Returns
+    -------
+    str
+        HTML without scripts; every text is escaped.
+    """
+    return fill_template("notebook.html.j2", duplicates=duplicates.summary())
