@@ -3,6 +3,8 @@
 from .audit import ShiftAudit as ShiftAudit
 from .audit import Thresholds as Thresholds
 from .audit import audit_shift as audit_shift
+from .cleaning import Decisions as Decisions
+from .cleaning import measure_cleaning as measure_cleaning
 from .correct import BoundaryCorrector as BoundaryCorrector
 from .correct import CorrectionWarning as CorrectionWarning
 from .correct import EntropyNormalizer as EntropyNormalizer
