@@ -29,6 +29,7 @@ from shapshift.perturb.containers import count_rows, like_labels, take_rows
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+TASKS = ("class", "number")
 ACTIONS = ("keep", "drop", "relabel", "weight")
 COLUMNS = ("id", "action", "label", "weight", "probability", "reason", "row")
 #: Largest weight: sums of weights stay finite.
@@ -201,6 +202,11 @@ class Decisions:
             Drop them, give them the suggested label, or weight them by the probability that their label is right.
         """
         check.check_choice("Decisions.from_suspects", "action", action, ACTIONS[1:])
+        if (suspects.parameters or {}).get("task") == "set":
+            raise InputError(
+                "The 'suspects' parameter of Decisions.from_suspects must be about one label per row. These are about "
+                "label sets: act on them with suspects.flagged_frame()."
+            )
         at = np.flatnonzero(np.asarray(suspects.flagged))
         ids = np.asarray(suspects.ids)
         if count_rows(X) != ids.size:
@@ -310,7 +316,7 @@ class Decisions:
         return cls(*(tuple(found[name]) for name in (*COLUMNS, "place")))
 
     def apply(
-        self, X: Any, y: Any, *, ids: Any = None, target: str = "auto", lose_classes: bool = False
+        self, X: Any, y: Any, *, ids: Any = None, task: str | None = None, lose_classes: bool = False
     ) -> tuple[Any, Any, Floats]:
         """Apply to a table: all decisions, or none where one of them cannot be.
 
@@ -323,8 +329,8 @@ class Decisions:
         ids : array-like of shape (n_rows,), optional
             By default the index of a pandas table, else row numbers from 0. They are compared as text, for a CSV file
             knows no other.
-        target : {"auto", "class", "number"}, default="auto"
-            What ``y`` holds. "auto" takes floats that are not all whole for numbers to predict.
+        task : {"class", "number"}, optional
+            What ``y`` holds; by default numbers to predict if it has floats that are not whole, else classes.
         lose_classes : bool, default=False
             Whether a class may lose its last row.
 
@@ -335,16 +341,17 @@ class Decisions:
         sample_weight : ndarray
             One for each row that is left; 1 for rows without a weight of their own.
         """
-        plan = self.plan(X, y, ids=ids, target=target, lose_classes=lose_classes)
+        plan = self.plan(X, y, ids=ids, task=task, lose_classes=lose_classes)
         labels = _labels.check_labels(y, "y", count_rows(X), "X")
         new = y if plan.labels == labels.tolist() else like_labels(plan.labels, labels, y, "y")
         kept = plan.kept
         return take_rows(X, kept), take_rows(new, kept), plan.weights[kept]
 
-    def plan(self, X: Any, y: Any, *, ids: Any = None, target: str = "auto", lose_classes: bool = False) -> Plan:
+    def plan(self, X: Any, y: Any, *, ids: Any = None, task: str | None = None, lose_classes: bool = False) -> Plan:
         """Return what :meth:`apply` would do to each row; the parameters are the same."""
         known, labels = _table(X, y, ids)
-        check.check_choice("Decisions.apply", "target", target, ("auto", "class", "number"))
+        if task is not None:
+            check.check_choice("Decisions.apply", "task", task, TASKS)
         check.check_flag("Decisions.apply", "lose_classes", lose_classes)
         last = list({_text(one): k for k, one in enumerate(self.ids)}.values())
         rows = self._rows_of(last, known)
@@ -365,7 +372,7 @@ class Decisions:
             if self.actions[k] == "weight":
                 weights[row] = self.weights[k]
         plan = Plan(actions, new, weights)
-        self._check_left(plan, labels, is_class_target(target, labels) and not lose_classes)
+        self._check_left(plan, labels, holds_classes(task, labels) and not lose_classes)
         return plan
 
     def _rows_of(self, which: Iterable[int], known: dict[str, int]) -> list[int]:
@@ -418,9 +425,9 @@ class Decisions:
                 )
 
 
-def is_class_target(target: str, labels: npt.NDArray[Any]) -> bool:
+def holds_classes(task: str | None, labels: npt.NDArray[Any]) -> bool:
     """Whether labels are classes; floats that are not all whole are numbers to predict unless said otherwise."""
-    return target == "class" or (target == "auto" and (labels.dtype.kind != "f" or bool((labels % 1 == 0).all())))
+    return task == "class" or (task is None and (labels.dtype.kind != "f" or bool((labels % 1 == 0).all())))
 
 
 def row_hashes(X: Any, y: Any, rows: Sequence[int]) -> list[str]:

@@ -26,7 +26,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.names import quoted, some
 from shapshift.checks.warnings import collected_warnings
-from shapshift.cleaning.decisions import Decisions, Plan, is_class_target, table_ids
+from shapshift.cleaning.decisions import TASKS, Decisions, Plan, holds_classes, table_ids
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 from shapshift.perturb.containers import count_rows, take_rows
@@ -122,7 +122,7 @@ def measure_cleaning(
     *,
     find: Callable[[Any, Any, Any], Decisions] | None = None,
     ids: Any = None,
-    target: str = "auto",
+    task: str | None = None,
     repeats: int = 5,
     folds: int = 5,
     lose_classes: bool = False,
@@ -150,9 +150,9 @@ def measure_cleaning(
         judged on a row has seen it or its label.
     ids : array-like of shape (n_rows,), optional
         By default the index of a pandas table, else row numbers from 0.
-    target : {"auto", "class", "number"}, default="auto"
-        What ``y`` holds. "auto": numbers to predict where a model is a regressor, or ``y`` has floats that are not
-        whole.
+    task : {"class", "number"}, optional
+        What ``y`` holds; by default numbers to predict if the models are regressors or it has floats that are not
+        whole, else classes.
     repeats : int, default=5
         Seeds of the models, draws of random rows, and, in cross-validation, ways to part the rows.
     folds : int, default=5
@@ -190,15 +190,16 @@ def measure_cleaning(
     caller = "measure_cleaning"
     check.check_count(caller, "repeats", repeats, at_most=1000)
     check.check_count(caller, "folds", folds, at_least=2)
-    check.check_choice(caller, "target", target, ("auto", "class", "number"))
+    if task is not None:
+        check.check_choice(caller, "task", task, TASKS)
     seed = check.check_seed(caller, random_state)
     labels = _labels.check_labels(y, "y", count_rows(X), "X")
     own = table_ids(X, ids)
-    fitted = _check_models(caller, models, target, labels)
+    fitted = _check_models(caller, models, task, labels)
     classes = fitted.classes
     check.check_type(caller, "decisions", decisions, Decisions, "Decisions")
     kind = "number" if classes is None else "class"
-    plan = decisions.plan(X, y, ids=ids, target=kind, lose_classes=lose_classes)
+    plan = decisions.plan(X, y, ids=ids, task=kind, lose_classes=lose_classes)
     if X_test is None and y_test is None:
         if find is None:
             raise InputError(
@@ -242,7 +243,7 @@ class _Models:
     classes: list[Any] | None
 
 
-def _check_models(caller: str, models: Any, target: str, labels: npt.NDArray[Any]) -> _Models:
+def _check_models(caller: str, models: Any, task: str | None, labels: npt.NDArray[Any]) -> _Models:
     """Models by name, and the classes; None for numbers."""
     if isinstance(models, Mapping):
         named = {str(name): model for name, model in models.items()}
@@ -263,13 +264,13 @@ def _check_models(caller: str, models: Any, target: str, labels: npt.NDArray[Any
                 f"{', '.join(MODELS)}. Got {quoted(model)} as {name!r}."
             )
     kinds = {predicts_numbers(model, "auto") for model in own.values()}
-    if target == "auto" and kinds == {True}:
-        target = "number"
-    numbers = not is_class_target(target, labels)
+    if task is None and kinds == {True}:
+        task = "number"
+    numbers = not holds_classes(task, labels)
     if len(kinds) > 1 or (kinds and numbers not in kinds):
         raise InputError(
             f"The 'models' parameter of {caller} must hold {'regressors' if numbers else 'classifiers'} alone: 'y' "
-            f"has {'numbers to predict' if numbers else 'classes'}. Choose other models, or say with 'target' what 'y' "
+            f"has {'numbers to predict' if numbers else 'classes'}. Choose other models, or say with 'task' what 'y' "
             "holds."
         )
     if numbers:
@@ -333,7 +334,7 @@ def _cross_parts(
             train, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
             rows = take_rows(X, train)
             made = find(rows, labels[train], ids[train])
-            plan = made.plan(rows, labels[train], ids=ids[train], target=kind, lose_classes=True)
+            plan = made.plan(rows, labels[train], ids=ids[train], task=kind, lose_classes=True)
             yield _Part(repeat, rows, labels[train], plan, take_rows(X, held), held, repeat * folds + fold)
 
 

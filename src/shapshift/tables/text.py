@@ -22,7 +22,7 @@ from shapshift.tables.labels import count_rounded, exact_numbers, has_large_floa
 
 # Where several fit equally well the first wins: the rarer a character is inside text, the stronger its evidence.
 DELIMITERS = {"\t": "tab", "|": "pipe", ";": "semicolon", ",": "comma"}
-_BOMS = (
+BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -135,7 +135,7 @@ def csv_records(source: Source) -> tuple[Iterator[tuple[int, list[str]]], Dialec
 def find_encoding(source: Source) -> str:
     """Find the encoding of a text file: by its byte order mark or NUL bytes, else UTF-8 if it is, else a Latin one."""
     head = source.head(4096)
-    for mark, encoding in _BOMS:
+    for mark, encoding in BOMS:
         if head.startswith(mark):
             return encoding
     if b"\0" in head:
