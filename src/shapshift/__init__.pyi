@@ -17,6 +17,8 @@ from .design import BoundaryStratifiedSplit as BoundaryStratifiedSplit
 from .design import design_validation as design_validation
 from .design import entropy_profile as entropy_profile
 from .design import suggest_labels as suggest_labels
+from .duplicates import Duplicates as Duplicates
+from .duplicates import find_duplicates as find_duplicates
 from .engine.coefficients import Beta as Beta
 from .evaluation import evaluate_valuation as evaluate_valuation
 from .knn import KNNRegressionShapley as KNNRegressionShapley
@@ -55,6 +57,8 @@ from .sampled import SampledShapley as SampledShapley
 from .sampled import federated_values as federated_values
 from .sampled import knn_proxy as knn_proxy
 from .store import ValuationStore as ValuationStore
+from .suspects import Suspects as Suspects
+from .suspects import find_suspects as find_suspects
 from .valuation import Valuation as Valuation
 
 __version__: str

@@ -64,11 +64,8 @@ def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
     n = index.n_rows
     if not index.may_repeat(PAYS * n):
         return None
-    keys = index.content_hash()
-    order = np.lexsort((codes, keys))  # stable: rows of a unit stay in order
     # Different rows may share a hash. Equal rows that are not recognised as such cost time and nothing else.
-    new_place = np.ones(n, dtype=np.bool_)
-    new_place[1:] = (keys[order[1:]] != keys[order[:-1]]) | index.differ(order)
+    order, new_place, _ = sort_equal(codes, index)
     if np.count_nonzero(new_place) > PAYS * n:
         return None
     new_unit = new_place.copy()
@@ -83,6 +80,30 @@ def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
         members=order,
     )
     return Duplicates(index.take(order[new_place]), layout, place_of, unit_of)
+
+
+def sort_equal(codes: Codes, *indexes: TrainingIndex) -> tuple[Indices, npt.NDArray[np.bool_], Any]:
+    """Sort rows so that those with equal features are behind one another.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n,)
+        Decides the order of equal rows.
+    *indexes : TrainingIndex
+        The columns of the rows, in one part or several.
+
+    Returns
+    -------
+    order, new, hashes : ndarray of shape (n,)
+        Positions of the rows, which of them, in that order, differ from the one before, and hashes of their content.
+    """
+    keys = sum(np.uint64(2 * part + 1) * index.content_hash() for part, index in enumerate(indexes))
+    order = np.lexsort((codes, keys))  # stable
+    new = np.ones(codes.size, dtype=np.bool_)
+    new[1:] = keys[order[1:]] != keys[order[:-1]]
+    for index in indexes:
+        new[1:] |= index.differ(order)
+    return order, new, keys
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from shapshift.checks.inputs import check_count, rounded_counts, rounded_entries
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError, MissingLibraryError
 from shapshift.tables.files import about
-from shapshift.tables.labels import count_rounded, odd_entry, odd_places, plain
+from shapshift.tables.labels import count_rounded, is_list, odd_entry, odd_places, plain
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -61,8 +61,11 @@ class TableSpec:
         How missing numbers are filled in; missing categories become the most frequent one. False refuses them.
     embed : str or sequence of str, optional
         Text columns to turn into vectors with a sentence-transformers model.
-    target : {"class", "number"}, default="class"
-        What the label column holds: names of classes, or numbers to predict.
+    target : {"class", "number", "set"}, default="class"
+        What the label column holds: names of classes, numbers to predict, or several labels of a row: a list of them,
+        or 0 and 1 in `label` and `more_labels`.
+    more_labels : sequence of str, default=()
+        Further columns of 0 and 1, one for each label, of a multi-label table.
     """
 
     label: str | None
@@ -75,6 +78,7 @@ class TableSpec:
     impute: str | bool = False
     embed: str | Sequence[str] | None = None
     target: str = "class"
+    more_labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -235,8 +239,7 @@ def _family(kind: Any) -> str:
         return "text"
     if pt.is_temporal(kind):
         return "date"
-    is_list = pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
-    return "list" if is_list and _is_number(kind.value_type) else "other"
+    return "list" if is_list(kind) and _is_number(kind.value_type) else "other"
 
 
 def _is_number(kind: Any) -> bool:
