@@ -227,6 +227,11 @@ class Decisions:
             table_ids=ids,
         )
 
+    def effective(self) -> Self:
+        """Return the decisions that count: the last about each row."""
+        last = list({_text(one): k for k, one in enumerate(self.ids)}.values())
+        return type(self)(*(tuple(column[k] for k in last) for column in (*self._columns(), self.places)))
+
     def to_frame(self, kind: str = "numpy") -> Any:
         """Tabulate: id, action, label, weight, probability, reason, row.
 
@@ -353,7 +358,7 @@ class Decisions:
         if task is not None:
             check.check_choice("Decisions.apply", "task", task, TASKS)
         check.check_flag("Decisions.apply", "lose_classes", lose_classes)
-        last = list({_text(one): k for k, one in enumerate(self.ids)}.values())
+        last = list({_text(one): k for k, one in enumerate(self.ids)}.values())  # of several the last one counts
         rows = self._rows_of(last, known)
         for k, now in zip(last, row_hashes(X, labels, rows), strict=True):
             if self.rows[k] not in ("", now):

@@ -211,7 +211,7 @@ def load_other(run: Run, name: str, path: Path, data: Data) -> tuple[Any, Any]:
     with run.terminal.busy(f"Reading {path}"):
         spec = TableSpec(**data.arrays.spec)
         arrays = prepare(data.train, _read(run, path, named_columns(spec, spec.target)), spec)
-    kept = _as_recorded(run, arrays.notes, {"train": run[Files].train, name: path})
+    kept = _as_recorded(run, arrays.notes, {"train": _paths(run)[0], name: path})
     for note, recorded in zip(arrays.notes, kept, strict=True):
         if recorded not in data.arrays.notes:
             run.terminal.note(sentence(note))

@@ -328,7 +328,10 @@ def _write_npz(source: Source, head: bytes, changes: Changes, start: int) -> Wri
             old.shape
         )
     if part.weights is not None:
-        arrays[part.weight] = part.weights
+        name = part.weight
+        while name in arrays:  # also among arrays that are no column
+            name += "_"
+        arrays[name] = part.weights
     kept = {
         name: array[part.keep] if name != "feature_names" and array.ndim and len(array) == count else array
         for name, array in arrays.items()
