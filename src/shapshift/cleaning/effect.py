@@ -409,8 +409,8 @@ def _effect(
                 for column, entry in zip(names.values(), (model, measure, what), strict=True):
                     column.append(entry)
                 tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-                low, high = np.quantile(draws, tails) if np.isfinite(draws).all() else (np.nan, np.nan)
-                numbers.append((float(value), float(low), float(high)))
+                low, high = np.quantile(np.round(draws, 12), tails) if np.isfinite(draws).all() else (np.nan, np.nan)
+                numbers.append((round(float(value), 12), float(low), float(high)))
     columns: dict[str, npt.NDArray[Any]] = {name: object_array(column) for name, column in names.items()}
     return columns | dict(zip(("value", "low", "high"), np.array(numbers).T, strict=True))
 
@@ -495,7 +495,8 @@ def class_notes(table: Mapping[str, npt.NDArray[Any]]) -> list[str]:
     chance = stats.hypergeom.sf(lost - 1, rows.sum(), rows, lost.sum())
     return [
         f"Class {quoted(label)} loses {gone:,} of its {count:,} rows ({gone / count:.0%}), all rows together "
-        f"{overall:.0%}: look at some of them before you act, right labels of a rare class can look wrong."
+        f"{overall:.0%}: look at some of them before you act. Where a class is rare or hard to tell, right labels look "
+        "wrong."
         for label, gone, count, p in zip(table["label"].tolist(), lost.tolist(), rows.tolist(), chance, strict=True)
         if gone / count >= FAR_LARGER * overall and p < CHANCE
     ]

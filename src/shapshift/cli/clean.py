@@ -14,7 +14,6 @@ from shapshift.cli._options import Checked, Columns, Output, option
 from shapshift.cli._run import Run
 from shapshift.cli._show import number
 from shapshift.cli.suspects import Search, check_search, search
-from shapshift.exceptions import InputError
 
 if TYPE_CHECKING:
     from shapshift.cleaning import CleaningEffect, Decisions
@@ -231,11 +230,11 @@ def _measure(
         return None
 
     def find_again(X: Any, y: Any, ids: Any) -> Decisions:
+        distinct = len(set(y.tolist()))
+        if distinct < 2 or (arrays.spec["target"] == "class" and distinct > y.size / 2):
+            return Decisions.of(X, y, ids=[], actions=[])  # nothing to compare
         part = replace(arrays, X_train=X, y_train=y, ids=ids)
-        try:
-            return Decisions.from_suspects(search(run, replace(data, arrays=part)), X, y, action=action)
-        except InputError:  # such as a part with one class: nothing to find
-            return Decisions.of(X, y, ids=[], actions=[])
+        return Decisions.from_suspects(search(run, replace(data, arrays=part)), X, y, action=action)
 
     # The rows were compared with the table; here they are features.
     unchecked = replace(decisions, rows=("",) * len(decisions))
