@@ -254,7 +254,7 @@ def test_a_class_does_not_lose_its_last_row_unless_told() -> None:
     X, y = np.arange(4.0)[:, None], np.array(["a", "b", "b", "c"])
     for actions, weights in ((["drop", "drop"], [1, 1]), (["weight", "weight"], [0, 0]), (["relabel", "drop"], [1, 1])):
         decisions = Decisions.of(X, y, ids=[1, 2], actions=actions, weights=weights, labels=["a", None])
-        with pytest.raises(InputError, match=r"no row of the class 'b'.* lose_classes=True"):
+        with pytest.raises(InputError, match=r"no row of the class 'b'.*lose_classes=True"):
             decisions.apply(X, y)
         assert len(decisions.apply(X, y, lose_classes=True)[1]) == 4 - actions.count("drop")
     everything = Decisions.of(X, y, ids=[0, 1, 2, 3], actions=["drop"] * 4)
@@ -324,6 +324,7 @@ def test_decisions_are_made_of_suspects(action: str) -> None:
         error=0.1,
         expected_error=0.05,
         classes={},
+        parameters={"task": "class"},
     )
     decisions = Decisions.from_suspects(found, X, given, action=action)
     at = np.flatnonzero(found.flagged)

@@ -202,7 +202,7 @@ class Decisions:
             Drop them, give them the suggested label, or weight them by the probability that their label is right.
         """
         check.check_choice("Decisions.from_suspects", "action", action, ACTIONS[1:])
-        if (suspects.parameters or {}).get("task") == "set":
+        if suspects.parameters.get("task") == "set":
             raise InputError(
                 "The 'suspects' parameter of Decisions.from_suspects must be about one label per row. These are about "
                 "label sets: act on them with suspects.flagged_frame()."
@@ -426,7 +426,7 @@ class Decisions:
             if lost:
                 raise InputError(
                     f"The decisions leave no row of the class {some(lost)}: no model could learn it. Keep at least one "
-                    "row of each class, or allow it with lose_classes=True."
+                    "row of each class, or allow it with --lose-classes (lose_classes=True)."
                 )
 
 
