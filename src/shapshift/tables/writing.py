@@ -332,7 +332,7 @@ def _write_npz(source: Source, head: bytes, changes: Changes, start: int) -> Wri
         while name in arrays:  # also among arrays that are no column
             name += "_"
         arrays[name] = part.weights
-    kept = {
+    kept: dict[str, Any] = {
         name: array[part.keep] if name != "feature_names" and array.ndim and len(array) == count else array
         for name, array in arrays.items()
     }
