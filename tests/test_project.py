@@ -102,6 +102,7 @@ PAGES = [
     "docs/larger_than_memory.md",
     "docs/incremental.md",
     "docs/manipulation.md",
+    "docs/suspects.md",
 ]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from shapshift._facts import audit_facts, value_facts
 from shapshift.audit import ShiftAudit
+from shapshift.duplicates import Duplicates
 from shapshift.report._page import fill_template
 from shapshift.suspects import Suspects
 from shapshift.trust import another_sample, sure_signs
@@ -123,3 +124,18 @@ def suspects_html(suspects: Suspects) -> str:
         more=int(suspects.flagged.sum()) - len(rows),
         classes=[{**one, "label": str(one["label"])} for one in suspects.class_rows()[:SHOWN_LEVELS]],
     )
+
+
+def duplicates_html(duplicates: Duplicates) -> str:
+    """Show how many duplicates there are.
+
+    Parameters
+    ----------
+    duplicates : Duplicates
+
+    Returns
+    -------
+    str
+        HTML without scripts; every text is escaped.
+    """
+    return fill_template("notebook.html.j2", duplicates=duplicates.summary())

@@ -1,12 +1,13 @@
 """find_duplicates: equal and nearly equal rows, within and across owners, splits and labels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from scipy import sparse, special
 
 from shapshift._arrays import object_array
@@ -29,9 +30,10 @@ Flags = npt.NDArray[np.bool_]
 HONEST_SHARE, CLOSE = 0.001, 0.25
 #: Rows that the radius is estimated from, and the ranks of the neighbours whose distances are looked at.
 SAMPLE_ROWS, RANKS = 1000, (10, 20)
-# Coordinates of a sketch, rows it is fitted on, and rows compared between two steps of the progress bar. Squared
-# distances of random sketches are those of the rows times a chi-squared variable: above SLACK with probability 2e-10.
-SKETCH, SKETCH_ROWS, STEP, SLACK = 16, 512, 4096, 80.0
+# Coordinates of a sketch, fitted or drawn; rows that directions are fitted on; rows compared between
+# two steps of the progress bar. Squared distances of 16 drawn coordinates are those of the rows times a chi-squared
+# variable, which is above SLACK with probability 2e-10.
+DIRECTIONS, DRAWN, SKETCH_ROWS, STEP, SLACK = 6, 16, 512, 4096, 80.0
 TRAIN, VALIDATION = 1, 2
 
 
@@ -143,10 +145,10 @@ class Duplicates(Result):
         Returns
         -------
         dict
-            ``groups``, ``rows`` in them, ``exact`` (rows with an exact copy) and ``near`` (the others); ``across_owners``
-            and ``across_splits``, groups with rows of several owners and of both splits; ``contradicting``, training
-            rows whose exact copies have another label; ``radius``, and ``honest``, how many rows it would join by
-            chance.
+            ``groups``, ``rows`` in them, ``exact`` (rows with an exact copy) and ``near`` (the others);
+            ``across_owners`` and ``across_splits``, groups with rows of several owners and of both splits;
+            ``contradicting``, training rows whose exact copies have another label; ``radius``, and ``honest``, how many
+            rows it would join by chance.
         """
         grouped = self.group >= 0
         splits = np.repeat([0, 1], [self.ids.size, self.ids_val.size])
@@ -163,6 +165,16 @@ class Duplicates(Result):
             "honest": self.honest,
         }
 
+    def findings(self) -> list[str]:
+        """Say in sentences what there is across owners, splits and labels; nothing where there is nothing."""
+        n, copy = self.ids.size, "an exact copy" if self.radius == 0 else "an exact or near copy"
+        told = {
+            f"of {n:,} training rows have {copy} of another owner": self.across_owners,
+            f"of {n:,} training rows have {copy} among the validation rows": self.across,
+            f"of {n:,} training rows have an exact copy with another label": self.contradicting,
+        }
+        return [f"{int(rows.sum()):,} {words}." for words, rows in told.items() if rows.any()]
+
     def _numbered(self, names: npt.NDArray[Any]) -> Indices:
         """Return a number for each name, -1 for the rows of the validation set."""
         codes = _labels.encode_labels(names.astype(object))[1].astype(np.int64)
@@ -178,6 +190,11 @@ class Duplicates(Result):
             np.maximum.at(high, self.group[known], codes[known])
             mixed[known] = (low < high)[self.group[known]]
         return mixed
+
+    def _repr_html_(self) -> str:
+        from shapshift._notebook import duplicates_html
+
+        return duplicates_html(self)
 
     def __repr__(self) -> str:
         found = self.summary()
@@ -206,7 +223,7 @@ def find_duplicates(
     Parameters
     ----------
     X : table of shape (n_train, n_features)
-        Training rows. A frame may have columns of text and missing entries.
+        Training rows. There may be columns of text, and missing entries, but not in sparse rows.
     y : array-like of shape (n_train,), optional
         Their labels, which do not decide about equality.
     owners : array-like of shape (n_train,), optional
@@ -271,15 +288,16 @@ def find_duplicates(
     np.bitwise_or.at(bits, place_of, np.repeat([TRAIN, VALIDATION], [n, n_val]).astype(np.int8))
     scale = _Scale.of(table.take(first[chosen]), first.size)
     radius = scale.radius() if radius is None else float(radius)
-    near = _near(table.take(first), radius, bits, progress)
+    counts = np.bincount(place_of)
+    near = _near(table.take(first), radius, bits, counts, progress)
 
     # Places with one row and no near place have no group.
-    grouped = (np.bincount(place_of) > 1) | np.isfinite(near.distance)
+    grouped = (counts > 1) | np.isfinite(near.distance)
     leaders = np.unique(near.leader[grouped])
     number = np.full(first.size, -1)
     number[grouped] = np.searchsorted(leaders, near.leader[grouped])
     group = number[place_of]
-    distance = np.where(np.bincount(place_of)[place_of] > 1, 0.0, near.distance[place_of])
+    distance = np.where(counts[place_of] > 1, 0.0, near.distance[place_of])
     return Duplicates(
         ids=ids,
         ids_val=ids_val,
@@ -319,9 +337,11 @@ class _Table:
 
 
 def _read(X: Any, X_val: Any) -> _Table:
-    frames = [_frame(X, "X"), None if X_val is None else _frame(X_val, "X_val")]
+    frames = [_frame(X), None if X_val is None else _frame(X_val)]
     if frames[0] is not None and (X_val is None or frames[1] is not None) and any(map(_is_mixed, frames)):
-        return _read_mixed([frame for frame in frames if frame is not None])
+        mixed = _read_mixed([frame for frame in frames if frame is not None])
+        own = isinstance(nw.from_native(X, pass_through=True), nw.DataFrame)
+        return mixed if own else replace(mixed, kind="numpy")
     train = check.check_features(X, "X")
     parts = [train]
     if X_val is not None:
@@ -338,13 +358,18 @@ def _read(X: Any, X_val: Any) -> _Table:
     return _Table(dense, _scaled(dense), sparse.csr_array((sum(sizes), 0)), **about)
 
 
-def _frame(X: Any, name: str) -> Any:
-    """Return a narwhals frame; None for anything else, which :func:`check_features` knows how to refuse."""
-    if sparse.issparse(X):
+def _frame(X: Any) -> Any:
+    """Return a narwhals frame, of arrays with text or NaN too; None for what ``check_features`` takes or refuses."""
+    if sparse.issparse(X) or isinstance(X, np.ma.MaskedArray):
         return None
     try:
         frame = nw.from_native(X, pass_through=True)
-    except nw.exceptions.DuplicateError:
+        if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
+            rows = np.asarray(check.tensor_to_numpy(X))
+            if rows.ndim != 2 or not (rows.dtype.kind in "OU" or (rows.dtype.kind == "f" and np.isnan(rows).any())):
+                return None
+            frame = nw.from_dict({str(j): rows[:, j].tolist() for j in range(rows.shape[1])}, backend="pyarrow")
+    except (nw.exceptions.DuplicateError, pa.ArrowException, ValueError):
         return None
     return frame if isinstance(frame, nw.DataFrame) and 0 not in frame.shape else None
 
@@ -369,9 +394,10 @@ def _read_mixed(frames: list[Any]) -> _Table:
     differences = check.column_differences(frames[-1].columns, names, "missing", "not seen in training")
     if differences:
         raise InputError(f"The columns of 'X_val' must be those of 'X': {differences}. Select the same in both.")
+    by_name = [dict(zip(frame.columns, frame.iter_columns(), strict=True)) for frame in frames]
     numbers, ones, offset = [], [], 0
     for name in names:
-        columns = [frame[name] for frame in frames]
+        columns = [series[name] for series in by_name]
         if all(map(_is_number, columns)):
             entries = np.concatenate([_numbers(column) for column in columns])
             missing = np.isnan(entries)
@@ -390,7 +416,6 @@ def _read_mixed(frames: list[Any]) -> _Table:
     other.sort_indices()
     missing = np.isnan(dense)
     present = np.where(missing, np.nanmean(np.where(missing.all(axis=0), 0.0, dense), axis=0), dense)
-    train = frames[0].to_native()
     kind = str(frames[0].implementation).rsplit(".", 1)[-1].lower()
     index = [np.asarray(frame.to_native().index) if kind == "pandas" else None for frame in frames]
     return _Table(
@@ -400,7 +425,7 @@ def _read_mixed(frames: list[Any]) -> _Table:
         (sizes[0], sum(sizes[1:])),
         index[0],
         index[-1],
-        kind if hasattr(train, "columns") and kind in ("pandas", "polars", "pyarrow") else "numpy",
+        kind if kind in ("pandas", "polars", "pyarrow") else "pandas",
     )
 
 
@@ -425,7 +450,7 @@ def _scaled(dense: Floats) -> Floats:
 
 
 def _places(table: _Table) -> tuple[Indices, Indices, Indices]:
-    """Number rows with equal features alike, by first appearance.
+    """Find rows with equal features, and number them by first appearance.
 
     Returns
     -------
@@ -515,7 +540,8 @@ class _Near:
     seen: npt.NDArray[np.int8]
 
 
-def _near(table: _Table, radius: float, bits: npt.NDArray[np.int8], progress: bool | None) -> _Near:
+def _near(table: _Table, radius: float, bits: npt.NDArray[np.int8], counts: Indices, progress: bool | None) -> _Near:
+    """Compare places; ``bits`` are the splits of their rows and ``counts`` how many those are."""
     n = bits.size
     leader, distance, seen = np.arange(n), np.full(n, np.inf), np.zeros(n, dtype=np.int8)
     if radius == 0 or n == 1:
@@ -528,7 +554,8 @@ def _near(table: _Table, radius: float, bits: npt.NDArray[np.int8], progress: bo
         gather_stars(rows, np.argsort(rows.number), found)
         own = np.empty(close.size, dtype=np.int64)
         own[rows.number] = found
-        alone = (own == np.arange(close.size)) & (np.bincount(own, minlength=close.size) == 1)
+        led = np.bincount(own, weights=counts[close], minlength=close.size)
+        alone = (own == np.arange(close.size)) & (led == 1)
         own[alone] = own[np.searchsorted(close, partner[close[alone]])]
         leader[close] = close[own]
         distance[close] = np.sqrt(_compare(rows, own, bits[close], False)[0])
@@ -554,21 +581,23 @@ def _sorted_rows(table: _Table, radius: float) -> SortedRows:
     sketch, slack = _sketch(table)
     order = np.argsort(sketch[:, 0], kind="stable")
     other, dense = table.other[order], np.ascontiguousarray(table.scaled[order])
-    limit = radius * radius
+    limit, window = radius * radius, radius * float(np.sqrt(slack))
     indices, indptr = other.indices.astype(np.int32), other.indptr.astype(np.int64)
-    return SortedRows(dense, other.data, indices, indptr, sketch[order], order, limit, slack * limit)
+    return SortedRows(
+        dense, other.data, indices, indptr, np.ascontiguousarray(sketch[order].T), order, limit, slack * limit, window
+    )
 
 
 def _sketch(table: _Table) -> tuple[Floats, float]:
     """Return some coordinates of each row, and how many times the rows' squared distance theirs can be."""
     rows, width = table.scaled, table.scaled.shape[1]
     if width == 0:
-        drawn = np.random.default_rng(0).standard_normal((table.other.shape[1], SKETCH))
+        drawn = np.random.default_rng(0).standard_normal((table.other.shape[1], DRAWN))
         return np.asarray(table.other @ drawn), SLACK
     # Directions in which rows differ most: orthogonal, so that distances along them are no larger.
     sample = rows[:: max(1, rows.shape[0] // SKETCH_ROWS)]
-    directions = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][:SKETCH]
-    return np.ascontiguousarray(rows @ directions.T), 1 + 1e-6
+    directions = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][:DIRECTIONS]
+    return np.asarray(rows @ directions.T), 1 + 1e-6
 
 
 def _contradicting(place_of: Indices, labels: Any, labels_val: Any, n: int) -> Flags:

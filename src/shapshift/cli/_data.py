@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
 
 if TYPE_CHECKING:
+    from shapshift.duplicates import Duplicates
     from shapshift.tables import Prepared, TableSpec
+    from shapshift.tables.preparing import Roles
 
 # Parameters of perturbations that are mappings, or set by the audit, cannot be written as text.
 _NOT_HERE = ("random_state", "rates", "targets", "shares")
@@ -131,6 +133,32 @@ def load(run: Run, target: str | None = None) -> Data:
     return Data(train, val, arrays, clusters)
 
 
+def load_raw(run: Run, columns: Columns) -> tuple[Any, Any, "Roles"]:
+    """Read one or two tables as they are, entries that are missing or text included.
+
+    Returns
+    -------
+    train, val : pyarrow.Table
+        ``val`` is None where there is one table.
+    roles : Roles
+        Their columns; of ``train`` alone, where there is one table.
+    """
+    from shapshift.tables.preparing import read_roles
+
+    train_path, val_path = _paths(run)
+    paths = {"train": train_path} | ({} if val_path is None else {"val": val_path})
+    for name, path in paths.items():
+        run.input(name, path)
+    with run.terminal.busy(f"Reading {' and '.join(map(str, paths.values()))}"):
+        tables = [_read(run, path, named_columns(columns, "class")) for path in paths.values()]
+        names = [name for table in tables for name in table.column_names]
+        roles = read_roles(tables[0], tables[-1], _table_spec(_as_read(columns, tables[0]), names, "class"))
+    for note in dict.fromkeys([*roles.notes, *roles.name_notes]):
+        run.terminal.note(sentence(note))
+    run.parameters["tables"] = asdict(roles.spec) | {"features": roles.features}
+    return tables[0], tables[1] if len(tables) > 1 else None, roles
+
+
 def _clusters(val: Any, column: str) -> Any:
     """Read the column that names clusters of validation rows."""
     from shapshift.tables.files import about, no_column
@@ -189,6 +217,26 @@ def _tell_shared(run: Run, arrays: "Prepared") -> None:
         f"{same}{found}: they find themselves at distance 0, which makes values too good. Take other points, or leave "
         "VAL out of 'shapshift value': every row is then valued on the others."
     )
+
+
+def tell_copies(run: Run, data: Data) -> "Duplicates":
+    """Say how many training rows have exact copies across owners, splits and labels."""
+    from shapshift.duplicates import find_duplicates
+
+    arrays = data.arrays
+    found = find_duplicates(
+        arrays.X_train,
+        arrays.y_train,
+        owners=arrays.owners,
+        X_val=arrays.X_val,
+        y_val=arrays.y_val,
+        ids=arrays.ids,
+        radius=0,
+        progress=False,
+    )
+    for finding in found.findings():
+        run.terminal.note(finding)
+    return found
 
 
 def _check_options(run: Run) -> None:

@@ -171,7 +171,8 @@ class OneOrTwo:
         metavar="TRAIN",
     )
     val: Path | None = argument(
-        "Validation rows, with the same columns. Without them every row is valued on the other rows of TRAIN.",
+        "Validation rows, with the same columns. Without them the rows of TRAIN are valued on, or compared with, each "
+        "other.",
         default=None,
         metavar="[VAL]",
     )

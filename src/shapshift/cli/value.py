@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other, make_model
+from shapshift.cli._data import (
+    Data,
+    audit_arguments,
+    blocks,
+    clustered,
+    fit_model,
+    load,
+    load_other,
+    make_model,
+    tell_copies,
+)
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import (
     Columns,
@@ -177,6 +187,7 @@ def report(run: Run) -> None:
     data = load(run)
     if paid:
         check_owners(data)
+    copies = tell_copies(run, data)
     model = fit_model(run, data)
     noisy_val = run[NoisySet].noisy_val
     data = data.released(table=noisy_val is None and not show.shows_features(run, data))
@@ -207,7 +218,14 @@ def report(run: Run) -> None:
     audit = stream.audit()
     _write_audit(run, audit)
     show.write_page(
-        run, data, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation
+        run,
+        data,
+        valuation=valuation,
+        audit=audit,
+        noisy=noisy,
+        corrected=corrected,
+        allocation=allocation,
+        duplicates=copies,
     )
     run.parameters["correction"] = corrector.report_.to_dict()
     run.result = {
@@ -215,6 +233,7 @@ def report(run: Run) -> None:
         "audit": show.show_audit(run.terminal, audit),
         "evaluation": show.show_evaluation(run.terminal, evaluation),
         "payouts": None if allocation is None else show.show_payouts(run.terminal, allocation),
+        "duplicates": copies.summary(),
     }
 
 

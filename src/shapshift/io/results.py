@@ -178,7 +178,9 @@ def _column_entries(column: npt.NDArray[Any]) -> Any:
         return column
     entries = column.tolist()
     simple = len({type(entry) for entry in entries if entry is not None}) <= 1
-    return entries if simple and not isinstance(entries[0], tuple) else [str(entry) for entry in entries]
+    if simple and not any(isinstance(entry, tuple) for entry in entries[:1]):
+        return entries
+    return [None if entry is None else str(entry) for entry in entries]
 
 
 def lock(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

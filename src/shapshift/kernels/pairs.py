@@ -1,7 +1,7 @@
 """Pairs of rows within a small distance of each other, without looking at all pairs.
 
-Rows are sorted by the first coordinate of a sketch, a few coordinates whose distances bound those of the rows. Only rows
-that are near by that coordinate are compared at all, and most of those are told apart by the next few.
+Rows are sorted by the first coordinate of a sketch: a few coordinates whose distances bound those of the rows. Only
+rows that are near by that coordinate are compared, nearly all of them by their sketches alone.
 """
 
 from typing import NamedTuple
@@ -15,19 +15,23 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
+# Rows whose sketches are compared together.
+STRIP = 512
+
+
 class SortedRows(NamedTuple):
-    """Rows in ascending order of ``sketch[:, 0]``: dense columns, sparse ones behind them, and the sketch.
+    """Rows in ascending order of ``sketch[0]``: dense columns, sparse ones behind them, and the sketch.
 
     Attributes
     ----------
     dense : float64 (n, d)
     data, indices, indptr
         Of the sparse columns, as in a csr_array with sorted indices.
-    sketch : float64 (n, s)
+    sketch : float64 (s, n)
     number : int64 (n,)
         Number of each row before it was sorted.
-    limit, sketch_limit : float
-        Squared distances up to which rows are near, and up to which their sketches must be.
+    limit, sketch_limit, window : float
+        Squared distances up to which rows are near, and up to which their sketches must be; the root of the latter.
     """
 
     dense: Floats
@@ -38,6 +42,7 @@ class SortedRows(NamedTuple):
     number: Indices
     limit: float
     sketch_limit: float
+    window: float
 
 
 @kernel
@@ -67,15 +72,18 @@ def near_pairs(
         Updated: ``bits`` of all near rows, joined by "or".
     """
     number = rows.number
+    found = np.empty(STRIP)
     for i in range(start, stop):
-        for j in range(i + 1, number.size):
-            gap = rows.sketch[j, 0] - rows.sketch[i, 0]
-            if gap * gap > rows.sketch_limit:
-                break
-            if groups[i] != groups[j]:
-                continue
-            squared = _squared(rows, i, j)
-            if squared <= rows.limit:
+        end = np.searchsorted(rows.sketch[0], rows.sketch[0, i] + rows.window, side="right")
+        for lo in range(i + 1, end, STRIP):
+            hi = min(lo + STRIP, end)
+            _sketch_distances(rows, i, lo, hi, found)
+            for j in range(lo, hi):
+                if found[j - lo] > rows.sketch_limit or groups[i] != groups[j]:
+                    continue
+                squared = _squared(rows, i, j)
+                if squared > rows.limit:
+                    continue
                 seen[i] |= bits[j]
                 seen[j] |= bits[i]
                 for one, other in ((i, j), (j, i)):
@@ -97,30 +105,36 @@ def gather_stars(rows: SortedRows, order: Indices, leader: Indices) -> None:
         Out, by place: number of the leader.
     """
     leader[:] = -1
+    found = np.empty(STRIP)
     for i in order:
         if leader[i] >= 0:
             continue
         leader[i] = rows.number[i]
-        for step in (-1, 1):
-            j = i + step
-            while 0 <= j < order.size:
-                gap = rows.sketch[j, 0] - rows.sketch[i, 0]
-                if gap * gap > rows.sketch_limit:
-                    break
-                if leader[j] < 0 and _squared(rows, i, j) <= rows.limit:
+        here = rows.sketch[0, i]
+        start = np.searchsorted(rows.sketch[0], here - rows.window)
+        end = np.searchsorted(rows.sketch[0], here + rows.window, side="right")
+        for lo in range(start, end, STRIP):
+            hi = min(lo + STRIP, end)
+            _sketch_distances(rows, i, lo, hi, found)
+            for j in range(lo, hi):
+                if leader[j] < 0 and found[j - lo] <= rows.sketch_limit and _squared(rows, i, j) <= rows.limit:
                     leader[j] = rows.number[i]
-                j += step
+
+
+@kernel
+def _sketch_distances(rows, i, lo, hi, found):
+    """Write the squared distances of sketch i to those from lo to hi - 1."""
+    found[: hi - lo] = 0.0
+    for coordinate in rows.sketch:
+        here = coordinate[i]
+        for j in range(lo, hi):
+            found[j - lo] += (coordinate[j] - here) * (coordinate[j] - here)
 
 
 @kernel
 def _squared(rows, i, j):
     """Squared distance of two rows; some number above the limit where it is above."""
-    dense, sketch, indices = rows.dense, rows.sketch, rows.indices
-    total = 0.0
-    for c in range(sketch.shape[1]):
-        total += (sketch[i, c] - sketch[j, c]) ** 2
-        if total > rows.sketch_limit:
-            return np.inf
+    dense, indices = rows.dense, rows.indices
     total = 0.0
     for c in range(dense.shape[1]):
         total += (dense[i, c] - dense[j, c]) ** 2

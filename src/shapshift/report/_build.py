@@ -15,6 +15,7 @@ from shapshift.audit import ShiftAudit
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners
+from shapshift.duplicates import Duplicates
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically
 from shapshift.price import Allocation, PayoutAudit
@@ -37,6 +38,7 @@ def build_report(
     corrected: Valuation | None = None,
     allocation: Allocation | None = None,
     payout_audit: PayoutAudit | None = None,
+    duplicates: Duplicates | None = None,
     X_train: Any = None,
     y_train: Any = None,
     X_val: Any = None,
@@ -66,6 +68,8 @@ def build_report(
         For the payouts.
     payout_audit : PayoutAudit, optional
         The audit whose intervals ``allocation`` carries: the methods then list its parameters and seed.
+    duplicates : Duplicates, optional
+        Copies across owners, splits and labels, to be counted beside the table of rows.
     X_train : table of shape (n_train, n_features), optional
         For the table of rows and the map: the page then holds feature values of up to ``table_rows`` rows from each
         end, whoever owns them. Without it there are neither. It may be the table the model's features were made from:
@@ -109,6 +113,7 @@ def build_report(
     """
     results = Results(valuation, audit, noisy, corrected, allocation, payout_audit)
     _check_results(results)
+    check.check_type(OWNER, "duplicates", duplicates, (Duplicates, NoneType), "what find_duplicates returned")
     check.check_type(OWNER, "title", title, str, "a string")
     check.check_type(OWNER, "date", date, str, "a string")
     check.check_type(OWNER, "parameters", parameters, (Mapping, NoneType), "a mapping")
@@ -137,6 +142,7 @@ def build_report(
             "facts": value_facts(valuation),
             "sections": sections,
             "table": row_table(results, table_rows, features, labels, _owners(owners, allocation, valuation)),
+            "copies": [] if duplicates is None else duplicates.findings(),
             "results": results,
             "words": _words,
             "show": _format,

@@ -104,9 +104,10 @@ def find_suspects(
     Notes
     -----
     Exact copies with different labels: equal features are taken to have one right label, and each copy to be right as
-    probably as any other. So a label that ``c`` of ``m`` copies have is wrong with probability ``1 - c / m``, of which
-    at most a half is used as a lower bound: how many neighbours disagree is counted already. Where more than a tenth
-    of all rows have such copies, the features are too coarse to tell rows apart and the bound is not used.
+    probably as any other. So a label that ``c`` of ``m`` copies have is wrong with probability ``1 - c / m``. The
+    probability of such a row is at least ``min(1 - c / m, 1 / 2)``: beyond that, copies count as the neighbours that
+    they are. Where more than a tenth of all rows have such copies, the features are too coarse to tell rows apart and
+    nothing is raised.
 
     Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
     outliers.
@@ -207,7 +208,7 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
     if task is None:
         whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
         many = distinct > n / 2 and n > 2 * FEWEST_ROWS
-        regressor = model is not None and not isinstance(model, str) and is_regressor(model)
+        regressor = hasattr(model, "get_params") and not isinstance(model, type) and is_regressor(model)
         task = "number" if numeric and (not whole or many or regressor) else "class"
     if task == "number" and not numeric:
         raise InputError(f"'y' must hold numbers to predict for task='number'. Got {some(labels[:5].tolist())}.")
