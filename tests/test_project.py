@@ -103,6 +103,7 @@ PAGES = [
     "docs/incremental.md",
     "docs/manipulation.md",
     "docs/suspects.md",
+    "docs/cleaning.md",
 ]
 
 
