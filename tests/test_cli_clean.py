@@ -156,6 +156,30 @@ def test_json_is_changed_in_place(whole: bool, here: Path) -> None:
     assert [row["k"] for row in found] == ["r0", "r2", "r3", "r4", "r5"]
 
 
+def test_categories_keep_their_order_and_other_columns_their_types(here: Path) -> None:
+    sizes = pa.DictionaryArray.from_arrays(pa.array([2, 1] * 20, pa.int8()), ["low", "mid", "high"], ordered=True)
+    table = pa.table({"a": pa.array(np.arange(40), pa.float32()), "k": [f"r{i}" for i in range(40)], "y": sizes})
+    pq.write_table(table.replace_schema_metadata({"mine": "kept"}), "t.parquet")
+    listed("r0,relabel,mid,,,,", "r2,relabel,new,,,,", "r3,drop,,,,,")
+    options = ("--label", "y", "--id", "k", "--decisions", "mine.csv", "--models", "none", "--out", "out")
+    ran = run("clean", "t.parquet", *options)
+    assert ran.code == 0, ran.err
+    new = pq.read_table("out/cleaned.parquet")
+    assert new.schema.equals(table.schema)
+    assert new.schema.metadata == {b"mine": b"kept"}
+    assert new["y"].to_pylist() == ["mid", "mid", "new", *["high", "mid"] * 18]
+    assert new["y"].chunk(0).dictionary.to_pylist() == ["low", "mid", "high", "new"]
+
+
+def test_test_rows_from_the_table_are_named(here: Path) -> None:
+    write_csv("train.csv", planted(40, 0))
+    listed("000,drop,,,,,")
+    options = ("--label", "y", "--id", "code", "--decisions", "mine.csv", "--models", "logistic", "--repeats", 1)
+    ran = run("clean", "train.csv", *options, "--test", "train.csv", "--quiet")
+    assert ran.code == 0, ran.err
+    assert "40 of 40 rows of --test have the features and label of a row of TABLE" in ran.err
+
+
 def test_packed_files_are_written_unpacked_and_row_numbers_name_rows(here: Path) -> None:
     write_csv("t.csv", planted(30, 0))
     Path("t.csv.gz").write_bytes(gzip.compress(Path("t.csv").read_bytes()))

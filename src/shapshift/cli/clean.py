@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from shapshift._arrays import object_array
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, load, load_other
 from shapshift.cli._errors import CommandError
@@ -212,12 +213,10 @@ def _measure(
     X_test = y_test = None
     if asked.test is not None:
         X_test, y_test = load_other(run, "test", asked.test, data)
-        known = {str(label): label for label in arrays.y_train.tolist()}
-        y_test = (
-            y_test
-            if arrays.spec["target"] == "number"
-            else np.array([known.get(str(label), label) for label in y_test.tolist()], dtype=object)
-        )
+        if arrays.spec["target"] == "class":  # labels of files with and without types, by their text
+            known = {str(label): label for label in arrays.y_train.tolist()}
+            y_test = object_array([known.get(str(label), label) for label in y_test.tolist()])
+        _tell_shared(run, (arrays.X_train, arrays.y_train), (X_test, y_test))
     why = ""
     if not (plan.actions != "keep").any():
         why = "no row is changed"
@@ -253,6 +252,20 @@ def _measure(
         random_state=run.seed,
         progress=run.terminal.progress,
     )
+
+
+def _tell_shared(run: Run, rows: tuple[Any, Any], test: tuple[Any, Any]) -> None:
+    """Say how many test rows are rows of the table too."""
+    from shapshift.cross import count_shared
+
+    (X, y), (X_test, y_test) = rows, test
+    shared, n_test = count_shared(X, y.astype(str), X_test, y_test.astype(str)), y_test.size
+    if shared:
+        say = run.terminal.warning if 2 * shared > n_test else run.terminal.note
+        say(
+            f"{shared:,} of {n_test:,} rows of --test have the features and label of a row of TABLE. Models have seen "
+            "them, so the effect is not measured on them fairly: take other rows."
+        )
 
 
 def _frame(columns: Mapping[str, Any]) -> Any:

@@ -290,26 +290,29 @@ def _changed(table: Any, changes: Changes, start: int, source: Source) -> tuple[
     place = _place_of(table.column_names, part, source)
     if part.labels:
         field = table.schema.field(place)
-        entries = table.column(place).to_pylist()
-        for row, label in part.labels.items():
-            entries[row] = label
-        column = _column(entries, field.type)
+        column = _relabelled(table.column(place), part.labels)
         table = table.set_column(place, field.with_type(column.type), column)
     if part.weights is not None:
         table = table.append_column(part.weight, pa.array(part.weights))
     return table.filter(pa.array(part.keep)), count
 
 
-def _column(entries: list[Any], kind: Any) -> Any:
-    """Entries in a column of that type; of floats, where whole numbers were and others come."""
-    plain = kind.value_type if pt.is_dictionary(kind) else kind
+def _relabelled(column: Any, labels: Mapping[int, Any]) -> Any:
+    """Replace entries of a column; whole numbers become floats where others come, categories keep their order."""
+    kind, entries = column.type, column.to_pylist()
+    for row, label in labels.items():
+        entries[row] = label
     try:
-        column = pa.array(entries, plain)
+        if not pt.is_dictionary(kind):
+            return pa.array(entries, kind)
+        known = dict.fromkeys([*column.unify_dictionaries().chunk(0).dictionary.to_pylist(), *labels.values()])
+        place = {entry: number for number, entry in enumerate(known)}
+        numbers = pa.array([place.get(entry) for entry in entries], kind.index_type)
+        return pa.DictionaryArray.from_arrays(numbers, pa.array(list(known), kind.value_type), ordered=kind.ordered)
     except (pa.ArrowException, TypeError, OverflowError):
-        if not pt.is_integer(plain):
+        if not pt.is_integer(kind):
             raise InputError(f"The label column is of type {kind}, which cannot hold the new labels.") from None
         return pa.array([None if entry is None else float(entry) for entry in entries], pa.float64())
-    return column.dictionary_encode().cast(kind) if pt.is_dictionary(kind) else column
 
 
 def _write_npz(source: Source, head: bytes, changes: Changes, start: int) -> Written:
