@@ -172,8 +172,11 @@ def _clusters(val: Any, column: str) -> Any:
 
 def _paths(run: Run) -> tuple[Path, Path | None]:
     """Return the paths of the training and the validation table."""
-    files = next((run[group] for group in (OneOrTwo, Checked) if run.has(group)), None) or run[Files]
-    return files.train, files.val
+    for group in (OneOrTwo, Checked):
+        if run.has(group):
+            files: Any = run[group]
+            return files.train, files.val
+    return run[Files].train, run[Files].val
 
 
 def _label_columns(columns: Columns, train: Any, target: str) -> tuple[Columns, str, list[str]]:

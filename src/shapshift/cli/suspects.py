@@ -22,8 +22,10 @@ class Search:
 
     panel: ClassVar[str] = Method.panel
     error: float = option(0.1, "Share of right labels allowed among the flagged rows, such as 0.1 or 0.2.")
-    model: Literal["neighbors", "forest", "boosting", "logistic"] = option(
-        "neighbors", "Who votes beside the nearest rows: a model that has not seen the row."
+    model: Literal["neighbors", "forest", "boosting", "logistic"] | None = option(
+        None,
+        "Model that is asked about rows it has not seen; neighbors: the nearest rows alone.",
+        show_default="nearest rows, a linear model and a forest",
     )
     task: Literal["class", "number", "set"] | None = option(
         None, "What the label is: a class, a number to predict, or a set of labels.", show_default="seen from the label"

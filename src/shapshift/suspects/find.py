@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 from sklearn.base import is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
 
 from shapshift._arrays import object_array
 from shapshift._progress import progress_bar
@@ -16,8 +18,10 @@ from shapshift.checks import labels as _labels
 from shapshift.checks.inputs import check_choice, check_count, check_progress, quoted, some, tensor_to_numpy, wrong
 from shapshift.duplicates import find_duplicates
 from shapshift.exceptions import InputError
+from shapshift.knn import KNNRegressionShapley, KNNShapley
+from shapshift.sampled.proxy import KNNProxy
 from shapshift.suspects.result import ACROSS, CONTRADICTING, DISAGREE, OUTLIER, REASONS, Suspects
-from shapshift.suspects.scores import flag, score_labels, score_targets
+from shapshift.suspects.scores import N_NEIGHBORS, flag, score_labels, score_targets
 from shapshift.tables.preparing import Features, prepare_features
 
 Floats = npt.NDArray[np.float64]
@@ -66,7 +70,7 @@ def find_suspects(
 ) -> Suspects:
     """Find the rows whose label is probably wrong.
 
-    Every row is compared with what the other rows say about it: the votes of its nearest rows, and of a model that has
+    Every row is compared with what the other rows say about it: the votes of its nearest rows, and of models that have
     not seen it. How often labels are wrong, and which are mistaken for which, is estimated from the table itself, so
     that rows of overlapping classes are not taken for mistakes.
 
@@ -79,9 +83,10 @@ def find_suspects(
         Classes; numbers to predict; or label sets, as a table of 0 and 1 with a column per label or a list of labels
         per row.
     model : optional
-        By default nearest neighbours alone vote. A scikit-learn classifier or regressor, or one of the names "forest",
-        "boosting" and "logistic", votes too, on rows that it was not fitted on; so does a ``KNNProxy``. A KNN model of
-        this package says the number of neighbours and the metric.
+        Who is asked about a row that it has not seen. By default the nearest rows, a linear model and a forest. A
+        scikit-learn classifier or regressor, that of a ``KNNProxy``, or one of the names "forest", "boosting" and
+        "logistic" takes the place of the forest; a Pipeline gets the rows of a frame as they are. A KNN model of this
+        package, or "neighbors", asks the nearest rows alone.
     X_val, y_val : optional
         Rows whose labels are known to be right. They vote, and are not scored.
     ids : array-like of shape (n,), optional
@@ -140,7 +145,7 @@ def suspects_of(
     *,
     model: Any,
     ids: Any,
-    error: float,
+    error: Any,
     task: str | None,
     random_state: int,
     progress: bool | None,
@@ -162,7 +167,7 @@ def suspects_of(
         raise InputError(f"'X' must have at least {FEWEST_ROWS} rows, so that rows can be compared. Got {n}.")
     model = _named_model(caller, model, known)
     score = {"class": _classes, "number": _numbers, "set": _sets}[known]
-    found = score(data, y, y_val, model, seed, progress)
+    found = score(data, y, y_val, {"model": model, "model_rows": _as_given(model, raw), "random_state": seed}, progress)
     probability, contradicting, notes = _with_copies(raw, found)
     across = np.zeros(n, dtype=np.bool_)
     if data.X_val is not None:
@@ -172,7 +177,7 @@ def suspects_of(
                 f"{int(across.sum()):,} rows have a copy or near-copy among the validation rows: scores on those are "
                 "too good. Take them out of one of the two."
             )
-    flagged, expected = flag(probability, error)
+    flagged, expected = flag(probability, float(error))
     why = {CONTRADICTING: contradicting, DISAGREE: found.against | (flagged & ~contradicting)}
     why |= {ACROSS: across, OUTLIER: found.outlier >= FAR}
     table = {} if known == "number" else _class_table(found.label, flagged, sets=known == "set")
@@ -189,7 +194,7 @@ def suspects_of(
         notes=(*notes, *_class_notes(table)),
         parameters={
             "task": known,
-            "model": "neighbors" if model is None else type(model).__name__,
+            "model": "neighbors, linear model, forest" if model is None else type(model).__name__,
             "n_val": 0 if data.X_val is None else int(data.X_val.shape[0]),
             "random_state": seed,
             "preparation": data.notes,
@@ -226,7 +231,7 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
 
 
 def _are_sets(y: Any) -> bool:
-    shape = getattr(y, "shape", ())
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) == 2:
         return bool(shape[1] > 1)
     if y is None or isinstance(y, str) or not hasattr(y, "__iter__"):
@@ -254,7 +259,7 @@ def _named_model(caller: str, model: Any, task: str) -> Any:
         return model
     check_choice(caller, "model", model, MODELS)
     if model == "neighbors":
-        return None
+        return KNNRegressionShapley(N_NEIGHBORS) if task == "number" else KNNShapley(N_NEIGHBORS)
     if model == "forest":
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
@@ -270,31 +275,38 @@ def _named_model(caller: str, model: Any, task: str) -> Any:
     return LogisticRegression(max_iter=1000)
 
 
-def _classes(data: Features, labels: Array, y_val: Any, model: Any, seed: int, progress: bool | None) -> _Found:
+def _as_given(model: Any, raw: tuple[Any, Any]) -> Any:
+    """Return the rows and validation rows as they were given, for a pipeline that takes frames; None for others."""
+    frames = [nw.from_native(part, pass_through=True) for part in raw if part is not None]
+    inner = model.estimator if isinstance(model, KNNProxy) else model
+    if not isinstance(inner, Pipeline) or not all(isinstance(frame, nw.DataFrame) for frame in frames):
+        return None
+    joined = nw.concat([frame.select(frames[0].columns) for frame in frames])
+    return joined.to_pandas() if joined.implementation.is_pyarrow() else joined.to_native()
+
+
+def _classes(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
     classes, codes = _labels.encode_labels(labels)
-    X_val = found = None
+    X_val = codes_val = found = None
     if y_val is not None:
         given = _labels.check_labels(y_val, "y_val", data.X_val.shape[0], "X_val")
         found = _labels.look_up_labels(given, classes)
-        X_val = data.X_val[found >= 0]
+        X_val, codes_val = data.X_val[found >= 0], found[found >= 0]
+        if asked["model_rows"] is not None:
+            kept = np.concatenate([np.arange(codes.size), codes.size + np.flatnonzero(found >= 0)])
+            asked = asked | {"model_rows": _safe_indexing(asked["model_rows"], kept)}
         if not X_val.shape[0]:
             raise InputError(
                 f"No label of 'y_val' ({some(given[:5].tolist())}) occurs in 'y' ({some(classes.tolist())}). Write the "
                 "classes the same way in both."
             )
-    # One step: the search has no bar of its own.
-    with progress_bar("Comparing rows", 1, progress) as advance:
-        codes_val = None if found is None else found[found >= 0]
-        scores = score_labels(
-            data.X, codes, classes.size, model=model, X_val=X_val, codes_val=codes_val, random_state=seed
-        )
-        advance(1)
+    scores = score_labels(data.X, codes, classes.size, X_val=X_val, codes_val=codes_val, progress=progress, **asked)
     against = scores.votes.argmax(axis=1) != codes
     suggested = classes[scores.suggested]
     return _Found(scores.probability, labels, suggested, scores.outlier, against, codes, found)
 
 
-def _numbers(data: Features, labels: Array, y_val: Any, model: Any, seed: int, progress: bool | None) -> _Found:
+def _numbers(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
     targets = labels.astype(np.float64)
     given = None
     if y_val is not None:
@@ -302,14 +314,12 @@ def _numbers(data: Features, labels: Array, y_val: Any, model: Any, seed: int, p
         if given.dtype.kind not in "iuf":
             raise InputError(f"'y_val' must hold numbers, as 'y' does. Got {some(given[:5].tolist())}.")
         given = given.astype(np.float64)
-    with progress_bar("Comparing rows", 1, progress) as advance:
-        scores = score_targets(data.X, targets, model=model, X_val=data.X_val, y_val=given, random_state=seed)
-        advance(1)
+    scores = score_targets(data.X, targets, X_val=data.X_val, y_val=given, progress=progress, **asked)
     against = scores.probability >= 0.5
     return _Found(scores.probability, targets, scores.suggested, scores.outlier, against)
 
 
-def _sets(data: Features, y: Any, y_val: Any, model: Any, seed: int, progress: bool | None) -> _Found:
+def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
     """Score each label as a class of its own: rows that have it against rows that have not."""
     n = data.X.shape[0]
     names, carried = _indicators(y, "y", n, "X")
@@ -327,9 +337,7 @@ def _sets(data: Features, y: Any, y_val: Any, model: Any, seed: int, progress: b
         for j in varied:
             codes = carried[:, j].astype(np.int32)
             codes_val = None if carried_val is None else carried_val[:, j].astype(np.int32)
-            scores = score_labels(
-                data.X, codes, 2, model=model, X_val=data.X_val, codes_val=codes_val, random_state=seed
-            )
+            scores = score_labels(data.X, codes, 2, X_val=data.X_val, codes_val=codes_val, progress=False, **asked)
             wrong_label[:, j] = scores.probability
             against[:, j] = scores.votes.argmax(axis=1) != codes
             outlier = scores.outlier  # the same for every label
@@ -388,7 +396,7 @@ def _other_size(name: str, n_rows: int, of: str, got: int) -> InputError:
 
 
 def _as_sets(names: Sequence[Any], carried: Flags) -> Array:
-    return object_array([tuple(names[j] for j in np.flatnonzero(row)) for row in carried])
+    return object_array([tuple(names[j] for j in np.flatnonzero(row).tolist()) for row in carried])
 
 
 def _with_copies(raw: tuple[Any, Any], found: _Found) -> tuple[Floats, Flags, list[str]]:

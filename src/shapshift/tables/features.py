@@ -483,8 +483,16 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         return train, val
     with np.errstate(over="ignore", invalid="ignore"):
         # In place: these arrays were made for this, and another copy of all rows could be too much for memory.
-        scaler = (StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)).fit(train)
-        if scale == "robust":
+        scaler = StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)
+        if scale == "standard":
+            # One column at a time and in ascending order: the order of the rows does not change a digit.
+            fitted = [StandardScaler().fit(np.sort(train[:, [j]], axis=0)) for j in range(train.shape[1])]
+            scaler.fit(train[:1])
+            scaler.mean_, scaler.scale_ = (
+                np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_")
+            )
+        else:
+            scaler.fit(train)
             # Where half the rows or more share a value, the range between the quartiles says nothing.
             low, high = np.percentile(train, [25, 75], axis=0)
             narrow = (low == high) & ~constant

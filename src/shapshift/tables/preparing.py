@@ -248,7 +248,7 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
         table = check_features(X, "X")
         others = None if X_val is None else check_features(X_val, "X_val")
         others = others and match_columns(others, table.columns, table.rows.shape[1], "X_val")
-        return Features(*(part and sparse.csr_array(part.rows) for part in (table, others)))
+        return Features(sparse.csr_array(table.rows), others and sparse.csr_array(others.rows))
     train, notes = _as_table(X, "X"), list[str]()
     val = None if X_val is None else _as_table(X_val, "X_val")
     spec = TableSpec(None, impute="median")
@@ -258,8 +258,8 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
             raise InputError(f"'X_val' must have the {train.shape[1]} features of 'X'. Got {points.shape[1]}.")
         columns = [Column("X", "number", train, points, [str(j) for j in range(train.shape[1])])]
     else:
-        train, val = (side if side is None or isinstance(side, pa.Table) else _columns(side) for side in (train, val))
-        other = train.slice(0, 1) if val is None else val
+        train = train if isinstance(train, pa.Table) else _columns(train)
+        other = train.slice(0, 1) if val is None else val if isinstance(val, pa.Table) else _columns(val)
         names = list(train.column_names)
         if set(names) != set(other.column_names):
             odd = set(names) ^ set(other.column_names)
@@ -342,6 +342,7 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
         drop=_listed(spec.drop),
         features=None if spec.features is None else _listed(spec.features),
         embed=_listed(spec.embed),
+        more_labels=_listed(spec.more_labels),
     )
     for option in ("drop", "features", "embed"):
         if spec.label in (getattr(spec, option) or []):
