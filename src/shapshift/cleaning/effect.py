@@ -503,11 +503,13 @@ def class_notes(table: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 
 
 def _effect_notes(effect: Mapping[str, npt.NDArray[Any]]) -> list[str]:
-    """Name models that cleaning harms beyond the error of measuring."""
-    than = {"after - before": "before", "after - random removal": "after random removal of as many rows"}
+    """Name models that cleaning harms more than random removal does, beyond the error of measuring.
+
+    The loss alone is no reason: other rows fewer change a model too, and random removal says by how much.
+    """
     return [
-        f"The {measure} of {model!r} is lower than {than[what]}: by {-value:.3f}, 95% interval {-high:.3f} to "
-        f"{-low:.3f}. Do not act on all of these rows without looking at them."
+        f"The {measure} of {model!r} is lower than after random removal of as many rows: by {-value:.3f}, 95% interval "
+        f"{-high:.3f} to {-low:.3f}. Do not act on all of these rows without looking at them."
         for model, measure, what, value, low, high in zip(*effect.values(), strict=True)
-        if what in than and high < 0
+        if what == "after - random removal" and high < 0
     ]
