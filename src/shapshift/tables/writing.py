@@ -66,8 +66,12 @@ def cleaned_names(path: PathLike, stem: str) -> dict[str, Path]:
 
     Examples
     --------
-    >>> cleaned_names("pyproject.toml", "cleaned")
-    {'cleaned.toml': PosixPath('pyproject.toml')}
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "rows.csv.gz")
+    ...     _ = file.write_bytes(b"packed")
+    ...     list(cleaned_names(file, "cleaned"))
+    ['cleaned.csv']
     """
     parts = find_parts(path)
     if parts.root is None:
