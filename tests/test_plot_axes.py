@@ -30,6 +30,7 @@ from shapshift import (
     entropy_profile,
     evaluate,
     evaluate_valuation,
+    find_suspects,
     knn_interactions,
     noise_demo,
 )
@@ -55,6 +56,7 @@ def results_of() -> dict[str, Any]:
         "ValuationComparison": evaluate_valuation(
             {"clean": clean, "noisy": noisy}, X, Y, estimator=GaussianNB(), X_test=X_VAL, y_test=Y_VAL
         ),
+        "Suspects": find_suspects(X, np.where(np.arange(80) % 20 == 0, 1 - Y, Y), error=0.3),
         "Interactions": knn_interactions(MODEL, X_VAL, Y_VAL, owners=OWNERS),
         "InfluenceAudit": audit_influence(MODEL, X_VAL, Y_VAL, 100, owners=OWNERS, draws=99),
         "Allocation": allocate_budget(clean, 100, owners=OWNERS),
@@ -74,6 +76,7 @@ FUNCTIONS: dict[Callable[..., Any], tuple[int, Callable[[dict[str, Any]], tuple[
     results.plot_correction: (3, lambda made: (made["CorrectionEvaluation"],)),
     results.plot_evaluation: (2, lambda made: (made["ValuationEvaluation"],)),
     results.plot_comparison: (2, lambda made: (made["ValuationComparison"],)),
+    results.plot_suspects: (2, lambda made: (made["Suspects"],)),
     results.plot_interactions: (1, lambda made: (made["Interactions"],)),
     results.plot_influence: (1, lambda made: (made["InfluenceAudit"],)),
     results.plot_payouts: (1, lambda made: (made["Allocation"],)),
@@ -93,6 +96,7 @@ METHODS = {
     "CorrectionEvaluation.plot": 3,
     "ValuationEvaluation.plot": 2,
     "ValuationComparison.plot": 2,
+    "Suspects.plot": 2,
     "Interactions.plot": 1,
     "Allocation.plot": 1,
     "InfluenceAudit.plot": 1,

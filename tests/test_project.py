@@ -103,6 +103,8 @@ PAGES = [
     "docs/larger_than_memory.md",
     "docs/incremental.md",
     "docs/manipulation.md",
+    "docs/suspects.md",
+    "docs/cleaning.md",
 ]
 
 

@@ -3,6 +3,8 @@
 from .audit import ShiftAudit as ShiftAudit
 from .audit import Thresholds as Thresholds
 from .audit import audit_shift as audit_shift
+from .cleaning import Decisions as Decisions
+from .cleaning import measure_cleaning as measure_cleaning
 from .correct import BoundaryCorrector as BoundaryCorrector
 from .correct import CorrectionWarning as CorrectionWarning
 from .correct import EntropyNormalizer as EntropyNormalizer
@@ -56,6 +58,8 @@ from .sampled import SampledShapley as SampledShapley
 from .sampled import federated_values as federated_values
 from .sampled import knn_proxy as knn_proxy
 from .store import ValuationStore as ValuationStore
+from .suspects import Suspects as Suspects
+from .suspects import find_suspects as find_suspects
 from .tables import Embedder as Embedder
 from .valuation import Valuation as Valuation
 

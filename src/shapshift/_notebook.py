@@ -8,12 +8,14 @@ from shapshift.duplicates import Duplicates
 from shapshift.knn.explain import Explanation
 from shapshift.report._format import cell, figure
 from shapshift.report._page import fill_template
+from shapshift.suspects import Suspects
 from shapshift.trust import another_sample, condemned_classes, sure_signs
 from shapshift.valuation import Valuation
 
 BARS = 40
 WIDTH, HEIGHT = 240, 48
 SHOWN_LEVELS = 12
+SHOWN_SUSPECTS = 10
 SHOWN_ROWS = 5
 
 
@@ -120,6 +122,35 @@ def audit_html(audit: ShiftAudit) -> str:
         more=max(len(levels) - SHOWN_LEVELS, 0),
         ends=(rho[0], rho[-1]),
         dots=dots,
+    )
+
+
+def suspects_html(suspects: Suspects) -> str:
+    """Show suspects.
+
+    Parameters
+    ----------
+    suspects : Suspects
+
+    Returns
+    -------
+    str
+        HTML without scripts; every text is escaped.
+    """
+    rows = suspects.ranking()[: min(int(suspects.flagged.sum()), SHOWN_SUSPECTS)].tolist()
+    return fill_template(
+        "notebook.html.j2",
+        suspects=suspects,
+        first=[
+            (
+                *(str(column[i]) for column in (suspects.ids, suspects.label, suspects.suggested)),
+                f"{suspects.probability[i]:.2f}",
+                suspects.reason[i],
+            )
+            for i in rows
+        ],
+        more=int(suspects.flagged.sum()) - len(rows),
+        classes=[{**one, "label": str(one["label"])} for one in suspects.class_rows()[:SHOWN_LEVELS]],
     )
 
 

@@ -330,10 +330,11 @@ def _missing(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if labels.dtype != object:
         return np.zeros(labels.shape, dtype=bool)
     # Only missing values differ from themselves (NaN, NaT) or refuse to compare (pandas.NA).
-    return np.fromiter((_is_missing(label) for label in labels), bool, labels.size)
+    return np.fromiter((is_missing(label) for label in labels), bool, labels.size)
 
 
-def _is_missing(label: object) -> bool:
+def is_missing(label: object) -> bool:
+    """Whether an entry is None, NaN, NaT or pandas.NA."""
     if label is None:
         return True
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Columns, Files, Folds, Method, Noise, OneOrTwo, Sample
+from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Sample
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -73,7 +73,7 @@ class Data:
     def feature_columns(self) -> list[str]:
         """Columns that features were made of."""
         spec = self.arrays.spec
-        apart = {spec["label"], spec["id"], spec["owner"], *spec["drop"]}
+        apart = {spec["label"], *spec["more_labels"], spec["id"], spec["owner"], *spec["drop"]}
         names = spec["features"] or [name for name in self.train.column_names if name not in apart]
         common = set(self.val.column_names)
         return [name for name in names if name in common]
@@ -91,8 +91,8 @@ def load(run: Run, target: str | None = None) -> Data:
     Parameters
     ----------
     run : Run
-    target : {"class", "number"}, optional
-        What labels are; by default, what the method says.
+    target : {"class", "number", "set", "seen"}, optional
+        What labels are, or "seen" to tell it from them; by default, what the method says.
     """
     from shapshift.tables import prepare
 
@@ -108,8 +108,12 @@ def load(run: Run, target: str | None = None) -> Data:
         text = [*named_columns(columns, target), *(name for name in (by, run[Folds].groups) if name is not None)]
         train, *others = (_read(run, path, text) for path in paths.values())
         val = others[0] if others else train
+        more: list[str] = []
+        if target in ("seen", "set"):
+            columns, target, more = _label_columns(columns, train, target)
         columns = replace(columns, drop=[*(columns.drop or ()), *_apart(run, train)])
         spec = _table_spec(_as_read(columns, train), [*train.column_names, *val.column_names], target)
+        spec = replace(spec, more_labels=more)
         if by is not None and not others:
             raise CommandError(
                 "--clusters is about the rows of VAL. With one table, name what belongs together by --groups."
@@ -128,7 +132,7 @@ def load(run: Run, target: str | None = None) -> Data:
         arrays = replace(arrays, X_val=arrays.X_train, y_val=arrays.y_train, notes=notes)
     for note in arrays.notes:
         run.terminal.note(sentence(note))
-    if others:
+    if others and not run.has(Checked):
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
@@ -197,8 +201,25 @@ def _clusters(val: Any, column: str) -> Any:
 
 def _paths(run: Run) -> tuple[Path, Path | None]:
     """Return the paths of the training and the validation table."""
-    files = run[OneOrTwo] if run.has(OneOrTwo) else run[Files]
-    return files.train, files.val
+    for group in (OneOrTwo, Checked):
+        if run.has(group):
+            files: Any = run[group]
+            return files.train, files.val
+    return run[Files].train, run[Files].val
+
+
+def _label_columns(columns: Columns, train: Any, target: str) -> tuple[Columns, str, list[str]]:
+    """Return the options with one label column, what it holds, and the further label columns of a multi-label table."""
+    from shapshift.tables.files import about
+    from shapshift.tables.labels import seen_target
+
+    label = columns.label or about(train).roles.get("label")
+    if label is None:
+        return columns, "class", []
+    if label in train.column_names:
+        return columns, seen_target(train[label]) if target == "seen" else target, []
+    first, *more = _split([label], train.column_names)
+    return (replace(columns, label=first), "set", more) if more else (columns, "class", [])
 
 
 def _apart(run: Run, table: Any) -> list[str]:
@@ -270,7 +291,7 @@ def load_other(run: Run, name: str, path: Path, data: Data) -> tuple[Any, Any]:
     with run.terminal.busy(f"Reading {path}"):
         spec = TableSpec(**data.arrays.spec)
         arrays = prepare(data.train, _read(run, path, named_columns(spec, spec.target)), spec)
-    kept = _as_recorded(run, arrays.notes, {"train": run[Files].train, name: path})
+    kept = _as_recorded(run, arrays.notes, {"train": _paths(run)[0], name: path})
     for note, recorded in zip(arrays.notes, kept, strict=True):
         if recorded not in data.arrays.notes:
             run.terminal.note(sentence(note))
@@ -371,7 +392,7 @@ def make_model(run: Run) -> Any:
 
 def named_columns(columns: "Columns | TableSpec", target: str) -> list[str]:
     """Columns that hold names: ids, owners and classes."""
-    found = (columns.id, columns.owner, columns.label if target == "class" else None)
+    found = (columns.id, columns.owner, columns.label if target in ("class", "seen") else None)
     return [name for name in found if name is not None]
 
 

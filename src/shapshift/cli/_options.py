@@ -179,6 +179,17 @@ class OneOrTwo:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """A table whose labels are checked, and rows whose labels are right."""
+
+    train: Path = argument(
+        "Rows to check: Parquet, CSV, Feather/Arrow, JSON lines, .npz; a folder or a quoted pattern of parts.",
+        metavar="TABLE",
+    )
+    val: Path | None = option(None, "Rows whose labels are known to be right, with the same columns.", metavar="FILE")
+
+
+@dataclass(frozen=True)
 class Folds:
     """Which rows of one table a row is valued on."""
 

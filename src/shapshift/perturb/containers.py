@@ -44,7 +44,7 @@ def like_features(rows: Floats, X: Any) -> Any:
     return frame.with_columns(*new).to_native()
 
 
-def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
+def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any, name: str = "y_val") -> Any:
     """Put changed labels into the caller's container and type."""
     if isinstance(y, list | tuple):
         return flipped
@@ -55,7 +55,7 @@ def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
         kept = False
     if not kept:
         kind = getattr(y, "dtype", type(y).__name__)
-        raise InputError(f"'y_val' of type {kind} cannot hold the labels that it is given. Widen its type.")
+        raise InputError(f"{name!r} of type {kind} cannot hold the labels that it is given. Widen its type.")
     return new
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shapshift.evaluation import ValuationComparison, ValuationEvaluation
     from shapshift.knn.interactions import Interactions
     from shapshift.price import Allocation, InfluenceAudit
+    from shapshift.suspects import Suspects
     from shapshift.valuation import Valuation
 
 # Beyond these quantiles a few extreme rows would squeeze all others into one bar; they are counted in the outer bars.
@@ -46,6 +47,8 @@ NAME_LENGTH = 28
 UNSURE = "#777777"
 # Most rows whose intervals are drawn; more would run into each other.
 MOST_INTERVALS = 400
+# Most classes that are drawn by themselves, and most rows of a class that are drawn where they are not flagged.
+MOST_CLASSES, MOST_DOTS = 12, 1000
 
 
 @style()
@@ -299,6 +302,58 @@ def plot_comparison(comparison: ValuationComparison, *, axes: Any = None) -> Any
 def _check_curves(evaluation: ValuationEvaluation) -> None:
     if not evaluation.curves:
         raise InputError("There are no curves to draw. Pass 'estimator', 'X_test' and 'y_test' to evaluate_valuation.")
+
+
+@style()
+def plot_suspects(suspects: Suspects, *, axes: Any = None) -> Any:
+    """Draw the probability of each row's label being wrong, by class, and the rows that each error would flag.
+
+    Parameters
+    ----------
+    suspects : Suspects
+        Of more than twelve classes, those with the most flagged rows are drawn.
+    axes : array of two Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes
+    """
+    parts = panels(axes, 1, 2)[0]
+    chances, flagged = suspects.probability, suspects.flagged
+    if suspects.classes:
+        order = np.argsort(-suspects.classes["flagged"], kind="stable")[:MOST_CLASSES]
+        names = [suspects.classes["label"][j] for j in order]
+        labels = suspects.label.tolist()
+        members = [[name in each if suspects.task == "set" else name == each for each in labels] for name in names]
+    else:
+        names, members = ["all rows"], [[True] * chances.size]
+    for place, mine in enumerate(members):
+        rows = np.flatnonzero(mine)
+        for some, colour, size in ((rows[~flagged[rows]], UNSURE, 4), (rows[flagged[rows]], NOISY, 10)):
+            shown = some[:: 1 + some.size // MOST_DOTS]
+            # Spread evenly over the height of the class, so that dots do not hide each other.
+            height = place + 0.7 * (np.arange(shown.size) * 0.618 % 1 - 0.5)
+            parts[0].scatter(chances[shown], height, s=size, color=colour, linewidths=0, rasterized=chances.size > 5000)
+    parts[0].set_yticks(range(len(names)), [as_written(name, NAME_LENGTH) for name in names])
+    parts[0].invert_yaxis()
+    parts[0].set_xlim(-0.02, 1.02)
+    ranked = np.sort(chances)[::-1]
+    counts = np.arange(1, ranked.size + 1)
+    errors = np.cumsum(1 - ranked) / counts
+    view = slice(0, int(np.searchsorted(errors, max(0.5, suspects.error), side="right")) + 1)
+    parts[1].plot(counts[view], 100 * errors[view], color=CORRECTED)
+    parts[1].axhline(100 * suspects.error, color=CLEAN, linestyle="--", linewidth=1.2, label="allowed")
+    title = "Nothing is flagged"
+    if flagged.any():
+        n = int(flagged.sum())
+        cutoff = suspects.cutoff
+        parts[0].axvline(cutoff, color=CLEAN, linestyle="--", linewidth=1.2, label=f"cut-off {cutoff:.2f}")
+        parts[1].plot([n], [100 * suspects.expected_error], "o", color=NOISY, label=f"{n:,} rows flagged")
+        title = f"{n:,} flagged, {suspects.expected_error:.0%} of them expected to be right"
+    tidy(parts[0], xlabel="Probability that the label is wrong", title=title, legend=bool(flagged.any()))
+    tidy(parts[1], xlabel="Rows, most probable first", ylabel="Expected to be right (%)", legend=True)
+    return parts
 
 
 @style()

@@ -20,7 +20,7 @@ from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError, MissingLibraryError
 from shapshift.tables.embedding import EMBEDDING_MODEL, embed_texts
 from shapshift.tables.files import about
-from shapshift.tables.labels import count_rounded, odd_entry, odd_places, plain
+from shapshift.tables.labels import count_rounded, is_list, odd_entry, odd_places, plain
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -61,8 +61,11 @@ class TableSpec:
         Text columns to turn into vectors with a sentence-transformers model.
     embed_model : str, optional
         The model, by name or by its folder; by default all-MiniLM-L6-v2. See :class:`shapshift.Embedder`.
-    target : {"class", "number"}, default="class"
-        What the label column holds: names of classes, or numbers to predict.
+    target : {"class", "number", "set"}, default="class"
+        What the label column holds: names of classes, numbers to predict, or several labels of a row: a list of them,
+        or 0 and 1 in `label` and `more_labels`.
+    more_labels : sequence of str, default=()
+        Further columns of 0 and 1, one for each label, of a multi-label table.
     """
 
     label: str | None
@@ -76,6 +79,7 @@ class TableSpec:
     embed: str | Sequence[str] | None = None
     embed_model: str | None = None
     target: str = "class"
+    more_labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -236,8 +240,7 @@ def _family(kind: Any) -> str:
         return "text"
     if pt.is_temporal(kind):
         return "date"
-    is_list = pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
-    return "list" if is_list and _is_number(kind.value_type) else "other"
+    return "list" if is_list(kind) and _is_number(kind.value_type) else "other"
 
 
 def _is_number(kind: Any) -> bool:
@@ -447,8 +450,16 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         return train, val
     with np.errstate(over="ignore", invalid="ignore"):
         # In place: these arrays were made for this, and another copy of all rows could be too much for memory.
-        scaler = (StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)).fit(train)
-        if scale == "robust":
+        scaler = StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)
+        if scale == "standard":
+            # One column at a time and in ascending order: the order of the rows does not change a digit.
+            fitted = [StandardScaler().fit(np.sort(train[:, [j]], axis=0)) for j in range(train.shape[1])]
+            scaler.fit(train[:1])
+            scaler.mean_, scaler.scale_ = (
+                np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_")
+            )
+        else:
+            scaler.fit(train)
             # Where half the rows or more share a value, the range between the quartiles says nothing.
             low, high = np.percentile(train, [25, 75], axis=0)
             narrow = (low == high) & ~constant

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from shapshift._arrays import object_array
 from shapshift.checks.inputs import fits_float, rounded_entries, some
 from shapshift.exceptions import InputError
 from shapshift.tables.files import about, cut
@@ -253,6 +254,71 @@ def same_numbers(train: Array, val: Array, label: str, where: tuple[str, str]) -
     if low == high:
         notes.append("all training rows have the same label: every prediction is that number")
     return numbers[0], numbers[1], notes
+
+
+def label_sets(table: Any, columns: Sequence[str], where: str) -> tuple[Array, list[str]]:
+    """Read the labels of each row of a multi-label table, as tuples in the order of the columns, or sorted.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    columns : sequence of str
+        One column of lists, or a column of 0 and 1 for each label.
+    where : str
+        How messages call the table.
+    """
+    sides = [plain(table[name]) for name in columns]
+    if len(sides) == 1:
+        if not is_list(sides[0].type):
+            raise InputError(
+                f"Label {columns[0]!r} of {where} must hold a list of labels in each row. It holds {sides[0].type}. "
+                "Name several columns of 0 and 1 instead, such as --label a,b,c."
+            )
+        entries = sides[0].to_pylist()
+        missing = [i for i, entry in enumerate(entries) if entry is None or None in entry]
+        if missing:
+            raise InputError(
+                f"Label {columns[0]!r} of {where} has {len(missing)} missing values of {len(entries)}, the first in "
+                f"row {missing[0]} (counted from 0). Drop those rows; an empty list says that a row has no label."
+            )
+        names = sorted({label for entry in entries for label in entry})
+        found = [tuple(sorted(set(entry))) for entry in entries]
+    else:
+        names, marks = list(columns), np.empty((table.num_rows, len(columns)), dtype=np.bool_)
+        for j, (name, side) in enumerate(zip(columns, sides, strict=True)):
+            entries = side.to_pylist()
+            odd = [i for i, entry in enumerate(entries) if entry not in (0, 1, "0", "1")]  # False is 0
+            if odd:
+                raise InputError(
+                    f"Label {name!r} of {where} must be 0 or 1 in each row. Row {odd[0]} (counted from 0) has "
+                    f"{entries[odd[0]]!r}. Drop rows whose labels are not known."
+                )
+            marks[:, j] = [int(entry) for entry in entries]
+        found = [tuple(name for name, mark in zip(names, row, strict=True) if mark) for row in marks.tolist()]
+    return object_array(found), [f"each row has a set of {len(names)} labels ({some(names)})"]
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a type of Arrow is one of lists."""
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
+
+
+def seen_target(column: Any) -> str:
+    """Tell from a label column what it holds: "class", "number" or "set"; see TableSpec.
+
+    Numbers with fractions, and numbers most of which differ, are taken for numbers to predict.
+    """
+    column = as_written(plain(column))
+    if is_list(column.type):
+        return "set"
+    present = column.drop_null()
+    if pt.is_string(column.type) and len(present) and odd_entry(present.to_pylist()) is None:
+        present = pc.replace_substring(present, ",", ".").cast(pa.float64())
+    if not len(present) or not (pt.is_integer(present.type) or pt.is_floating(present.type)):
+        return "class"
+    numbers = present.to_numpy(zero_copy_only=False)
+    many = len(numbers) > _MANY and np.unique(numbers).size > len(numbers) / 2
+    return "number" if many or (numbers != np.floor(numbers)).any() else "class"
 
 
 def odd_places(entries: Sequence[Any]) -> list[int]:

@@ -1,18 +1,21 @@
 """Tables to arrays: which columns are features, and everything that is fitted on the training rows."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from scipy import sparse
 
-from shapshift.checks.inputs import check_choice, some
+from shapshift.checks.inputs import check_choice, check_features, check_shape, match_columns, some, tensor_to_numpy
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
-from shapshift.tables.features import CATEGORICAL, IMPUTE, SCALES, TableSpec, encode, make_columns
+from shapshift.tables.features import CATEGORICAL, IMPUTE, SCALES, Column, TableSpec, encode, make_columns
 from shapshift.tables.files import about, no_column, repeated
-from shapshift.tables.labels import names_alike, read_names, same_labels, same_numbers
+from shapshift.tables.labels import label_sets, names_alike, read_names, same_labels, same_numbers
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -156,9 +159,10 @@ def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
     for table, name in zip(tables, where, strict=True):
         if table.num_rows == 0:
             raise InputError(f"{name} has no rows. At least one is needed.")
-        if spec.label not in table.column_names:
-            hint = " Name the column of the class with --label."
-            raise no_column("The label", spec.label, table.column_names, name, hint)
+        for label in (spec.label, *spec.more_labels):
+            if label not in table.column_names:
+                hint = " Name the column of the class with --label."
+                raise no_column("The label", str(label), table.column_names, name, hint)
     for option, column in (("id", spec.id), ("owner", spec.owner)):
         if column is not None and column not in train.column_names:
             raise no_column(f"The {option}", column, train.column_names, where[0])
@@ -166,7 +170,7 @@ def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
     labels, (ids, ids_val), (owners, owners_val) = (
         [_names(what, column, table, name, exact) for table, name in zip(tables, where, strict=True)]
         for what, column, exact in (
-            ("label", spec.label, spec.target == "class"),
+            ("label", None if spec.target == "set" else spec.label, spec.target == "class"),
             ("id", spec.id, True),
             ("owner", spec.owner, True),
         )
@@ -175,8 +179,11 @@ def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
     if spec.target == "class":
         written = label in about(train).text, label in about(val).text
         y_train, y_val, name_notes = same_labels(labels[0], labels[1], label, written)
-    else:
+    elif spec.target == "number":
         y_train, y_val, name_notes = same_numbers(labels[0], labels[1], label, where)
+    else:
+        named = [label, *spec.more_labels]
+        (y_train, name_notes), (y_val, _) = map(label_sets, tables, (named, named), where)
     name_notes = list(name_notes)
     if ids is not None:
         _check_unique(ids, str(spec.id), where[0])
@@ -194,12 +201,134 @@ def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
     return Roles(spec, features, where, y_train, y_val, ids, ids_val, owners, owners_val, notes, name_notes)
 
 
+@dataclass(frozen=True)
+class Features:
+    """Feature rows ready for distances.
+
+    Attributes
+    ----------
+    X, X_val : ndarray of float64 or csr_array; X_val is None without validation rows
+    kind : {"numpy", "pandas", "polars", "pyarrow"}
+        Container of the training rows.
+    index : ndarray or None
+        Their index, where they are a pandas frame.
+    notes : list of str
+        What was done, in sentences for people.
+    """
+
+    X: Any
+    X_val: Any = None
+    kind: str = "numpy"
+    index: Array | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare_features(X: Any, X_val: Any = None) -> Features:
+    """Turn feature rows of any container into standardised numbers, fitted on the training rows.
+
+    Numbers have mean 0 and standard deviation 1 over the training rows and the median where they are missing;
+    categories become columns of 0 and 1, the most frequent one where they are missing. Sparse rows stay as they are.
+
+    Parameters
+    ----------
+    X : array, dataframe, table, tensor, sparse matrix or nested list
+        Frames may hold text, categories and missing values.
+    X_val : the same, optional
+        Validation rows, with the same columns.
+
+    Examples
+    --------
+    >>> prepare_features(pa.table({"size": [1.0, None, 3.0, 2.0], "colour": ["red", "blue", None, "red"]})).X.round(1)
+    array([[-1.4,  0. ,  1. ],
+           [ 0. ,  1. ,  0. ],
+           [ 1.4,  0. ,  1. ],
+           [ 0. ,  0. ,  1. ]])
+    """
+    if sparse.issparse(X) or sparse.issparse(X_val):
+        table = check_features(X, "X")
+        others = None if X_val is None else check_features(X_val, "X_val")
+        others = others and match_columns(others, table.columns, table.rows.shape[1], "X_val")
+        return Features(sparse.csr_array(table.rows), others and sparse.csr_array(others.rows))
+    train, notes = _as_table(X, "X"), list[str]()
+    val = None if X_val is None else _as_table(X_val, "X_val")
+    spec = TableSpec(None, impute="median")
+    if isinstance(train, np.ndarray) and not isinstance(val, pa.Table):
+        points = train[:1].copy() if val is None else val
+        if points.shape[1] != train.shape[1]:
+            raise InputError(f"'X_val' must have the {train.shape[1]} features of 'X'. Got {points.shape[1]}.")
+        columns = [Column("X", "number", train, points, [str(j) for j in range(train.shape[1])])]
+    else:
+        train = train if isinstance(train, pa.Table) else _columns(train)
+        other = train.slice(0, 1) if val is None else val if isinstance(val, pa.Table) else _columns(val)
+        names = list(train.column_names)
+        if set(names) != set(other.column_names):
+            odd = set(names) ^ set(other.column_names)
+            raise InputError(f"'X' and 'X_val' must have the same columns. Only one has {some(sorted(odd))}.")
+        # Named features: a column is never taken for a row number.
+        columns = make_columns(train, other, replace(spec, features=names), names, ("'X'", "'X_val'"), notes)
+    rows, points, _ = encode(columns, spec, notes)
+    native = getattr(X, "index", None)
+    index = np.asarray(native) if hasattr(native, "names") and hasattr(native, "equals") else None
+    return Features(rows, None if X_val is None else points, _kind(X), index, notes)
+
+
+def _as_table(X: Any, name: str) -> Any:
+    """Return frames, and arrays of texts, as a pyarrow table; numbers as an array in which NaN is missing."""
+    if isinstance(X, np.ma.MaskedArray):
+        X = X.filled(np.nan)
+    try:
+        frame = nw.from_native(X, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InputError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
+    if isinstance(frame, nw.LazyFrame):
+        raise InputError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
+    if isinstance(frame, nw.DataFrame):
+        check_shape(frame.shape, name)
+        made = {}
+        for column, series in zip(frame.columns, frame.iter_columns(), strict=True):
+            try:
+                made[str(column)] = series.to_arrow()
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise InputError(
+                    f"Column {column!r} of {name!r} must hold entries of one kind ({error}). Convert it, or drop it."
+                ) from None
+        return pa.table(made)
+    try:
+        rows = np.asarray(tensor_to_numpy(X))
+    except ValueError as error:
+        raise InputError(f"{name!r} must be a table with rows of the same length ({error}).") from None
+    check_shape(rows.shape, name)
+    if rows.dtype.kind not in "biufO":
+        return _columns(rows) if rows.dtype.kind == "U" else check_features(rows, name).rows
+    try:
+        numbers = rows.astype(np.float64)  # a copy: encoding works in place
+    except (TypeError, ValueError):
+        return _columns(rows)
+    if np.isinf(numbers).any() or np.isnan(numbers).all(axis=0).any():
+        check_features(np.where(np.isinf(numbers), numbers, 0.0), name)
+        raise InputError(f"A column of {name!r} has no value in any row. Drop it.")
+    return numbers
+
+
+def _columns(rows: Array) -> Any:
+    """Return an array of texts or of mixed entries as a table of its columns."""
+    try:
+        return pa.table({str(j): pa.array(rows[:, j].tolist(), from_pandas=True) for j in range(rows.shape[1])})
+    except pa.ArrowException as error:
+        raise InputError(f"Each column of 'X' must hold entries of one kind ({error}). Convert or drop it.") from None
+
+
+def _kind(X: Any) -> str:
+    kind = type(X).__module__.split(".")[0]
+    return kind if kind in ("pandas", "polars", "pyarrow") else "numpy"
+
+
 def _checked(spec: TableSpec, train: Any) -> TableSpec:
     check_choice("TableSpec", "scale", spec.scale, SCALES)
     check_choice("TableSpec", "categorical", spec.categorical, CATEGORICAL)
     if spec.impute is not False:
         check_choice("TableSpec", "impute", spec.impute, IMPUTE, or_else="False")
-    check_choice("TableSpec", "target", spec.target, ("class", "number"))
+    check_choice("TableSpec", "target", spec.target, ("class", "number", "set"))
     roles: dict[str, Any] = {role: getattr(spec, role) for role in _ROLES}
     roles |= {role: name for role, name in about(train).roles.items() if roles[role] is None}
     if roles["label"] is None:
@@ -213,6 +342,7 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
         drop=_listed(spec.drop),
         features=None if spec.features is None else _listed(spec.features),
         embed=_listed(spec.embed),
+        more_labels=_listed(spec.more_labels),
     )
     for option in ("drop", "features", "embed"):
         if spec.label in (getattr(spec, option) or []):
@@ -244,7 +374,7 @@ def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str]
                 raise no_column(f"The --{option} entry", name, list(there), place)
     if repeated(named):
         raise InputError(f"--features names {some(repeated(named))} more than once. Name each column once.")
-    apart = {spec.label, spec.id, spec.owner, *spec.drop}
+    apart = {spec.label, *spec.more_labels, spec.id, spec.owner, *spec.drop}
     extra: list[str] = []
     if spec.features is not None:
         chosen = list(dict.fromkeys([*named, *(spec.embed or ())]))

@@ -1,0 +1,507 @@
+"""find_suspects: rows whose label is probably wrong, with a suggestion, reasons, and a cut-off with a stated error."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.stats import rankdata
+from sklearn.base import is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+
+from shapshift._arrays import object_array
+from shapshift._progress import progress_bar
+from shapshift.checks import labels as _labels
+from shapshift.checks.inputs import check_choice, check_count, check_progress, quoted, some, tensor_to_numpy, wrong
+from shapshift.duplicates import find_duplicates
+from shapshift.exceptions import InputError
+from shapshift.knn import KNNRegressionShapley, KNNShapley
+from shapshift.sampled.proxy import KNNProxy
+from shapshift.suspects.result import ACROSS, CONTRADICTING, DISAGREE, OUTLIER, REASONS, Suspects
+from shapshift.suspects.scores import N_NEIGHBORS, flag, score_labels, score_targets
+from shapshift.tables.preparing import Features, prepare_features
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+Codes = npt.NDArray[np.int32]
+
+TASKS = ("class", "number", "set")
+MODELS = ("neighbors", "forest", "boosting", "logistic")
+FEWEST_ROWS = 10
+#: Targets beyond which squares would overflow.
+LARGEST = 1e100
+#: Rows of a class below which its probabilities are noted to be unsure.
+FEW_OF_A_CLASS = 10
+#: From this outlier score on, a row is called one: its neighbours are three robust standard deviations farther off.
+FAR = 0.5
+#: Share of rows with contradicting copies above which equal features with different labels are usual in a table.
+COARSE = 0.1
+#: A class is noted as flagged too often from so many times the share of all others, and this share and number, on.
+CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What scoring says of all rows; ``codes`` are numbers of their classes or label sets."""
+
+    probability: Floats
+    label: Array
+    suggested: Array
+    outlier: Floats
+    against: Flags
+    codes: Codes | None = None
+    codes_val: Codes | None = None
+    unknown: Sequence[Any] = ()
+
+
+def find_suspects(
+    X: Any,
+    y: Any,
+    *,
+    model: Any = None,
+    X_val: Any = None,
+    y_val: Any = None,
+    ids: Any = None,
+    error: float = 0.1,
+    task: str | None = None,
+    random_state: int = 0,
+    progress: bool | None = None,
+) -> Suspects:
+    """Find the rows whose label is probably wrong.
+
+    Every row is compared with what the other rows say about it: the votes of its nearest rows, and of models that have
+    not seen it. How often labels are wrong, and which are mistaken for which, is estimated from the table itself, so
+    that rows of overlapping classes are not taken for mistakes.
+
+    Parameters
+    ----------
+    X : table of shape (n, n_features)
+        Frames may hold text, categories and missing values: numbers are standardised, categories become columns of 0
+        and 1, and missing values are filled in. Sparse rows are used as they are.
+    y : array-like of shape (n,), or of shape (n, n_labels)
+        Classes; numbers to predict; or label sets, as a table of 0 and 1 with a column per label or a list of labels
+        per row.
+    model : optional
+        Who is asked about a row that it has not seen. By default the nearest rows, a linear model and a forest. A
+        scikit-learn classifier or regressor, that of a ``KNNProxy``, or one of the names "forest", "boosting" and
+        "logistic" takes the place of the forest; a Pipeline gets the rows of a frame as they are. A KNN model of this
+        package, or "neighbors", asks the nearest rows alone.
+    X_val, y_val : optional
+        Rows whose labels are known to be right. They vote, and are not scored.
+    ids : array-like of shape (n,), optional
+        By default the index of a pandas frame, or positions.
+    error : float, default=0.1
+        Share of right labels allowed among the flagged rows. The flagged rows are the largest set of most probable
+        rows for which no more are expected.
+    task : {"class", "number", "set"}, optional
+        What `y` holds. By default it is seen from `y`: floats with fractions, and integers that nearly all differ, are
+        numbers to predict.
+    random_state : int, default=0
+        For the folds of a model and for the model itself.
+    progress : bool, optional
+        Whether to show a bar; by default only in a terminal.
+
+    Returns
+    -------
+    Suspects
+
+    Notes
+    -----
+    Exact copies with different labels: equal features are taken to have one right label, and each copy to be right as
+    probably as any other. So a label that ``c`` of ``m`` copies have is wrong with probability ``1 - c / m``. The
+    probability of such a row is at least ``min(1 - c / m, 1 / 2)``: beyond that, copies count as the neighbours that
+    they are. Where more than a tenth of all rows have such copies, the features are too coarse to tell rows apart and
+    nothing is raised.
+
+    Where rows of a class get no more votes for it than other rows do, the features do not know that class: its right
+    labels look the same as wrong ones. Probabilities of its rows are then halved, so that none is flagged, and a note
+    says so.
+
+    Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
+    outliers.
+
+    The label set of a row is as probably wrong as the most suspicious of its labels.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import find_suspects
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y[7] = 2
+    >>> found = find_suspects(X, y)
+    >>> bool(found.flagged[7]), int(found.suggested[7])
+    (True, 0)
+    """
+    data = prepare_features(X, X_val)
+    _labels.check_same_order(X, y)
+    raw = (data.X, data.X_val) if data.kind == "numpy" else (X, X_val)
+    return suspects_of(
+        data, y, y_val, raw, model=model, ids=ids, error=error, task=task, random_state=random_state, progress=progress
+    )
+
+
+def suspects_of(
+    data: Features,
+    y: Any,
+    y_val: Any,
+    raw: tuple[Any, Any],
+    *,
+    model: Any,
+    ids: Any,
+    error: Any,
+    task: str | None,
+    random_state: int,
+    progress: bool | None,
+) -> Suspects:
+    """Find the suspects among prepared rows; copies are looked for among the rows and validation rows of ``raw``."""
+    caller = "find_suspects"
+    if isinstance(error, bool) or not isinstance(error, int | float | np.number) or not 0 < error < 1:
+        raise wrong(caller, "error", "a number above 0 and below 1, such as 0.1", error)
+    seed = check_count(caller, "random_state", random_state, at_least=0)
+    check_progress(caller, progress)
+    if task is not None:
+        check_choice(caller, "task", task, TASKS)
+    if (data.X_val is None) != (y_val is None):
+        raise InputError(f"The 'X_val' and 'y_val' parameters of {caller} belong together: pass both or neither.")
+    n = data.X.shape[0]
+    names = _labels.check_ids(ids, data.index, n)
+    known, y = _task(y, task, model, n)
+    if n < FEWEST_ROWS:
+        raise InputError(f"'X' must have at least {FEWEST_ROWS} rows, so that rows can be compared. Got {n}.")
+    model = _named_model(caller, model, known)
+    score = {"class": _classes, "number": _numbers, "set": _sets}[known]
+    found = score(data, y, y_val, {"model": model, "model_rows": _as_given(model, raw), "random_state": seed}, progress)
+    probability, contradicting, notes = _with_copies(raw, found)
+    if found.unknown:
+        what = "labels" if known == "set" else "classes"
+        notes.append(
+            f"these features do not know {what} {some(found.unknown)}: rows that have them get no more votes for them "
+            "than others do, so nobody can tell right ones from wrong ones. Their probabilities are halved, and none "
+            "is flagged."
+        )
+    across = np.zeros(n, dtype=np.bool_)
+    if data.X_val is not None:
+        across = find_duplicates(raw[0], X_val=raw[1], progress=progress).across
+        if across.any():
+            notes.append(
+                f"rows with a copy or near-copy among the validation rows: {int(across.sum()):,}. Scores on those are "
+                "too good; take them out of one of the two."
+            )
+    flagged, expected = flag(probability, float(error))
+    why = {CONTRADICTING: contradicting, DISAGREE: found.against | (flagged & ~contradicting)}
+    why |= {ACROSS: across, OUTLIER: found.outlier >= FAR}
+    table = {} if known == "number" else _class_table(found.label, flagged, sets=known == "set")
+    return Suspects(
+        ids=names,
+        label=found.label,
+        suggested=found.suggested,
+        probability=probability,
+        reason=_joined(why),
+        flagged=flagged,
+        error=float(error),
+        expected_error=expected,
+        classes=table,
+        notes=(*notes, *_class_notes(table)),
+        parameters={
+            "task": known,
+            "model": "neighbors, linear model, forest" if model is None else type(model).__name__,
+            "n_val": 0 if data.X_val is None else int(data.X_val.shape[0]),
+            "random_state": seed,
+            "preparation": data.notes,
+        },
+        kind=data.kind,
+    )
+
+
+def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
+    """Say what the labels are, and return them checked unless they are sets."""
+    if task == "set" or (task is None and _are_sets(y)):
+        return "set", y
+    labels = _labels.check_labels(y, "y", n, "X")
+    numeric = labels.dtype.kind in "iuf"
+    distinct = len(set(labels.tolist()))
+    if task is None:
+        whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
+        many = distinct > n / 2 and n > 2 * FEWEST_ROWS
+        regressor = hasattr(model, "get_params") and not isinstance(model, type) and is_regressor(model)
+        task = "number" if numeric and (not whole or many or regressor) else "class"
+    if task == "number" and not numeric:
+        raise InputError(f"'y' must hold numbers to predict for task='number'. Got {some(labels[:5].tolist())}.")
+    if distinct < 2:
+        raise InputError(
+            f"'y' must have at least two different labels. All {n} rows have {quoted(labels[0])}: there is nothing to "
+            "tell apart."
+        )
+    if task == "class" and distinct > n / 2:
+        raise InputError(
+            f"'y' has {distinct} different labels in {n} rows ({some(labels[:5].tolist())}), so it does not name "
+            "classes. Choose the column of the class; for numbers to predict, pass task='number'."
+        )
+    return task, labels
+
+
+def _are_sets(y: Any) -> bool:
+    shape: tuple[int, ...] = getattr(y, "shape", ())
+    if len(shape) == 2:
+        return bool(shape[1] > 1)
+    if y is None or isinstance(y, str) or not hasattr(y, "__iter__"):
+        return False
+    return isinstance(next((entry for entry in _entries(y) if entry is not None), None), _SETS)
+
+
+_SETS = (list, tuple, set, frozenset, np.ndarray)
+
+
+def _entries(y: Any) -> list[Any]:
+    series = nw.from_native(y, allow_series=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        return list(series.to_list())
+    return list(y.to_pylist() if hasattr(y, "to_pylist") else y)
+
+
+def _named_model(caller: str, model: Any, task: str) -> Any:
+    """Make the model that a name stands for."""
+    if not isinstance(model, str):
+        if isinstance(model, type) or (model is not None and not hasattr(model, "fit")):
+            raise wrong(caller, "model", f"a model with a fit method, or one of {', '.join(MODELS)}", model)
+        if model is not None and task != "number" and is_regressor(model):
+            raise wrong(caller, "model", "a classifier, as 'y' holds classes", model)
+        return model
+    check_choice(caller, "model", model, MODELS)
+    if model == "neighbors":
+        return KNNRegressionShapley(N_NEIGHBORS) if task == "number" else KNNShapley(N_NEIGHBORS)
+    if model == "forest":
+        from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+        return RandomForestRegressor(200) if task == "number" else RandomForestClassifier(200)
+    if model == "boosting":
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+        return HistGradientBoostingRegressor() if task == "number" else HistGradientBoostingClassifier()
+    if task == "number":
+        raise wrong(caller, "model", "'neighbors', 'forest' or 'boosting', as 'y' holds numbers to predict", model)
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(max_iter=1000)
+
+
+def _as_given(model: Any, raw: tuple[Any, Any]) -> Any:
+    """Return the rows and validation rows as they were given, for a pipeline that takes frames; None for others."""
+    frames = [nw.from_native(part, pass_through=True) for part in raw if part is not None]
+    inner = model.estimator if isinstance(model, KNNProxy) else model
+    if not isinstance(inner, Pipeline) or not all(isinstance(frame, nw.DataFrame) for frame in frames):
+        return None
+    joined = nw.concat([frame.select(frames[0].columns) for frame in frames])
+    return joined.to_pandas() if joined.implementation.is_pyarrow() else joined.to_native()
+
+
+def _classes(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
+    classes, codes = _labels.encode_labels(labels)
+    X_val = codes_val = found = None
+    if y_val is not None:
+        given = _labels.check_labels(y_val, "y_val", data.X_val.shape[0], "X_val")
+        found = _labels.look_up_labels(given, classes)
+        X_val, codes_val = data.X_val[found >= 0], found[found >= 0]
+        if asked["model_rows"] is not None:
+            kept = np.concatenate([np.arange(codes.size), codes.size + np.flatnonzero(found >= 0)])
+            asked = asked | {"model_rows": _safe_indexing(asked["model_rows"], kept)}
+        if not X_val.shape[0]:
+            raise InputError(
+                f"No label of 'y_val' ({some(given[:5].tolist())}) occurs in 'y' ({some(classes.tolist())}). Write the "
+                "classes the same way in both."
+            )
+    scores = score_labels(data.X, codes, classes.size, X_val=X_val, codes_val=codes_val, progress=progress, **asked)
+    against = scores.votes.argmax(axis=1) != codes
+    probability, unknown = _spared(scores.probability, scores.votes, codes)
+    suggested = classes[scores.suggested]
+    return _Found(probability, labels, suggested, scores.outlier, against, codes, found, classes[unknown].tolist())
+
+
+def _numbers(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
+    targets = labels.astype(np.float64)
+    if np.abs(targets).max() > LARGEST:
+        raise InputError(
+            f"'y' must hold numbers of at most {LARGEST:g}. Got {np.abs(targets).max():g}; divide them all."
+        )
+    given = None
+    if y_val is not None:
+        given = _labels.check_labels(y_val, "y_val", data.X_val.shape[0], "X_val")
+        if given.dtype.kind not in "iuf":
+            raise InputError(f"'y_val' must hold numbers, as 'y' does. Got {some(given[:5].tolist())}.")
+        given = given.astype(np.float64)
+    scores = score_targets(data.X, targets, X_val=data.X_val, y_val=given, progress=progress, **asked)
+    against = scores.probability >= 0.5
+    return _Found(scores.probability, targets, scores.suggested, scores.outlier, against)
+
+
+def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
+    """Score each label as a class of its own: rows that have it against rows that have not."""
+    n = data.X.shape[0]
+    names, carried = _indicators(y, "y", n, "X")
+    carried_val = None
+    if y_val is not None:
+        names_val, found = _indicators(y_val, "y_val", data.X_val.shape[0], "X_val")
+        place = {name: j for j, name in enumerate(names_val)}
+        nowhere = np.zeros(found.shape[0], dtype=np.bool_)
+        carried_val = np.column_stack([found[:, place[name]] if name in place else nowhere for name in names])
+    varied = [j for j in range(len(names)) if 0 < carried[:, j].sum() < n]
+    if not varied:
+        raise InputError("'y' must have a label that some rows have and others have not. There is none.")
+    wrong_label, against, outlier = np.zeros(carried.shape), np.zeros(carried.shape, dtype=np.bool_), np.zeros(n)
+    unknown: list[Any] = []
+    with progress_bar("Labels", len(varied), progress) as advance:
+        for j in varied:
+            codes = carried[:, j].astype(np.int32)
+            codes_val = None if carried_val is None else carried_val[:, j].astype(np.int32)
+            scores = score_labels(data.X, codes, 2, X_val=data.X_val, codes_val=codes_val, progress=False, **asked)
+            wrong_label[:, j], outvoted = _spared(scores.probability, scores.votes, codes)
+            unknown += [names[j]] * (1 in outvoted)
+            against[:, j] = scores.votes.argmax(axis=1) != codes
+            outlier = scores.outlier  # the same for every label
+            advance(1)
+    both = carried if carried_val is None else np.vstack([carried, carried_val])
+    codes = np.unique(both, axis=0, return_inverse=True)[1].ravel().astype(np.int32)
+    worst = np.arange(n), wrong_label.argmax(axis=1)
+    changed = wrong_label > 0.5
+    changed[worst] = True
+    label, suggested = (_as_sets(names, part) for part in (carried, carried ^ changed))
+    codes_val = None if carried_val is None else codes[n:]
+    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val, unknown)
+
+
+def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, npt.NDArray[np.intp]]:
+    """Halve the probabilities of classes that the votes do not know.
+
+    Returns
+    -------
+    probability : ndarray of shape (n,)
+    unknown : ndarray of int
+        Classes whose rows do not get more votes for their class than other rows do: the rank sum of Wilcoxon is not two
+        standard deviations above that of chance.
+    """
+    sizes = np.bincount(codes, minlength=votes.shape[1])
+    others = codes.size - sizes
+    ranks = np.array([rankdata(column)[codes == k].sum() for k, column in enumerate(votes.T)])
+    excess = ranks - sizes * (codes.size + 1) / 2
+    unknown = excess < 2 * np.sqrt(sizes * others * (codes.size + 1) / 12)
+    return np.where(unknown[codes], probability / 2, probability), np.flatnonzero(unknown)
+
+
+def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Flags]:
+    """Names of the labels, and which rows carry which."""
+    frame = nw.from_native(y, allow_series=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame) or len(getattr(y, "shape", ())) == 2:
+        whole = isinstance(frame, nw.DataFrame)
+        names = list(frame.columns) if whole else list(range(y.shape[1]))
+        rows = np.asarray(frame.to_numpy() if whole else y.toarray() if sparse.issparse(y) else tensor_to_numpy(y))
+        if rows.shape[0] != n_rows:
+            raise _other_size(name, n_rows, of, rows.shape[0])
+        try:
+            numbers = rows.astype(np.float64)
+        except (TypeError, ValueError):
+            numbers = np.full(rows.shape, np.nan)
+        odd = np.argwhere((numbers != 0) & (numbers != 1))
+        if odd.size:
+            i, j = odd[0]
+            raise InputError(
+                f"{name!r} must hold 0 or 1 for each row and label. Got {quoted(rows[i, j])} at row {i}, label "
+                f"{quoted(names[j])}. Drop rows whose labels are not known; for one class per row, pass one column."
+            )
+        return names, numbers == 1
+    entries = _entries(y)
+    if len(entries) != n_rows:
+        raise _other_size(name, n_rows, of, len(entries))
+    missing = [i for i, entry in enumerate(entries) if not isinstance(entry, _SETS)]
+    if missing:
+        raise InputError(
+            f"{name!r} must hold a list of labels for each row. Row {missing[0]} has {quoted(entries[missing[0]])}. "
+            "Drop rows whose labels are not known; an empty list says that a row has none."
+        )
+    listed = [list(entry) for entry in entries]
+    classes, _ = _labels.encode_labels(object_array([label for entry in listed for label in entry] or [""]))
+    place = {label: j for j, label in enumerate(classes.tolist())}
+    carried = np.zeros((n_rows, len(place)), dtype=np.bool_)
+    for i, entry in enumerate(listed):
+        carried[i, [place[label] for label in entry]] = True
+    return classes.tolist(), carried
+
+
+def _other_size(name: str, n_rows: int, of: str, got: int) -> InputError:
+    return InputError(f"{name!r} must have labels for each of the {n_rows} rows of {of!r}. Got {got}.")
+
+
+def _as_sets(names: Sequence[Any], carried: Flags) -> Array:
+    return object_array([tuple(names[j] for j in np.flatnonzero(row).tolist()) for row in carried])
+
+
+def _with_copies(raw: tuple[Any, Any], found: _Found) -> tuple[Floats, Flags, list[str]]:
+    """Raise the probability of copies with different labels; see the notes of find_suspects.
+
+    Returns
+    -------
+    probability : ndarray of shape (n,)
+    contradicting : ndarray of bool of shape (n,)
+    notes : list of str
+    """
+    n = found.probability.size
+    if found.codes is None:
+        return found.probability, np.zeros(n, dtype=np.bool_), []
+    with_val = {} if found.codes_val is None else {"X_val": raw[1], "y_val": found.codes_val}
+    copies = find_duplicates(raw[0], found.codes, **with_val, radius=0, progress=False)
+    rows = np.flatnonzero(copies.contradicting)
+    if rows.size > COARSE * n:
+        note = (
+            f"{rows.size:,} of {n:,} rows have an exact copy with another label: these features do not tell the "
+            "classes apart everywhere, and copies count no more than other neighbours."
+        )
+        return found.probability, copies.contradicting, [note]
+    codes = found.codes if found.codes_val is None else np.concatenate([found.codes, found.codes_val])
+    kind = np.unique(np.column_stack([copies.group, codes]), axis=0, return_inverse=True)[1].ravel()
+    alike = np.bincount(kind)[kind[rows]]
+    size = np.bincount(copies.group + 1)[copies.group[rows] + 1]
+    probability = found.probability.copy()
+    probability[rows] = np.maximum(probability[rows], np.minimum(1 - alike / size, 0.5))
+    return probability, copies.contradicting, []
+
+
+def _joined(why: dict[str, Flags]) -> Array:
+    """Reasons of each row in one text."""
+    columns = [np.where(why[reason], reason, "").tolist() for reason in REASONS]
+    return object_array(["; ".join(filter(None, each)) for each in zip(*columns, strict=True)])
+
+
+def _class_table(labels: Array, flagged: Flags, *, sets: bool) -> dict[str, Array]:
+    if sets:
+        pairs = [(label, i) for i, entry in enumerate(labels.tolist()) for label in entry]
+        labels, flagged = object_array([label for label, _ in pairs]), flagged[[i for _, i in pairs]]
+    classes, codes = _labels.encode_labels(labels)
+    rows = np.bincount(codes, minlength=classes.size)
+    found = np.bincount(codes, weights=flagged, minlength=classes.size).astype(np.int64)
+    return {"label": classes, "rows": rows, "flagged": found, "share": found / rows}
+
+
+def _class_notes(table: dict[str, Array]) -> list[str]:
+    """Name classes that are flagged far more often than the others, and classes too small to judge."""
+    if not table:
+        return []
+    rows, flagged, share = table["rows"], table["flagged"], table["share"]
+    others = (flagged.sum() - flagged) / np.maximum(rows.sum() - rows, 1)
+    condemned = (share >= np.maximum(CONDEMNED_SHARE, CONDEMNED_RATIO * others)) & (flagged >= FEW_FLAGGED)
+    notes = [
+        f"class {quoted(table['label'][j])} is flagged far more often than the others: {share[j]:.0%} of its "
+        f"{rows[j]:,} rows, {others[j]:.1%} of all others. These features may not tell it apart; look at some of the "
+        "rows before dropping or relabelling any."
+        for j in np.flatnonzero(condemned)
+    ]
+    small = table["label"][rows < FEW_OF_A_CLASS].tolist()
+    if small:
+        notes.append(
+            f"classes with fewer than {FEW_OF_A_CLASS} rows: {some(small)}. Their rows have few neighbours of their "
+            "own class, so look at them one by one."
+        )
+    return notes

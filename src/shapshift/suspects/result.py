@@ -1,0 +1,178 @@
+"""Suspects: the rows to act on, as a result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.checks.names import quoted
+from shapshift.io.results import Result, to_table
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+DISAGREE = "neighbours disagree"
+CONTRADICTING = "contradicting copies"
+OUTLIER = "outlier"
+ACROSS = "near-duplicate across train and validation"
+#: Why a row is reported, the most telling first.
+REASONS = (CONTRADICTING, DISAGREE, ACROSS, OUTLIER)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Suspects(Result):
+    """Rows whose label is probably wrong; see :func:`find_suspects`.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (n,)
+        Of all rows, in their order.
+    label, suggested : ndarray of shape (n,)
+        The given label, and the one that is most probable if that is wrong. Numbers for a regression, tuples of labels
+        for a multi-label table.
+    probability : ndarray of shape (n,)
+        That the given label is wrong.
+    reason : ndarray of str of shape (n,)
+        What speaks against a row: "contradicting copies", "neighbours disagree", "near-duplicate across train and
+        validation", "outlier"; several are joined by "; ", and rows without any have "".
+    flagged : ndarray of bool of shape (n,)
+        The rows to act on.
+    error, expected_error : float
+        The share of right labels among the flagged rows that was allowed, and the one that is expected; 0 where
+        nothing is flagged.
+    classes : mapping of str to ndarray
+        Per-class table: ``label``, ``rows``, ``flagged``, ``share`` (of the class's rows that are flagged). In a
+        multi-label table a row counts for each of its labels; a regression has no classes.
+    notes : tuple of str
+        What to know before acting, such as a class that is flagged far more often than the others.
+    parameters : mapping
+        ``task`` ("class", "number" or "set"), ``model``, ``n_val``, ``random_state``.
+    kind : {"numpy", "pandas", "polars", "pyarrow"}
+        What tables are made of.
+    """
+
+    archive_kind: ClassVar[str] = "shapshift.Suspects"
+    archive_shapes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("ids", "label", "suggested", "probability", "reason", "flagged"), "n"),
+        "classes": "c",
+    }
+
+    ids: npt.NDArray[Any]
+    label: npt.NDArray[Any]
+    suggested: npt.NDArray[Any]
+    probability: Floats
+    reason: npt.NDArray[Any]
+    flagged: Flags
+    error: float
+    expected_error: float
+    classes: Mapping[str, npt.NDArray[Any]]
+    parameters: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    kind: str = "numpy"
+
+    @property
+    def task(self) -> str:
+        """What labels are: "class", "number" to predict, or "set" of labels."""
+        return str(self.parameters["task"])
+
+    @property
+    def cutoff(self) -> float:
+        """Lowest probability of a flagged row; NaN where nothing is flagged."""
+        return float(self.probability[self.flagged].min()) if self.flagged.any() else float("nan")
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """Tabulate all rows in their order: id, label, suggested, probability, reason, flagged.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            By default, what the training rows came in.
+        """
+        return self._table(np.arange(self.ids.size), kind)
+
+    def flagged_frame(self, kind: str | None = None) -> Any:
+        """Tabulate the flagged rows, the most probable first.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            By default, what the training rows came in.
+        """
+        return self._table(self.ranking()[: int(self.flagged.sum())], kind)
+
+    def class_frame(self, kind: str | None = None) -> Any:
+        """Tabulate the classes: label, rows, flagged, share.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            By default, what the training rows came in.
+        """
+        return to_table(dict(self.classes), None, kind or self.kind)
+
+    def class_rows(self) -> list[dict[str, Any]]:
+        """List the classes, each with its label, rows, flagged and share."""
+        columns = [column.tolist() for column in self.classes.values()]
+        return [dict(zip(self.classes, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def ranking(self) -> npt.NDArray[np.int64]:
+        """Positions of all rows, the most probable first."""
+        return np.argsort(-self.probability, kind="stable")
+
+    def summary(self) -> str:
+        """Say in a few lines how many rows to look at, why, and in which classes."""
+        what = "Label" if self.task == "set" else "Class"
+        classes = [
+            f"{what} {quoted(one['label'])}: {one['flagged']:,} of {one['rows']:,} rows flagged ({one['share']:.1%})."
+            for one in self.class_rows()
+        ]
+        return "\n".join([*self.findings(), *classes, *(f"Note: {note}" for note in self.notes)])
+
+    def findings(self) -> list[str]:
+        """Say how many rows are flagged, with which error, and why."""
+        n, flagged = self.ids.size, int(self.flagged.sum())
+        what = {"number": "targets", "set": "label sets"}.get(self.task, "labels")
+        said = [f"About {self.probability.sum():,.0f} of {n:,} {what} are expected to be wrong."]
+        if not flagged:
+            said.append(
+                f"No row is flagged: no set of rows is expected to have at most {self.error:.0%} right {what}. The "
+                f"highest probability of a wrong one is {self.probability.max():.2f}; a larger error flags more."
+            )
+            return said
+        counts = [(reason, sum(reason in each for each in self.reason[self.flagged].tolist())) for reason in REASONS]
+        said.append(
+            f"{flagged:,} {'row is' if flagged == 1 else 'rows are'} flagged (probability {self.cutoff:.2f} and more): "
+            f"{self.expected_error:.0%} of them are expected to be right, at most {self.error:.0%} were allowed."
+        )
+        said.append("Reasons: " + ", ".join(f"{reason} ({count:,})" for reason, count in counts if count) + ".")
+        return said
+
+    def plot(self, *, axes: Any = None) -> Any:
+        """Draw the probabilities by class with the cut-off, and what other errors would flag; returns the two Axes.
+
+        Parameters
+        ----------
+        axes : array of two Axes, optional
+            Where to draw; a new figure by default.
+        """
+        from shapshift.plots.results import plot_suspects
+
+        return plot_suspects(self, axes=axes)
+
+    def __repr__(self) -> str:
+        return (
+            f"Suspects(n={self.ids.size}, flagged={int(self.flagged.sum())}, "
+            f"expected_error={self.expected_error:.3f}, error={self.error:g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from shapshift._notebook import suspects_html
+
+        return suspects_html(self)
+
+    def _table(self, rows: npt.NDArray[np.int64], kind: str | None) -> Any:
+        names = ("label", "suggested", "probability", "reason", "flagged")
+        columns = {"id": self.ids[rows]} | {name: getattr(self, name)[rows] for name in names}
+        return to_table(columns, None, kind or self.kind)
