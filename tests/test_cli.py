@@ -513,6 +513,7 @@ def test_report_bundles_everything_and_reruns(here: Path) -> None:
     "command",
     [
         ("value", "train.csv", "val.csv", *MARKET, "--report", "page.html"),
+        ("explain", "train.csv", "val.csv", *MARKET, "--row", "t003", "--lowest", "4", "--format", "csv"),
         ("audit", "train.csv", "val.csv", *MARKET, "--perturb", "mask:0.2", "--repeats", "2", "--format", "csv"),
         ("correct", "train.csv", "noisy.csv", *MARKET, "--clean-val", "val.csv", "--report", "page.html"),
         ("price", "train.csv", "val.csv", *MARKET, "--budget", "100", "--noise", "1", "--repeats", "2"),

@@ -96,6 +96,7 @@ def examples(name: str) -> list[tuple[str, str]]:
 PAGES = [
     "README.md",
     "docs/guide.md",
+    "docs/inputs.md",
     "docs/family_knn.md",
     "docs/family_methods.md",
     "docs/correction.md",

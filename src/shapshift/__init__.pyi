@@ -22,6 +22,7 @@ from .knn import KNNShapley as KNNShapley
 from .knn import SemiSupervisedKNNShapley as SemiSupervisedKNNShapley
 from .knn import ThresholdKNNShapley as ThresholdKNNShapley
 from .knn import WeightedKNNShapley as WeightedKNNShapley
+from .knn.explain import Explanation as Explanation
 from .knn.interactions import Interactions as Interactions
 from .knn.interactions import knn_interactions as knn_interactions
 from .mechanism import case_one as case_one
@@ -53,6 +54,7 @@ from .sampled import SampledShapley as SampledShapley
 from .sampled import federated_values as federated_values
 from .sampled import knn_proxy as knn_proxy
 from .store import ValuationStore as ValuationStore
+from .tables import Embedder as Embedder
 from .valuation import Valuation as Valuation
 
 __version__: str

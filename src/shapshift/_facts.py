@@ -45,6 +45,23 @@ def value_facts(valuation: "Valuation") -> dict[str, Any]:
     }
 
 
+def explanation_facts(explanation: Any) -> list[dict[str, Any]]:
+    """Of each explained row: where its value comes from, the points that made most of it, its nearest rows."""
+    columns = {"id": "ids", "label": "labels", "value": "values"}
+    columns |= {name: name for name in ("positive", "negative", "neutral", "gain", "loss", "near")}
+    rows = [
+        {name: getattr(explanation, field)[i] for name, field in columns.items()}
+        | {"sentence": sentence, "points": [], "neighbors": []}
+        for i, sentence in enumerate(explanation.sentences)
+    ]
+    for listed in ("points", "neighbors"):
+        table = getattr(explanation, listed)
+        names = [name for name in table if name != "row"]
+        for row, *entries in zip(table.get("row", ()), *(table[name] for name in names), strict=True):
+            rows[row][listed].append(dict(zip(names, entries, strict=True)))
+    return rows
+
+
 def audit_facts(audit: Any) -> dict[str, Any]:
     """Verdict, and the statistics of each level, in the order of the audit."""
     means = {name: audit.statistic(name)[0] for name in LISTED}

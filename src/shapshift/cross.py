@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
+from shapshift._arrays import take_rows
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
@@ -26,6 +27,7 @@ from shapshift.knn.base import KNNModel, Prepared
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.sampled.proxy import KNNProxy
+from shapshift.sampled.rows import as_numbers
 from shapshift.sampling_error import ROUNDING, Spread, sampled_count, spread_of_points
 from shapshift.valuation import Valuation, error_fields, is_boundary
 
@@ -57,7 +59,7 @@ def cross_value(
         How rows are valued. It is copied, and the copy is fitted.
     X, y, ids
         The rows, as ``fit`` of the model takes them, but no iterator. With ``metric="precomputed"``, the distances
-        between all rows.
+        between all rows, or a sparse graph of the nearest; a row's distance to itself does not matter.
     groups : array-like of shape (n_rows,), optional
         One name per row, equal for rows that belong together, such as readings of one patient or copies of one row. No
         point sees a row of its own group. Groups are kept together in up to 10 folds, or ``folds``, and standard errors
@@ -106,7 +108,8 @@ def cross_value(
     if isinstance(X, Iterator):
         raise InputError("The 'X' parameter of cross_value must not be an iterator: its rows are read twice.")
     # The rows of a proxy have names, order and fingerprint from their own features.
-    whole = (KNNShapley() if isinstance(model, KNNProxy) else clone(model)).fit(X, y, ids=ids)
+    proxy = isinstance(model, KNNProxy)
+    whole = KNNShapley().fit(_numbers(X, y), y, ids=ids) if proxy else clone(model).fit(X, y, ids=ids)
     n_rows = whole.ids_.size
     if n_rows < 2:
         raise InputError("cross_value needs at least 2 rows: a row is valued on the others. Got 1.")
@@ -114,7 +117,7 @@ def cross_value(
     codes = whole._targets
     order = np.arange(n_rows) if content is None else np.lexsort((codes, content))
     asked = any(part is not None for part in (groups, times, folds))
-    in_folds = asked or isinstance(model, KNNProxy)
+    in_folds = asked or proxy
     folding = _Folds(np.arange(n_rows), {"by": "row", "folds": 0})
     if in_folds:
         if checkpoint is not None or is_streamed(X, check.parse_memory(getattr(model, "max_memory", None))):
@@ -124,7 +127,9 @@ def cross_value(
     valued = whole._sample[folding.has_value(whole._sample)]
     gathered = Gathered(n_rows, np.sort(valued[: sampled_count(n_rows, n_rows)]))
     if in_folds:
-        features = whole._check_points(X) if whole.metric == "precomputed" else whole._table(X, "X").rows
+        features = X
+        if not proxy:
+            features = whole._check_points(X) if whole.metric == "precomputed" else whole._table(X, "X").rows
         data = _Rows(features, _labels.check_labels(y, "y", n_rows, "X"))
         about, digest = _with_folds(model, data, order, folding, gathered)
     else:
@@ -136,6 +141,12 @@ def cross_value(
             "distance 0 makes the values of both too good. Name what belongs together with 'groups', or drop copies."
         )
     return gathered.to_valuation(whole, about, folding.facts | {"copies": copies}, digest or whole.fingerprint_)
+
+
+def _numbers(X: Any, y: Any) -> check.Table:
+    """Return the rows of a proxy as numbers, whatever its model takes."""
+    _labels.check_same_order(X, y)
+    return as_numbers(X)
 
 
 def _checked_model(model: Any) -> Any:
@@ -159,7 +170,7 @@ def _checked_model(model: Any) -> Any:
 
 
 class _Rows(NamedTuple):
-    """Rows in memory: features, or distances between all rows for a precomputed metric; and labels."""
+    """Rows in memory: features, for a proxy as they were given, or distances between all rows; and labels."""
 
     features: Any
     labels: npt.NDArray[Any]
@@ -203,7 +214,7 @@ def _without_folds(
         table, own = whole._table(X, "X"), order
         points = replace(table, rows=table.rows[order])
         targets = _labels.check_labels(y, "y", order.size, "X")[order]
-    given = whole._prepare(points, targets, own=own, has_checkpoint=checkpoint is not None)
+    given = whole._prepare(points, targets, own=own, has_checkpoint=checkpoint is not None, graph_ok=True)
     return gathered.add(whole, given, np.arange(order.size), own, checkpoint)
 
 
@@ -218,7 +229,7 @@ def _with_folds(
         knn, place, more = _fit_fold(model, data, rows, points)
         knn._quiet_labels = True
         clusters = None if folding.groups is None else folding.groups[points]
-        given = knn._prepare(place, data.labels[points], clusters=clusters)
+        given = knn._prepare(place, data.labels[points], clusters=clusters, graph_ok=True)
         about = gathered.add(knn, given, rows, points) | more
         strangers += int(np.count_nonzero(given.targets < 0)) if hasattr(knn, "codes_") else 0
     if strangers:
@@ -231,10 +242,10 @@ def _fit_fold(model: Any, data: _Rows, rows: Indices, points: Indices) -> tuple[
     """Fit a copy of the model on some rows; return it, the points as it takes them, and more about the values."""
     features, labels = data.features, data.labels
     if isinstance(model, KNNProxy):
-        proxy = clone(model).fit(features[rows], labels[rows])
-        return proxy.knn_, proxy._embedding(features[points]), proxy._about()
+        proxy = clone(model).fit(take_rows(features, rows), labels[rows])
+        return proxy.knn_, proxy._embedding(proxy._points(take_rows(features, points))), proxy._about()
     if model.metric == "precomputed":
-        return clone(model).fit(None, labels[rows]), features[np.ix_(points, rows)], {}
+        return clone(model).fit(None, labels[rows]), features[points][:, rows], {}
     tables = (check.Table(features[some], None, None, "numpy") for some in (rows, points))
     return clone(model).fit(next(tables), labels[rows]), next(tables), {}
 

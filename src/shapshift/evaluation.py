@@ -19,6 +19,7 @@ from shapshift.checks.labels import check_owners
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 from shapshift.sampled.game import Game, check_estimator, predicts_numbers, with_seeds
+from shapshift.sampled.rows import ModelRows, read_rows
 from shapshift.valuation import Valuation, check_valuation
 
 Floats = npt.NDArray[np.float64]
@@ -180,8 +181,9 @@ def evaluate_valuation(
     """
     caller = "evaluate_valuation"
     check_valuation(caller, "valuation", valuation)
-    table = check.check_features(X, "X")
-    n_rows = table.rows.shape[0]
+    try_fit = None if estimator is None else lambda rows: clone(estimator, safe=False).fit(rows, np.asarray(y))
+    read = read_rows(X, try_fit)[0]
+    table, n_rows = read.table, read.table.rows.shape[0]
     labels = _labels.check_labels(y, "y", n_rows, "X")
     player_of = np.arange(n_rows)
     if players is not None:
@@ -202,7 +204,7 @@ def evaluate_valuation(
     check.check_count(caller, "random_orders", random_orders)
     curves: dict[str, Floats] = {}
     if estimator is not None:
-        game = _game(caller, estimator, table, labels, player_of, X_test, y_test)
+        game = _game(caller, estimator, read, labels, player_of, X_test, y_test)
         curves = _curves(game, valuation.values, grid, random_orders, rng, progress)
     return ValuationEvaluation(
         method=str(valuation.parameters.get("method", "Valuation")),
@@ -241,17 +243,16 @@ def _detection(caller: str, values: Floats, wanted: Flags | None, fraction: floa
     }
 
 
-def _game(
-    caller: str, estimator: Any, table: check.Table, labels: Any, player_of: Any, X_test: Any, y_test: Any
-) -> Game:
+def _game(caller: str, estimator: Any, read: ModelRows, labels: Any, player_of: Any, X_test: Any, y_test: Any) -> Game:
     check_estimator(caller, estimator)
     if X_test is None or y_test is None:
         raise InputError(
             f"The 'X_test' and 'y_test' parameters of {caller} are needed with 'estimator': models are scored on them. "
             "Use rows that were neither trained on nor used for the values."
         )
-    test = check.match_columns(check.check_features(X_test, "X_test"), table.columns, table.rows.shape[1], "X_test")
-    targets = _labels.check_labels(y_test, "y_test", test.rows.shape[0], "X_test")
+    fitted = clone(estimator, safe=False)
+    test = read.points(X_test, lambda points: fitted.fit(read.rows, labels).predict(points), "X_test")
+    targets = _labels.check_labels(y_test, "y_test", test.table.rows.shape[0], "X_test")
     regression = predicts_numbers(estimator, "auto")
     if regression:
         classes, codes = None, np.zeros(labels.size, dtype=np.int32)
@@ -261,7 +262,7 @@ def _game(
         target_codes = _labels.look_up_labels(targets, classes)
     return Game(
         estimator=with_seeds(clone(estimator, safe=False), 0),
-        rows=table.rows,
+        rows=read.rows,
         labels=labels,
         player_of=player_of,
         points=test.rows,
@@ -272,7 +273,6 @@ def _game(
         utility="squared_error" if regression else "correct",
         cells=np.full((targets.size, 1), 1 / targets.size),
         on_error="constant",
-        columns=table.columns if table.kind == "pandas" else None,
     )
 
 

@@ -98,11 +98,16 @@ def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple
         raise InputError(f"'y' must hold at least one training label. Got {y!r}.")
     if X is not None and (X.shape[0] if hasattr(X, "shape") else len(X)) != len(y):
         raise InputError(f"'X' and 'y' have different lengths; 'y' has {len(y)} labels. Pass X=None to leave it out.")
-    for data in (X, y):
+    return len(y), *pandas_index(X, y)
+
+
+def pandas_index(*containers: Any) -> tuple[npt.NDArray[Any] | None, tuple[Any, ...]]:
+    """Index of the first of some containers that has a pandas index, and the names of its levels; None without one."""
+    for data in containers:
         native: Any = getattr(data, "index", None)
-        if hasattr(native, "names") and hasattr(native, "equals"):  # a pandas index
-            return len(y), np.asarray(native), tuple(native.names)
-    return len(y), None, ("id",)
+        if hasattr(native, "names") and hasattr(native, "equals"):
+            return np.asarray(native), tuple(native.names)
+    return None, ("id",)
 
 
 def check_same_order(X: Any, y: Any) -> None:

@@ -207,6 +207,7 @@ class Columns:
         None, "Fill in missing values; they are refused without this."
     )
     embed: list[str] | None = option(None, "Text columns to embed with sentence-transformers.", metavar="COLUMN")
+    embed_model: str | None = option(None, "Model for --embed, by name or folder.", metavar="MODEL")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Results as people see them: lines and tables in the terminal, and the page."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from shapshift.trust import another_sample, sure_signs
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit, Thresholds
     from shapshift.correct import CorrectionEvaluation
+    from shapshift.knn.explain import Explanation
     from shapshift.price import Allocation
     from shapshift.valuation import Valuation
 
 SHOWN = 5
+# (training row, validation point) pairs up to which rows on a page are explained: some ten seconds of work.
+EXPLAINED_PAIRS = 10**9
 VERDICT_STYLES = {
     **dict.fromkeys(("reliable", "stable"), "green"),
     **dict.fromkeys(("usable", "undefined", "shifts"), "yellow"),
@@ -213,13 +217,35 @@ def shows_features(run: Run, data: Data) -> bool:
     return run.page is not None and (asked if asked is not None else data.arrays.owners is None)
 
 
-def write_page(run: Run, data: Data, **results: Any) -> None:
+def explain_ends(data: Data, model: Any, valuation: "Valuation") -> "Explanation | None":
+    """Explain the rows that a page lists; None where that would take long, or there is nothing to explain them by."""
+    from shapshift.report._table import TABLE_ROWS, listed_rows
+
+    known = valuation.ids.tolist()
+    if not hasattr(model, "explain") or len(set(known)) < len(known) or len(known) * valuation.n_val > EXPLAINED_PAIRS:
+        return None
+    if "pool" in valuation.parameters:
+        return None
+    asked = np.concatenate(listed_rows(valuation, TABLE_ROWS))
+    found: Explanation = model.explain(*data.points, valuation.ids[asked], n_points=3, n_neighbors=3)
+    return with_point_ids(found, data)
+
+
+def with_point_ids(found: "Explanation", data: Data) -> "Explanation":
+    """Name the validation points of an explanation by their ids, where the table has such."""
+    ids = data.arrays.ids_val
+    return found if ids is None else replace(found, points={**found.points, "id": ids[found.points["position"]]})
+
+
+def write_page(run: Run, data: Data, model: Any = None, **results: Any) -> None:
     """Write the page, when one was asked for.
 
     Parameters
     ----------
     run : Run
     data : Data
+    model : object, optional
+        Fitted, to explain the rows that the page lists: where features of single rows are shown.
     **results
         What :func:`shapshift.report.build_report` takes: ``valuation``, ``audit``, ``noisy``, ...
     """
@@ -230,6 +256,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
     if shows_features(run, data):
         X_train, X_val = (table.select(data.feature_columns()) for table in (data.train, data.val))
         notes = data.arrays.notes
+        results["explanation"] = explain_ends(data, model, results["valuation"])
         run.terminal.note("The page shows feature values of single rows; --no-raw-features leaves them out.")
     else:
         X_train = X_val = None

@@ -77,6 +77,7 @@ def value(run: Run) -> None:
     if run[OneOrTwo].val is None and run[Sample].pool:
         raise CommandError("--pool is about VAL. With one table every row is valued on all others already.")
     data = load(run)
+    model = None
     if run[OneOrTwo].val is None:
         valuation, data = _value_one_table(run, data)
     else:
@@ -84,7 +85,7 @@ def value(run: Run) -> None:
         data = data.released(table=not show.shows_features(run, data))
         valuation = model.value(*data.points, **_checkpoint(run, model), **clustered(model, data))
     _write_values(run, data, valuation)
-    show.write_page(run, data, valuation=valuation)
+    show.write_page(run, data, model, valuation=valuation)
     run.result = show.show_values(run.terminal, valuation, data)
 
 
@@ -140,7 +141,7 @@ def audit(run: Run) -> None:
     stream = ShiftStream(model, *data.points, **arguments)
     valuation, found = next(stream), stream.audit()
     _write_audit(run, found)
-    show.write_page(run, data, valuation=valuation, audit=found)
+    show.write_page(run, data, model, valuation=valuation, audit=found)
     run.parameters["perturbations"] = list(found.perturbations)
     run.result = show.show_audit(run.terminal, found)
 
@@ -207,7 +208,7 @@ def report(run: Run) -> None:
     audit = stream.audit()
     _write_audit(run, audit)
     show.write_page(
-        run, data, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation
+        run, data, model, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation
     )
     run.parameters["correction"] = corrector.report_.to_dict()
     run.result = {

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shapshift.engine.exact import Exact, RankWorker
 from shapshift.engine.parallel import n_workers, stream, take_spare
-from shapshift.engine.rows.distances import Filler, TrainingIndex
+from shapshift.engine.rows.distances import Filler, TrainingIndex, distances_to
 from shapshift.engine.runner import LEAST_BATCH, TILE_BYTES, Costs, Runner, block_points, most_cells
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.buckets import (
@@ -284,9 +284,8 @@ class BucketWorker:
         task, size, near = self.task, groups.size, self.space.near
         images, histograms = self.images[:size], self.histograms[:size]
         lines = self.buckets.lines(batch, self.sample[:size])
-        nearer = self.buckets.scan(
-            task.fill, slice(0, task.n_train), batch, lines, distances_to(task, batch), self.space, images
-        )
+        asked = distances_to(task.fill, batch.start, task.reference[batch])
+        nearer = self.buckets.scan(task.fill, slice(0, task.n_train), batch, lines, asked, self.space, images)
         points.reference_ranks[:] = nearer - 0.5  # a row is as far away as itself
         count_images(images, histograms)
         settled = self.buckets.settle(batch, near, histograms, self.tables[:size], points, self.scratch)
@@ -304,16 +303,6 @@ class BucketWorker:
             self.exactly.value(here, groups, points, partial)
         self.left.clear()
         self.buckets.unpack(self.packed, partial)
-
-
-def distances_to(task: ClassTask, batch: slice) -> Floats:
-    """Distances of each point to the training rows whose ranks are asked for."""
-    reference = task.reference[batch]
-    asked = np.empty(reference.shape)
-    for p, r in np.ndindex(*reference.shape):
-        row = int(reference[p, r])
-        task.fill(slice(batch.start + p, batch.start + p + 1), slice(row, row + 1), asked[p : p + 1, r : r + 1])
-    return asked
 
 
 def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Indices) -> Certificate:

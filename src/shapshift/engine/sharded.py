@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.engine.boundary import count_levels, nearest_level
-from shapshift.engine.certified import BATCH, STRIP_ROWS, Buckets, Images, Space, distances_to
+from shapshift.engine.certified import BATCH, STRIP_ROWS, Buckets, Images, Space
 from shapshift.engine.exact import RankWorker
 from shapshift.engine.parallel import take_spare, thread_pool
-from shapshift.engine.rows.distances import FileRows, without_rows
+from shapshift.engine.rows.distances import FileRows, distances_to, without_rows
 from shapshift.engine.rows.file import spilled
 from shapshift.engine.runner import (
     WORKER_BYTES,
@@ -286,7 +286,8 @@ class ShardedJob:
             sample = np.empty((batch.stop - batch.start, certificate.sample_size))
             one.lines[one.place(batch)] = self.buckets.lines(batch, sample)
         points.reference_ranks[:] = -0.5  # a row is as far away as itself
-        look = partial(self._look_at_shard, one, distances_to(self.task, here), Lock())
+        asked = distances_to(self.task.fill, here.start, self.task.reference[here])
+        look = partial(self._look_at_shard, one, asked, Lock())
         one.near = self._join(one, map_in_order(look, range(len(self.shards))))
         tables = np.empty((size, words), dtype=np.int64)
         one.settled = self.buckets.settle(here, one.near, histograms, tables, points, self.buckets.scratch())

@@ -178,7 +178,7 @@ def _column_entries(column: npt.NDArray[Any]) -> Any:
         return column
     entries = column.tolist()
     simple = len({type(entry) for entry in entries if entry is not None}) <= 1
-    return entries if simple and not isinstance(entries[0], tuple) else [str(entry) for entry in entries]
+    return entries if simple and not (entries and isinstance(entries[0], tuple)) else [str(entry) for entry in entries]
 
 
 def lock(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -85,7 +85,7 @@ def truncated_values(
     Parameters
     ----------
     lists : Lists
-        None shorter than the depth of the rule.
+        Where one is shorter than the depth of the rule, rows behind it fill up the neighbours in expectation.
     codes : int32
         Class of each training row; may have entries of rows that are gone.
     batch : Batch
@@ -132,6 +132,9 @@ def truncated_values(
             hi = lo
         for r in range(t):
             change[r] -= tails[p, np.int64(match[r])]
+        if t < depth:
+            for k in range(counts.size):
+                counts[k] += (sizes[k] - counts[k]) * ((depth - t) / (n_rows - t))
         values.entropy[p] = neighbor_entropy(counts, depth)
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -38,6 +39,7 @@ from shapshift.engine.search.exact import exact_search
 from shapshift.engine.tasks import Clusters, Neighborhood, Sums, Task
 from shapshift.exceptions import InputError
 from shapshift.kernels.near import entropy_of, label_shares
+from shapshift.knn.explain import Explanation, Nearness, class_sentence, explain_rows, find_rows
 from shapshift.sampling_error import sampled_count
 from shapshift.valuation import Valuation
 
@@ -58,12 +60,15 @@ class Prepared(NamedTuple):
         Their features, or distances.
     excluded : ndarray of shape (n_val,) or None
         The training row that each point does not see, -1 for none.
+    labels : ndarray of shape (n_val,)
+        Labels of the points, as given.
     """
 
     task: Any
     targets: npt.NDArray[Any]
     points: Any
     excluded: Indices | None
+    labels: npt.NDArray[Any]
 
 
 #: Rows that tell whether a validation set is the training set; fewer may be alike by chance.
@@ -96,6 +101,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     _n_extra = 0
     #: Whether values get their sampling errors; runs that are only compared with others go without.
     _errors = True
+    #: Whether distances may be given as a sparse graph of the nearest rows.
+    _takes_graph = False
     #: Whether distances themselves count, or only their order.
     _true_distances = False
     #: Names that parameters may have, for those that a model has.
@@ -162,7 +169,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         ----------
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name. With
-            ``metric="precomputed"``, distances of shape (n_val, n_train).
+            ``metric="precomputed"``, distances of shape (n_val, n_train), see ``metric``.
         y_val : array-like of shape (n_val,) or str
             Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
         groups : array-like of shape (n_val,) or str, optional
@@ -229,7 +236,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         ndarray of shape (n_val, r)
             The ``reference_ranks`` of :meth:`value_and_neighbors`.
         """
-        given = self._prepare(X_val, y_val, reference=reference)
+        given = self._prepare(X_val, y_val, reference=reference, graph_ok=True)
         task, runner = given.task, self._runner()
         if self._needs_engine(given.points) or runner.cluster() is not None:
             ranks = self._run(given, runner).points.reference_ranks
@@ -247,6 +254,52 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self._check_unchanged(given.points)
         return found
 
+    def explain(self, X_val: Any, y_val: Any, ids: Any, *, n_points: int = 5, n_neighbors: int = 5) -> Explanation:
+        """Explain the values of some training rows: the validation points that made them, and the rows' neighbours.
+
+        Parameters
+        ----------
+        X_val, y_val
+            As in :meth:`value`.
+        ids : sequence, or one id
+            Ids of training rows, as in ``ids_``. An id that several rows carry stands for all of them.
+        n_points : int, default=5
+            Number of validation points listed with the highest values of a row, and with the lowest.
+        n_neighbors : int, default=5
+            Number of nearest training rows listed; unlike that of the model, it changes no value.
+
+        Returns
+        -------
+        Explanation
+
+        Notes
+        -----
+        It takes about as long as :meth:`value`, and keeps the values of the asked rows alone: not all rows on all
+        points. It is computed on the CPU.
+        """
+        check_is_fitted(self)
+        rows = find_rows(f"{type(self).__name__}.explain", self.ids_, ids)
+        return explain_rows(self, X_val, y_val, rows, n_points=n_points, n_neighbors=n_neighbors)
+
+    def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
+        """Say why a training row has its value, from the labels of the points and of the training rows near it."""
+        raise NotImplementedError
+
+    def _row_labels(self) -> npt.NDArray[Any]:
+        """Return the labels of the training rows, as given."""
+        return self._targets
+
+    def _is_near(self, ranks: Floats, tile: Floats) -> npt.NDArray[np.bool_]:
+        """Whether rows are near points, from their zero-based ranks and their distances as tiles have them."""
+        return ranks < self.n_neighbors
+
+    def _nearness(self) -> Nearness:
+        """Return the words for a point that is near a row."""
+        n = min(int(self.n_neighbors), self._index.n_rows)
+        rows = f"{n:,} nearest training rows" if n > 1 else "nearest training row"
+        among = "among " if n > 1 else "as "
+        return Nearness(f"has it {among}its {rows}", f"have it {among}their {rows}")
+
     def _needs_engine(self, points: Any) -> bool:
         """Whether distances are best computed by a run of the engine: of rows in a file, or on a GPU."""
         return self._index.in_file or isinstance(points, RowFile)
@@ -254,12 +307,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def _value(
         self, X_val: Any, y_val: Any, *, checkpoint: str | os.PathLike[str] | None = None, **asked: Any
     ) -> tuple[Valuation, Neighborhood]:
-        given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, **asked)
-        if given.task.n_nearest == 0 and self._are_training_rows(given):
-            warn(
-                "The validation points are the training rows themselves: every row finds itself at distance 0, which "
-                "makes values too good. Use cross_value(model, X, y), which values every row on the others."
-            )
+        given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, graph_ok=True, **asked)
+        if given.task.n_nearest == 0:
+            self._warn_of_training_rows(given)
         runner = self._runner()
         with ExitStack() as stack:
             if checkpoint is not None:
@@ -268,6 +318,13 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         valuation = self._valuation(given.task, sums, self._about(given.task, sums) | sums.notes)
         self._check_unchanged(given.points)
         return valuation, sums.neighborhood(given.task)
+
+    def _warn_of_training_rows(self, given: "Prepared") -> None:
+        if self._are_training_rows(given):
+            warn(
+                "The validation points are the training rows themselves: every row finds itself at distance 0, which "
+                "makes values too good. Use cross_value(model, X, y), which values every row on the others."
+            )
 
     def _are_training_rows(self, given: "Prepared") -> bool:
         """Whether points that see all rows are these rows, in the same order: told from a few of them."""
@@ -296,10 +353,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         exclude: Any = None,
         has_checkpoint: bool = False,
         own: Indices | None = None,
+        graph_ok: bool = False,
     ) -> "Prepared":
         """Check a validation set and everything that is asked about it.
 
         ``own`` are the training rows that the points are: unlike rows to ``exclude`` they are out of the game.
+        ``graph_ok`` says whether the caller knows what to do with distances that a graph does not store.
         """
         check_is_fitted(self)
         self._check_parameters()
@@ -307,8 +366,15 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         n_train = self._index.n_rows
         X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
         points = self._place_points(X_val, has_checkpoint)
+        if self._is_graph(points) and not (graph_ok and self._takes_graph):
+            raise InputError(
+                "'X_val' is a sparse neighbour graph, but all distances are needed here: what it does not store is "
+                "unknown. KNNShapley.value, ThresholdKNNShapley.value and cross_value with one of these take a graph. "
+                "Pass a dense array, for instance that of sklearn.metrics.pairwise_distances(X_val, X_train)."
+            )
         n_val = points.shape[0]
-        targets = self._read_targets(_labels.check_labels(y_val, "y_val", n_val, "X_val"))
+        labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
+        targets = self._read_targets(labels)
         names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
         parts = None
         if clusters is not None:
@@ -328,7 +394,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             clusters=parts,
             own=own,
         )
-        return Prepared(task, targets, points, excluded)
+        return Prepared(task, targets, points, excluded, labels)
+
+    def _is_graph(self, points: Any) -> bool:
+        """Whether distances are given as a sparse graph of the nearest rows."""
+        return self.metric == "precomputed" and sparse.issparse(points)
 
     def _valuation(self, task: Task, sums: Sums, about: dict[str, Any], fingerprint: str | None = None) -> Valuation:
         return sums.to_valuation(
@@ -592,6 +662,14 @@ class KNNClassModel(KNNModel):
     @property
     def _targets(self) -> npt.NDArray[Any]:
         return self.codes_
+
+    def _row_labels(self) -> npt.NDArray[Any]:
+        found: npt.NDArray[Any] = self.classes_[self.codes_]
+        return found
+
+    def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
+        label = self.classes_[self.codes_[row]]
+        return class_sentence(f"Row {self.ids_[row]} (label {label})", label, value, near, own, self._nearness())
 
     def _levels(self) -> Floats:
         return entropy_levels(self._depth, len(self.classes_), float(self.boundary_entropy))

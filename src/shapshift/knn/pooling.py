@@ -22,6 +22,7 @@ from shapshift.checks.warnings import warn
 from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
 from shapshift.knn.base import NEVER_CHANGE_A_RESULT
+from shapshift.knn.explain import on_cpu
 from shapshift.sampling_error import in_blocks, shrink
 from shapshift.valuation import Valuation, corrected_by
 
@@ -73,6 +74,13 @@ class PoolingModel:
 
     def __copy__(self) -> "PoolingModel":
         return PoolingModel(copy.copy(self.model), self.pool)
+
+    def explain(self, *given: Any, **asked: Any) -> Any:
+        """Refuse: what the training rows lend to a value belongs to no validation point."""
+        raise InputError(
+            "Pooled values cannot be explained: a part of them comes from the training rows. Explain those of the "
+            "model that is pooled: model.explain(X_val, y_val, ids) instead of model.pooled().explain(...)."
+        )
 
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None) -> Valuation:
         """Value every training row, pooled."""
@@ -359,7 +367,7 @@ def pooled_valuation(model: Any, X_val: Any, y_val: Any, pool: Any, *, groups: A
 
     With a correction, corrected values take the place of those on validation points.
     """
-    model = _on_cpu(model)
+    model = on_cpu(model)
     rows = _own_points(model, pool)
     given = model._prepare(X_val, y_val, groups=groups)
     task, runner = given.task, model._runner()
@@ -552,15 +560,6 @@ class RowPoints:
     features: Any
     keys: Any
     points: Any
-
-
-def _on_cpu(model: Any) -> Any:
-    """Return the model, or a copy that computes on the CPU."""
-    if model.device == "cpu":
-        return model
-    model = copy.copy(model)
-    model.device = "cpu"
-    return model
 
 
 def _own_points(model: Any, pool: Any) -> RowPoints:

@@ -22,7 +22,7 @@ from shapshift.engine.runner import Runner
 from shapshift.engine.search import SEARCHES
 from shapshift.engine.sharded import sharded_sums
 from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
-from shapshift.engine.truncated import check_search, truncated_sums
+from shapshift.engine.truncated import check_search, graph_sums, truncated_sums
 from shapshift.exceptions import InputError
 from shapshift.knn.base import KNNClassModel, Prepared
 from shapshift.knn.pooling import PoolingModel, corrected_values, pooled_valuation
@@ -58,7 +58,11 @@ class KNNShapley(KNNClassModel):
         How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
-        ``fit`` ignores the features. Columns that are named by the row ids are matched by name.
+        ``fit`` ignores the features. Columns that are named by the row ids are matched by name. A scipy sparse matrix
+        is a graph of nearest rows, such as scikit-learn's ``kneighbors_graph(mode="distance")``: stored entries are
+        distances, zeros included, and rows that are not stored are farther than all stored ones of that point. They
+        are valued as by ``method="truncated"``, and ``Valuation.error_bound`` says how far values can be off; it is 0
+        where the graph stores everything.
     method : {"exact", "certified", "truncated"}, default="exact"
         "certified" takes linear time instead of a sort: it treats distances that are nearly equal as equal and returns,
         in ``Valuation.error_bound``, how far each value can be off at most. "truncated" finds only the nearest rows of
@@ -126,6 +130,7 @@ class KNNShapley(KNNClassModel):
     array([-0.333,  0.667,  0.167])
     """
 
+    _takes_graph = True
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **KNNClassModel._choices,
         "method": ("exact", "certified", "truncated"),
@@ -187,7 +192,7 @@ class KNNShapley(KNNClassModel):
         ----------
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name. With
-            ``metric="precomputed"``, distances of shape (n_val, n_train).
+            ``metric="precomputed"``, distances of shape (n_val, n_train), see ``metric``.
         y_val : array-like of shape (n_val,) or str
             Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
         groups : array-like of shape (n_val,) or str, optional
@@ -223,6 +228,11 @@ class KNNShapley(KNNClassModel):
         Valuation
         """
         if pool is not None:
+            if self._is_graph(X_val) or self._is_graph(pool):
+                raise InputError(
+                    "The 'pool' parameter does not go with a sparse neighbour graph: pooling compares all distances. "
+                    "Value without pooling, or pass dense distances."
+                )
             if matrix is not False or any(part is not None for part in (clusters, exclude, checkpoint)):
                 raise InputError(
                     "The 'pool' parameter does not go with 'clusters', 'matrix', 'exclude' or 'checkpoint'. Value "
@@ -301,6 +311,14 @@ class KNNShapley(KNNClassModel):
         if gpu is not None:
             tol = self._tol() if self.method == "certified" else None
             return gpu.sums(given.task, self._index, given.points, given.excluded, tol, runner)  # type: ignore[no-any-return]
+        if self._is_graph(given.points):
+            if self.method == "certified":
+                raise InputError(
+                    f"The 'method' parameter of {type(self).__name__} must be 'exact' or 'truncated' for a sparse "
+                    "neighbour graph, whose values have a bound of their own. Got 'certified' instead."
+                )
+            sums = graph_sums(given.task, given.points, given.excluded, runner)
+            return sums if given.task.own is None else sums.without_own(given.task, given.task.own)
         exact = exact_from_file(given.task, self.scratch, runner) if self._index.in_file else Exact(given.task)
         run = {"exact": self._exact, "certified": self._certified, "truncated": self._truncated}[self.method]
         sums = run(exact, given.points, given.excluded, runner)
@@ -381,6 +399,7 @@ class KNNShapley(KNNClassModel):
     def _check_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
         caller = type(self).__name__
         obstacles = {
+            "a sparse neighbour graph. Pass dense distances": self._is_graph(rows),
             "a checkpoint, which is for the CPU: a run on a GPU is short. Leave it out": has_checkpoint,
             kind_of(rows).unserved.get("device", ""): "device" in kind_of(rows).unserved,
             "method='truncated'. Use method='certified'": self.method == "truncated",
@@ -399,7 +418,8 @@ class KNNShapley(KNNClassModel):
     def _gpu_rows(self, points: Any, has_checkpoint: bool = False, features: Any = None) -> Any:
         """Return the training rows on a GPU, None for the CPU; ``features`` are these rows if already there."""
         rows = self._index.rows
-        device = self._check_device(points if kind_of(points).in_file else rows, has_checkpoint)
+        aside = kind_of(points).in_file or self._is_graph(points)
+        device = self._check_device(points if aside else rows, has_checkpoint)
         if device is None:
             return None
         from shapshift.engine.gpu.device import place_rows

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from shapshift._arrays import take_rows as take_rows
 from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -26,16 +27,6 @@ def count_points(X_val: Any, y_val: Any) -> int:
             f"{count_rows(X_val)} rows."
         )
     return count_rows(y_val)
-
-
-def take_rows(data: Any, rows: Ints) -> Any:
-    """Rows of any container by position, repeats allowed; the container stays the same (a tuple becomes a list)."""
-    if sparse.issparse(data):
-        return data.tocsr()[rows]
-    if isinstance(data, list | tuple):
-        return [data[row] for row in rows]
-    native = nw.from_native(data, allow_series=True, eager_only=True, pass_through=True)
-    return native[rows.tolist()].to_native() if isinstance(native, nw.DataFrame | nw.Series) else data[rows]
 
 
 def like_features(rows: Floats, X: Any) -> Any:
