@@ -96,7 +96,7 @@ class Neighbours(NamedTuple):
         farthest = np.repeat(self.distances[self.ends[1:] - 1], sizes)
         share = np.divide(self.distances, farthest, out=np.zeros(self.distances.size), where=farthest > 0)
         weight = 1 - (share / 1.05) ** 2
-        return weight / np.repeat(np.add.reduceat(weight, self.ends[:-1]), sizes)
+        return np.asarray(weight / np.repeat(np.add.reduceat(weight, self.ends[:-1]), sizes))
 
     def average(self, values: Floats) -> Floats:
         """Weighted means of the neighbours' values."""
@@ -189,7 +189,7 @@ def score_labels(
     rows, labels, trusted = _with_trusted(X, codes, X_val, codes_val)
     given = labels.astype(np.int64)
     if given.size < 2 or n_classes < 2:
-        return LabelScores(np.zeros(n), (codes + 1) % n_classes, np.eye(n_classes)[codes], np.zeros(n))
+        return LabelScores(np.zeros(n), (given[:n] + 1) % n_classes, np.eye(n_classes)[codes], np.zeros(n))
     near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
     onehot = np.eye(n_classes)[given]
     prior = (onehot.sum(axis=0) + 1) / (given.size + n_classes)
@@ -377,7 +377,8 @@ def _linear(rows: Any, values: Floats) -> Floats | None:
     own = np.einsum("ij,ji->i", design, hat)[:, None]  # below 1 by the penalty
     low, high = values.min(axis=0), values.max(axis=0)
     reach = (high - low) / 2
-    return np.clip((design @ (hat @ values) - own * values) / (1 - own), low - reach, high + reach)
+    found = (design @ (hat @ values) - own * values) / (1 - own)
+    return np.asarray(np.clip(found, low - reach, high + reach))
 
 
 def _explain(scores: Floats, given: Indices, trusted: Mask) -> tuple[Floats, Floats]:
