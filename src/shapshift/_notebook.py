@@ -4,10 +4,11 @@ import numpy as np
 
 from shapshift._facts import audit_facts, explanation_facts, value_facts
 from shapshift.audit import ShiftAudit
+from shapshift.duplicates import Duplicates
 from shapshift.knn.explain import Explanation
 from shapshift.report._format import cell, figure
 from shapshift.report._page import fill_template
-from shapshift.trust import another_sample, sure_signs
+from shapshift.trust import another_sample, condemned_classes, sure_signs
 from shapshift.valuation import Valuation
 
 BARS = 40
@@ -42,6 +43,8 @@ def valuation_html(valuation: Valuation) -> str:
         values=facts,
         another=another_sample(facts["sampling"]),
         signs=sure_signs(facts["sampling"]),
+        classes=facts["classes"],
+        condemned=condemned_classes(facts["classes"]),
         ends=_ends(valuation),
         known=known,
         method=", ".join(f"{name}={known[name]}" for name in ("semivalue", "utility", "n_neighbors") if name in known),
@@ -118,3 +121,18 @@ def audit_html(audit: ShiftAudit) -> str:
         ends=(rho[0], rho[-1]),
         dots=dots,
     )
+
+
+def duplicates_html(duplicates: Duplicates) -> str:
+    """Show how many duplicates there are.
+
+    Parameters
+    ----------
+    duplicates : Duplicates
+
+    Returns
+    -------
+    str
+        HTML without scripts; every text is escaped.
+    """
+    return fill_template("notebook.html.j2", duplicates=duplicates.summary())

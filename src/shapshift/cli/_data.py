@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
 
 if TYPE_CHECKING:
+    from shapshift.duplicates import Duplicates
     from shapshift.tables import Prepared, TableSpec
+    from shapshift.tables.preparing import Roles
 
 # Parameters of perturbations that are mappings, or set by the audit, cannot be written as text.
 _NOT_HERE = ("random_state", "rates", "targets", "shares")
@@ -31,6 +33,7 @@ class Data:
     val: Any
     arrays: "Prepared"
     clusters: Any = None
+    weights: Any = None
 
     @property
     def classes(self) -> list[Any]:
@@ -112,8 +115,13 @@ def load(run: Run, target: str | None = None) -> Data:
                 "--clusters is about the rows of VAL. With one table, name what belongs together by --groups."
             )
         clusters = None if by is None else _clusters(val, by)
-        if by is not None and by not in (spec.label, spec.id, spec.owner, *spec.drop):
-            spec = replace(spec, drop=[*spec.drop, by])  # names of clusters are no feature
+        weights = run[Sample].point_weight
+        by_weight = None if weights == "balanced" else weights
+        if by_weight is not None:
+            weights = _weights(val, by_weight)
+        # Names of clusters, and weights, are no features.
+        apart = [column for column in (by, by_weight) if column not in (None, spec.label, spec.id, spec.owner)]
+        spec = replace(spec, drop=[*spec.drop, *(column for column in apart if column not in spec.drop)])
         arrays = prepare(train, val, spec)
     if not others:
         notes = list(dict.fromkeys(arrays.notes))
@@ -124,7 +132,56 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    return Data(train, val, arrays, clusters)
+    return Data(train, val, arrays, clusters, weights)
+
+
+def _weights(val: Any, column: str) -> Any:
+    """Read the column of weights of validation rows."""
+    import pyarrow as pa
+
+    from shapshift.tables.files import no_column
+
+    if column not in val.column_names:
+        raise no_column("The --point-weight entry", column, val.column_names, "the validation table")
+    found = val[column]
+    try:
+        weights = found.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise CommandError(
+            f"--point-weight {column!r} must be a column of numbers in the validation table. It holds {found.type}."
+        ) from None
+    if weights.null_count:
+        raise CommandError(
+            f"--point-weight {column!r} has {weights.null_count} missing entries. Fill them in, or leave those rows "
+            "out."
+        )
+    return weights.to_numpy()
+
+
+def load_raw(run: Run, columns: Columns) -> tuple[Any, Any, "Roles"]:
+    """Read one or two tables as they are, entries that are missing or text included.
+
+    Returns
+    -------
+    train, val : pyarrow.Table
+        ``val`` is None where there is one table.
+    roles : Roles
+        Their columns; of ``train`` alone, where there is one table.
+    """
+    from shapshift.tables.preparing import read_roles
+
+    train_path, val_path = _paths(run)
+    paths = {"train": train_path} | ({} if val_path is None else {"val": val_path})
+    for name, path in paths.items():
+        run.input(name, path)
+    with run.terminal.busy(f"Reading {' and '.join(map(str, paths.values()))}"):
+        tables = [_read(run, path, named_columns(columns, "class")) for path in paths.values()]
+        names = [name for table in tables for name in table.column_names]
+        roles = read_roles(tables[0], tables[-1], _table_spec(_as_read(columns, tables[0]), names, "class"))
+    for note in dict.fromkeys([*roles.notes, *roles.name_notes]):
+        run.terminal.note(sentence(note))
+    run.parameters["tables"] = asdict(roles.spec) | {"features": roles.features}
+    return tables[0], tables[1] if len(tables) > 1 else None, roles
 
 
 def _clusters(val: Any, column: str) -> Any:
@@ -171,6 +228,26 @@ def _tell_shared(run: Run, arrays: "Prepared") -> None:
         f"{same}{found}: they find themselves at distance 0, which makes values too good. Take other points, or leave "
         "VAL out of 'shapshift value': every row is then valued on the others."
     )
+
+
+def tell_copies(run: Run, data: Data) -> "Duplicates":
+    """Say how many training rows have exact copies across owners, splits and labels."""
+    from shapshift.duplicates import find_duplicates
+
+    arrays = data.arrays
+    found = find_duplicates(
+        arrays.X_train,
+        arrays.y_train,
+        owners=arrays.owners,
+        X_val=arrays.X_val,
+        y_val=arrays.y_val,
+        ids=arrays.ids,
+        radius=0,
+        progress=False,
+    )
+    for finding in found.findings():
+        run.terminal.note(finding)
+    return found
 
 
 def _check_options(run: Run) -> None:
@@ -249,6 +326,14 @@ def blocks(model: Any, data: Data) -> dict[str, Any]:
 def fit_model(run: Run, data: Data) -> Any:
     """Fit the model that values the rows."""
     model = make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+    if data.weights is not None:
+        if run[Sample].pool:
+            raise CommandError("--pool does not go with --point-weight. Leave one of them out.")
+        if not hasattr(model, "weighted"):
+            raise CommandError(
+                f"--point-weight does not go with {type(model).__name__}. Leave it out, or choose --method knn."
+            )
+        return model.weighted(data.weights)
     if not run[Sample].pool:
         return model
     if run[Sample].clusters is not None:

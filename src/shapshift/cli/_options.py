@@ -171,7 +171,8 @@ class OneOrTwo:
         metavar="TRAIN",
     )
     val: Path | None = argument(
-        "Validation rows, with the same columns. Without them every row is valued on the other rows of TRAIN.",
+        "Validation rows, with the same columns. Without them the rows of TRAIN are valued on, or compared with, each "
+        "other.",
         default=None,
         metavar="[VAL]",
     )
@@ -220,6 +221,12 @@ class Sample:
         "Column of VAL that is equal for rows that depend on each other, such as the patient of several readings: "
         "sampling errors then count these instead of rows.",
         metavar="COLUMN",
+    )
+    point_weight: str | None = option(
+        None,
+        "How much each row of VAL counts: 'balanced' makes all classes count alike, or a column of weights, such as "
+        "costs. A column called balanced cannot be named.",
+        metavar="COLUMN|balanced",
     )
     pool: bool = option(
         False, "Borrow strength from the training rows, as further validation points, as far as they agree with VAL."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other
+from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other, tell_copies
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Rule, Sample, Tables, option
 from shapshift.cli._run import Run
@@ -96,6 +96,7 @@ def price(run: Run) -> None:
         run.will_write("influence.csv", "influential_points.csv", "influence.npz")
     data = load(run)
     check_owners(data)
+    copies = tell_copies(run, data)
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
     model = fit_model(run, data)
     if not copiers:
@@ -117,12 +118,12 @@ def price(run: Run) -> None:
         corrected = BoundaryCorrector(rule=run[Rule].rule).fit(clean).transform(shown)
         paid = {"valuation": clean, "noisy": shown, "corrected": corrected}
     allocation = pay(run, data, model, valuation, audit_arguments(run, data.classes), corrected=corrected)
-    run.result = show.show_payouts(run.terminal, allocation)
+    run.result = show.show_payouts(run.terminal, allocation) | {"duplicates": copies.summary()}
     if copiers:
         _replicate(run, data, model, copiers)
     if checks.influence:
         _influence(run, data, model)
-    show.write_page(run, data, **paid, allocation=allocation)
+    show.write_page(run, data, **paid, allocation=allocation, duplicates=copies)
 
 
 def pay(
@@ -235,6 +236,17 @@ def _check_combinations(run: Run) -> None:
         raise CommandError(
             "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, loo or "
             "beta:ALPHA,BETA."
+        )
+    weighed = {
+        "--values": checks.values,
+        "--influence": checks.influence,
+        "--owners-as-players": payment.owners_as_players,
+    }
+    if run[Sample].point_weight is not None and any(weighed.values()):
+        other = next(name for name, value in weighed.items() if value)
+        raise CommandError(
+            f"--point-weight does not go with {other}, which does not know weights of validation rows. Leave one of "
+            "them out."
         )
     if checks.influence and (payment.owners_as_players or run[Sample].pool):
         other = "--owners-as-players" if payment.owners_as_players else "--pool"

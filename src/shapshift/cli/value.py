@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other, make_model
+from shapshift.cli._data import (
+    Data,
+    audit_arguments,
+    blocks,
+    clustered,
+    fit_model,
+    load,
+    load_other,
+    make_model,
+    tell_copies,
+)
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import (
     Columns,
@@ -57,6 +67,7 @@ class NoisySet:
         "shapshift value 'parts/*.parquet' val.feather --label y -k 10 --semivalue beta:4,1 --out run1",
         "shapshift value train.csv readings.csv --label y --clusters patient",
         "shapshift value train.parquet few.parquet --label y --pool",
+        "shapshift value loans.csv recent.csv --label default --point-weight balanced",
         "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
@@ -103,6 +114,7 @@ def _value_one_table(run: Run, data: Data) -> tuple["Valuation", Data]:
         groups=groups,
         times=times,
         folds=folds.folds,
+        point_weight=data.weights,
         checkpoint=run[Restart].checkpoint,
     )
     if times is not None:
@@ -178,6 +190,7 @@ def report(run: Run) -> None:
     data = load(run)
     if paid:
         check_owners(data)
+    copies = tell_copies(run, data)
     model = fit_model(run, data)
     noisy_val = run[NoisySet].noisy_val
     data = data.released(table=noisy_val is None and not show.shows_features(run, data))
@@ -208,7 +221,15 @@ def report(run: Run) -> None:
     audit = stream.audit()
     _write_audit(run, audit)
     show.write_page(
-        run, data, model, valuation=valuation, audit=audit, noisy=noisy, corrected=corrected, allocation=allocation
+        run,
+        data,
+        model,
+        valuation=valuation,
+        audit=audit,
+        noisy=noisy,
+        corrected=corrected,
+        allocation=allocation,
+        duplicates=copies,
     )
     run.parameters["correction"] = corrector.report_.to_dict()
     run.result = {
@@ -216,6 +237,7 @@ def report(run: Run) -> None:
         "audit": show.show_audit(run.terminal, audit),
         "evaluation": show.show_evaluation(run.terminal, evaluation),
         "payouts": None if allocation is None else show.show_payouts(run.terminal, allocation),
+        "duplicates": copies.summary(),
     }
 
 

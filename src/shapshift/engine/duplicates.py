@@ -64,11 +64,8 @@ def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
     n = index.n_rows
     if not index.may_repeat(PAYS * n):
         return None
-    keys = index.content_hash()
-    order = np.lexsort((codes, keys))  # stable: rows of a unit stay in order
     # Different rows may share a hash. Equal rows that are not recognised as such cost time and nothing else.
-    new_place = np.ones(n, dtype=np.bool_)
-    new_place[1:] = (keys[order[1:]] != keys[order[:-1]]) | index.differ(order)
+    order, new_place, _ = sort_equal(codes, index)
     if np.count_nonzero(new_place) > PAYS * n:
         return None
     new_unit = new_place.copy()
@@ -83,6 +80,60 @@ def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
         members=order,
     )
     return Duplicates(index.take(order[new_place]), layout, place_of, unit_of)
+
+
+def sort_equal(codes: Codes, *indexes: TrainingIndex) -> tuple[Indices, npt.NDArray[np.bool_], Any]:
+    """Sort rows so that those with equal features are behind one another.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n,)
+        Decides the order of equal rows.
+    *indexes : TrainingIndex
+        The columns of the rows, in one part or several.
+
+    Returns
+    -------
+    order, new, hashes : ndarray of shape (n,)
+        Positions of the rows, which of them, in that order, differ from the one before, and hashes of their content.
+    """
+    keys = sum(np.uint64(2 * part + 1) * index.content_hash() for part, index in enumerate(indexes))
+    order = np.lexsort((codes, keys))  # stable
+    new = np.ones(codes.size, dtype=np.bool_)
+    new[1:] = keys[order[1:]] != keys[order[:-1]]
+    for index in indexes:
+        new[1:] |= index.differ(order)
+    return order, new, keys
+
+
+def number_equal(*indexes: TrainingIndex) -> tuple[Indices, Indices, Any]:
+    """Find rows with equal features, and number them by first appearance.
+
+    Parameters
+    ----------
+    *indexes : TrainingIndex
+        The columns of the rows, in one part or several.
+
+    Returns
+    -------
+    place_of : ndarray of shape (n,)
+        The same number for equal rows.
+    first, hashes : ndarray of shape (n_places,)
+        Position of the first row of each place, and a hash of its content.
+
+    Examples
+    --------
+    >>> from shapshift.engine.rows.distances import index_rows
+    >>> number_equal(index_rows(np.array([[2.0], [5.0], [2.0], [0.0]]), "euclidean"))[0]
+    array([0, 1, 0, 2])
+    """
+    n = indexes[0].n_rows
+    order, new, hashes = sort_equal(np.zeros(n, dtype=np.int32), *indexes)
+    firsts = order[new]  # the sort is stable
+    place_of = np.empty(n, dtype=np.int64)
+    place_of[order] = np.argsort(np.argsort(firsts))[np.cumsum(new) - 1]
+    first = np.sort(firsts)
+    return place_of, first, hashes[first]
 
 
 @dataclass(frozen=True)
@@ -166,5 +217,7 @@ def collapsed_sums(task: ClassTask, places: Duplicates, points: Any, runner: Run
     rows, found = places.unit_of, sums.points
     if task.matrix:
         found = replace(found, values=found.values[:, rows])
-    by_row = {name: getattr(sums, name)[..., rows] for name in ("levels", "groups", "squares", "group_squares")}
+    names = ["levels", "groups", "squares", "group_squares"]
+    names += [] if task.weights is None else ["products", "group_products"]
+    by_row = {name: getattr(sums, name)[..., rows] for name in names}
     return replace(sums, points=found, **by_row)

@@ -15,6 +15,7 @@ from shapshift.audit import ShiftAudit
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners
+from shapshift.duplicates import Duplicates
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically
 from shapshift.knn.explain import Explanation
@@ -38,6 +39,7 @@ def build_report(
     corrected: Valuation | None = None,
     allocation: Allocation | None = None,
     payout_audit: PayoutAudit | None = None,
+    duplicates: Duplicates | None = None,
     explanation: Explanation | None = None,
     X_train: Any = None,
     y_train: Any = None,
@@ -68,6 +70,8 @@ def build_report(
         For the payouts.
     payout_audit : PayoutAudit, optional
         The audit whose intervals ``allocation`` carries: the methods then list its parameters and seed.
+    duplicates : Duplicates, optional
+        Copies across owners, splits and labels, to be counted beside the table of rows.
     explanation : Explanation, optional
         Of rows in the table of rows: a click on one shows where its value comes from. It shows labels of validation
         points and distances to them.
@@ -114,6 +118,7 @@ def build_report(
     """
     results = Results(valuation, audit, noisy, corrected, allocation, payout_audit)
     _check_results(results)
+    check.check_type(OWNER, "duplicates", duplicates, (Duplicates, NoneType), "what find_duplicates returned")
     check.check_type(OWNER, "title", title, str, "a string")
     check.check_type(OWNER, "date", date, str, "a string")
     check.check_type(OWNER, "parameters", parameters, (Mapping, NoneType), "a mapping")
@@ -124,6 +129,11 @@ def build_report(
     if explanation is not None:
         check.check_type(OWNER, "explanation", explanation, Explanation, "an Explanation or None")
         _check_same_rows("explanation", explanation, valuation)
+        if not explanation.is_of(valuation):
+            raise InputError(
+                f"The 'explanation' parameter of {OWNER} is about other values than 'valuation'. Explain with the same "
+                "model and validation set, and leave out corrections, pooling and weights of points."
+            )
     features = points = None
     if X_train is not None:
         features = read_features(X_train, "X_train", valuation.n_train, "the valuation", feature_names)
@@ -148,6 +158,7 @@ def build_report(
             "sections": sections,
             "table": table,
             "explained": explained,
+            "copies": [] if duplicates is None else duplicates.findings(),
             "results": results,
             "words": _words,
             "show": _format,

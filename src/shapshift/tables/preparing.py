@@ -94,6 +94,62 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
     array([[-1.,  0.,  1.],
            [ 1.,  1.,  0.]])
     """
+    roles = read_roles(train, val, spec)
+    columns = make_columns(train, val, roles.spec, roles.features, roles.where, roles.notes)
+    notes = [*roles.notes, *roles.name_notes]
+    X_train, X_val, names = encode(columns, roles.spec, notes)
+    return Prepared(
+        X_train,
+        roles.y_train,
+        X_val,
+        roles.y_val,
+        names,
+        roles.ids,
+        roles.owners,
+        roles.ids_val,
+        roles.owners_val,
+        notes,
+        asdict(roles.spec),
+    )
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns mean what: names of features, and the labels, ids and owners, see :class:`Prepared`.
+
+    Attributes
+    ----------
+    spec : TableSpec
+        With all choices made.
+    features : list of str
+    where : pair of str
+        What messages call the tables.
+    y_train, y_val, ids, ids_val, owners, owners_val : ndarray or None
+    notes, name_notes : list of str
+        What was done to choose features, and to read labels, ids and owners.
+    """
+
+    spec: TableSpec
+    features: list[str]
+    where: tuple[str, str]
+    y_train: Array
+    y_val: Array
+    ids: Array | None
+    ids_val: Array | None
+    owners: Array | None
+    owners_val: Array | None
+    notes: list[str]
+    name_notes: list[str]
+
+
+def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
+    """Read labels, ids and owners of two tables, and choose the columns of features; parameters as in :func:`prepare`.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or differs between the tables.
+    """
     spec = _checked(spec, train)
     tables, where = (train, val), (_called(train, "training"), _called(val, "validation"))
     notes = [*about(train).notes, *about(val).notes]
@@ -107,7 +163,6 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
         if column is not None and column not in train.column_names:
             raise no_column(f"The {option}", column, train.column_names, where[0])
     features = _feature_names(train, val, spec, where, notes)
-    columns = make_columns(train, val, spec, features, where, notes)
     labels, (ids, ids_val), (owners, owners_val) = (
         [_names(what, column, table, name, exact) for table, name in zip(tables, where, strict=True)]
         for what, column, exact in (
@@ -119,16 +174,16 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
     label = str(spec.label)
     if spec.target == "class":
         written = label in about(train).text, label in about(val).text
-        y_train, y_val, label_notes = same_labels(labels[0], labels[1], label, written)
+        y_train, y_val, name_notes = same_labels(labels[0], labels[1], label, written)
     else:
-        y_train, y_val, label_notes = same_numbers(labels[0], labels[1], label, where)
-    notes += label_notes
+        y_train, y_val, name_notes = same_numbers(labels[0], labels[1], label, where)
+    name_notes = list(name_notes)
     if ids is not None:
         _check_unique(ids, str(spec.id), where[0])
-        notes.append(f"rows are named by {spec.id!r}")
+        name_notes.append(f"rows are named by {spec.id!r}")
     if owners is not None:
         known = np.unique(owners).tolist()
-        notes.append(f"{len(known)} owners of training rows, by {spec.owner!r}")
+        name_notes.append(f"{len(known)} owners of training rows, by {spec.owner!r}")
         alike = names_alike(known)
         if alike:
             # A warning and no note: notes are shown to every owner.
@@ -136,8 +191,7 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
                 f"Owners in column {spec.owner!r} that differ only in spaces, capitals or writing are counted as "
                 f"different owners: {alike}. Write them the same way if they are the same."
             )
-    X_train, X_val, names = encode(columns, spec, notes)
-    return Prepared(X_train, y_train, X_val, y_val, names, ids, owners, ids_val, owners_val, notes, asdict(spec))
+    return Roles(spec, features, where, y_train, y_val, ids, ids_val, owners, owners_val, notes, name_notes)
 
 
 def _checked(spec: TableSpec, train: Any) -> TableSpec:
