@@ -69,7 +69,7 @@ class LabelScores:
     """
 
     probability: Floats
-    suggested: Indices
+    suggested: npt.NDArray[np.integer]
     votes: Floats
     outlier: Floats
 
@@ -189,7 +189,7 @@ def score_labels(
     rows, labels, trusted = _with_trusted(X, codes, X_val, codes_val)
     given = labels.astype(np.int64)
     if given.size < 2 or n_classes < 2:
-        return LabelScores(np.zeros(n), (given[:n] + 1) % n_classes, np.eye(n_classes)[codes], np.zeros(n))
+        return LabelScores(np.zeros(n), (codes + 1) % n_classes, np.eye(n_classes)[codes], np.zeros(n))
     near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
     onehot = np.eye(n_classes)[given]
     prior = (onehot.sum(axis=0) + 1) / (given.size + n_classes)
