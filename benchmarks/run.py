@@ -213,6 +213,23 @@ def pooled_row(n_train: int, n_val: int, bar: float, repeats: int) -> Row:
     )  # fmt: skip
 
 
+def explain_row(n_train: int, n_val: int, n_rows: int, bar: float, repeats: int) -> Row:
+    X, y, X_val, y_val = arrays(n_train, n_val)
+    model = warm(KNNShapley(n_jobs=-1, progress=False).fit(X, y), X_val, y_val)
+    asked = np.random.default_rng(1).choice(n_train, n_rows, replace=False)
+    model.explain(X_val[:64], y_val[:64], asked)
+    whole, plain = in_turns(
+        repeats,
+        lambda: seconds(lambda: model.explain(X_val, y_val, asked)),
+        lambda: seconds(lambda: model.value(X_val, y_val)),
+    )
+    ratio = whole / plain
+    return Row(
+        f"explain {n_rows} rows, N={n_train:,} m={n_val:,}", whole, n_train * n_val, ratio, "times one valuation",
+        f"at most {bar:g}", ratio <= bar,
+    )  # fmt: skip
+
+
 def peak_memory(n_train: int, n_val: int) -> None:
     X, y, X_val, y_val = arrays(n_train, n_val)
     start = time.perf_counter()
@@ -270,6 +287,8 @@ def measure() -> list[Row]:
         certified_row(1_000_000, 256, bar=4, repeats=2),
         errors_row(10_000, 2_000, bar=1.08, repeats=7),
         pooled_row(10_000, 1_000, bar=1.2, repeats=3),
+        explain_row(20_000, 2_000, 100, bar=1.2, repeats=5),
+        explain_row(100_000, 1_000, 100, bar=1.2, repeats=5),
         audit_row(10, 20, bar=1.15),
         memory_row(1_000_000, 1_000, bar=1.5),
         start_up_row(),

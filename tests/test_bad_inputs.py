@@ -296,14 +296,6 @@ def test_ids_of_another_length() -> None:
 # --- precomputed distances ------------------------------------------------------------------------------------------
 
 
-def test_a_sparse_neighbour_graph_is_not_filled_up_with_zeros() -> None:
-    model = KNNShapley(metric="precomputed").fit(None, Y)
-    graph = sparse.csr_array(np.eye(3, len(Y)))
-    with pytest.raises(TypeError, match=r"'X_val' is sparse, .*does not store is an unknown distance") as error:
-        model.value(graph, Y[:3])
-    assert "toarray" not in str(error.value)
-
-
 def test_precomputed_distances() -> None:
     model = KNNShapley(metric="precomputed").fit(None, Y)
     distances = np.abs(RNG.normal(size=(6, 20)))
@@ -311,8 +303,6 @@ def test_precomputed_distances() -> None:
         model.value(distances.T, Y_VAL)
     with refuses("X_val", "20", "(6, 19)"):
         model.value(distances[:, 1:], Y_VAL)
-    with refuses("X_val", "sparse"):
-        model.value(sparse.csr_matrix(distances), Y_VAL)
     for bad, words in ((-1.0, ["-1.0", "row 2", "column 9"]), (np.nan, ["NaN", "row 2", "column 9"])):
         spoiled = distances.copy()
         spoiled[2, 9] = bad

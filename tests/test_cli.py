@@ -88,7 +88,7 @@ def test_value_reads_every_kind_of_file(kind: str, files: dict[str, tuple[Path, 
     table = pq.read_table(tmp_path / "out" / "values.parquet")
     np.testing.assert_allclose(table["value"].to_numpy(), expected, rtol=0, atol=1e-12)
     assert table["id"].to_pylist() == [f"t{i:03d}" for i in range(N_TRAIN)]
-    assert ran.document["result"]["helpful"] == int((expected > 0).sum())
+    assert ran.document["result"]["positive"] == int((expected > 0).sum())
 
 
 def test_value_writes_what_it_says(here: Path) -> None:
@@ -513,6 +513,7 @@ def test_report_bundles_everything_and_reruns(here: Path) -> None:
     "command",
     [
         ("value", "train.csv", "val.csv", *MARKET, "--report", "page.html"),
+        ("explain", "train.csv", "val.csv", *MARKET, "--row", "t003", "--lowest", "4", "--format", "csv"),
         ("audit", "train.csv", "val.csv", *MARKET, "--perturb", "mask:0.2", "--repeats", "2", "--format", "csv"),
         ("correct", "train.csv", "noisy.csv", *MARKET, "--clean-val", "val.csv", "--report", "page.html"),
         ("price", "train.csv", "val.csv", *MARKET, "--budget", "100", "--noise", "1", "--repeats", "2"),

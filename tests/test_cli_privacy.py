@@ -94,6 +94,7 @@ def test_a_statement_names_nobody_and_nothing_else(command: tuple[object, ...], 
             found = [word for word in planted(other) if word.lower() in text.lower()]
             assert found == [], (who, other)
         assert "size, weight, kind" in text  # the columns, which all sellers share
+        assert "validation points that" not in text  # explanations show validation points
 
 
 @pytest.mark.parametrize("command", ["value", "audit", "correct", "price", "report"])
@@ -116,6 +117,7 @@ def test_a_page_shows_features_of_owned_rows_only_when_asked(command: str, here:
     text, said = page()
     assert [word for word in raw if word in text] == []
     assert "map-value" not in text
+    assert "validation points that" not in text  # nor explanations of single rows
     assert "are left out of this page, since the rows have owners" in text
     assert "--raw-features shows them" in said
     text, said = page("--raw-features")

@@ -18,7 +18,7 @@ ROOT = Path(shapshift.__file__).parent
 # From top to bottom: a module imports from its own layer and from those below it. A package counts as one module.
 LAYERS: list[set[str]] = [
     {"__init__", "__main__", "cli", "report", "plots", "_notebook", "_facts"},
-    {"price", "correct", "design", "audit", "perturb", "mechanism", "evaluation", "duplicates", "suspects"},
+    {"price", "correct", "design", "audit", "perturb", "mechanism", "evaluation", "duplicates", "suspects", "cleaning"},
     {"knn", "sampled", "store", "cross", "methods", "agreement", "trust"},
     {"engine"},
     {"kernels"},

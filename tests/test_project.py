@@ -96,6 +96,7 @@ def examples(name: str) -> list[tuple[str, str]]:
 PAGES = [
     "README.md",
     "docs/guide.md",
+    "docs/inputs.md",
     "docs/family_knn.md",
     "docs/family_methods.md",
     "docs/correction.md",
@@ -103,6 +104,7 @@ PAGES = [
     "docs/incremental.md",
     "docs/manipulation.md",
     "docs/suspects.md",
+    "docs/cleaning.md",
 ]
 
 

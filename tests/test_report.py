@@ -24,7 +24,7 @@ from sklearn.datasets import load_breast_cancer
 
 import shapshift.report
 from shapshift import KNNShapley
-from shapshift._notebook import audit_html, valuation_html
+from shapshift._notebook import audit_html, explanation_html, valuation_html
 from shapshift.audit import ShiftAudit, audit_shift
 from shapshift.correct import BoundaryCorrector, evaluate
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
@@ -108,6 +108,11 @@ class Page(HTMLParser):
         assert len(found) == 1
         return json.loads(found[0])
 
+    @property
+    def explained(self) -> dict[str, Any]:
+        found = [text for attributes, text in self.scripts if attributes.get("id") == "explained"]
+        return json.loads(found[0]) if found else {}
+
     def attributes(self, name: str) -> list[str]:
         return [attributes[name] for _, attributes in self.tags if name in attributes]
 
@@ -185,6 +190,7 @@ def test_hostile_strings_stay_text(tmp_path: Path) -> None:
     model = KNNShapley(progress=False).fit(made.X, [f"{label}{HOSTILE}" for label in made.y], ids=ids)
     y_val = [f"{label}{HOSTILE}" for label in made.y_val]
     clean = model.value(made.X_val, y_val)
+    explanation = model.explain(made.X_val, y_val, ids[:50])
 
     def shift(X: Any, y: Any) -> Any:
         return X + 0.1, y
@@ -199,6 +205,7 @@ def test_hostile_strings_stay_text(tmp_path: Path) -> None:
             valuation=clean,
             audit=audit,
             allocation=allocate_budget(clean, 100, owners=owners, currency=HOSTILE),
+            explanation=explanation,
             X_train=frame,
             y_train=[f"{label}{HOSTILE}" for label in made.y],
             title=HOSTILE,
@@ -207,13 +214,15 @@ def test_hostile_strings_stay_text(tmp_path: Path) -> None:
             date=HOSTILE,
         )
     )
-    assert len(page.scripts) == 3
+    assert len(page.scripts) == 4
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert page.charts["payouts"]["names"][0].startswith(("</script>", "b</script>"))
     for place in (HOSTILE, f"{HOSTILE}0", "b" + HOSTILE):
         assert place in page.text
     assert page.text.count(HOSTILE) > 500  # each of the 199 or so rows has several
-    for html in (valuation_html(replace(clean, parameters={"method": HOSTILE})), audit_html(audit)):
+    assert all(HOSTILE in said["sentence"] for said in page.explained.values())
+    shown = valuation_html(replace(clean, parameters={"method": HOSTILE}))
+    for html in (shown, audit_html(audit), explanation_html(explanation)):
         assert "<script" not in html
         assert "<img" not in html
         ElementTree.fromstring(html)
@@ -240,6 +249,7 @@ def test_a_large_report_is_small(tmp_path: Path) -> None:
         group_means=np.empty((0, n)),
         standard_error=np.full(n, 1e-6),
         degrees_of_freedom=np.full(n, 100.0),
+        labels=None,
     )
     owners = np.array([f"a seller with quite a long name, number {i}" for i in range(5000)])[rng.integers(0, 5000, n)]
     texts = pa.table(
@@ -369,6 +379,32 @@ def test_no_row_is_listed_twice(tmp_path: Path, size: int) -> None:
     _, rows = table_rows(build_report(tmp_path / "a.html", valuation=inputs().clean, table_rows=size))
     ids = [cells[1] for _, cells in rows]
     assert len(set(ids)) == len(ids) == min(2 * size, inputs().clean.n_train)
+
+
+def test_explanations_belong_to_the_listed_rows(tmp_path: Path, full: Page) -> None:
+    made = inputs()
+    order = np.argsort(-made.clean.values, kind="stable")
+    asked = [int(order[0]), int(order[-1]), int(order[100])]  # the last one is not in the table
+    explanation = made.model.explain(made.X_val, made.y_val, asked, n_points=2, n_neighbors=4)
+    path = build_report(tmp_path / "a.html", valuation=made.clean, explanation=explanation, table_rows=5)
+    page = read(path)
+    assert page.explained.keys() == {str(asked[0]), str(asked[1])}
+    said = page.explained[str(asked[1])]
+    assert said["sentence"] == explanation.sentences[1]
+    inside = explanation.points["row"] == 1
+    assert [line[0] for line in said["points"]] == [str(point) for point in explanation.points["id"][inside]]
+    assert len(said["neighbors"]) == 4
+    rows = [attributes.get("data-why") for tag, attributes in page.tags if tag == "tr" and "data-why" in attributes]
+    assert rows == [str(asked[0]), str(asked[1])]
+    assert "Click a row" in page.text
+    assert "Click a row" not in full.text
+    assert not full.explained
+    with pytest.raises(ValueError, match=r"'explanation' parameter.*other training rows"):
+        build_report(tmp_path / "b.html", valuation=made.clean, explanation=replace(explanation, fingerprint="other"))
+    with pytest.raises(ValueError, match=r"'explanation' parameter.*other values"):
+        build_report(tmp_path / "b.html", valuation=made.corrected, explanation=explanation)
+    with pytest.raises(TypeError, match="must be an Explanation or None"):
+        build_report(tmp_path / "b.html", valuation=made.clean, explanation={})
 
 
 def test_tables_of_every_kind(tmp_path: Path) -> None:

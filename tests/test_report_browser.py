@@ -252,6 +252,45 @@ def test_table_sorts_and_filters(browser: Any, report: Path) -> None:
         assert max(least) <= sorted(found)[len(found) // 2]
 
 
+def test_a_row_opens_its_explanation(browser: Any, folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, hostile = rng.normal(size=(60, 2)), f"b{HOSTILE}"
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=60) > 0, hostile, "a")
+    model = KNNShapley(progress=False).fit(X[:40], y[:40])
+    valuation = model.value(X[40:], y[40:])
+    lowest, highest = np.argsort(valuation.values)[[0, -1]].tolist()
+    explanation = model.explain(X[40:], y[40:], [lowest, highest])
+    path = build_report(folder / "why.html", valuation=valuation, y_train=y[:40], explanation=explanation)
+    for width in (1200, 360):
+        with opened(browser, path, width=width) as page:
+            buttons = page.locator("#row-table tbody button")
+            assert buttons.count() == 2
+            buttons.last.focus()
+            page.keyboard.press("Enter")
+            why = page.locator("#row-table tr.why")
+            assert buttons.last.get_attribute("aria-expanded") == "true"
+            assert explanation.sentences[0] in why.text_content()
+            assert why.locator("table").count() == 2
+            assert why.locator("table").first.locator("tbody tr").count() == (explanation.points["row"] == 0).sum()
+            assert page.evaluate("window.hit") is None
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            why.scroll_into_view_if_needed()
+            screenshot(page, f"why-{width}")
+            # It stays with its row when the table is put in another order, and goes where the row goes.
+            page.locator("#row-table th", has_text="value").first.get_by_role("button").click()
+            after = "[...document.querySelectorAll('tr[data-why]')].map((row) => row.nextElementSibling?.className)"
+            assert page.evaluate(after)[0] == "why"
+            page.locator("#end").select_option("most")
+            assert why.is_hidden()
+            page.locator("#end").select_option("")
+            # A click anywhere in the row closes it, and another opens it.
+            row = page.locator(f"#row-table tr[data-why='{lowest}']")
+            row.locator("td").last.click()
+            assert why.count() == 0
+            row.locator("td").last.click()
+            assert why.count() == 1
+
+
 def picture(page: Any, chart: str) -> str:
     return page.evaluate(f"document.querySelector('[data-chart={chart}] canvas').toDataURL()")
 

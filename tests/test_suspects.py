@@ -120,7 +120,7 @@ def test_contradicting_copies_are_wrong_with_probability_one_half_or_their_share
 def test_where_features_are_coarse_copies_count_as_any_neighbours() -> None:
     rng = np.random.default_rng(3)
     rows = rng.integers(0, 3, size=(200, 2)).astype(float)
-    codes = (rng.random(200) < 0.3).astype(int)
+    codes = (rng.random(200) < 0.2 + 0.3 * rows[:, 0]).astype(int)
     found = find_suspects(rows, codes)
     np.testing.assert_allclose(found.probability, score_labels(prepare_features(rows).X, codes, 2).probability)
     assert any("exact copy with another label" in note for note in found.notes)
@@ -287,6 +287,7 @@ def test_sparse_rows() -> None:
         ({"model": LinearRegression()}, "must be a classifier"),
         ({"model": RandomForestClassifier}, "must be a model with a fit method"),
         ({"model": "logistic", "y": X[:, 0]}, "'y' holds numbers"),
+        ({"y": X[:, 0] * 1e150}, "numbers of at most 1e\\+100"),
         ({"task": "number"}, "must hold numbers to predict"),
         ({"task": "classes"}, "'task' parameter"),
         ({"X_val": X}, "belong together"),
@@ -328,6 +329,29 @@ def test_a_rare_class_with_right_labels_is_not_condemned() -> None:
     found = find_suspects(rows, codes)
     assert found.flagged[codes == 1].mean() <= 0.1
     assert find_suspects(rows[:395], [*codes[:394], 2]).notes[-1].startswith("classes with fewer than 10 rows: 2")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_class_that_features_do_not_know_is_not_flagged(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, codes = rng.normal(size=(300, 3)), (np.arange(300) < 15).astype(int)
+    found = find_suspects(rows, codes)
+    assert not found.flagged.any()
+    assert any("do not know classes 0, 1" in note for note in found.notes)
+
+
+def test_who_knows_a_class_by_the_definition() -> None:
+    rng = np.random.default_rng(11)
+    codes = np.repeat([0, 1, 2], [30, 10, 20]).astype(np.int32)
+    votes = rng.random((60, 3)) + np.eye(3)[codes] * [0.5, 0.0, 0.2]
+    kept, unknown = find._spared(np.full(60, 0.8), votes, codes)
+    for k in range(3):
+        mine, others = votes[codes == k, k], votes[codes != k, k]
+        wins = np.sum(mine[:, None] > others[None, :]) / mine.size / others.size
+        deviation = np.sqrt(61 / 12 / mine.size / others.size)
+        assert (k in unknown) == (wins < 0.5 + 2 * deviation)
+        assert set(kept[codes == k]) == {0.4 if k in unknown else 0.8}
+    assert set(unknown.tolist()) == {1, 2} or set(unknown.tolist()) == {1}
 
 
 def test_nothing_flagged_is_said() -> None:
@@ -411,7 +435,7 @@ def test_the_command_in_json_and_with_checked_rows(here: Path) -> None:
     result = ran.document["result"]
     assert result["rows"] == 150
     assert {one["label"] for one in result["classes"]} == {"ant", "bee", "cat"}
-    assert any("150 rows have a copy" in note for note in result["notes"])
+    assert any("among the validation rows: 150." in note for note in result["notes"])
 
 
 @pytest.mark.parametrize("source", [("tags.csv", "warm,tall,old"), ("tags.parquet", "tags")], ids=lambda s: s[0])

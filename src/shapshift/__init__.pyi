@@ -3,6 +3,8 @@
 from .audit import ShiftAudit as ShiftAudit
 from .audit import Thresholds as Thresholds
 from .audit import audit_shift as audit_shift
+from .cleaning import Decisions as Decisions
+from .cleaning import measure_cleaning as measure_cleaning
 from .correct import BoundaryCorrector as BoundaryCorrector
 from .correct import CorrectionWarning as CorrectionWarning
 from .correct import EntropyNormalizer as EntropyNormalizer
@@ -24,6 +26,7 @@ from .knn import KNNShapley as KNNShapley
 from .knn import SemiSupervisedKNNShapley as SemiSupervisedKNNShapley
 from .knn import ThresholdKNNShapley as ThresholdKNNShapley
 from .knn import WeightedKNNShapley as WeightedKNNShapley
+from .knn.explain import Explanation as Explanation
 from .knn.interactions import Interactions as Interactions
 from .knn.interactions import knn_interactions as knn_interactions
 from .mechanism import case_one as case_one
@@ -57,6 +60,7 @@ from .sampled import knn_proxy as knn_proxy
 from .store import ValuationStore as ValuationStore
 from .suspects import Suspects as Suspects
 from .suspects import find_suspects as find_suspects
+from .tables import Embedder as Embedder
 from .valuation import Valuation as Valuation
 
 __version__: str

@@ -2,18 +2,21 @@
 
 import numpy as np
 
-from shapshift._facts import audit_facts, value_facts
+from shapshift._facts import audit_facts, explanation_facts, value_facts
 from shapshift.audit import ShiftAudit
 from shapshift.duplicates import Duplicates
+from shapshift.knn.explain import Explanation
+from shapshift.report._format import cell, figure
 from shapshift.report._page import fill_template
 from shapshift.suspects import Suspects
-from shapshift.trust import another_sample, sure_signs
+from shapshift.trust import another_sample, condemned_classes, sure_signs
 from shapshift.valuation import Valuation
 
 BARS = 40
 WIDTH, HEIGHT = 240, 48
 SHOWN_LEVELS = 12
 SHOWN_SUSPECTS = 10
+SHOWN_ROWS = 5
 
 
 def valuation_html(valuation: Valuation) -> str:
@@ -42,6 +45,8 @@ def valuation_html(valuation: Valuation) -> str:
         values=facts,
         another=another_sample(facts["sampling"]),
         signs=sure_signs(facts["sampling"]),
+        classes=facts["classes"],
+        condemned=condemned_classes(facts["classes"]),
         ends=_ends(valuation),
         known=known,
         method=", ".join(f"{name}={known[name]}" for name in ("semivalue", "utility", "n_neighbors") if name in known),
@@ -63,6 +68,29 @@ def _ends(valuation: Valuation) -> list[tuple[str, str, str]]:
         (name, str(valuation.ids[at]), f"{valuation.values[at]:.3g} ({low[at]:.3g} to {high[at]:.3g})")
         for name, at in (("highest", order[-1]), ("lowest", order[0]))
     ]
+
+
+def explanation_html(explanation: Explanation) -> str:
+    """Show an explanation.
+
+    Parameters
+    ----------
+    explanation : Explanation
+
+    Returns
+    -------
+    str
+        HTML without scripts; every text is escaped.
+    """
+    rows = explanation_facts(explanation)
+    return fill_template(
+        "notebook.html.j2",
+        explained=rows[:SHOWN_ROWS],
+        more=max(len(rows) - SHOWN_ROWS, 0),
+        n_val=explanation.n_val,
+        cell=cell,
+        figure=figure,
+    )
 
 
 def audit_html(audit: ShiftAudit) -> str:

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
+from shapshift._arrays import take_rows
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
+from shapshift.engine.boundary import nearest_level
 from shapshift.engine.rows.distances import row_hashes
 from shapshift.engine.rows.file import is_streamed
 from shapshift.engine.tasks import Sums, Task
@@ -26,6 +28,7 @@ from shapshift.knn.base import KNNModel, Prepared
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.sampled.proxy import KNNProxy
+from shapshift.sampled.rows import as_numbers
 from shapshift.sampling_error import ROUNDING, Spread, sampled_count, spread_of_points
 from shapshift.valuation import Valuation, error_fields, is_boundary
 
@@ -47,6 +50,7 @@ def cross_value(
     groups: Any = None,
     times: Any = None,
     folds: int | None = None,
+    point_weight: Any = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Valuation:
     """Value every row of a table on its other rows, without a validation set.
@@ -57,7 +61,7 @@ def cross_value(
         How rows are valued. It is copied, and the copy is fitted.
     X, y, ids
         The rows, as ``fit`` of the model takes them, but no iterator. With ``metric="precomputed"``, the distances
-        between all rows.
+        between all rows, or a sparse graph of the nearest; a row's distance to itself does not matter.
     groups : array-like of shape (n_rows,), optional
         One name per row, equal for rows that belong together, such as readings of one patient or copies of one row. No
         point sees a row of its own group. Groups are kept together in up to 10 folds, or ``folds``, and standard errors
@@ -70,6 +74,9 @@ def cross_value(
         Number of folds. Without groups and times rows are put into folds by a hash of their features, those with equal
         features together. By default there are no folds: every point sees all rows but itself. A `KNNProxy` has five,
         because its model must not have seen the labels of the points.
+    point_weight : "balanced" or array-like of shape (n_rows,), optional
+        How much each row counts as a point, as in :meth:`shapshift.KNNShapley.value`: a row's value is the weighted
+        mean over the points that see it. With times or folds, "balanced" are weights by the classes of all rows.
     checkpoint : path-like, optional
         Folder for progress, as in :meth:`shapshift.KNNShapley.value`; without folds only.
 
@@ -106,7 +113,8 @@ def cross_value(
     if isinstance(X, Iterator):
         raise InputError("The 'X' parameter of cross_value must not be an iterator: its rows are read twice.")
     # The rows of a proxy have names, order and fingerprint from their own features.
-    whole = (KNNShapley() if isinstance(model, KNNProxy) else clone(model)).fit(X, y, ids=ids)
+    proxy = isinstance(model, KNNProxy)
+    whole = KNNShapley().fit(_numbers(X, y), y, ids=ids) if proxy else clone(model).fit(X, y, ids=ids)
     n_rows = whole.ids_.size
     if n_rows < 2:
         raise InputError("cross_value needs at least 2 rows: a row is valued on the others. Got 1.")
@@ -114,17 +122,23 @@ def cross_value(
     codes = whole._targets
     order = np.arange(n_rows) if content is None else np.lexsort((codes, content))
     asked = any(part is not None for part in (groups, times, folds))
-    in_folds = asked or isinstance(model, KNNProxy)
+    in_folds = asked or proxy
     folding = _Folds(np.arange(n_rows), {"by": "row", "folds": 0})
     if in_folds:
         if checkpoint is not None or is_streamed(X, check.parse_memory(getattr(model, "max_memory", None))):
             got = "a file" if checkpoint is None else "a checkpoint"
             raise InputError(f"cross_value makes folds of rows in memory, without a checkpoint. Got {got}.")
         folding = _make_folds(groups, times, folds, content, n_rows)
+    labels = codes if whole._classes else np.zeros(n_rows)
+    weights = _labels.check_point_weight("cross_value", point_weight, labels, classes=whole._classes)
+    if weights is not None and point_weight is not None:
+        folding.check_weights(weights)
     valued = whole._sample[folding.has_value(whole._sample)]
-    gathered = Gathered(n_rows, np.sort(valued[: sampled_count(n_rows, n_rows)]))
+    gathered = Gathered(n_rows, np.sort(valued[: sampled_count(n_rows, n_rows)]), weights)
     if in_folds:
-        features = whole._check_points(X) if whole.metric == "precomputed" else whole._table(X, "X").rows
+        features = X
+        if not proxy:
+            features = whole._check_points(X) if whole.metric == "precomputed" else whole._table(X, "X").rows
         data = _Rows(features, _labels.check_labels(y, "y", n_rows, "X"))
         about, digest = _with_folds(model, data, order, folding, gathered)
     else:
@@ -135,7 +149,15 @@ def cross_value(
             f"{copies} of {n_rows} rows have a copy, of equal features and label, among the rows they see. A copy at "
             "distance 0 makes the values of both too good. Name what belongs together with 'groups', or drop copies."
         )
+    if point_weight is not None:
+        about["point_weight"] = "balanced" if isinstance(point_weight, str) else "given"
     return gathered.to_valuation(whole, about, folding.facts | {"copies": copies}, digest or whole.fingerprint_)
+
+
+def _numbers(X: Any, y: Any) -> check.Table:
+    """Return the rows of a proxy as numbers, whatever its model takes."""
+    _labels.check_same_order(X, y)
+    return as_numbers(X)
 
 
 def _checked_model(model: Any) -> Any:
@@ -159,7 +181,7 @@ def _checked_model(model: Any) -> Any:
 
 
 class _Rows(NamedTuple):
-    """Rows in memory: features, or distances between all rows for a precomputed metric; and labels."""
+    """Rows in memory: features, for a proxy as they were given, or distances between all rows; and labels."""
 
     features: Any
     labels: npt.NDArray[Any]
@@ -188,6 +210,16 @@ class _Folds:
         """Whether points see earlier folds only."""
         return bool(self.facts["by"] == "time")
 
+    def check_weights(self, weights: Floats) -> None:
+        """Refuse weights that leave a row only points of weight 0."""
+        of_fold = np.bincount(self.of_row, weights > 0)
+        seen_by = np.cumsum(of_fold[::-1])[::-1] - of_fold if self.forward else of_fold.sum() - of_fold
+        if not seen_by[self.of_row[self.has_value(np.arange(weights.size))]].all():
+            raise InputError(
+                "The 'point_weight' parameter of cross_value must leave every row a point with a weight above 0 that "
+                "sees it."
+            )
+
     def has_value(self, rows: Indices) -> npt.NDArray[np.bool_]:
         """Whether any point sees each of these rows."""
         found: npt.NDArray[np.bool_] = self.of_row[rows] < self.of_row.max() + (not self.forward)
@@ -203,7 +235,7 @@ def _without_folds(
         table, own = whole._table(X, "X"), order
         points = replace(table, rows=table.rows[order])
         targets = _labels.check_labels(y, "y", order.size, "X")[order]
-    given = whole._prepare(points, targets, own=own, has_checkpoint=checkpoint is not None)
+    given = whole._prepare(points, targets, own=own, has_checkpoint=checkpoint is not None, graph_ok=True)
     return gathered.add(whole, given, np.arange(order.size), own, checkpoint)
 
 
@@ -218,7 +250,7 @@ def _with_folds(
         knn, place, more = _fit_fold(model, data, rows, points)
         knn._quiet_labels = True
         clusters = None if folding.groups is None else folding.groups[points]
-        given = knn._prepare(place, data.labels[points], clusters=clusters)
+        given = knn._prepare(place, data.labels[points], clusters=clusters, graph_ok=True)
         about = gathered.add(knn, given, rows, points) | more
         strangers += int(np.count_nonzero(given.targets < 0)) if hasattr(knn, "codes_") else 0
     if strangers:
@@ -231,10 +263,10 @@ def _fit_fold(model: Any, data: _Rows, rows: Indices, points: Indices) -> tuple[
     """Fit a copy of the model on some rows; return it, the points as it takes them, and more about the values."""
     features, labels = data.features, data.labels
     if isinstance(model, KNNProxy):
-        proxy = clone(model).fit(features[rows], labels[rows])
-        return proxy.knn_, proxy._embedding(features[points]), proxy._about()
+        proxy = clone(model).fit(take_rows(features, rows), labels[rows])
+        return proxy.knn_, proxy._embedding(proxy._points(take_rows(features, points))), proxy._about()
     if model.metric == "precomputed":
-        return clone(model).fit(None, labels[rows]), features[np.ix_(points, rows)], {}
+        return clone(model).fit(None, labels[rows]), features[points][:, rows], {}
     tables = (check.Table(features[some], None, None, "numpy") for some in (rows, points))
     return clone(model).fit(next(tables), labels[rows]), next(tables), {}
 
@@ -323,16 +355,19 @@ class Gathered:
     n_rows : int
     sampled : ndarray
         Rows whose values on each single point are kept.
+    weights : ndarray of shape (n_rows,) or None
+        How much each row counts as a point.
     """
 
-    def __init__(self, n_rows: int, sampled: Indices) -> None:
-        self.sampled = sampled
-        self.values, self.counts = np.zeros(n_rows), np.zeros(n_rows)  # sum of values, and points that see the row
+    def __init__(self, n_rows: int, sampled: Indices, weights: Floats | None = None) -> None:
+        self.sampled, self.weights = sampled, weights
+        # Sum of values; points that see the row, and the sum of their weights.
+        self.values, self.seen, self.counts = np.zeros((3, n_rows))
         # Over the sampling units (points, or groups of them) that see the row: their number, squared sums of values,
         # sums times sizes, and squared sizes.
         self.units, self.squares, self.products, self.sizes = np.zeros((4, n_rows))
         self.bounds: Floats | None = None
-        self.levels: dict[float, tuple[Floats, int]] = {}  # per entropy: sum of values, number of points
+        self.levels: dict[float, tuple[Floats, float]] = {}  # per entropy: sum of values, number of points
         self.entropy = np.full(n_rows, np.nan)
         self.samples: list[Floats] = []  # per run: values of the sampled rows on each unit, NaN where not seen
         self.games: list[int] = []  # per run: rows that play
@@ -344,7 +379,8 @@ class Gathered:
         place = np.full(self.values.size, -1)
         place[rows] = np.arange(rows.size)
         known = place[self.sampled] >= 0
-        task: Task = replace(given.task, sampled=place[self.sampled[known]])
+        weights = None if self.weights is None else self.weights[points]
+        task: Task = replace(given.task, sampled=place[self.sampled[known]], weights=weights)
         given, runner = given._replace(task=task), knn._runner()
         with ExitStack() as stack:
             if checkpoint is not None:
@@ -353,12 +389,16 @@ class Gathered:
         knn._check_unchanged(given.points)
         self.entropy[points] = sums.points.entropy
         own = task.own is not None
-        self.counts[rows] += task.n_val - own
+        self.seen[rows] += task.n_val - own
+        self.counts[rows] += task.n_val if weights is None else weights.sum()
+        if own:
+            self.counts[points] -= 1 if weights is None else weights
         self.games.append(rows.size - own)
         if sums.error_bound is not None:
             self.bounds = np.zeros(self.values.size) if self.bounds is None else self.bounds
             self.bounds[rows] += sums.error_bound * task.n_val
-        for entropy, of_level, count in zip(task.levels.tolist(), sums.levels, sums.level_counts.tolist(), strict=True):
+        amounts = task.amounts(nearest_level(sums.points.entropy, task.edges), task.levels.size)
+        for entropy, of_level, count in zip(task.levels.tolist(), sums.levels, amounts.tolist(), strict=True):
             if count:
                 level, so_far = self.levels.get(entropy, (np.zeros(self.values.size), 0))
                 level[rows] += of_level
@@ -373,11 +413,24 @@ class Gathered:
     def _add_units(self, task: Task, sums: Sums, rows: Indices, sample: Floats) -> None:
         total = sums.levels.sum(axis=0)
         self.values[rows] += total
-        if task.clusters is None:
+        if task.weights is not None:
+            sample = task.weights[:, None] * sample  # of mean 1 over all points
+        if task.clusters is None and task.weights is not None:
+            sizes = task.weights**2
+            taken = np.zeros(self.values.size)
+            if task.own is not None:
+                taken[task.own] = sizes
+            added: tuple[Any, ...] = (
+                np.count_nonzero(sizes) - (taken[rows] > 0),
+                sums.squares,
+                sums.products,
+                sizes.sum() - taken[rows],
+            )
+        elif task.clusters is None:
             n_units = task.n_val - (task.own is not None)
-            added: tuple[Any, ...] = (n_units, sums.squares, total, n_units)
+            added = (n_units, sums.squares, total, n_units)
         else:
-            sizes = np.bincount(task.groups).astype(np.float64)
+            sizes = task.amounts(task.groups, 0).astype(np.float64)
             squares, products = (sums.groups**2).sum(axis=0), (sizes[:, None] * sums.groups).sum(axis=0)
             added = (sizes.size, squares, products, float((sizes**2).sum()))
             of_units = np.zeros((sizes.size, sample.shape[1]))
@@ -387,8 +440,8 @@ class Gathered:
         for so_far, new in zip((self.units, self.squares, self.products, self.sizes), added, strict=True):
             so_far[rows] += new
 
-    def spread(self, means: Floats, rows: Any, *, forward: bool) -> Spread | None:
-        """Return the spread of the values of ``rows`` over the sampling units that see each."""
+    def spread(self, means: Floats, rows: Any, codes: Any, *, forward: bool) -> Spread | None:
+        """Return the spread of the values of ``rows`` over the sampling units that see each; ``codes`` are classes."""
         seen, counts = self.units[rows], self.counts[rows]
         units = int(seen.min())
         if units < 2:
@@ -400,7 +453,7 @@ class Gathered:
         sample = self.samples[-1] if forward or len(self.samples) == 1 else np.concatenate(self.samples)
         average = np.nanmean(sample, axis=0)
         sample = np.where(np.isnan(sample), average, sample)
-        found = spread_of_points(average, np.square(sample).sum(axis=0), units, sample)
+        found = spread_of_points(average, np.square(sample).sum(axis=0), units, sample, codes)
         if found is None:
             return None
         if len(self.samples) > 1:  # not all units see a row: halves would agree on what was put in its place
@@ -416,12 +469,13 @@ class Gathered:
         sizes = np.array([self.levels[entropy][1] for entropy in entropies])
         level_sums = np.array([self.levels[entropy][0][rows] for entropy in entropies])
         error: dict[str, Any] = {}
-        spread = self.spread(values, rows, forward=facts["by"] == "time")
+        codes = whole._targets[self.sampled] if whole._classes else None
+        spread = self.spread(values, rows, codes, forward=facts["by"] == "time")
         if spread is not None:
             error = error_fields(spread) | {"group_errors": np.empty((0, values.size)), "group_freedom": np.empty(0)}
         cross = facts | {
             "rows_per_game": [min(self.games), max(self.games)],
-            "points_per_row": [int(counts.min()), int(counts.max())],
+            "points_per_row": [int(self.seen[rows].min()), int(self.seen[rows].max())],
         }
         return Valuation(
             values=lock(values),
@@ -429,8 +483,9 @@ class Gathered:
             entropy=self.entropy[points],
             boundary=is_boundary(self.entropy[points], float(about.get("boundary_entropy", 0.0))),
             level_entropy=np.array(entropies),
-            level_values=lock(level_sums * (n_val / counts) / sizes[:, None]),
+            level_values=lock(level_sums * (sizes.sum() / counts) / sizes[:, None]),
             level_counts=sizes,
+            point_weight=None if self.weights is None else lock(self.weights[points] / self.weights[points].mean()),
             group_means=np.empty((0, values.size)),
             group_names=(),
             group_sizes=(),
@@ -440,5 +495,6 @@ class Gathered:
             fingerprint=digest,
             kind=whole._kind,
             id_names=whole._id_names,
+            labels=None if (labels := whole._labels()) is None else labels[rows],
             **error,
         )

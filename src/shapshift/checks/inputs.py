@@ -216,38 +216,82 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     return Table(rows, None, None, "numpy")
 
 
-def check_distances(D: Any, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def check_distances(D: Any, ids: npt.NDArray[Any]) -> Any:
     """Check a precomputed distance matrix: validation points in rows, training rows in columns.
 
     The type is kept: tiles are converted one at a time. Columns that are named by the training ids are put in order.
+    A sparse matrix is a graph, see :func:`check_graph`.
     """
     n_train = ids.size
     if sparse.issparse(D):
-        raise InputError(
-            "'X_val' is sparse, but metric='precomputed' needs the distance of every validation point to every "
-            "training row. What a sparse matrix does not store is an unknown distance; filled up it would be 0, the "
-            "nearest there is. Pass a dense array of all distances, for instance that of "
-            "sklearn.metrics.pairwise_distances(X_val, X_train), or pass features and another metric."
-        )
+        return check_graph(D, n_train)
     plain = isinstance(D, np.ndarray) and D.ndim == 2 and D.dtype.kind in "fiu" and D.size > 0
     table = None if plain and not isinstance(D, np.ma.MaskedArray) else check_features(D, "X_val")
     distances = D if table is None else table.rows
-    if distances.shape[1] != n_train:
-        raise InputError(
-            "'X_val' must hold precomputed distances with one row per validation point and one column per training "
-            f"row, {n_train} columns. Got shape {distances.shape}."
-            + (" Did you mean its transpose?" if distances.shape[0] == n_train else "")
-        )
+    _check_columns(distances.shape, n_train)
     for i, row in enumerate(distances):
         check_finite(row[None, :], "X_val", first_row=i)
         if row.min() < 0:
-            raise InputError(
-                f"'X_val' must hold distances of at least 0. Got {row.min()} at row {i}, column {row.argmin()}. "
-                "Similarities must be turned into distances first."
-            )
+            raise _negative(row.min(), i, int(row.argmin()))
     if table is not None and table.columns is not None and set(table.columns) == set(ids.tolist()):
         distances = distances[:, places(table.columns, ids.tolist())]
-    return cast(npt.NDArray[Any], distances)
+    return distances
+
+
+def _check_columns(shape: tuple[int, ...], n_train: int) -> None:
+    if shape[1] != n_train:
+        raise InputError(
+            "'X_val' must hold precomputed distances with one row per validation point and one column per training "
+            f"row, {n_train} columns. Got shape {shape}."
+            + (" Did you mean its transpose?" if shape[0] == n_train else "")
+        )
+
+
+def _negative(distance: float, row: int, column: int) -> InputError:
+    return InputError(
+        f"'X_val' must hold distances of at least 0. Got {distance} at row {row}, column {column}. Similarities must "
+        "be turned into distances first."
+    )
+
+
+def check_graph(graph: Any, n_train: int) -> Any:
+    """Check a sparse graph of nearest training rows; return it as a csr_array of float64, columns in order.
+
+    Stored entries are distances, zeros included. What is not stored is farther than all that is stored of its point.
+    """
+    if graph.format not in ("csr", "csc", "coo"):
+        raise InputError(
+            f"'X_val' is a sparse matrix in {graph.format!r} format, which may not tell a distance of 0 from none. "
+            "Pass a CSR matrix, such as that of sklearn.neighbors.kneighbors_graph(..., mode='distance')."
+        )
+    check_shape(graph.shape, "X_val")
+    _check_columns(graph.shape, n_train)
+    if graph.dtype.kind not in "fiu":
+        raise InputError(f"'X_val' must hold distances, which are real numbers. Got a sparse matrix of {graph.dtype}.")
+    pairs = graph.tocoo()  # keeps duplicates and stored zeros
+    order = np.lexsort((pairs.col, pairs.row))
+    rows, columns = (part[order].astype(np.int64) for part in (pairs.row, pairs.col))
+    distances = pairs.data[order].astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(distances))
+    if bad.size:
+        where = str(rows[bad[0]]), str(columns[bad[0]])
+        raise InputError(_not_finite("X_val", distances[bad[0]], *where, bad.size))
+    if distances.size and distances.min() < 0:
+        at = int(distances.argmin())
+        raise _negative(distances[at], int(rows[at]), int(columns[at]))
+    twice = np.flatnonzero((np.diff(rows) == 0) & (np.diff(columns) == 0))
+    if twice.size:
+        raise InputError(
+            f"'X_val' stores two distances between validation point {rows[twice[0]]} and training row "
+            f"{columns[twice[0]]}. Keep one of them."
+        )
+    if distances.size > 1 and (distances == 1).all():
+        warn(
+            "All distances that 'X_val' stores are 1, as in a graph that only says who is near. Values depend on who "
+            "is nearer: make it with mode='distance'."
+        )
+    ends = np.searchsorted(rows, np.arange(graph.shape[0] + 1))
+    return sparse.csr_array((distances, columns, ends), shape=graph.shape)
 
 
 def places(columns: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
@@ -447,7 +491,8 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
         hint = (
             f"{name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if it is a single row"
             if len(shape) == 1
-            else f"{name}.reshape(len({name}), -1), so that each row is one list of features"
+            else f"{name}.reshape(len({name}), -1), so that each row is one list of features, or, for images and the "
+            f"like, vectors: shapshift.Embedder(function).transform({name})"
         )
         raise InputError(
             f"{name!r}: Expected 2D array, got {len(shape)}D array instead (shape={shape}). Reshape your data using "

@@ -92,17 +92,72 @@ def check_groups(
     return names.tolist(), codes
 
 
+def check_point_weight(
+    caller: str, given: Any, labels: npt.NDArray[Any], *, classes: bool = True
+) -> npt.NDArray[np.float64] | None:
+    """Return how much each validation point counts, 1 on average; None where all count alike.
+
+    Parameters
+    ----------
+    caller : str
+    given : "balanced", array-like or None
+        "balanced" makes all classes of the points count alike.
+    labels : ndarray of shape (n_val,)
+        Labels of the points.
+    classes : bool
+        Whether labels are classes.
+    """
+    if given is None:
+        return None
+    expected = "None, 'balanced', or hold a finite number of at least 0 for each validation point, one above 0"
+    if isinstance(given, str):
+        if given != "balanced":
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must be {expected}. Got {given!r} instead; a column is "
+                "named only where 'X_val' is read from Parquet."
+            )
+        if not classes:
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must hold a number for each validation point where targets "
+                "are numbers. Got 'balanced', which is for classes."
+            )
+        counts = np.bincount(codes := encode_labels(labels)[1])
+        weights: npt.NDArray[np.float64] = 1.0 / counts[codes]
+    else:
+        entries = check_labels(given, "point_weight", labels.size, "X_val", "weight")
+        try:
+            weights = np.asarray(entries, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must be {expected}. Got {quoted(entries[0])}."
+            ) from None
+    wrong = ~np.isfinite(weights) | (weights < 0)
+    if wrong.any() or not weights.any():
+        got = f"{quoted(weights[wrong][0])} for point {int(wrong.argmax())}" if wrong.any() else "only zeros"
+        raise InputError(f"The 'point_weight' parameter of {caller} must be {expected}. Got {got}.")
+    if (weights == weights[0]).all():
+        return None
+    weights = weights / weights.max()
+    weights *= weights.size / weights.sum()
+    return weights
+
+
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
     """How many training rows there are when there are no features, and their index, from the rows or the labels."""
     if y is None or not hasattr(y, "__len__") or len(y) == 0:
         raise InputError(f"'y' must hold at least one training label. Got {y!r}.")
     if X is not None and (X.shape[0] if hasattr(X, "shape") else len(X)) != len(y):
         raise InputError(f"'X' and 'y' have different lengths; 'y' has {len(y)} labels. Pass X=None to leave it out.")
-    for data in (X, y):
+    return len(y), *pandas_index(X, y)
+
+
+def pandas_index(*containers: Any) -> tuple[npt.NDArray[Any] | None, tuple[Any, ...]]:
+    """Index of the first of some containers that has a pandas index, and the names of its levels; None without one."""
+    for data in containers:
         native: Any = getattr(data, "index", None)
-        if hasattr(native, "names") and hasattr(native, "equals"):  # a pandas index
-            return len(y), np.asarray(native), tuple(native.names)
-    return len(y), None, ("id",)
+        if hasattr(native, "names") and hasattr(native, "equals"):
+            return np.asarray(native), tuple(native.names)
+    return None, ("id",)
 
 
 def check_same_order(X: Any, y: Any) -> None:
@@ -275,10 +330,11 @@ def _missing(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if labels.dtype != object:
         return np.zeros(labels.shape, dtype=bool)
     # Only missing values differ from themselves (NaN, NaT) or refuse to compare (pandas.NA).
-    return np.fromiter((_is_missing(label) for label in labels), bool, labels.size)
+    return np.fromiter((is_missing(label) for label in labels), bool, labels.size)
 
 
-def _is_missing(label: object) -> bool:
+def is_missing(label: object) -> bool:
+    """Whether an entry is None, NaN, NaT or pandas.NA."""
     if label is None:
         return True
     try:

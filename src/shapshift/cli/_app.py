@@ -5,17 +5,17 @@ from typing import Annotated
 
 import typer
 
-from shapshift.cli import about, correct, demo, duplicates, price, rerun, suspects, validation, value
+from shapshift.cli import about, clean, correct, demo, duplicates, explain, price, rerun, suspects, validation, value
 from shapshift.cli._commands import app
 from shapshift.cli._errors import Code
 
 __all__ = ["app"]
 
 # Importing a module registers its commands.
-MODULES = (about, correct, demo, duplicates, price, rerun, suspects, validation, value)
+MODULES = (about, clean, correct, demo, duplicates, explain, price, rerun, suspects, validation, value)
 # Their order in the help: as one would use them.
 ORDER = (
-    *("value", "suspects", "audit", "correct", "price", "report", "duplicates", "cases", "design"),
+    *("value", "explain", "suspects", "clean", "audit", "correct", "price", "report", "duplicates", "cases", "design"),
     *("demo", "datasets", "methods", "doctor", "rerun"),
 )
 app.registered_commands.sort(key=lambda registered: ORDER.index(registered.name or ""))

@@ -57,6 +57,7 @@ _OPTIONS = {
 # Parameters whose options have the same name.
 _SAME_NAME = (
     *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed", "utility", "semivalue"),
+    "embed_model",
     *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
     *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),
     *("data_dir", "rule", "rescale", "boundary_neighbors", "boundary_entropy", "error", "model", "task"),

@@ -219,6 +219,7 @@ class Columns:
         None, "Fill in missing values; they are refused without this."
     )
     embed: list[str] | None = option(None, "Text columns to embed with sentence-transformers.", metavar="COLUMN")
+    embed_model: str | None = option(None, "Model for --embed, by name or folder.", metavar="MODEL")
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,12 @@ class Sample:
         "Column of VAL that is equal for rows that depend on each other, such as the patient of several readings: "
         "sampling errors then count these instead of rows.",
         metavar="COLUMN",
+    )
+    point_weight: str | None = option(
+        None,
+        "How much each row of VAL counts: 'balanced' makes all classes count alike, or a column of weights, such as "
+        "costs. A column called balanced cannot be named.",
+        metavar="COLUMN|balanced",
     )
     pool: bool = option(
         False, "Borrow strength from the training rows, as further validation points, as far as they agree with VAL."

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
+from shapshift.checks.names import some
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._folder import Folder, existing_parent, move_new, undisturbed, writing
@@ -98,6 +99,14 @@ class Run:
     def will_write(self, *names: str) -> None:
         """Refuse, before the work begins, to replace what is there; a name that ends in ``/`` is a whole folder."""
         self._folder.check_free(names)
+        inputs = {os.path.realpath(path) for path in self._input_paths()}
+        taken = [name for name in names if os.path.realpath(self.out / name) in inputs]
+        if taken:
+            raise CommandError(
+                f"{some(taken)} in {str(self.out)!r} is an input, which would be replaced. Name another folder with "
+                "--out.",
+                Code.EXISTS,
+            )
         self._names.update(names)
         self._check_page()
 

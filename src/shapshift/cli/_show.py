@@ -1,6 +1,7 @@
 """Results as people see them: lines and tables in the terminal, and the page."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +11,18 @@ from shapshift.cli._data import Data, sentence
 from shapshift.cli._options import Page
 from shapshift.cli._run import Run, frame
 from shapshift.cli._terminal import Terminal
-from shapshift.trust import another_sample, sure_signs
+from shapshift.trust import another_sample, condemned_classes, negative_rows, sure_signs
 
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit, Thresholds
     from shapshift.correct import CorrectionEvaluation
+    from shapshift.knn.explain import Explanation
     from shapshift.price import Allocation
     from shapshift.valuation import Valuation
 
 SHOWN = 5
+# (training row, validation point) pairs up to which rows on a page are explained: some ten seconds of work.
+EXPLAINED_PAIRS = 10**9
 VERDICT_STYLES = {
     **dict.fromkeys(("reliable", "stable"), "green"),
     **dict.fromkeys(("usable", "undefined", "shifts"), "yellow"),
@@ -57,10 +61,13 @@ def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any
 
 
 def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[str, Any]:
-    """Say how far values can be trusted, how many rows help, and which most and least; return these facts."""
+    """Say how far values can be trusted, how many are negative, by class, and which rows are highest and lowest.
+
+    Returns these facts.
+    """
     ends = extremes(valuation, data)
     facts = value_facts(valuation) | ends
-    n, helpful, harmful = facts["n_train"], facts["helpful"], facts["harmful"]
+    n = facts["n_train"]
     numbers = valuation.parameters.get("task") == "regression"
     where = "where the targets of nearby rows differ" if numbers else "near a class boundary"
     cross = valuation.parameters.get("cross")
@@ -68,6 +75,8 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
     terminal.line(f"Valued {n:,} training rows on {points}, {facts['boundary_fraction']:.0%} of them {where}.")
     if cross is not None:
         terminal.line(who_saw_whom(cross))
+    if facts["point_weight"] is not None:
+        terminal.line(how_points_count(facts["point_weight"]))
     if "pool" in facts:
         terminal.line(what_was_borrowed(facts["pool"]))
     if n > 1 and np.allclose(valuation.values, valuation.values[0], rtol=1e-9, atol=0):
@@ -76,9 +85,8 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
         )
         return facts
     show_sample(terminal, facts["sampling"])
-    terminal.line(
-        f"On these points {helpful:,} rows help ({helpful / n:.0%}) and {harmful:,} do harm ({harmful / n:.0%})."
-    )
+    terminal.line(sentence(negative_rows(facts)))
+    show_classes(terminal, facts["classes"])
     rows, styles = [], []
     for style, part in (("green", ends["most"]), ("red", ends["least"][::-1])):
         for one in part:
@@ -91,6 +99,28 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
             styles.append(style if (one["value"] > 0) == (style == "green") else "")
     terminal.table("Most and least valuable rows", rows, styles)
     return facts
+
+
+def show_classes(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+    """Tabulate the values by class, and say which classes are condemned."""
+    if not facts or facts["all"] < 2:
+        return
+    rows, styles = [], []
+    for one in facts["listed"]:
+        rows.append(
+            {
+                "class": one["label"],
+                ">rows": f"{one['rows']:,}",
+                ">negative": f"{one['share_negative']:.0%}",
+                ">mean value": f"{one['mean']:+.3e}",
+                ">reliability": "-" if one["reliability"] is None else f"{one['reliability']:.2f}",
+            }
+        )
+        styles.append("red" if one["label"] in facts["condemned"] else "")
+    worst = f", the worst {len(rows)} of {facts['all']:,}" if len(rows) < facts["all"] else ""
+    terminal.table(f"Values by class{worst}", rows, styles)
+    if said := condemned_classes(facts):
+        terminal.line(sentence(said), "bold red")
 
 
 def who_saw_whom(cross: Mapping[str, Any]) -> str:
@@ -106,6 +136,12 @@ def who_saw_whom(cross: Mapping[str, Any]) -> str:
         f"{cross.get('rows_without_value', 0):,} have no later rows and no value.",
     }
     return told[cross["by"]]
+
+
+def how_points_count(point_weight: str) -> str:
+    """Say which weights validation points have."""
+    alike = "so that all classes of them count alike" if point_weight == "balanced" else "given ones"
+    return f"Validation points have weights, {alike}."
 
 
 def what_was_borrowed(pool: Mapping[str, Any]) -> str:
@@ -213,13 +249,36 @@ def shows_features(run: Run, data: Data) -> bool:
     return run.page is not None and (asked if asked is not None else data.arrays.owners is None)
 
 
-def write_page(run: Run, data: Data, **results: Any) -> None:
+def explain_ends(data: Data, model: Any, valuation: "Valuation") -> "Explanation | None":
+    """Explain the rows that a page lists; None where that would take long, or there is nothing to explain them by."""
+    from shapshift.report._table import TABLE_ROWS, listed_rows
+
+    known = valuation.ids.tolist()
+    if not hasattr(model, "explain") or len(set(known)) < len(known) or len(known) * valuation.n_val > EXPLAINED_PAIRS:
+        return None
+    if {"pool", "point_weight"} & set(valuation.parameters):
+        return None
+    asked = np.concatenate(listed_rows(valuation, TABLE_ROWS))
+    found: Explanation = model.explain(*data.points, valuation.ids[asked], n_points=3, n_neighbors=3)
+    # Weights of points and the like make values that a plain explanation is not about.
+    return with_point_ids(found, data) if found.is_of(valuation) else None
+
+
+def with_point_ids(found: "Explanation", data: Data) -> "Explanation":
+    """Name the validation points of an explanation by their ids, where the table has such."""
+    ids = data.arrays.ids_val
+    return found if ids is None else replace(found, points={**found.points, "id": ids[found.points["position"]]})
+
+
+def write_page(run: Run, data: Data, model: Any = None, **results: Any) -> None:
     """Write the page, when one was asked for.
 
     Parameters
     ----------
     run : Run
     data : Data
+    model : object, optional
+        Fitted, to explain the rows that the page lists: where features of single rows are shown.
     **results
         What :func:`shapshift.report.build_report` takes: ``valuation``, ``audit``, ``noisy``, ...
     """
@@ -230,6 +289,7 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
     if shows_features(run, data):
         X_train, X_val = (table.select(data.feature_columns()) for table in (data.train, data.val))
         notes = data.arrays.notes
+        results["explanation"] = explain_ends(data, model, results["valuation"])
         run.terminal.note("The page shows feature values of single rows; --no-raw-features leaves them out.")
     else:
         X_train = X_val = None
@@ -246,6 +306,8 @@ def write_page(run: Run, data: Data, **results: Any) -> None:
     notes = [*map(sentence, notes), *([] if cross is None else [who_saw_whom(cross)])]
     pool = results["valuation"].parameters.get("pool")
     notes += [] if pool is None else [what_was_borrowed(pool)]
+    weights = results["valuation"].parameters.get("point_weight")
+    notes += [] if weights is None else [how_points_count(weights)]
     with run.terminal.busy("Writing the page"):
         build_report(
             run.page_path(),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shapshift.cli._commands import command
-from shapshift.cli._data import load
+from shapshift.cli._data import Data, load
 from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Checked, Columns, Method, Output, option
 from shapshift.cli._run import Run
@@ -55,31 +55,11 @@ def suspects(run: Run) -> None:
     Writes [bold]suspects.csv[/] (one line per row), [bold]suspects.npz[/] (for Suspects.load) and
     [bold]manifest.json[/].
     """
-    from shapshift.suspects.find import suspects_of
-    from shapshift.tables.preparing import Features
-
-    asked = run[Search]
-    if not 0 < asked.error < 1:
-        raise CommandError(f"--error must be above 0 and below 1, such as 0.1. Got {asked.error:g}.")
-    if asked.task == "number" and asked.model == "logistic":
-        raise CommandError("--model logistic is for classes. Use neighbors, forest or boosting with --task number.")
+    check_search(run)
     run.will_write("suspects.csv", "suspects.npz")
-    data = load(run, asked.task or "seen")
-    arrays, has_val = data.arrays, run[Checked].val is not None
-    rows = Features(arrays.X_train, arrays.X_val if has_val else None, "pyarrow")
+    data = load(run, run[Search].task or "seen")
     with run.terminal.busy("Comparing rows"):
-        found = suspects_of(
-            rows,
-            arrays.y_train,
-            arrays.y_val if has_val else None,
-            (rows.X, rows.X_val),
-            model=asked.model,
-            ids=arrays.ids,
-            error=asked.error,
-            task=arrays.spec["target"],
-            random_state=run.seed,
-            progress=False,
-        )
+        found = search(run, data)
     run.write_table("suspects.csv", _with_texts(found))
     found.save(run.path("suspects.npz"))
     run.parameters["suspects"] = dict(found.parameters)
@@ -90,6 +70,36 @@ def suspects(run: Run) -> None:
             f"Next: look at the flagged rows in suspects.csv. 'shapshift clean {run[Checked].train.name}{label}' drops "
             "or relabels rows and says what that changes on held-out data."
         )
+
+
+def check_search(run: Run) -> None:
+    """Refuse options that are wrong whatever the table holds."""
+    asked = run[Search]
+    if not 0 < asked.error < 1:
+        raise CommandError(f"--error must be above 0 and below 1, such as 0.1. Got {asked.error:g}.")
+    if asked.task == "number" and asked.model == "logistic":
+        raise CommandError("--model logistic is for classes. Use neighbors, forest or boosting with --task number.")
+
+
+def search(run: Run, data: Data) -> "Suspects":
+    """Find suspects among prepared rows."""
+    from shapshift.suspects.find import suspects_of
+    from shapshift.tables.preparing import Features
+
+    asked, arrays, has_val = run[Search], data.arrays, run[Checked].val is not None
+    rows = Features(arrays.X_train, arrays.X_val if has_val else None, "pyarrow")
+    return suspects_of(
+        rows,
+        arrays.y_train,
+        arrays.y_val if has_val else None,
+        (rows.X, rows.X_val),
+        model=asked.model,
+        ids=arrays.ids,
+        error=asked.error,
+        task=arrays.spec["target"],
+        random_state=run.seed,
+        progress=False,
+    )
 
 
 def show_suspects(terminal: Terminal, found: "Suspects") -> dict[str, Any]:

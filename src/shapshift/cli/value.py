@@ -67,6 +67,7 @@ class NoisySet:
         "shapshift value 'parts/*.parquet' val.feather --label y -k 10 --semivalue beta:4,1 --out run1",
         "shapshift value train.csv readings.csv --label y --clusters patient",
         "shapshift value train.parquet few.parquet --label y --pool",
+        "shapshift value loans.csv recent.csv --label default --point-weight balanced",
         "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
@@ -87,6 +88,7 @@ def value(run: Run) -> None:
     if run[OneOrTwo].val is None and run[Sample].pool:
         raise CommandError("--pool is about VAL. With one table every row is valued on all others already.")
     data = load(run)
+    model = None
     if run[OneOrTwo].val is None:
         valuation, data = _value_one_table(run, data)
     else:
@@ -94,7 +96,7 @@ def value(run: Run) -> None:
         data = data.released(table=not show.shows_features(run, data))
         valuation = model.value(*data.points, **_checkpoint(run, model), **clustered(model, data))
     _write_values(run, data, valuation)
-    show.write_page(run, data, valuation=valuation)
+    show.write_page(run, data, model, valuation=valuation)
     run.result = show.show_values(run.terminal, valuation, data)
 
 
@@ -112,6 +114,7 @@ def _value_one_table(run: Run, data: Data) -> tuple["Valuation", Data]:
         groups=groups,
         times=times,
         folds=folds.folds,
+        point_weight=data.weights,
         checkpoint=run[Restart].checkpoint,
     )
     if times is not None:
@@ -150,7 +153,7 @@ def audit(run: Run) -> None:
     stream = ShiftStream(model, *data.points, **arguments)
     valuation, found = next(stream), stream.audit()
     _write_audit(run, found)
-    show.write_page(run, data, valuation=valuation, audit=found)
+    show.write_page(run, data, model, valuation=valuation, audit=found)
     run.parameters["perturbations"] = list(found.perturbations)
     run.result = show.show_audit(run.terminal, found)
 
@@ -220,6 +223,7 @@ def report(run: Run) -> None:
     show.write_page(
         run,
         data,
+        model,
         valuation=valuation,
         audit=audit,
         noisy=noisy,

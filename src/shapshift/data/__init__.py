@@ -1,7 +1,7 @@
 """Ready-made training and validation sets: generated, bundled with scikit-learn, from a local folder, or downloaded."""
 
 from shapshift.data.dataset import PROTOCOLS, Dataset, list_datasets, load_dataset
-from shapshift.tables.features import EMBEDDING_MODEL, EMBEDDING_TOKENS, embed_texts
+from shapshift.tables.embedding import EMBEDDING_MODEL, EMBEDDING_TOKENS, embed_texts
 
 __all__ = [
     "EMBEDDING_MODEL",

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
-from shapshift.exceptions import InputError
+from shapshift.exceptions import InputError, MissingLibraryError
 from shapshift.io.files import write_atomically, write_text
-from shapshift.tables.features import embed_texts
+from shapshift.tables.embedding import embed_texts
 from shapshift.tables.files import did_you_mean, file_digest
 from shapshift.tables.reading import read_table
 
@@ -290,7 +290,12 @@ def _newsgroups(cache: Path) -> tuple[list[str], list[int], list[str]]:
 
 
 def _embedded(texts: list[str], labels: list[int], groups: list[str], source: str) -> Rows:
-    X = embed_texts(texts).astype(np.float64)
+    try:
+        X = embed_texts(texts).astype(np.float64)
+    except MissingLibraryError as error:
+        raise MissingLibraryError(
+            f"{error} To do without it, put news20.parquet into the folder that data_dir or SHAPSHIFT_DATA names."
+        ) from error
     names = tuple(f"e{j:03d}" for j in range(X.shape[1]))
     return Rows(X, np.array(labels, dtype=np.int64), names, np.array(groups), source)
 

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift.engine.boundary import count_levels, nearest_level
-from shapshift.engine.certified import BATCH, STRIP_ROWS, Buckets, Images, Space, distances_to
+from shapshift.engine.certified import BATCH, STRIP_ROWS, Buckets, Images, Space
 from shapshift.engine.exact import RankWorker
 from shapshift.engine.parallel import take_spare, thread_pool
-from shapshift.engine.rows.distances import FileRows, without_rows
+from shapshift.engine.rows.distances import FileRows, distances_to, without_rows
 from shapshift.engine.rows.file import spilled
 from shapshift.engine.runner import (
     WORKER_BYTES,
@@ -42,7 +42,7 @@ from shapshift.engine.runner import (
     n_blocks,
     span,
 )
-from shapshift.engine.tasks import ClassTask, Points, Sums, group_cell
+from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.buckets import Cells, Settled, count_images
 from shapshift.kernels.images import PIECES, Near
 
@@ -286,7 +286,8 @@ class ShardedJob:
             sample = np.empty((batch.stop - batch.start, certificate.sample_size))
             one.lines[one.place(batch)] = self.buckets.lines(batch, sample)
         points.reference_ranks[:] = -0.5  # a row is as far away as itself
-        look = partial(self._look_at_shard, one, distances_to(self.task, here), Lock())
+        asked = distances_to(self.task.fill, here.start, self.task.reference[here])
+        look = partial(self._look_at_shard, one, asked, Lock())
         one.near = self._join(one, map_in_order(look, range(len(self.shards))))
         tables = np.empty((size, words), dtype=np.int64)
         one.settled = self.buckets.settle(here, one.near, histograms, tables, points, self.buckets.scratch())
@@ -385,7 +386,7 @@ class ShardedJob:
         own, fill = (None, None) if self.layout.keep else self._load(shard)
         for block in cut(stretch, self.block):
             names, groups = group_rows(task, block)
-            n_cells = group_cell(n_levels, names.size)
+            n_cells = task.group_cell(names.size)
             packed, sums = np.zeros((n_cells, width), np.int64), np.zeros((n_cells + 1, width))
             for batch in cut(block, BATCH):
                 there = one.place(batch)
@@ -401,10 +402,14 @@ class ShardedJob:
             # Points that were ordered exactly, then what is packed: the order that a worker with all rows has.
             for point in (point for point in range(block.start, block.stop) if point in exact):
                 group = groups[point - block.start]
+                weight = 1.0 if task.weights is None else task.weights[point]
+                values = weight * exact[point][rows]
                 for cell, square in ((one.settled.levels[point - one.here.start], n_levels), (group, group + 1)):
                     if cell >= 0:
-                        sums[cell] += exact[point][rows]
-                        sums[square] += exact[point][rows] ** 2
+                        sums[cell] += values
+                        sums[square] += values**2
+                        if task.weights is not None:
+                            sums[square + 1] += weight * values
             self.buckets.unpack(packed, sums)
             part = BlockSums(block_cells(task, names, 1), np.zeros(n_levels, dtype=np.int64), sums)
             totals.add_rows(block.start // self.block, part, rows)

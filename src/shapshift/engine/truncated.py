@@ -27,6 +27,7 @@ from shapshift.engine.search import (
     Proposals,
     Search,
     exact_search,
+    graph_search,
     list_room,
     quick_search,
 )
@@ -111,6 +112,35 @@ def truncated_sums(
     sums = totals.spread(kept)
     if report := {**about_index, **finder.report()}:
         notes["search_report"] = report
+    return replace(sums, error_bound=sums.bounds[0] / task.n_val, notes=notes)
+
+
+def graph_sums(task: ClassTask, graph: Any, excluded: Indices | None, runner: Runner) -> Sums:
+    """Value a task from the nearest rows that a graph stores; rows it does not store are farther.
+
+    Parameters
+    ----------
+    task : ClassTask
+    graph : csr_array of shape (n_val, n_train)
+    excluded, runner
+        As in :func:`truncated_sums`.
+
+    Returns
+    -------
+    Sums
+        With the error bound of each mean value: 0 where the graph is complete.
+    """
+    lengths = np.diff(graph.indptr)
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if shortest - (excluded is not None) < task.n_nearest:
+        raise InputError(
+            f"The {task.n_nearest} nearest rows of each validation point are asked for, but the neighbour graph stores "
+            f"{shortest} of point {lengths.argmin()}. Make the graph with more neighbours."
+        )
+    plan = _plan_lists(task, longest, max(longest, 1), True, False, runner, None)
+    totals, kept = runner.run(ListJob(task, longest, plan.block, graph_search(graph, excluded)), plan, None)
+    sums = totals.spread(kept)
+    notes = {"algorithm": "graph", "rows_per_point": [shortest, longest]}
     return replace(sums, error_bound=sums.bounds[0] / task.n_val, notes=notes)
 
 

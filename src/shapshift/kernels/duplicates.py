@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
+from shapshift.kernels.images import count_among
 from shapshift.kernels.rank import (
     Batch,
     Findings,
@@ -92,11 +93,13 @@ def place_values(
     """
     unlabelled = np.zeros(tile.shape[1], np.int32)
     reference, nearest = batch.reference, found.nearest
+    sizes = layout.rows[layout.units[1:]] - layout.rows[layout.units[:-1]]
     for p in range(tile.shape[0]):
         row = tile[p]
         order, _ = order_rows(row, unlabelled, -1, scratch.work)
-        for r in range(reference.shape[1]):
-            found.ranks[p, r] = _rank_of(row, layout, row[reference[p, r]])
+        if reference.shape[1] > 0:
+            found.ranks[p] = -0.5  # the row ties with itself, which adds 0.5
+            count_among(row, sizes, row[reference[p]], found.ranks[p])
         places = Places(row, order, layout)
         if nearest.shape[1] > 0:
             _nearest_rows(places, nearest[p])
@@ -158,17 +161,6 @@ def _count_labels(places, start, end, share, counts):
         for u in range(layout.units[place], layout.units[place + 1]):
             for _ in range(layout.rows[u + 1] - layout.rows[u]):  # added, not multiplied: the same bits as row by row
                 counts[layout.codes[u]] += share
-
-
-@kernel
-def _rank_of(row, layout, distance):
-    """Rank of the rows at a distance, ties averaged."""
-    below = equal = 0
-    for place in range(row.size):
-        size = layout.rows[layout.units[place + 1]] - layout.rows[layout.units[place]]
-        below += size * np.int64(row[place] < distance)
-        equal += size * np.int64(row[place] == distance)
-    return below + (equal - 1) / 2
 
 
 @kernel

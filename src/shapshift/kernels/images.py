@@ -20,6 +20,10 @@ PIECES = 4
 BEND = 0.25
 # Rows that are turned round together: their columns stay in the first-level cache.
 TURN = 256
+# Ranks of more rows than this are counted in one pass over the distances instead of one for each.
+MANY_ASKED = 8
+# Steps of the table in which the places of these are looked up, for each of them.
+STEPS_PER_ASKED = 8
 
 
 class Labels(NamedTuple):
@@ -177,6 +181,10 @@ def _fill_images(row, codes, target, lines, last, images):
 @kernel
 def count_nearer(tile: Floats, asked: Floats, ranks: Floats) -> None:
     """Add to ``ranks[p, r]`` how many distances ``tile[p]`` are below ``asked[p, r]``, ties by half."""
+    if asked.shape[1] > MANY_ASKED:
+        for p in range(asked.shape[0]):
+            count_among(tile[p], np.empty(0, np.int64), asked[p], ranks[p])
+        return
     for p in range(asked.shape[0]):
         for r in range(asked.shape[1]):
             at = asked[p, r]
@@ -185,3 +193,46 @@ def count_nearer(tile: Floats, asked: Floats, ranks: Floats) -> None:
                 below += x < at
                 equal += x == at
             ranks[p, r] += below + equal / 2
+
+
+@kernel
+def count_among(distances, sizes, asked, ranks):
+    """As :func:`count_nearer`, for one point: each distance looks for its place among the sorted ones asked for.
+
+    ``sizes`` are the numbers of rows at the distances; none if each is of one row. A table of equally wide steps says
+    between which of the asked ones a distance lies; a search is left for the few on the same step as one of these.
+    """
+    order = np.argsort(asked)
+    ends = asked[order]
+    n_ends, steps = ends.size, STEPS_PER_ASKED * ends.size
+    first, span = ends[0], ends[-1] - ends[0]
+    scale = steps / span if span > 0.0 else 0.0
+    if not np.isfinite(scale):
+        scale = 0.0
+    before = np.full(steps + 2, n_ends, np.int64)  # how many of the ends are on lower steps
+    step = 0
+    for s in range(n_ends):
+        last = np.int64(min((ends[s] - first) * scale, np.float64(steps)))
+        while step <= last:
+            before[step] = s
+            step += 1
+    inside, equal = np.zeros(n_ends + 1, np.int64), np.zeros(n_ends + 1, np.int64)
+    for i in range(distances.size):
+        x, n = distances[i], sizes[i] if sizes.size else 1
+        step = np.int64(min(max((x - first) * scale, 0.0), np.float64(steps)))
+        lo, hi = before[step], before[step + 1]
+        while lo < hi:
+            middle = (lo + hi) >> 1
+            if ends[middle] < x:
+                lo = middle + 1
+            else:
+                hi = middle
+        inside[lo] += n
+        if lo < n_ends and ends[lo] == x:
+            equal[lo] += n
+    below = at = 0
+    for s in range(n_ends):
+        below += inside[s]
+        if s == 0 or ends[s] != ends[s - 1]:
+            at = s
+        ranks[order[s]] += below - equal[at] / 2

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import kernel
+from shapshift.kernels.images import count_among
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ def look_around(tile: Floats, depth: int, reference: Indices, nearest: Indices, 
     """
     size = max(depth, nearest.shape[1])
     keys = np.empty(size)
-    rows = np.empty(size, np.int64)
+    rows, no_sizes = np.empty(size, np.int64), np.empty(0, np.int64)
     for p in range(tile.shape[0]):
         found = 0
         for i in range(tile.shape[1]):
@@ -47,14 +48,9 @@ def look_around(tile: Floats, depth: int, reference: Indices, nearest: Indices, 
             found = min(found + 1, size)
         cuts[p] = keys[depth - 1]
         nearest[p] = rows[: nearest.shape[1]]
-        for r in range(reference.shape[1]):
-            at_distance = tile[p, reference[p, r]]
-            below = 0
-            equal = 0
-            for i in range(tile.shape[1]):
-                below += tile[p, i] < at_distance
-                equal += tile[p, i] == at_distance
-            ranks[p, r] = below + (equal - 1) / 2
+        if reference.shape[1] > 0:
+            ranks[p] = -0.5  # the row ties with itself, which adds 0.5
+            count_among(tile[p], no_sizes, tile[p][reference[p]], ranks[p])
 
 
 @kernel

@@ -19,6 +19,7 @@ from shapshift.exceptions import InputError
 from shapshift.kernels.beliefs import belief_values
 from shapshift.kernels.near import label_shares, look_around
 from shapshift.knn.base import KNNClassModel
+from shapshift.knn.explain import class_sentence
 from shapshift.knn.shapley import SEMIVALUES
 
 Floats = npt.NDArray[np.float64]
@@ -130,6 +131,9 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         self.fingerprint_ = digest.hexdigest()
         return self
 
+    def _labels(self) -> None:
+        return None  # those of some rows are beliefs
+
     def _neighbors_labels(self, X: Any, labeled: npt.NDArray[np.bool_]) -> Floats:
         """Share of each label among the nearest labelled rows of each row."""
         if self.metric == "precomputed":
@@ -161,6 +165,18 @@ class SemiSupervisedKNNShapley(KNNClassModel):
                 f"shape {found.shape}, whose sums or signs may differ; pass those of a classifier's predict_proba."
             )
         return found
+
+    def _row_labels(self) -> npt.NDArray[Any]:
+        found = super()._row_labels().astype(object)
+        found[~self.labeled_] = None
+        return found
+
+    def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
+        if self.labeled_[row]:
+            return super()._sentence(row, value, near, own)
+        label = self.classes_[self.codes_[row]]
+        called = f"Row {self.ids_[row]} (no label, most probably {label})"
+        return class_sentence(called, label, value, near, own, self._nearness())
 
     def _method(self, task: Task, targets: Any) -> Tiled:
         if task.own is not None:

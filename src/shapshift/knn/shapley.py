@@ -1,5 +1,6 @@
 """KNNShapley: exact values of training rows for a K-nearest-neighbour classifier."""
 
+import copy
 import os
 from dataclasses import replace
 from functools import partial
@@ -21,8 +22,8 @@ from shapshift.engine.rows.distances import FileRows, kind_of
 from shapshift.engine.runner import Runner
 from shapshift.engine.search import SEARCHES
 from shapshift.engine.sharded import sharded_sums
-from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
-from shapshift.engine.truncated import check_search, truncated_sums
+from shapshift.engine.tasks import ClassTask, Neighborhood, Sums, Task, class_task
+from shapshift.engine.truncated import check_search, graph_sums, truncated_sums
 from shapshift.exceptions import InputError
 from shapshift.knn.base import KNNClassModel, Prepared
 from shapshift.knn.pooling import PoolingModel, corrected_values, pooled_valuation
@@ -58,7 +59,11 @@ class KNNShapley(KNNClassModel):
         How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
-        ``fit`` ignores the features. Columns that are named by the row ids are matched by name.
+        ``fit`` ignores the features. Columns that are named by the row ids are matched by name. A scipy sparse matrix
+        is a graph of nearest rows, such as scikit-learn's ``kneighbors_graph(mode="distance")``: stored entries are
+        distances, zeros included, and rows that are not stored are farther than all stored ones of that point. They
+        are valued as by ``method="truncated"``, and ``Valuation.error_bound`` says how far values can be off; it is 0
+        where the graph stores everything.
     method : {"exact", "certified", "truncated"}, default="exact"
         "certified" takes linear time instead of a sort: it treats distances that are nearly equal as equal and returns,
         in ``Valuation.error_bound``, how far each value can be off at most. "truncated" finds only the nearest rows of
@@ -126,6 +131,7 @@ class KNNShapley(KNNClassModel):
     array([-0.333,  0.667,  0.167])
     """
 
+    _takes_graph = True
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **KNNClassModel._choices,
         "method": ("exact", "certified", "truncated"),
@@ -175,6 +181,7 @@ class KNNShapley(KNNClassModel):
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         exclude: Any = None,
         pool: Any = None,
@@ -187,7 +194,7 @@ class KNNShapley(KNNClassModel):
         ----------
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name. With
-            ``metric="precomputed"``, distances of shape (n_val, n_train).
+            ``metric="precomputed"``, distances of shape (n_val, n_train), see ``metric``.
         y_val : array-like of shape (n_val,) or str
             Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
         groups : array-like of shape (n_val,) or str, optional
@@ -196,6 +203,10 @@ class KNNShapley(KNNClassModel):
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
+        point_weight : "balanced", array-like of shape (n_val,) or str, optional
+            How much each validation point counts: "balanced" makes all classes of the points count alike, numbers of at
+            least 0 are weights (costs, say), and for Parquet the name of their column will do. Values are weighted
+            means over the points, exactly; standard errors are those of weighted means.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         exclude : int array of shape (n_val,), optional
@@ -208,8 +219,8 @@ class KNNShapley(KNNClassModel):
             validation points, and by the sampling errors of both. Standard errors count what is left of a difference.
             ``parameters["pool"]`` of the result says how much was borrowed and why. Where nothing can be, values are
             plain, with a warning. With ``metric="precomputed"``, the distances between training rows. It takes no
-            clusters, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for the next
-            validation set. For audits and payouts see :meth:`pooled`.
+            clusters, weights, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for
+            the next validation set. For audits and payouts see :meth:`pooled`.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector`, `EntropyNormalizer` or object of your own with ``transform(valuation)``. It takes
@@ -223,18 +234,23 @@ class KNNShapley(KNNClassModel):
         Valuation
         """
         if pool is not None:
-            if matrix is not False or any(part is not None for part in (clusters, exclude, checkpoint)):
+            if self._is_graph(X_val) or self._is_graph(pool):
                 raise InputError(
-                    "The 'pool' parameter does not go with 'clusters', 'matrix', 'exclude' or 'checkpoint'. Value "
-                    "without pooling to get these."
+                    "The 'pool' parameter does not go with a sparse neighbour graph: pooling compares all distances. "
+                    "Value without pooling, or pass dense distances."
+                )
+            if matrix is not False or any(part is not None for part in (clusters, point_weight, exclude, checkpoint)):
+                raise InputError(
+                    "The 'pool' parameter does not go with 'clusters', 'point_weight', 'matrix', 'exclude' or "
+                    "'checkpoint'. Value without pooling to get these."
                 )
             if correction is not None:
                 self._check_correction(correction, groups)
             return pooled_valuation(self, X_val, y_val, pool, groups=groups, correction=correction)
         if correction is None:
             asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude}
-            return self._value(X_val, y_val, checkpoint=checkpoint, **asked)[0]
-        self._check_correction(correction, matrix or None, groups, clusters, exclude, checkpoint)
+            return self._value(X_val, y_val, checkpoint=checkpoint, point_weight=point_weight, **asked)[0]
+        self._check_correction(correction, matrix or None, groups, clusters, point_weight, exclude, checkpoint)
         return corrected_values(self, X_val, y_val, correction)
 
     def pooled(self, pool: Any = "train") -> PoolingModel:
@@ -256,7 +272,7 @@ class KNNShapley(KNNClassModel):
         75
         """
         check_is_fitted(self)
-        return PoolingModel(self, pool)
+        return PoolingModel(self, pool=pool)
 
     def _check_correction(self, correction: Any, *others: Any) -> None:
         """Refuse what is no corrector, and what a correction does not go with."""
@@ -270,10 +286,22 @@ class KNNShapley(KNNClassModel):
             )
         if any(part is not None for part in others):
             raise InputError(
-                "The 'correction' parameter does not go with 'groups', 'clusters', 'matrix', 'exclude' or "
-                "'checkpoint': a correction is made for the validation set as a whole. Value without a correction to "
-                "get these."
+                "The 'correction' parameter does not go with 'groups', 'clusters', 'point_weight', 'matrix', "
+                "'exclude' or 'checkpoint': a correction is made for the validation set as a whole. Value without a "
+                "correction to get these."
             )
+
+    def _value(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
+        if asked.get("point_weight") is None or self.device == "cpu":
+            return super()._value(X_val, y_val, **asked)
+        if self.device == "cuda":
+            raise InputError(
+                f"The 'point_weight' parameter of {type(self).__name__}.value is for the CPU. Got a model with "
+                "device='cuda'. Set device='cpu' or 'auto'."
+            )
+        here = copy.copy(self)
+        here.device = "cpu"
+        return here._value(X_val, y_val, **asked)
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> ClassTask:
         average, table = self.ties == "average", self._rank_table(self._index.n_rows)
@@ -301,6 +329,14 @@ class KNNShapley(KNNClassModel):
         if gpu is not None:
             tol = self._tol() if self.method == "certified" else None
             return gpu.sums(given.task, self._index, given.points, given.excluded, tol, runner)  # type: ignore[no-any-return]
+        if self._is_graph(given.points):
+            if self.method == "certified":
+                raise InputError(
+                    f"The 'method' parameter of {type(self).__name__} must be 'exact' or 'truncated' for a sparse "
+                    "neighbour graph, whose values have a bound of their own. Got 'certified' instead."
+                )
+            sums = graph_sums(given.task, given.points, given.excluded, runner)
+            return sums if given.task.own is None else sums.without_own(given.task, given.task.own)
         exact = exact_from_file(given.task, self.scratch, runner) if self._index.in_file else Exact(given.task)
         run = {"exact": self._exact, "certified": self._certified, "truncated": self._truncated}[self.method]
         sums = run(exact, given.points, given.excluded, runner)
@@ -381,6 +417,7 @@ class KNNShapley(KNNClassModel):
     def _check_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
         caller = type(self).__name__
         obstacles = {
+            "a sparse neighbour graph. Pass dense distances": self._is_graph(rows),
             "a checkpoint, which is for the CPU: a run on a GPU is short. Leave it out": has_checkpoint,
             kind_of(rows).unserved.get("device", ""): "device" in kind_of(rows).unserved,
             "method='truncated'. Use method='certified'": self.method == "truncated",
@@ -399,7 +436,8 @@ class KNNShapley(KNNClassModel):
     def _gpu_rows(self, points: Any, has_checkpoint: bool = False, features: Any = None) -> Any:
         """Return the training rows on a GPU, None for the CPU; ``features`` are these rows if already there."""
         rows = self._index.rows
-        device = self._check_device(points if kind_of(points).in_file else rows, has_checkpoint)
+        aside = kind_of(points).in_file or self._is_graph(points)
+        device = self._check_device(points if aside else rows, has_checkpoint)
         if device is None:
             return None
         from shapshift.engine.gpu.device import place_rows

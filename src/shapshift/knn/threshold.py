@@ -15,12 +15,13 @@ from shapshift.checks import inputs as check
 from shapshift.checks.warnings import warn
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, entropy_levels
 from shapshift.engine.exact import Tiled
-from shapshift.engine.rows.distances import scaled_limit, true_distances
+from shapshift.engine.rows.distances import NOT_STORED, scaled_limit, true_distances
 from shapshift.engine.tasks import Sums, Task
 from shapshift.exceptions import InputError
 from shapshift.kernels.near import entropy_of
 from shapshift.kernels.threshold import count_inside, threshold_values
 from shapshift.knn.base import KNNClassModel, Prepared
+from shapshift.knn.explain import Nearness
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -39,7 +40,9 @@ class ThresholdKNNShapley(KNNClassModel):
     radius : float
         Rows at this distance or nearer vote, in units of the metric.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
-        As in :class:`shapshift.KNNShapley`.
+        As in :class:`shapshift.KNNShapley`. Rows that a sparse neighbour graph does not store are beyond the radius:
+        pass scikit-learn's ``radius_neighbors_graph(mode="distance")`` of this radius or a larger one. The nearest
+        rows that decide about the boundary are then those that are stored.
     boundary_neighbors, boundary_entropy
         As in :class:`shapshift.KNNShapley`.
     n_jobs, max_memory
@@ -72,6 +75,7 @@ class ThresholdKNNShapley(KNNClassModel):
     array([-0.5,  0.5,  0. ])
     """
 
+    _takes_graph = True
     _true_distances = True
     # Matching and other rows within the radius, and the nearest distance.
     _n_extra = 3
@@ -150,7 +154,7 @@ class ThresholdKNNShapley(KNNClassModel):
             raise InputError(f"The 'delta' parameter of {caller} must be below 1. Got {check.quoted(delta)} instead.")
         if random_state is not None:
             check.check_count(caller, "random_state", random_state, at_least=0)
-        given = self._prepare(X_val, y_val, groups=groups)
+        given = self._prepare(X_val, y_val, groups=groups, graph_ok=True)
         sensitivity = float(np.sqrt(given.task.n_val))
         sigma = gaussian_sigma(float(epsilon), float(delta), sensitivity)
         counts = self._counts(given)
@@ -170,9 +174,28 @@ class ThresholdKNNShapley(KNNClassModel):
             }
         }
         hidden = "private-" + hashlib.blake2b(repr(self.ids_.tolist()).encode(), digest_size=16).hexdigest()
-        valuation = self._valuation(task, sums, about, hidden)
+        valuation = replace(self._valuation(task, sums, about, hidden), labels=None)
         self._check_unchanged(given.points)
         return valuation
+
+    def _is_near(self, ranks: Floats, tile: Floats) -> npt.NDArray[np.bool_]:
+        return tile <= scaled_limit(self._index, float(self.radius))
+
+    def _nearness(self) -> Nearness:
+        return Nearness(f"lies within {float(self.radius):g} of it", f"lie within {float(self.radius):g} of it")
+
+    def _check_points(self, X_val: Any) -> Any:
+        points = super()._check_points(X_val)
+        if self._is_graph(points):
+            lengths = np.diff(points.indptr)
+            whole = points.data[: lengths.min() * lengths.size].reshape(lengths.size, -1)
+            if 0 < lengths.min() == lengths.max() < points.shape[1] and whole.max(axis=1).min() <= float(self.radius):
+                warn(
+                    f"'X_val' stores {lengths[0]} rows of each validation point, as a graph of the nearest rows does, "
+                    f"and some of these points have no stored row beyond radius={float(self.radius):g}. Rows within "
+                    "the radius may be missing: pass radius_neighbors_graph(mode='distance') of this radius."
+                )
+        return points
 
     def _n_shown(self) -> int:
         return int(self.boundary_neighbors)
@@ -215,9 +238,10 @@ class ThresholdKNNShapley(KNNClassModel):
         alone = int(np.count_nonzero(extra[:, :2].sum(axis=1) == 0))
         if alone == task.n_val:
             nearest = float(true_distances(self._index, extra[:, 2]).min())
+            away = "No distance is stored" if nearest == NOT_STORED else f"The nearest one is {nearest:.4g} away"
             warn(
                 f"No training row lies within radius={float(self.radius):g} of any validation point, so all values are "
-                f"0. The nearest one is {nearest:.4g} away: raise the radius."
+                f"0. {away}: raise the radius."
             )
         return self._parameters(task, sums) | {"points_without_rows": alone}
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from shapshift._arrays import take_rows as take_rows
 from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -28,16 +29,6 @@ def count_points(X_val: Any, y_val: Any) -> int:
     return count_rows(y_val)
 
 
-def take_rows(data: Any, rows: Ints) -> Any:
-    """Rows of any container by position, repeats allowed; the container stays the same (a tuple becomes a list)."""
-    if sparse.issparse(data):
-        return data.tocsr()[rows]
-    if isinstance(data, list | tuple):
-        return [data[row] for row in rows]
-    native = nw.from_native(data, allow_series=True, eager_only=True, pass_through=True)
-    return native[rows.tolist()].to_native() if isinstance(native, nw.DataFrame | nw.Series) else data[rows]
-
-
 def like_features(rows: Floats, X: Any) -> Any:
     """Put changed rows into the caller's container."""
     if sparse.issparse(X):
@@ -53,7 +44,7 @@ def like_features(rows: Floats, X: Any) -> Any:
     return frame.with_columns(*new).to_native()
 
 
-def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
+def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any, name: str = "y_val") -> Any:
     """Put changed labels into the caller's container and type."""
     if isinstance(y, list | tuple):
         return flipped
@@ -64,7 +55,7 @@ def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
         kept = False
     if not kept:
         kind = getattr(y, "dtype", type(y).__name__)
-        raise InputError(f"'y_val' of type {kind} cannot hold the labels that it is given. Widen its type.")
+        raise InputError(f"{name!r} of type {kind} cannot hold the labels that it is given. Widen its type.")
     return new
 
 

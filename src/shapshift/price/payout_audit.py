@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn.base import clone
 
 from shapshift._arrays import object_array
@@ -536,7 +537,7 @@ def replication_gain(
     all_labels = _labels.check_labels(y_train, "y_train", n, "X_train")
     precomputed = getattr(model, "metric", None) == "precomputed"
     copied = clone(model).fit(X_train if precomputed else take_rows(X_train, taken), all_labels[taken])
-    X_copied = np.asarray(X_val)[:, taken] if precomputed else X_val
+    X_copied = (X_val.tocsr() if sparse.issparse(X_val) else np.asarray(X_val))[:, taken] if precomputed else X_val
     names = object_array([ownership.names[code] for code in ownership.codes])
 
     if discount is not None and (precomputed or not isinstance(discount, CopyDiscount)):

@@ -18,11 +18,12 @@ from shapshift.checks.labels import check_owners
 from shapshift.duplicates import Duplicates
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_atomically
+from shapshift.knn.explain import Explanation
 from shapshift.price import Allocation, PayoutAudit
 from shapshift.report import _format, _words
 from shapshift.report._page import render
 from shapshift.report._sections import DRAWN, make_sections
-from shapshift.report._table import read_features, row_table
+from shapshift.report._table import TABLE_ROWS, explained_rows, read_features, row_table
 from shapshift.report._words import Results
 from shapshift.valuation import Valuation
 
@@ -39,6 +40,7 @@ def build_report(
     allocation: Allocation | None = None,
     payout_audit: PayoutAudit | None = None,
     duplicates: Duplicates | None = None,
+    explanation: Explanation | None = None,
     X_train: Any = None,
     y_train: Any = None,
     X_val: Any = None,
@@ -48,7 +50,7 @@ def build_report(
     notes: Sequence[str] = (),
     parameters: Mapping[str, Any] | None = None,
     date: str = "",
-    table_rows: int = 200,
+    table_rows: int = TABLE_ROWS,
 ) -> Path:
     """Write one self-contained HTML page that shows and explains the results.
 
@@ -70,6 +72,9 @@ def build_report(
         The audit whose intervals ``allocation`` carries: the methods then list its parameters and seed.
     duplicates : Duplicates, optional
         Copies across owners, splits and labels, to be counted beside the table of rows.
+    explanation : Explanation, optional
+        Of rows in the table of rows: a click on one shows where its value comes from. It shows labels of validation
+        points and distances to them.
     X_train : table of shape (n_train, n_features), optional
         For the table of rows and the map: the page then holds feature values of up to ``table_rows`` rows from each
         end, whoever owns them. Without it there are neither. It may be the table the model's features were made from:
@@ -121,6 +126,14 @@ def build_report(
     if isinstance(notes, str) or not all(isinstance(note, str) for note in notes):
         raise InputError(f"The 'notes' parameter of {OWNER} must be a list of strings. Got {notes!r} instead.")
     check.check_count(OWNER, "table_rows", table_rows)
+    if explanation is not None:
+        check.check_type(OWNER, "explanation", explanation, Explanation, "an Explanation or None")
+        _check_same_rows("explanation", explanation, valuation)
+        if not explanation.is_of(valuation):
+            raise InputError(
+                f"The 'explanation' parameter of {OWNER} is about other values than 'valuation'. Explain with the same "
+                "model and validation set, and leave out corrections, pooling and weights of points."
+            )
     features = points = None
     if X_train is not None:
         features = read_features(X_train, "X_train", valuation.n_train, "the valuation", feature_names)
@@ -133,6 +146,8 @@ def build_report(
         "rows in the table, per end": table_rows,
         "shapshift": version("shapshift"),
     }
+    table = row_table(results, table_rows, features, labels, _owners(owners, allocation, valuation))
+    explained = explained_rows(explanation, table)
     content = render(
         {
             "title": title,
@@ -141,7 +156,8 @@ def build_report(
             "verdict": _words.verdict(audit, allocation, results.sampling),
             "facts": value_facts(valuation),
             "sections": sections,
-            "table": row_table(results, table_rows, features, labels, _owners(owners, allocation, valuation)),
+            "table": table,
+            "explained": explained,
             "copies": [] if duplicates is None else duplicates.findings(),
             "results": results,
             "words": _words,
@@ -170,6 +186,14 @@ def _owners(owners: Any, allocation: Allocation | None, valuation: Valuation) ->
     return np.array(_format.distinct(names), dtype=object)[codes]
 
 
+def _check_same_rows(name: str, given: Any, valuation: Valuation) -> None:
+    if given.fingerprint != valuation.fingerprint:
+        raise InputError(
+            f"The {name!r} parameter of {OWNER} is about other training rows than 'valuation': their fingerprints "
+            "differ. Make both with one fitted model."
+        )
+
+
 def _check_results(results: Results) -> None:
     kinds = {"audit": ShiftAudit, "allocation": Allocation, "payout_audit": PayoutAudit}
     for field in fields(results):
@@ -179,10 +203,6 @@ def _check_results(results: Results) -> None:
         article = "an" if kind.__name__[0] in "AEIO" else "a"
         or_none = "" if name == "valuation" else " or None"
         check.check_type(OWNER, name, given, kind, f"{article} {kind.__name__}{or_none}")
-        if given.fingerprint != results.valuation.fingerprint:
-            raise InputError(
-                f"The {name!r} parameter of {OWNER} is about other training rows than 'valuation': their fingerprints "
-                "differ. Make both with one fitted model."
-            )
+        _check_same_rows(name, given, results.valuation)
     if results.payout_audit is not None and results.allocation is None:
         raise InputError(f"The 'payout_audit' parameter of {OWNER} needs 'allocation', whose intervals it explains.")

@@ -44,7 +44,7 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
     )
     text = fill_template(
         "report.html.j2",
-        **page,
+        **{**page, "explained": _readable(page["explained"])},
         policy=policy,
         style=style,
         library=library,

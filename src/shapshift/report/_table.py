@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from shapshift._facts import explanation_facts
 from shapshift.checks.inputs import tensor_to_numpy
 from shapshift.exceptions import InputError
-from shapshift.report._format import Unit, cell, count, figure
+from shapshift.knn.explain import Explanation
+from shapshift.report._format import MINUS, Unit, cell, count, figure, number, plural
 from shapshift.report._words import Results, of_numbers
+from shapshift.valuation import Valuation
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -92,6 +95,8 @@ def read_features(X: Any, parameter: str, n_rows: int, of: str, names: Any = Non
     return Features(tuple(str(name) for name in own), source)
 
 
+# Rows of either end of the order in the table.
+TABLE_ROWS = 200
 # Columns of features shown: a page with more cannot be read.
 COLUMNS = 30
 
@@ -115,17 +120,28 @@ class RowTable:
     columns : sequence of Column
     ends : sequence of str
         "most" or "least": of which end of the order each row is.
+    positions : sequence of int
+        Place of each row in the training set.
     notes : sequence of str
     """
 
     columns: Sequence[Column]
     ends: Sequence[str]
+    positions: Sequence[int]
     notes: Sequence[str]
 
     @property
-    def rows(self) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """End and cells of each row."""
-        return zip(self.ends, zip(*(column.cells for column in self.columns), strict=True), strict=True)
+    def rows(self) -> Iterable[tuple[str, int, tuple[str, ...]]]:
+        """End, position and cells of each row."""
+        cells = zip(*(column.cells for column in self.columns), strict=True)
+        return zip(self.ends, self.positions, cells, strict=True)
+
+
+def listed_rows(valuation: Valuation, size: int) -> tuple[Ints, Ints]:
+    """Positions of the ``size`` most and the ``size`` least valuable rows, none of them in both."""
+    n, order = valuation.n_train, np.argsort(-valuation.values, kind="stable")
+    half = min(size, -(-n // 2))
+    return order[:half], order[max(half, n - size) :]
 
 
 def row_table(results: Results, size: int, features: Features | None, labels: Any, owners: Any) -> RowTable:
@@ -142,9 +158,7 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
     """
     valuation, audit, unit = results.valuation, results.audit, results.unit
     n = valuation.n_train
-    order = np.argsort(-valuation.values, kind="stable")
-    half = min(size, -(-n // 2))
-    most, least = order[:half], order[max(half, n - size) :]
+    most, least = listed_rows(valuation, size)
     chosen = np.concatenate([most, least])
     rank = np.concatenate([np.arange(most.size), np.arange(n - least.size, n)]) + 1
     hint = f"what the row adds to {'predicting' if of_numbers(valuation) else 'classifying'} the validation points"
@@ -184,7 +198,34 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
             f"The table holds the {count(most.size)} most and the {count(least.size)} least valuable of {count(n)} "
             "rows."
         )
-    return RowTable(columns, ["most"] * most.size + ["least"] * least.size, notes)
+    return RowTable(columns, ["most"] * most.size + ["least"] * least.size, chosen.tolist(), notes)
+
+
+def explained_rows(explanation: Explanation | None, table: RowTable) -> dict[str, Any]:
+    """Return what is said of the rows of a table that are explained, as texts, by their position."""
+    if explanation is None:
+        return {}
+    listed = set(table.positions)
+    return {
+        str(position): {
+            "sentence": row["sentence"],
+            "sums": f"Value {number(row['value'])}: +{number(row['gain'])} from {count(row['positive'])} and "
+            f"{MINUS}{number(-row['loss'])} from {count(row['negative'])} of {plural(explanation.n_val, 'point')}.",
+            "points": [
+                [
+                    cell(one["id"]),
+                    cell(one["label"]),
+                    number(one["value"]),
+                    number(one["distance"]),
+                    figure(one["rank"]),
+                ]
+                for one in row["points"]
+            ],
+            "neighbors": [[cell(one["id"]), cell(one["label"]), number(one["distance"])] for one in row["neighbors"]],
+        }
+        for position, row in zip(explanation.positions.tolist(), explanation_facts(explanation), strict=True)
+        if position in listed
+    }
 
 
 def _fixed(values: Floats, unit: Unit) -> list[str]:

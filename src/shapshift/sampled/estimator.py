@@ -15,6 +15,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.identity import UndescribedError, content_hash
 from shapshift.checks.labels import check_owners
+from shapshift.checks.warnings import collected_warnings
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError
@@ -33,6 +34,7 @@ from shapshift.sampled.game import (
     predicts_numbers,
     with_seeds,
 )
+from shapshift.sampled.rows import read_columns, read_rows
 from shapshift.sampled.samplers import Distributional, Sampler, choose_sampler, size_chances
 from shapshift.sampled.scorers import UTILITIES, check_utility, name_of, needs_known_labels
 from shapshift.valuation import Valuation
@@ -210,8 +212,10 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Parameters
         ----------
         X : table of shape (n_train, n_features)
-            NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list or scipy sparse matrix of
-            numbers. Models get a pandas frame when this is one, else an array.
+            NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list or scipy sparse matrix. Text,
+            categories, dates and missing values are for the estimator, such as a pipeline with a ColumnTransformer: it
+            is fitted once to see that it takes them. Models get a pandas frame as it is, other tables of numbers as an
+            array where the estimator takes that, else as they are or as a pandas frame.
         y : array-like of shape (n_train,)
             Labels, or numbers for a regressor.
         ids : array-like of shape (n_train,), optional
@@ -225,29 +229,34 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self
         """
         self._check_parameters()
-        table = check.check_features(X, "X")
-        n_rows = table.rows.shape[0]
         _labels.check_same_order(X, y)
-        labels = _labels.check_labels(y, "y", n_rows, "X")
+        numbers = predicts_numbers(self._model(), self.utility)
+
+        def fit_once(rows: Any) -> None:
+            self._try(rows, checked_labels(rows.shape[0]), rows)
+
+        def checked_labels(n_rows: int) -> npt.NDArray[Any]:
+            found = _labels.check_labels(y, "y", n_rows, "X")
+            return check_numbers(found, "y") if numbers else found
+
+        read = read_rows(X, fit_once)[0]
+        table, n_rows = read.table, read.table.rows.shape[0]
+        labels = checked_labels(n_rows)
         row_ids = _labels.check_ids(ids, table.index, n_rows)
-        classes, codes = None, np.zeros(n_rows, dtype=np.int32)
-        if predicts_numbers(self._model(), self.utility):
-            labels = check_numbers(labels, "y")
-        else:
-            classes, codes = _labels.encode_labels(labels)
+        classes, codes = (None, np.zeros(n_rows, dtype=np.int32)) if numbers else _labels.encode_labels(labels)
         ownership = None if players is None else check_owners(check_players(players, n_rows), row_ids, "players")
-        self._table, self._y, self.codes_, self._ownership = table, labels, codes, ownership
+        self._rows, self._y, self.codes_, self._ownership = read, labels, codes, ownership
         self.__dict__.pop("classes_", None)
         if classes is not None:
             self.classes_ = classes
         self._player_of = np.arange(n_rows) if ownership is None else ownership.codes
-        self.n_features_in_ = table.rows.shape[1]
+        self.n_features_in_ = int(read.rows.shape[1])
         self._id_names = table.index_names if ids is None and ownership is None else ("id",)
         self.ids_ = (
             row_ids if ownership is None else _labels.check_ids(list(ownership.names), None, len(ownership.names))
         )
         self.players_ = tuple(self.ids_.tolist())
-        self.fingerprint_ = fingerprint(table.rows, labels, self._player_of)
+        self.fingerprint_ = fingerprint(read.identity, labels, self._player_of)
         # Which validation points lie near a boundary does not depend on the model that is valued.
         near: Any = KNNRegressionShapley(progress=False) if classes is None else KNNShapley(progress=False)
         near.set_params(boundary_neighbors=self.boundary_neighbors)
@@ -257,7 +266,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return self
 
     def value(
-        self, X_val: Any, y_val: Any, *, groups: Any = None, clusters: Any = None, matrix: bool = False
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        point_weight: Any = None,
+        matrix: bool = False,
     ) -> Valuation:
         """Value every training row, or owner, on a validation set.
 
@@ -273,6 +289,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
+        point_weight
+            For the KNN models; refused here. Classes count alike with ``utility="balanced_accuracy"``.
         matrix : bool, default=False
             Also return each player's value on each single point. The cache and a checkpoint then hold a number per
             validation point for every coalition.
@@ -286,8 +304,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         check_is_fitted(self, "fingerprint_")
         self._check_parameters()
         check.check_flag("SampledShapley.value", "matrix", matrix)
-        points = self._check_points(X_val)
-        n_val = points.shape[0]
+        if point_weight is not None:
+            raise InputError(
+                "The 'point_weight' parameter of SampledShapley.value must be None: the utility scores all points "
+                "alike. Use SampledShapley(utility='balanced_accuracy') for classes that count alike, or a scorer of "
+                "your own."
+            )
+        points = self._rows.points(X_val, lambda points: self._try(self._rows.rows, self._y, points))
+        n_val = points.table.rows.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
         if self._regression:
             targets, target_codes = check_numbers(labels, "y_val"), np.zeros(n_val, dtype=np.int32)
@@ -300,12 +324,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                     " or use utility='neg_log_loss' or 'probability'."
                 )
         # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
-        near = self._near.value(points, np.zeros(n_val, dtype=np.int64))
+        near = self._near.value(points.table.rows, np.zeros(n_val, dtype=np.int64))
         cells = make_cells(near, self._near._levels(), groups, clusters, matrix)
         seed = check.check_seed("SampledShapley", self.random_state)
         n_players = len(self.players_)
         sampler = choose_sampler("SampledShapley", self.sampler, self.semivalue, n_players, int(self.max_fits))
-        game = self._game(sampler, points, targets, target_codes, cells, seed)
+        game = self._game(sampler, points.rows, targets, target_codes, cells, seed)
         about = self._about(sampler, seed, n_val)
         own = sampler.reduction == "own"
         plan = SamplingPlan(
@@ -321,7 +345,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             progress=self.progress,
             cache_bytes=cache_bytes("SampledShapley", self.cache),
             checkpoint=self.checkpoint,
-            identity=self._identity(game, sampler, about),
+            identity=self._identity(game, (self._rows if own else points).identity, sampler, about),
         )
         outcome = run_sampler(game, plan)
         outcome.warn(self.tol, int(self.max_fits))
@@ -339,8 +363,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             ids=self.ids_,
             parameters=about | outcome.describe() | near_boundary,
             fingerprint=self.fingerprint_,
-            kind=self._table.kind,
+            kind=self._rows.table.kind,
             id_names=self._id_names,
+            labels=None if self._regression or self._ownership is not None else self._y,
         )
 
     def _game(
@@ -355,14 +380,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         matrix: Any = cells.reduction
         if sampler.reduction == "own":
             # Models are judged on the training rows, each player on the mean over its own.
-            points, targets, target_codes = self._table.rows, self._y, self.codes_
+            points, targets, target_codes = self._rows.rows, self._y, self.codes_
             matrix = means_of_own_rows(self._player_of, len(self.players_))
         model = with_seeds(clone(self._model(), safe=False), seed)
         if self.warm_start:
             model.set_params(warm_start=True)
         return Game(
             estimator=model,
-            rows=self._table.rows,
+            rows=self._rows.rows,
             labels=self._y,
             player_of=self._player_of,
             points=points,
@@ -376,7 +401,6 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             reduction=sampler.reduction,
             on_error=self.on_error,
             warm_start=bool(self.warm_start),
-            columns=self._table.columns if self._table.kind == "pandas" else None,
             layout=None if cells.single or sampler.reduction != "mean" else cells,
         )
 
@@ -412,14 +436,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     def _model(self) -> Any:
         return named(type(self).__name__, self.estimator)
 
-    def _check_points(self, X_val: Any) -> Any:
-        table = check.check_features(X_val, "X_val")
-        table = check.match_columns(table, self._table.columns, self.n_features_in_, "X_val")
-        if sparse.issparse(self._table.rows) and not sparse.issparse(table.rows):
-            return sparse.csr_array(table.rows)
-        if sparse.issparse(table.rows) and not sparse.issparse(self._table.rows):
-            return table.rows.toarray()
-        return table.rows
+    def _try(self, rows: Any, labels: npt.NDArray[Any], points: Any) -> None:
+        """Fit the model on all rows and let it predict, to see that it takes them; of one class none is ever fitted."""
+        if not predicts_numbers(self._model(), self.utility) and len(set(labels.tolist())) == 1:
+            return
+        with collected_warnings():
+            with_seeds(clone(self._model(), safe=False), 0).fit(rows, labels).predict(points)
 
     def _player_classes(self) -> npt.NDArray[np.int64] | None:
         """Class of each player; None where a player has rows of several, or there are none."""
@@ -429,7 +451,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         classes[self._player_of] = self.codes_
         return classes if (classes[self._player_of] == self.codes_).all() else None
 
-    def _identity(self, game: Game, sampler: Sampler, about: Mapping[str, Any]) -> dict[str, str]:
+    def _identity(self, game: Game, points: Any, sampler: Sampler, about: Mapping[str, Any]) -> dict[str, str]:
         """Return what a checkpoint depends on."""
         settings = ("estimator", "semivalue", "sampler", "utility", "on_error", "warm_start", "random_state")
         if self.checkpoint is None:
@@ -446,7 +468,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                 ) from error
         return {
             "training rows": self.fingerprint_,
-            "validation set or groups": fingerprint(game.points, game.targets, game.cells),
+            "validation set or groups": fingerprint(points, game.targets, game.cells),
             **found,
         }
 
@@ -544,6 +566,9 @@ def _update(digest: Any, part: Any) -> None:
     if sparse.issparse(part):
         for array in (part.data, part.indices, part.indptr):
             _update(digest, array)
+        return
+    if not isinstance(part, np.ndarray) or (part.ndim == 2 and part.dtype.kind == "O"):
+        digest.update(repr([tuple(column) for column in read_columns(part)]).encode())
         return
     digest.update(repr((part.shape, part.dtype.kind)).encode())
     digest.update(repr(part.tolist()).encode() if part.dtype.kind in "OUS" else np.ascontiguousarray(part).data)

@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from shapshift._arrays import take_rows
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import collected_warnings
@@ -146,11 +147,11 @@ class Game:
     ----------
     estimator : object
         Unfitted; every coalition gets a copy.
-    rows, labels : table, ndarray
-        Training rows and their labels or targets.
+    rows, labels : array or frame, ndarray
+        Training rows as models get them, and their labels or targets.
     player_of : ndarray of shape (n_train,)
         Player number of each row.
-    points, targets : table, ndarray
+    points, targets : array or frame, ndarray
         Points to predict and their labels or targets.
     classes : ndarray or None
         Labels seen in training; None for regression.
@@ -168,8 +169,6 @@ class Game:
         What to do when the model cannot be fitted.
     warm_start : bool
         Whether each fit starts from the one before.
-    columns : list or None
-        Column names, for models that select columns by name.
     layout : Cells or None
         The meaning of the cells, for scores of all points; None where there can be none.
     """
@@ -188,7 +187,6 @@ class Game:
     reduction: str = "mean"
     on_error: str = "raise"
     warm_start: bool = False
-    columns: list[Any] | None = None
     blocks: int = 0
     layout: "Cells | None" = None
 
@@ -200,8 +198,7 @@ class Game:
     def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
         """Fit and judge one model per coalition; the same coalition always gives the same answer."""
         found, fits, messages = [], 0, []
-        points = self._table(self.points)
-        model = None
+        points, model = self.points, None
         for coalition in coalitions:
             rows = np.repeat(np.arange(self.player_of.size), coalition[self.player_of])
             with collected_warnings() as heard:
@@ -237,7 +234,7 @@ class Game:
         labels = self.labels[rows]
         model = last if self.warm_start and _can_warm_start(last, labels) else clone(self.estimator, safe=False)
         try:
-            model.fit(self._table(self.rows[rows]), labels)
+            model.fit(take_rows(self.rows, rows), labels)
             worth = self._in_cells(model, points)
         except UtilityError:
             raise  # whatever the coalition
@@ -306,7 +303,7 @@ class Game:
         def score(inside: npt.NDArray[np.bool_]) -> float:
             found = whole
             if not inside.all():
-                table = model.part(self._table(self.points[inside]), points, inside)
+                table = model.part(take_rows(self.points, np.flatnonzero(inside)), points, inside)
                 found = float(self._asked(model, table, self.targets[inside]))
             if not np.isfinite(found):
                 raise UtilityError(
@@ -365,13 +362,6 @@ class Game:
         if not self.blocks:
             return [self.cells]
         return [np.ascontiguousarray(part) for part in np.split(self.cells, [-self.blocks], axis=1)]
-
-    def _table(self, rows: Any) -> Any:
-        if self.columns is None:
-            return rows
-        import pandas as pd
-
-        return pd.DataFrame(rows, columns=self.columns)
 
 
 class Constant:

@@ -12,15 +12,18 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import check_is_fitted
 
+from shapshift._arrays import take_rows
 from shapshift.agreement import spearman
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError
+from shapshift.knn.explain import Explanation
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.sampled.game import check_estimator, describe, named, predicts_numbers, with_seeds
+from shapshift.sampled.rows import read_rows
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -95,6 +98,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         Parameters
         ----------
         X : table of shape (n_train, n_features)
+            As in :meth:`shapshift.SampledShapley.fit`: text and missing values are for the estimator.
         y : array-like of shape (n_train,)
         ids : array-like of shape (n_train,), optional
 
@@ -112,12 +116,18 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             )
         if not callable(self.embed):
             check.check_choice(caller, "embed", self.embed, EMBEDDINGS, "a function (fitted_model, X) -> array")
-        table = check.check_features(X, "X")
         _labels.check_same_order(X, y)
+        seed = check.check_seed(caller, self.random_state)
+
+        def fit_model(rows: Any) -> Any:
+            labels = _labels.check_labels(y, "y", rows.shape[0], "X")
+            return with_seeds(clone(estimator, safe=False), seed).fit(rows, labels)
+
+        read, model = read_rows(X, fit_model)
+        table = read.table
         labels = _labels.check_labels(y, "y", table.rows.shape[0], "X")
         row_ids = _labels.check_ids(ids, table.index, table.rows.shape[0])
-        seed = check.check_seed(caller, self.random_state)
-        model = with_seeds(clone(estimator, safe=False), seed).fit(table.rows, labels)
+        model = fit_model(read.rows) if model is None else model
         embedding = _Embedding(model, self.embed, caller)
         knn = KNNShapley(
             self.n_neighbors,
@@ -128,21 +138,28 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             n_jobs=self.n_jobs,
             progress=self.progress,
         )
-        self.knn_ = knn.fit(embedding(table.rows), labels, ids=row_ids)
+        self.knn_ = knn.fit(embedding(read.rows), labels, ids=row_ids)
         self.knn_._id_names = table.index_names if ids is None else ("id",)
-        self.model_, self._embedding, self._table, self._y = model, embedding, table, labels
-        self.n_features_in_ = table.rows.shape[1]
+        self.model_, self._embedding, self._rows, self._y = model, embedding, read, labels
+        self.n_features_in_ = int(read.rows.shape[1])
         self.fingerprint_ = self.knn_.fingerprint_
         return self
 
     def value(
-        self, X_val: Any, y_val: Any, *, groups: Any = None, clusters: Any = None, matrix: bool = False
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        point_weight: Any = None,
+        matrix: bool = False,
     ) -> Valuation:
         """Value every training row on a validation set; boundary points are those of the model's space.
 
         Parameters
         ----------
-        X_val, y_val, groups, clusters, matrix
+        X_val, y_val, groups, clusters, point_weight, matrix
             As in :meth:`shapshift.KNNShapley.value`.
 
         Returns
@@ -151,8 +168,26 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self, "knn_")
         points = self._embedding(self._points(X_val))
-        found = self.knn_.value(points, y_val, groups=groups, clusters=clusters, matrix=matrix)
-        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._table.kind)
+        asked = {"groups": groups, "clusters": clusters, "point_weight": point_weight}
+        found = self.knn_.value(points, y_val, matrix=matrix, **asked)
+        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
+
+    def explain(self, X_val: Any, y_val: Any, ids: Any, *, n_points: int = 5, n_neighbors: int = 5) -> Explanation:
+        """Explain the values of some training rows; distances are those of the model's space.
+
+        Parameters
+        ----------
+        X_val, y_val, ids, n_points, n_neighbors
+            As in :meth:`shapshift.KNNShapley.explain`.
+
+        Returns
+        -------
+        Explanation
+        """
+        check_is_fitted(self, "knn_")
+        points = self._embedding(self._points(X_val))
+        found = self.knn_.explain(points, y_val, ids, n_points=n_points, n_neighbors=n_neighbors)
+        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
     def _about(self) -> dict[str, Any]:
         """Return the parameters of a result beside those of its neighbours."""
@@ -160,8 +195,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return {"method": type(self).__name__, "estimator": describe(estimator), "embed": self._embedding.name}
 
     def _points(self, X_val: Any) -> Any:
-        table = check.check_features(X_val, "X_val")
-        return check.match_columns(table, self._table.columns, self.n_features_in_, "X_val").rows
+        """Return validation points as the model takes them."""
+        return self._rows.points(X_val, self.model_.predict).rows
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "knn_")
@@ -273,10 +308,10 @@ def knn_proxy(
         estimator, n_neighbors, embed=embed, semivalue=semivalue, random_state=seed, progress=progress
     ).fit(X, y, ids=ids)
     valuation = proxy.value(X_val, y_val, groups=groups)
-    n_rows = proxy._table.rows.shape[0]
+    n_rows = proxy._y.size
     rows = np.sort(np.random.default_rng(seed).permutation(n_rows)[: min(subsample, n_rows)])
     points, inner = proxy._points(X_val), proxy._embedding
-    few, labels, names = proxy._table.rows[rows], proxy._y[rows], proxy.knn_.ids_[rows]
+    few, labels, names = take_rows(proxy._rows.rows, rows), proxy._y[rows], proxy.knn_.ids_[rows]
     knn = clone(proxy.knn_).fit(inner(few), labels, ids=names)
     options = {
         "semivalue": semivalue,

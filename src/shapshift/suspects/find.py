@@ -8,6 +8,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.stats import rankdata
 from sklearn.base import is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
@@ -32,6 +33,8 @@ Codes = npt.NDArray[np.int32]
 TASKS = ("class", "number", "set")
 MODELS = ("neighbors", "forest", "boosting", "logistic")
 FEWEST_ROWS = 10
+#: Targets beyond which squares would overflow.
+LARGEST = 1e100
 #: Rows of a class below which its probabilities are noted to be unsure.
 FEW_OF_A_CLASS = 10
 #: From this outlier score on, a row is called one: its neighbours are three robust standard deviations farther off.
@@ -53,6 +56,7 @@ class _Found:
     against: Flags
     codes: Codes | None = None
     codes_val: Codes | None = None
+    unknown: Sequence[Any] = ()
 
 
 def find_suspects(
@@ -114,6 +118,10 @@ def find_suspects(
     they are. Where more than a tenth of all rows have such copies, the features are too coarse to tell rows apart and
     nothing is raised.
 
+    Where rows of a class get no more votes for it than other rows do, the features do not know that class: its right
+    labels look the same as wrong ones. Probabilities of its rows are then halved, so that none is flagged, and a note
+    says so.
+
     Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
     outliers.
 
@@ -169,13 +177,20 @@ def suspects_of(
     score = {"class": _classes, "number": _numbers, "set": _sets}[known]
     found = score(data, y, y_val, {"model": model, "model_rows": _as_given(model, raw), "random_state": seed}, progress)
     probability, contradicting, notes = _with_copies(raw, found)
+    if found.unknown:
+        what = "labels" if known == "set" else "classes"
+        notes.append(
+            f"these features do not know {what} {some(found.unknown)}: rows that have them get no more votes for them "
+            "than others do, so nobody can tell right ones from wrong ones. Their probabilities are halved, and none "
+            "is flagged."
+        )
     across = np.zeros(n, dtype=np.bool_)
     if data.X_val is not None:
         across = find_duplicates(raw[0], X_val=raw[1], progress=progress).across
         if across.any():
             notes.append(
-                f"{int(across.sum()):,} rows have a copy or near-copy among the validation rows: scores on those are "
-                "too good. Take them out of one of the two."
+                f"rows with a copy or near-copy among the validation rows: {int(across.sum()):,}. Scores on those are "
+                "too good; take them out of one of the two."
             )
     flagged, expected = flag(probability, float(error))
     why = {CONTRADICTING: contradicting, DISAGREE: found.against | (flagged & ~contradicting)}
@@ -302,12 +317,17 @@ def _classes(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], p
             )
     scores = score_labels(data.X, codes, classes.size, X_val=X_val, codes_val=codes_val, progress=progress, **asked)
     against = scores.votes.argmax(axis=1) != codes
+    probability, unknown = _spared(scores.probability, scores.votes, codes)
     suggested = classes[scores.suggested]
-    return _Found(scores.probability, labels, suggested, scores.outlier, against, codes, found)
+    return _Found(probability, labels, suggested, scores.outlier, against, codes, found, classes[unknown].tolist())
 
 
 def _numbers(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
     targets = labels.astype(np.float64)
+    if np.abs(targets).max() > LARGEST:
+        raise InputError(
+            f"'y' must hold numbers of at most {LARGEST:g}. Got {np.abs(targets).max():g}; divide them all."
+        )
     given = None
     if y_val is not None:
         given = _labels.check_labels(y_val, "y_val", data.X_val.shape[0], "X_val")
@@ -333,12 +353,14 @@ def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: b
     if not varied:
         raise InputError("'y' must have a label that some rows have and others have not. There is none.")
     wrong_label, against, outlier = np.zeros(carried.shape), np.zeros(carried.shape, dtype=np.bool_), np.zeros(n)
+    unknown: list[Any] = []
     with progress_bar("Labels", len(varied), progress) as advance:
         for j in varied:
             codes = carried[:, j].astype(np.int32)
             codes_val = None if carried_val is None else carried_val[:, j].astype(np.int32)
             scores = score_labels(data.X, codes, 2, X_val=data.X_val, codes_val=codes_val, progress=False, **asked)
-            wrong_label[:, j] = scores.probability
+            wrong_label[:, j], outvoted = _spared(scores.probability, scores.votes, codes)
+            unknown += [names[j]] * (1 in outvoted)
             against[:, j] = scores.votes.argmax(axis=1) != codes
             outlier = scores.outlier  # the same for every label
             advance(1)
@@ -349,7 +371,25 @@ def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: b
     changed[worst] = True
     label, suggested = (_as_sets(names, part) for part in (carried, carried ^ changed))
     codes_val = None if carried_val is None else codes[n:]
-    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val)
+    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val, unknown)
+
+
+def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, npt.NDArray[np.intp]]:
+    """Halve the probabilities of classes that the votes do not know.
+
+    Returns
+    -------
+    probability : ndarray of shape (n,)
+    unknown : ndarray of int
+        Classes whose rows do not get more votes for their class than other rows do: the rank sum of Wilcoxon is not two
+        standard deviations above that of chance.
+    """
+    sizes = np.bincount(codes, minlength=votes.shape[1])
+    others = codes.size - sizes
+    ranks = np.array([rankdata(column)[codes == k].sum() for k, column in enumerate(votes.T)])
+    excess = ranks - sizes * (codes.size + 1) / 2
+    unknown = excess < 2 * np.sqrt(sizes * others * (codes.size + 1) / 12)
+    return np.where(unknown[codes], probability / 2, probability), np.flatnonzero(unknown)
 
 
 def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Flags]:

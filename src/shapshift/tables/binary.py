@@ -158,7 +158,7 @@ def _damage_named(source: Source, kind: str) -> Iterator[None]:
 
 def read_npz(source: Source) -> Any:
     """Read the arrays as columns: features by name, then ``y``, ``ids`` or ``id``, and ``owners`` or ``owner``."""
-    arrays = _arrays(source)
+    arrays = npz_arrays(source)
     if "X" not in arrays:
         hint = ""
         if {"indptr", "indices", "data"} <= set(arrays):
@@ -187,7 +187,8 @@ def read_npz(source: Source) -> Any:
     return marked(pa.table(columns), About(source.name, notes, roles))
 
 
-def _arrays(source: Source) -> dict[str, npt.NDArray[Any]]:
+def npz_arrays(source: Source) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of an ``.npz`` file as they are."""
     with _damage_named(source, ".npz"), source.open() as file:
         arrays = archives.read_npz(file, source.check_size)
         members = zipfile.ZipFile(file).namelist()

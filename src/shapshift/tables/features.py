@@ -1,6 +1,5 @@
 """Feature columns: what kind each is, why it cannot be used, and its columns in the matrix of features."""
 
-import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, StandardScaler
 
 from shapshift._arrays import object_array
-from shapshift.checks.inputs import check_count, rounded_counts, rounded_entries, some, warn_rounded
+from shapshift.checks.inputs import rounded_counts, rounded_entries, some, warn_rounded
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError, MissingLibraryError
+from shapshift.tables.embedding import EMBEDDING_MODEL, embed_texts
 from shapshift.tables.files import about
 from shapshift.tables.labels import count_rounded, is_list, odd_entry, odd_places, plain
 
@@ -28,8 +28,6 @@ Array = npt.NDArray[Any]
 SCALES = ("standard", "robust", "none")
 CATEGORICAL = ("onehot", "ordinal")
 IMPUTE = ("median", "mean", "most_frequent")
-EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-EMBEDDING_TOKENS = 256
 MOST_CATEGORIES = 50
 _LONG_TEXT = 60  # characters on average
 _FEW_ROWS = 20  # below this, "all distinct" says nothing
@@ -61,6 +59,8 @@ class TableSpec:
         How missing numbers are filled in; missing categories become the most frequent one. False refuses them.
     embed : str or sequence of str, optional
         Text columns to turn into vectors with a sentence-transformers model.
+    embed_model : str, optional
+        The model, by name or by its folder; by default all-MiniLM-L6-v2. See :class:`shapshift.Embedder`.
     target : {"class", "number", "set"}, default="class"
         What the label column holds: names of classes, numbers to predict, or several labels of a row: a list of them,
         or 0 and 1 in `label` and `more_labels`.
@@ -77,6 +77,7 @@ class TableSpec:
     categorical: str = "onehot"
     impute: str | bool = False
     embed: str | Sequence[str] | None = None
+    embed_model: str | None = None
     target: str = "class"
     more_labels: Sequence[str] = ()
 
@@ -343,45 +344,6 @@ def _mostly_numbers(column: Column) -> str | None:
     return odd_entry(entries) if 0 < len(odd_places(texts)) < len(texts) / 2 else None
 
 
-def embed_texts(
-    texts: Sequence[str], *, model_name: str = EMBEDDING_MODEL, batch_size: int = 64, device: str | None = None
-) -> npt.NDArray[np.float32]:
-    """Embed texts as vectors of unit length with a sentence-transformers model.
-
-    Needs the optional extra: ``pip install "shapshift[embed]"``. The model is downloaded at its first use.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        Each is cut at 256 tokens.
-    model_name : str, default="sentence-transformers/all-MiniLM-L6-v2"
-        Any model that sentence-transformers can load.
-    batch_size : int, default=64
-        Texts per batch.
-    device : str, optional
-        Such as "cpu" or "cuda"; by default sentence-transformers chooses.
-
-    Returns
-    -------
-    ndarray of float32, shape (n_texts, n_dimensions)
-    """
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise InputError("'texts' must be a sequence of strings. Wrap a single text in a list.")
-    check_count("embed_texts", "batch_size", batch_size)
-    try:
-        library = importlib.import_module("sentence_transformers")
-    except ImportError as error:
-        raise MissingLibraryError(
-            f"Embedding texts needs the sentence-transformers package ({error}). Install it with: "
-            'pip install "shapshift[embed]". To do without it, put news20.parquet into the folder that data_dir or '
-            "SHAPSHIFT_DATA names."
-        ) from error
-    model = library.SentenceTransformer(model_name, device=device)
-    model.max_seq_length = EMBEDDING_TOKENS
-    vectors = model.encode(list(texts), batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False)
-    return np.asarray(vectors, dtype=np.float32)
-
-
 def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tuple[Floats, Floats, list[str]]:
     """Fill in, encode, scale and put the columns side by side in their order.
 
@@ -393,7 +355,11 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
     blocks = [
         _encoded(column, spec.categorical, notes)
         if column.kind == "category"
-        else (_embedded(column, notes) if column.kind == "text" else (column.train, column.val, column.names))
+        else (
+            _embedded(column, spec.embed_model, notes)
+            if column.kind == "text"
+            else (column.train, column.val, column.names)
+        )
         for column in columns
     ]
     train, val = (np.ascontiguousarray(np.hstack([b[side] for b in blocks]), dtype=np.float64) for side in (0, 1))
@@ -453,10 +419,11 @@ def _encoded(column: Column, categorical: str, notes: list[str]) -> tuple[Array,
     return encoder.transform(train), encoder.transform(val), names
 
 
-def _embedded(column: Column, notes: list[str]) -> tuple[Array, Array, list[str]]:
+def _embedded(column: Column, chosen: str | None, notes: list[str]) -> tuple[Array, Array, list[str]]:
+    model = EMBEDDING_MODEL if chosen is None else chosen
     try:
         train, val = (
-            embed_texts(["" if text is None else text for text in side]).astype(np.float64)
+            embed_texts(["" if text is None else text for text in side], model_name=model).astype(np.float64)
             for side in (column.train, column.val)
         )
     except ImportError as error:
@@ -465,7 +432,7 @@ def _embedded(column: Column, notes: list[str]) -> tuple[Array, Array, list[str]
             f'pip install "shapshift[embed]". Or leave the column out: --drop {column.name}.'
         ) from error
     names = [f"{column.name}[{j}]" for j in range(train.shape[1])]
-    notes.append(f"embedded {column.name!r} as {len(names)} columns with {EMBEDDING_MODEL}, not scaled")
+    notes.append(f"embedded {column.name!r} as {len(names)} columns with {model}, not scaled")
     return train, val, names
 
 
@@ -483,8 +450,16 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         return train, val
     with np.errstate(over="ignore", invalid="ignore"):
         # In place: these arrays were made for this, and another copy of all rows could be too much for memory.
-        scaler = (StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)).fit(train)
-        if scale == "robust":
+        scaler = StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)
+        if scale == "standard":
+            # One column at a time and in ascending order: the order of the rows does not change a digit.
+            fitted = [StandardScaler().fit(np.sort(train[:, [j]], axis=0)) for j in range(train.shape[1])]
+            scaler.fit(train[:1])
+            scaler.mean_, scaler.scale_ = (
+                np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_")
+            )
+        else:
+            scaler.fit(train)
             # Where half the rows or more share a value, the range between the quartiles says nothing.
             low, high = np.percentile(train, [25, 75], axis=0)
             narrow = (low == high) & ~constant

@@ -266,17 +266,7 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
             raise InputError(f"'X' and 'X_val' must have the same columns. Only one has {some(sorted(odd))}.")
         # Named features: a column is never taken for a row number.
         columns = make_columns(train, other, replace(spec, features=names), names, ("'X'", "'X_val'"), notes)
-    rows, points, encoded = encode(columns, replace(spec, scale="none"), done := list[str]())
-    notes += [note for note in done if not note.startswith("did not scale")]
-    numbers = {name for column in columns if column.kind == "number" for name in column.names}
-    for j in (j for j, name in enumerate(encoded) if name in numbers):
-        # In ascending order, so that the order of the rows does not change a digit.
-        ordered = np.sort(rows[:, j])
-        mean, std = ordered.mean(), ordered.std()
-        if not np.isfinite(std):
-            raise InputError(f"The numbers of column {encoded[j]!r} of 'X' are too large to be scaled. Correct them.")
-        for side in (rows, points):
-            side[:, j] = (side[:, j] - mean) / (std or 1.0)
+    rows, points, _ = encode(columns, spec, notes)
     native = getattr(X, "index", None)
     index = np.asarray(native) if hasattr(native, "names") and hasattr(native, "equals") else None
     return Features(rows, None if X_val is None else points, _kind(X), index, notes)

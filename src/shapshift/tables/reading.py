@@ -45,7 +45,7 @@ _BINARY = {
 }
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 _PIECE = 1 << 22
-_PACKED_ENDINGS = (".gz", ".bz2", ".zst")
+PACKED_ENDINGS = (".gz", ".bz2", ".zst")
 _READABLE = (
     "Parquet (.parquet), CSV (.csv, .tsv, .txt), Feather or Arrow (.feather, .arrow), JSON lines (.jsonl) "
     "or NumPy (.npz)"
@@ -145,6 +145,20 @@ def read_table(
 
 
 def _read_one(source: Source, columns: list[str] | None, text: Collection[str]) -> Any:
+    source, head = unpacked(source)
+    table = find_reader(source, head, columns, text)(source)
+    source.check_size(table_size(table))
+    twice = repeated(table.column_names)
+    if twice:
+        raise InputError(f"{source.name} has a column name more than once: {some(twice)}. Rename the columns.")
+    if not table.column_names:
+        raise InputError(f"{source.name} has no columns. Expected a label and at least one feature.")
+    known = about(table)
+    return table if known.source else marked(table, About(source.name))
+
+
+def unpacked(source: Source) -> tuple[Source, bytes]:
+    """Return the file, unpacked where it is packed, and its first bytes."""
     try:
         with open(source.path, "rb") as file:
             head = file.read(16)
@@ -160,20 +174,15 @@ def _read_one(source: Source, columns: list[str] | None, text: Collection[str]) 
             head = source.head(16)
             if not head:
                 raise InputError(f"{source.name} unpacks to nothing. Check whether writing it was interrupted.")
-    table = _reader(source, head, columns, text)(source)
-    source.check_size(table_size(table))
-    twice = repeated(table.column_names)
-    if twice:
-        raise InputError(f"{source.name} has a column name more than once: {some(twice)}. Rename the columns.")
-    if not table.column_names:
-        raise InputError(f"{source.name} has no columns. Expected a label and at least one feature.")
-    known = about(table)
-    return table if known.source else marked(table, About(source.name))
+    return source, head
 
 
-def _reader(source: Source, head: bytes, columns: list[str] | None, text: Collection[str]) -> Callable[[Source], Any]:
+def find_reader(
+    source: Source, head: bytes, columns: list[str] | None = None, text: Collection[str] = ()
+) -> Callable[[Source], Any]:
+    """Return what reads a file, by its first bytes and its ending."""
     endings = [ending.lower() for ending in source.path.suffixes]
-    if endings and endings[-1] in _PACKED_ENDINGS:
+    if endings and endings[-1] in PACKED_ENDINGS:
         endings.pop()
     ending = endings[-1] if endings else ""
     if not _is_text(source, head):

@@ -22,7 +22,7 @@ from shapshift.tables.labels import count_rounded, exact_numbers, has_large_floa
 
 # Where several fit equally well the first wins: the rarer a character is inside text, the stronger its evidence.
 DELIMITERS = {"\t": "tab", "|": "pipe", ";": "semicolon", ",": "comma"}
-_BOMS = (
+BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -72,12 +72,7 @@ class Dialect:
 
 def read_csv(source: Source, text: Collection[str] = ()) -> Any:
     """Read a delimited text file into a typed table, the columns ``text`` as they are written."""
-    encoding = find_encoding(source)
-    with open_text(source, encoding) as file:
-        sample, whole = file.read(_SAMPLE), not file.read(1)
-    if not sample.strip():
-        raise InputError(f"{source.name} is empty: it has no character but white space. Expected a header and rows.")
-    dialect = sniff(sample, whole=whole)
+    encoding, dialect = find_dialect(source)
     _check_header(source, dialect)
     # An entry can take a single byte of text and 8 bytes as a number.
     ends = (dialect.delimiter.encode(), b"\n")
@@ -104,10 +99,43 @@ def read_csv(source: Source, text: Collection[str] = ()) -> Any:
     return marked(table.rename_columns(names), about)
 
 
+def find_dialect(source: Source) -> tuple[str, Dialect]:
+    """Find the encoding and the dialect of a delimited text file."""
+    encoding = find_encoding(source)
+    with open_text(source, encoding) as file:
+        sample, whole = file.read(_SAMPLE), not file.read(1)
+    if not sample.strip():
+        raise InputError(f"{source.name} is empty: it has no character but white space. Expected a header and rows.")
+    return encoding, sniff(sample, whole=whole)
+
+
+def csv_records(source: Source) -> tuple[Iterator[tuple[int, list[str]]], Dialect]:
+    """First line (from 1) and fields, as text, of each record of a delimited file, the header first; and its dialect.
+
+    Raises
+    ------
+    ValueError
+        Also while records are taken.
+    """
+    encoding, dialect = find_dialect(source)
+    _refuse_open_quote(source, encoding, dialect)
+
+    def records() -> Iterator[tuple[int, list[str]]]:
+        line = 1
+        try:
+            for line, record in numbered_records(source, encoding, dialect):
+                if record != _END:
+                    yield line, record
+        except (csv.Error, UnicodeError) as error:
+            raise InputError(f"{source.name} cannot be read as CSV after line {line} ({error}). Correct it.") from None
+
+    return records(), dialect
+
+
 def find_encoding(source: Source) -> str:
     """Find the encoding of a text file: by its byte order mark or NUL bytes, else UTF-8 if it is, else a Latin one."""
     head = source.head(4096)
-    for mark, encoding in _BOMS:
+    for mark, encoding in BOMS:
         if head.startswith(mark):
             return encoding
     if b"\0" in head:
@@ -262,7 +290,7 @@ def _read_blocks(source: Source, read: Callable[[Any, int], Any], explain: Calla
             block *= 16
 
 
-def _numbered_records(source: Source, encoding: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+def numbered_records(source: Source, encoding: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line (from 1) and the fields of each record; ``_END`` comes last if all quotes are closed."""
     limit = csv.field_size_limit(2**31 - 1)
     try:
@@ -283,7 +311,7 @@ def _refuse_open_quote(source: Source, encoding: str, dialect: Dialect) -> None:
     if count % 2 == 0:  # every mark has its partner, or an error shows elsewhere
         return
     line, record = 0, _END
-    for line, record in _numbered_records(source, encoding, dialect):  # noqa: B007
+    for line, record in numbered_records(source, encoding, dialect):  # noqa: B007
         pass
     if record != _END:
         raise InputError(
@@ -296,7 +324,7 @@ def _ragged(source: Source, encoding: str, dialect: Dialect) -> str | None:
     """Say which line is the first with too few or too many fields."""
     width = 0
     try:
-        for line, record in _numbered_records(source, encoding, dialect):
+        for line, record in numbered_records(source, encoding, dialect):
             width = width or len(record)
             if record and len(record) != width and record != _END:
                 text = cut(dialect.delimiter.join(record), 60)

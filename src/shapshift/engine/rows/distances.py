@@ -51,6 +51,8 @@ _LARGEST = 2.0**500
 _TINY = np.finfo(np.float64).tiny
 # Powers of two up to this exponent, positive or negative, are ordinary numbers.
 _ORDINARY = 1022
+# Distance of a row that a neighbour graph does not store: behind all that are, before a row that a point does not see.
+NOT_STORED = float(np.nextafter(np.finfo(np.float64).max, 0.0))
 # So many rows tell which column has the most different entries.
 SAMPLE_ROWS = 256
 
@@ -185,11 +187,16 @@ class TrainingIndex:
 
 
 class GivenDistances(TrainingIndex):
-    """No rows: distances come with the validation points."""
+    """No rows: distances come with the validation points, as a matrix or as a sparse graph of the nearest rows."""
 
     unserved: ClassVar[dict[str, str]] = {"store": "must not have metric='precomputed': new rows could not be measured"}
 
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
+        if sparse.issparse(points):
+            part = points[here][:, rows].tocoo()
+            tile[:] = NOT_STORED
+            tile[part.row, part.col] = part.data + 0.0
+            return
         # Adding zero turns -0.0 into 0.0, whose bit pattern the rank kernel relies on.
         np.add(points[here, rows], 0.0, out=tile)
 
@@ -411,6 +418,23 @@ class Tiles:
 def tile_filler(index: TrainingIndex, points: Rows) -> Filler:
     """Return the function that computes tiles for ``points`` (for "precomputed", the distances themselves)."""
     return Tiles(index, points)
+
+
+def distances_to(fill: Filler, start: int, reference: Indices) -> Floats:
+    """Distances of the points from ``start`` on to training rows of their own, (points, rows) as ``reference`` is."""
+    asked, (n_points, n_asked) = np.empty(reference.shape), reference.shape
+    if n_points > 1 and (reference == reference[0]).all():  # the same rows for all: a column at a time
+        column = np.empty((n_points, 1))
+        for r, row in enumerate(reference[0].tolist()):
+            fill(slice(start, start + n_points), slice(row, row + 1), column)
+            asked[:, r] = column[:, 0]
+        return asked
+    one = np.empty((1, 1))
+    for p, r in np.ndindex(n_points, n_asked):
+        row = int(reference[p, r])
+        fill(slice(start + p, start + p + 1), slice(row, row + 1), one)
+        asked[p, r] = one[0, 0]
+    return asked
 
 
 def _fill_with_zeros(here: slice, rows: slice, tile: Floats) -> None:

@@ -1,8 +1,8 @@
-"""Who is near: lists of nearest rows by an exact selection, over an inverted-file index, or by hashing."""
+"""Who is near: lists of nearest rows by an exact selection, over an inverted-file index, by hashing, or as given."""
 
 from shapshift.engine.search.exact import STRIP_ROWS, exact_search, list_room
 from shapshift.engine.search.lists import FitCache, Search, cut_lists, join_lists
-from shapshift.engine.search.quick import SEARCHES, Proposals, quick_search
+from shapshift.engine.search.quick import SEARCHES, Proposals, graph_search, quick_search
 from shapshift.kernels.nearest import Lists
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Search",
     "cut_lists",
     "exact_search",
+    "graph_search",
     "join_lists",
     "list_room",
     "quick_search",

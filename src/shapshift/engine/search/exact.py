@@ -3,7 +3,7 @@
 import numpy as np
 
 from shapshift.engine.parallel import take_spare
-from shapshift.engine.rows.distances import Filler
+from shapshift.engine.rows.distances import Filler, distances_to
 from shapshift.engine.search.lists import Floats, Indices, Search, cut_lists, join_lists
 from shapshift.kernels.images import count_nearer
 from shapshift.kernels.nearest import (
@@ -59,7 +59,7 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
         size = stop - start
         collected = Collected(*scratch.take(size, room), np.zeros(size, dtype=np.int64), np.full(size, np.inf))
         ranks = np.full(reference.shape, -0.5)  # the row ties with itself, which adds 0.5
-        asked = _distances(fill, start, reference)
+        asked = distances_to(fill, start, reference)
         if room < n_rows and n_rows >= WORTH_SAMPLING * SAMPLE_ROWS:
             likely_limits(_sample(fill, start, stop, n_rows), n_rows, wanted, collected.limits)
         for lo in range(0, n_rows, STRIP_ROWS):
@@ -107,13 +107,3 @@ def _sample(fill: Filler, start: int, stop: int, n_rows: int) -> Floats:
         fill(slice(start, stop), slice(first, first + width), piece)
         sample[:, number * width : (number + 1) * width] = piece
     return sample
-
-
-def _distances(fill: Filler, start: int, reference: Indices) -> Floats:
-    """Distance of each point to the rows that are asked about."""
-    asked, one = np.empty(reference.shape), np.empty((1, 1))
-    for p, r in np.ndindex(reference.shape):
-        row = int(reference[p, r])
-        fill(slice(start + p, start + p + 1), slice(row, row + 1), one)
-        asked[p, r] = one[0, 0]
-    return asked

@@ -124,6 +124,34 @@ def quick_search(
     return Search(find, report)
 
 
+def graph_search(graph: Any, excluded: Indices | None) -> Search:
+    """Return the lists that a neighbour graph stores, each as long as it is.
+
+    Parameters
+    ----------
+    graph : csr_array of shape (n_val, n_train)
+        Distances, columns in order.
+    excluded : ndarray of shape (n_val,) or None
+        The training row that each point does not see, -1 for none.
+    """
+
+    def find(start: int, stop: int, reference: Indices) -> Lists:
+        parts = []
+        for p in range(start, stop):
+            here = slice(graph.indptr[p], graph.indptr[p + 1])
+            rows, distances = graph.indices[here].astype(np.int64), graph.data[here] + 0.0
+            if excluded is not None:
+                seen = rows != excluded[p]
+                rows, distances = rows[seen], distances[seen]
+            order = np.argsort(distances, kind="stable")  # ties by row number
+            rows, distances = rows[order], distances[order]
+            ranks = _ranks(rows, distances, reference[p - start], graph.shape[1])
+            parts.append(Lists(np.array([0, rows.size]), rows, distances, np.array([rows.size]), ranks[None, :]))
+        return join_lists(parts)
+
+    return Search(find, dict)
+
+
 def _ranks(rows: Indices, distances: Floats, asked: Indices, n_rows: int) -> Floats:
     """Rank of each asked row by a list; those that are not on it share the middle rank behind it."""
     ranks = np.full(asked.size, (rows.size + n_rows - 1) / 2)

@@ -112,6 +112,65 @@
     cells: [...element.cells].map((cell) => cell.textContent),
   }));
   for (const row of rows) row.text = row.cells.join("\n").toLowerCase();
+
+  // Explanations: a button in a row opens one under it, and so does a click anywhere in the row
+
+  const explained = JSON.parse(document.getElementById("explained")?.textContent ?? "{}");
+  const numbers = (caption, names, lines, left) => {
+    const made = make("table");
+    made.append(make("caption", "", caption));
+    const head = made.createTHead().insertRow();
+    for (const name of names) {
+      const heading = make("th", left.includes(name) ? "" : "n", name);
+      heading.scope = "col";
+      head.append(heading);
+    }
+    const filled = made.createTBody();
+    for (const line of lines) {
+      const tr = filled.insertRow();
+      line.forEach((text, i) => tr.append(make("td", left.includes(names[i]) ? "" : "n", text)));
+    }
+    return made;
+  };
+  const explanation = (said, width, name) => {
+    const row = make("tr", "why");
+    const cell = row.insertCell();
+    cell.colSpan = width;
+    const box = make("div");
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", name);
+    box.append(make("p", "sentence", said.sentence), make("p", "", said.sums));
+    const tables = make("div", "tables");
+    if (said.points.length) {
+      const names = ["point", "label", "value there", "distance", "rank"];
+      tables.append(numbers("Validation points on which it gains and loses most", names, said.points, ["point", "label"]));
+    }
+    if (said.neighbors.length) tables.append(numbers("Its nearest training rows", ["row", "label", "distance"], said.neighbors, ["row", "label"]));
+    box.append(tables);
+    cell.append(box);
+    return row;
+  };
+  for (const row of rows) {
+    const said = explained[row.element.dataset.why];
+    if (!said) continue;
+    const [, cell] = row.element.cells; // the id
+    const button = make("button", "", cell.textContent);
+    button.type = "button";
+    button.setAttribute("aria-expanded", "false");
+    button.title = "Where its value comes from";
+    cell.replaceChildren(button);
+    row.toggle = () => {
+      const open = button.getAttribute("aria-expanded") !== "true";
+      button.setAttribute("aria-expanded", String(open));
+      if (!row.why) row.why = explanation(said, row.cells.length, `Where the value of row ${row.cells[1]} comes from`);
+      if (open) row.element.after(row.why);
+      else row.why.remove();
+    };
+    row.element.addEventListener("click", () => {
+      if (!String(getSelection())) row.toggle(); // a text that is being marked is no click
+    });
+  }
+  const withWhy = (row) => (row.why && row.why.isConnected ? [row.element, row.why] : [row.element]);
   const headings = [...table.tHead.rows[0].cells];
   const numeric = headings.map((heading) => heading.classList.contains("n"));
   for (const { element } of rows) numeric.forEach((is, i) => is && element.cells[i].classList.add("n"));
@@ -129,7 +188,7 @@
       return up ? order : -order;
     };
     rows.sort(compare);
-    body.append(...rows.map((row) => row.element));
+    body.append(...rows.flatMap(withWhy));
   };
   headings.forEach((heading, column) => {
     const button = make("button", "", heading.textContent);
@@ -145,9 +204,10 @@
   const filter = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let n = 0;
-    for (const { element, text } of rows) {
+    for (const row of rows) {
+      const { element, text } = row;
       const fits = (!end.value || element.classList.contains(end.value)) && words.every((word) => text.includes(word));
-      element.hidden = !fits;
+      for (const shownOrNot of withWhy(row)) shownOrNot.hidden = !fits;
       n += fits;
     }
     shown.textContent = n === rows.length ? `${shows.count(n)} rows` : `${shows.count(n)} of ${shows.count(rows.length)} rows`;
