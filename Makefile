@@ -13,12 +13,12 @@ PIP := $(PY) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-bounds test-lowest test-install soak bench bench-peers reproduce lint format env clean distclean
+.PHONY: help demo test test-bounds test-lowest test-install soak bench bench-peers bench-suspects reproduce lint format env clean distclean
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)$$/\1|\2/' \
-		| while IFS='|' read -r name what; do printf '  %-13s %s\n' "$$name" "$$what"; done
+		| while IFS='|' read -r name what; do printf '  %-14s %s\n' "$$name" "$$what"; done
 
 demo: $(VENV)/.run  ## value, audit, correct and price a bundled dataset; prints the path of the report
 	@$(PY) -m shapshift demo
@@ -47,6 +47,9 @@ bench: $(VENV)/.run  ## measure speed and memory; prints one table
 
 bench-peers: $(VENV)/.run  ## compare with other packages, each in an environment of its own (some GB, some minutes)
 	@$(PY) benchmarks/peers.py $(ARGS)
+
+bench-suspects: $(VENV)/.experiments  ## wrong labels found by us and by cleanlab, in an environment of its own (half an hour; ARGS=--quick: a minute)
+	@$(PY) -m benchmarks.suspects $(ARGS)
 
 reproduce: $(VENV)/.experiments  ## run the paper's experiments again (minutes; ARGS=--quick: one or two; ARGS=--help: what else)
 	@$(PY) -m experiments $(ARGS)

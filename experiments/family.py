@@ -170,6 +170,7 @@ def _measure(split: Split, method: str, settings: FamilySettings) -> Record:
         estimator=GaussianNB(),
         X_test=split.X_test,
         y_test=split.y_test,
+        keep_class_shares=False,
         random_orders=1,
         progress=False,
     )

@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 
 from shapshift.agreement import t_interval
-
-#: Rows of a LaTeX table that fit on a page.
-ONE_PAGE = 40
+from shapshift.io.results import latex_table
 
 
 @dataclass(frozen=True)
@@ -75,17 +73,6 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
     """Write tables under their names into ``tables/`` of a folder; see `write_table`."""
     for name, table in tables.items():
         write_table(folder / "tables" / name, table)
-
-
-def latex_table(table: pd.DataFrame) -> str:
-    """Write a table for LaTeX with the package booktabs; text is escaped, numbers have six significant digits.
-
-    A table of more than `ONE_PAGE` rows breaks over pages, by the package longtable. A comment names the packages.
-    """
-    long = len(table) > ONE_PAGE
-    text: str = table.to_latex(index=False, escape=True, longtable=long, float_format="{:.6g}".format, na_rep="")
-    needed = f"% Needs \\usepackage{{booktabs{',longtable' if long else ''}}}\n"
-    return needed + text.replace("→", r"$\to$")
 
 
 def markdown_table(rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:

@@ -127,7 +127,7 @@ def test_the_bound_of_one_bucket_holds_for_every_order() -> None:
     rules = Rules(3, 1.0, 1.0, 1, 2.0**30, 2.0**20, 28)
     histogram = np.array([4, 0, n - matches, matches, 3, 0], dtype=np.uint32)
     table = np.zeros(6, dtype=np.int64)
-    done, passed_on = fill_table(curve, rules, 0.0, histogram, table)
+    done, passed_on = fill_table(curve, rules, 0.0, 1.0, histogram, table)
     assert done
     value, bound = (table >> 28) / 2.0**30, (table & (2**28 - 1)) / 2.0**20
     passed, worst = [], {0: 0.0, 1: 0.0}
@@ -312,6 +312,6 @@ def test_no_rank_beyond_the_table_is_read(checked: bool) -> None:
         table = np.zeros((histogram[part].size, 2), dtype=np.int64)
         rules = Rules(table.shape[0] // 2, 1.0, 1.0, 1, 2.0**30, 2.0**20, 2.0**40)
         fill = getattr(fill_table, "py_func", fill_table) if checked else fill_table
-        assert fill(rank_curve(c), rules, 0.0, histogram[part], table)[0]
+        assert fill(rank_curve(c), rules, 0.0, 1.0, histogram[part], table)[0]
         tables.append(table)
     np.testing.assert_array_equal(tables[0][:4], tables[1])

@@ -88,7 +88,7 @@ def test_value_reads_every_kind_of_file(kind: str, files: dict[str, tuple[Path, 
     table = pq.read_table(tmp_path / "out" / "values.parquet")
     np.testing.assert_allclose(table["value"].to_numpy(), expected, rtol=0, atol=1e-12)
     assert table["id"].to_pylist() == [f"t{i:03d}" for i in range(N_TRAIN)]
-    assert ran.document["result"]["helpful"] == int((expected > 0).sum())
+    assert ran.document["result"]["positive"] == int((expected > 0).sum())
 
 
 def test_value_writes_what_it_says(here: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -78,6 +79,7 @@ def test_curves_against_models_fitted_by_hand(case: dict[str, Any]) -> None:
         X_test=case["X_test"],
         y_test=case["y_test"],
         fractions=[0, 0.2, 0.5, 1],
+        keep_class_shares=False,
         random_orders=2,
         progress=False,
     )
@@ -182,6 +184,104 @@ def test_other_things_than_valuations_are_refused(case: dict[str, Any]) -> None:
         evaluate_valuation(case["valuation"].values, case["X"], case["y"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="There are no curves to draw"):
         evaluate_valuation(case["valuation"], case["X"], case["y"]).plot()
+
+
+def test_curves_keep_the_shares_of_classes(case: dict[str, Any]) -> None:
+    X, values = case["X"], case["valuation"].values
+    y = np.where(np.arange(60) % 5 == 0, "rare", "common")
+    model = LogisticRegression()
+    given = (X, y), {"estimator": model, "X_test": case["X_test"], "y_test": np.where(case["y_test"], "rare", "common")}
+    found = evaluate_valuation(case["valuation"], *given[0], **given[1], fractions=[0, 0.5, 1], random_orders=1)
+    kept = np.zeros(60, dtype=bool)
+    for label, half in (("rare", 6), ("common", 24)):
+        rows = np.flatnonzero(y == label)
+        kept[rows[np.argsort(-values[rows])][:half]] = True
+    test = given[1]["X_test"], given[1]["y_test"]
+    assert found.curves["add_high"][1] == found.curves["remove_low"][1]
+    assert found.curves["add_high"][1] == pytest.approx(model.fit(X[kept], y[kept]).score(*test))
+    assert found.curves["remove_high"][1] == pytest.approx(model.fit(X[~kept], y[~kept]).score(*test))
+    with pytest.raises(ValueError, match="'keep_class_shares' parameter"):
+        evaluate_valuation(case["valuation"], *given[0], **given[1], keep_class_shares="no")
+
+
+class Counted(LogisticRegression):
+    """A model that counts its fits."""
+
+    fits: ClassVar[list[int]] = []
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Counted:
+        Counted.fits.append(len(y))
+        return super().fit(X, y, sample_weight)
+
+
+def test_several_valuations_have_the_numbers_that_each_has_alone(case: dict[str, Any], tmp_path: Path) -> None:
+    given: dict[str, Any] = {"estimator": Counted(), "X_test": case["X_test"], "y_test": case["y_test"]}
+    given |= {"mislabelled": case["wrong"], "fractions": [0, 0.25, 1], "random_orders": 3}
+    other = valued(np.linspace(0, 1, 60))
+    methods = {"knn_5%": case["valuation"], "line": other, "same": case["valuation"]}
+    Counted.fits.clear()
+    found = evaluate_valuation(methods, case["X"], case["y"], **given)
+    # 4 shares, of which all and none are common to all orders; two orders and one that occurs twice, three random ones.
+    assert len(Counted.fits) == 2 * 2 * 2 + 3 * 2 + 1
+    assert list(found.evaluations) == list(methods)
+    for name, one in methods.items():
+        alone = evaluate_valuation(one, case["X"], case["y"], **given)
+        both = found.evaluations[name]
+        assert (both.detection, both.areas, both.selection) == (alone.detection, alone.areas, alone.selection)
+        assert both.duplicates == pytest.approx(alone.duplicates, nan_ok=True)
+        for curve in alone.curves:
+            np.testing.assert_array_equal(both.curves[curve], alone.curves[curve])
+    table = found.to_frame("pandas").set_index(["method", "use", "statistic"])["value"]
+    assert table.index.is_unique
+    assert table["line", "detection", "auc"] == detection_auc(other.values, case["wrong"])
+    chance = found.evaluations["line"].curves["random"]
+    assert table["random order", "area", "remove_low"] == found.evaluations["line"].areas["random"]
+    # Adding in a random order is removing read backwards: at 0, 0.75 and 1 of the players.
+    by_hand = np.interp([0, 0.5], [0, 0.75, 1], chance[::-1]).mean()
+    assert table["random order", "area", "add_high"] == pytest.approx(by_hand)
+    curves = found.curve_frame("pandas")
+    assert curves.shape == (9, 7)
+    assert curves["method"].tolist()[::3] == list(methods)
+
+    text = found.to_csv(tmp_path / "found.csv").read_text(encoding="utf-8")
+    assert len(text.splitlines()) == len(table) + 1
+    assert text.splitlines()[0] == "method,use,statistic,value"
+    assert f"line,detection,auc,{table['line', 'detection', 'auc']}" in text
+    latex = found.to_latex(tmp_path / "found.tex").read_text(encoding="utf-8")
+    assert r"use & statistic & knn\_5\% & line & same & random order \\" in latex
+    area = [f"{table[name, 'area', 'remove_high']:.6g}" for name in (*methods, "random order")]
+    assert rf"area & remove\_high & {' & '.join(area)} \\" in latex
+
+
+def test_several_valuations_are_one_figure(case: dict[str, Any]) -> None:
+    two = [case["valuation"], valued(np.arange(60.0)), case["valuation"]]
+    found = evaluate_valuation(
+        two, case["X"], case["y"], estimator=LogisticRegression(), X_test=case["X_test"], y_test=case["y_test"]
+    )
+    assert list(found.evaluations) == ["KNNShapley", "Valuation", "KNNShapley 2"]
+    axes = found.plot()
+    assert [len(ax.lines) for ax in axes] == [4, 4]
+    np.testing.assert_array_equal(axes[1].lines[1].get_ydata(), found.evaluations["Valuation"].curves["remove_low"])
+    assert [text.get_text() for text in axes[0].get_legend().get_texts()][3].startswith("random order")
+    pyplot().close(axes[0].figure)
+    assert repr(found).startswith("ValuationComparison(ValuationEvaluation(KNNShapley, remove_high area=")
+    without = evaluate_valuation({"a": two[0]}, case["X"], case["y"])
+    assert set(without.to_frame("pandas")["use"]) == {"duplicates"}
+    assert without.curve_frame("pandas").columns.tolist() == ["method", "fraction"]
+    with pytest.raises(ValueError, match="There are no curves to draw"):
+        without.plot()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({}, "at least one valuation"), ([], "at least one"), ({1: None}, "must map names"), ([3], "must be a Valuation")],
+    ids=["mapping", "list", "names", "numbers"],
+)
+def test_other_collections_are_refused(case: dict[str, Any], given: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        evaluate_valuation(given, case["X"], case["y"])
+    with pytest.raises(ValueError, match="5 values for 60 rows"):
+        evaluate_valuation([case["valuation"], valued(np.zeros(5))], case["X"], case["y"])
 
 
 # --- proxy ----------------------------------------------------------------------------------------------------------

@@ -126,6 +126,22 @@ def test_points_that_have_a_row_among_their_nearest_are_counted(metric: str, tie
             found.neighbors_frame()
 
 
+@pytest.mark.parametrize("model", [KNNShapley(3, metric="precomputed"), ThresholdKNNShapley(1.0, metric="precomputed")])
+def test_a_graph_of_nearest_rows(model: Any) -> None:
+    X, y, X_val, y_val = tables(step=FINE)
+    distances = cdist(X_val, X)
+    graph = sparse.csr_array(np.where(distances <= 1.0, distances, 0.0))
+    model.fit(None, y)
+    found, values = model.explain(graph, y_val, [0, 1, 2]), model.value(graph, y_val, matrix=True)
+    row, point = found.points["row"], found.points["position"]
+    np.testing.assert_array_equal(found.values, values.values[:3])
+    np.testing.assert_array_equal(found.points["value"], values.matrix[row, point])
+    known = distances[point, row] <= 1.0
+    np.testing.assert_allclose(found.points["distance"], np.where(known, distances[point, row], np.inf))
+    ranks = np.stack([mean_ranks(distances, i) for i in range(3)])[row, point]
+    np.testing.assert_array_equal(found.points["rank"], np.where(known, ranks, np.nan))
+
+
 def test_rows_within_a_radius_are_near() -> None:
     X, y, X_val, y_val = tables()
     found = ThresholdKNNShapley(0.5).fit(X, y).explain(X_val, y_val, np.arange(50))

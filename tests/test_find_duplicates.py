@@ -129,7 +129,12 @@ def test_text_and_missing_entries_are_values(make: Any) -> None:
     other = make({name: columns[name][3:] for name in ("name", "size", "flag")})
     found = find_duplicates(train, X_val=other, radius=0)
     assert found.group.tolist() == [0, 0, 1, 1, 2, 3, 1, 2, 3]
-    assert find_duplicates(train, radius=0.0).group.tolist() == [0, 0, 1, 1, -1, -1]
+    alone = find_duplicates(train, radius=0.0)
+    assert alone.group.tolist() == [0, 0, 1, 1, -1, -1]
+    assert alone.ids_val.size == 0
+    assert (alone.summary()["rows"], len(alone.to_frame("pandas"))) == (4, 4)
+    numbers = find_duplicates(make({"size": [1.0, 2.0, 1.0]}))
+    assert (numbers.summary()["rows"], len(numbers.to_frame("pandas"))) == (2, 2)
     assert type(found.to_frame()) is type(train)
     with pytest.raises(InputError, match="missing 'flag'"):
         find_duplicates(train, X_val=make({name: columns[name] for name in ("name", "size")}))
@@ -204,6 +209,10 @@ def test_noisy_copies_are_found_by_the_radius_of_the_data(copies: int) -> None:
     noisy = np.concatenate([rows[:100] + 0.01 * RNG.normal(size=(100, 8)) for _ in range(copies)])
     found = find_duplicates(np.concatenate([rows, noisy]), owners=["a"] * 600 + ["b"] * len(noisy))
     assert found.summary()["groups"] == found.summary()["across_owners"] == 100
+    table = found.owners_frame("pyarrow").to_pylist()
+    assert table == [{"owner": "a", "other": "b", "rows": 100 * copies, "exact": 0}]
+    with pytest.raises(InputError, match="no owners"):
+        find_duplicates(rows[:2]).owners_frame()
     assert (found.clusters()[600:] == np.tile(np.arange(100), copies)).all()
     assert (found.clusters()[:600] == np.arange(600)).all()
 

@@ -184,6 +184,19 @@ def test_nearest_rows_and_ranks() -> None:
         model.value_and_neighbors(nearest_graph(D, 2), Y_VAL)
 
 
+def test_explanations_know_what_is_stored() -> None:
+    graph, model = nearest_graph(D, 6), precomputed()
+    rows = [0, 7, 21]
+    found, valued = model.explain(graph, Y_VAL, rows, n_points=9), model.value(graph, Y_VAL, matrix=True)
+    np.testing.assert_allclose(found.values, valued.values[rows], atol=1e-12)
+    dense = filled(graph)[found.points["position"], np.array(rows)[found.points["row"]]]
+    np.testing.assert_array_equal(found.points["distance"], np.where(dense == FAR, np.inf, dense))
+    assert np.isinf(found.points["distance"]).any()
+    assert len(found.sentences) == 3
+    near = ThresholdKNNShapley(1.3, metric="precomputed", progress=False).fit(None, Y)
+    assert near.explain(radius_graph(1.3), Y_VAL, rows).near.tolist() == (D[:, rows] <= 1.3).sum(axis=0).tolist()
+
+
 def test_a_run_resumes(tmp_path: Path) -> None:
     graph = nearest_graph(D, 6)
     whole = precomputed().value(graph, Y_VAL)

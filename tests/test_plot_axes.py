@@ -53,6 +53,9 @@ def results_of() -> dict[str, Any]:
         "ShiftAudit": audit_shift(MODEL, X_VAL, Y_VAL, noise=LEVELS, repeats=2, progress=False),
         "CorrectionEvaluation": evaluate(BoundaryCorrector().fit(clean).transform(noisy), clean, noisy),
         "ValuationEvaluation": evaluate_valuation(clean, X, Y, estimator=GaussianNB(), X_test=X_VAL, y_test=Y_VAL),
+        "ValuationComparison": evaluate_valuation(
+            {"clean": clean, "noisy": noisy}, X, Y, estimator=GaussianNB(), X_test=X_VAL, y_test=Y_VAL
+        ),
         "Suspects": find_suspects(X, np.where(np.arange(80) % 20 == 0, 1 - Y, Y), error=0.3),
         "Interactions": knn_interactions(MODEL, X_VAL, Y_VAL, owners=OWNERS),
         "InfluenceAudit": audit_influence(MODEL, X_VAL, Y_VAL, 100, owners=OWNERS, draws=99),
@@ -72,6 +75,7 @@ FUNCTIONS: dict[Callable[..., Any], tuple[int, Callable[[dict[str, Any]], tuple[
     results.plot_reliability: (1, lambda made: (made["Valuation"],)),
     results.plot_correction: (3, lambda made: (made["CorrectionEvaluation"],)),
     results.plot_evaluation: (2, lambda made: (made["ValuationEvaluation"],)),
+    results.plot_comparison: (2, lambda made: (made["ValuationComparison"],)),
     results.plot_suspects: (2, lambda made: (made["Suspects"],)),
     results.plot_interactions: (1, lambda made: (made["Interactions"],)),
     results.plot_influence: (1, lambda made: (made["InfluenceAudit"],)),
@@ -91,6 +95,7 @@ METHODS = {
     "ShiftAudit.plot": 6,
     "CorrectionEvaluation.plot": 3,
     "ValuationEvaluation.plot": 2,
+    "ValuationComparison.plot": 2,
     "Suspects.plot": 2,
     "Interactions.plot": 1,
     "Allocation.plot": 1,

@@ -188,7 +188,7 @@ def test_one_class_and_two_rows():
     ("options", "message"),
     [
         ({"pool": "validation"}, r"'pool' parameter of KNNShapley.value must be None or 'train'. Got 'validation'"),
-        ({"pool": "train", "matrix": True}, r"'pool' parameter does not go with 'clusters', 'matrix'"),
+        ({"pool": "train", "matrix": True}, r"'pool' parameter does not go with 'clusters', 'point_weight', 'matrix'"),
         ({"pool": "train", "clusters": [0, 1]}, r"'pool' parameter does not go with"),
         ({"pool": "train", "correction": 3}, r"'correction' parameter of KNNShapley.value must be"),
     ],

@@ -249,6 +249,7 @@ def test_a_large_report_is_small(tmp_path: Path) -> None:
         group_means=np.empty((0, n)),
         standard_error=np.full(n, 1e-6),
         degrees_of_freedom=np.full(n, 100.0),
+        labels=None,
     )
     owners = np.array([f"a seller with quite a long name, number {i}" for i in range(5000)])[rng.integers(0, 5000, n)]
     texts = pa.table(
@@ -400,6 +401,8 @@ def test_explanations_belong_to_the_listed_rows(tmp_path: Path, full: Page) -> N
     assert not full.explained
     with pytest.raises(ValueError, match=r"'explanation' parameter.*other training rows"):
         build_report(tmp_path / "b.html", valuation=made.clean, explanation=replace(explanation, fingerprint="other"))
+    with pytest.raises(ValueError, match=r"'explanation' parameter.*other values"):
+        build_report(tmp_path / "b.html", valuation=made.corrected, explanation=explanation)
     with pytest.raises(TypeError, match="must be an Explanation or None"):
         build_report(tmp_path / "b.html", valuation=made.clean, explanation={})
 

@@ -220,6 +220,7 @@ def test_proxies_of_pipelines(last: Any, container: Any) -> None:
     found = proxy.value(container(people(20, 1)), labels[:20])
     assert found.values.sum() > 0.1
     assert found.parameters["embed"] == ("leaves" if isinstance(last, RandomForestClassifier) else "hidden")
+    assert proxy.explain(container(people(20, 1)), labels[:20], [proxy.knn_.ids_[0]]).values[0] == found.values[0]
     across = cross_value(proxy, frame, labels)
     assert across.n_train == 40
     assert across.values.sum() > 0.1

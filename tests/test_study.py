@@ -20,11 +20,12 @@ from experiments import study
 from experiments.__main__ import main
 from experiments.study import Study, StudyResult, measure, open_source, run_study
 from experiments.study_file import read_study
-from experiments.tables import ONE_PAGE, latex_table, write_table
+from experiments.tables import write_table
 from shapshift import BoundaryCorrector, GaussianNoise, KNNShapley, PosteriorCorrector, SampledShapley, Valuation
 from shapshift.checks.identity import content_hash
 from shapshift.data import load_dataset
 from shapshift.exceptions import InputError
+from shapshift.io.results import ONE_PAGE, latex_table
 from shapshift.perturb import Compose, Round, Subsample
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

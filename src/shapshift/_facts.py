@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.trust import sampling_facts
+from shapshift.trust import class_facts, sampling_facts
 
 if TYPE_CHECKING:  # scipy takes a while to load, and --help needs no facts
     from shapshift.valuation import Valuation
@@ -23,14 +23,14 @@ LISTED = (
 
 
 def value_facts(valuation: "Valuation") -> dict[str, Any]:
-    """Summarise the values: how many rows help, and how the values are distributed."""
+    """Summarise the values: how many are positive and negative, how they are distributed, and by class."""
     stats = valuation.stats()
     quantiles = stats["quantiles"]
     return {
         "n_train": valuation.n_train,
         "n_val": valuation.n_val,
-        "helpful": stats["positive_count"],
-        "harmful": int((valuation.values < 0).sum()),
+        "positive": stats["positive_count"],
+        "negative": int((valuation.values < 0).sum()),
         "mean": stats["mean"],
         "std": stats["std"],
         "sum": float(valuation.values.sum()),
@@ -39,8 +39,10 @@ def value_facts(valuation: "Valuation") -> dict[str, Any]:
         "highest": quantiles[1.0],
         "boundary_fraction": valuation.boundary_fraction,
         "sampling": sampling_facts(valuation),
+        "classes": class_facts(valuation),
         "error_bound": None if valuation.error_bound is None else float(valuation.error_bound.max()),
         "fingerprint": valuation.fingerprint,
+        "point_weight": valuation.parameters.get("point_weight"),
         **{name: dict(valuation.parameters[name]) for name in ("cross", "pool") if name in valuation.parameters},
     }
 

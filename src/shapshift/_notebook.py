@@ -9,7 +9,7 @@ from shapshift.knn.explain import Explanation
 from shapshift.report._format import cell, figure
 from shapshift.report._page import fill_template
 from shapshift.suspects import Suspects
-from shapshift.trust import another_sample, sure_signs
+from shapshift.trust import another_sample, condemned_classes, sure_signs
 from shapshift.valuation import Valuation
 
 BARS = 40
@@ -45,6 +45,8 @@ def valuation_html(valuation: Valuation) -> str:
         values=facts,
         another=another_sample(facts["sampling"]),
         signs=sure_signs(facts["sampling"]),
+        classes=facts["classes"],
+        condemned=condemned_classes(facts["classes"]),
         ends=_ends(valuation),
         known=known,
         method=", ".join(f"{name}={known[name]}" for name in ("semivalue", "utility", "n_neighbors") if name in known),

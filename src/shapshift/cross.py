@@ -18,6 +18,7 @@ from shapshift._arrays import take_rows
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.warnings import warn
+from shapshift.engine.boundary import nearest_level
 from shapshift.engine.rows.distances import row_hashes
 from shapshift.engine.rows.file import is_streamed
 from shapshift.engine.tasks import Sums, Task
@@ -49,6 +50,7 @@ def cross_value(
     groups: Any = None,
     times: Any = None,
     folds: int | None = None,
+    point_weight: Any = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Valuation:
     """Value every row of a table on its other rows, without a validation set.
@@ -72,6 +74,9 @@ def cross_value(
         Number of folds. Without groups and times rows are put into folds by a hash of their features, those with equal
         features together. By default there are no folds: every point sees all rows but itself. A `KNNProxy` has five,
         because its model must not have seen the labels of the points.
+    point_weight : "balanced" or array-like of shape (n_rows,), optional
+        How much each row counts as a point, as in :meth:`shapshift.KNNShapley.value`: a row's value is the weighted
+        mean over the points that see it. With times or folds, "balanced" are weights by the classes of all rows.
     checkpoint : path-like, optional
         Folder for progress, as in :meth:`shapshift.KNNShapley.value`; without folds only.
 
@@ -124,8 +129,12 @@ def cross_value(
             got = "a file" if checkpoint is None else "a checkpoint"
             raise InputError(f"cross_value makes folds of rows in memory, without a checkpoint. Got {got}.")
         folding = _make_folds(groups, times, folds, content, n_rows)
+    labels = codes if whole._classes else np.zeros(n_rows)
+    weights = _labels.check_point_weight("cross_value", point_weight, labels, classes=whole._classes)
+    if weights is not None and point_weight is not None:
+        folding.check_weights(weights)
     valued = whole._sample[folding.has_value(whole._sample)]
-    gathered = Gathered(n_rows, np.sort(valued[: sampled_count(n_rows, n_rows)]))
+    gathered = Gathered(n_rows, np.sort(valued[: sampled_count(n_rows, n_rows)]), weights)
     if in_folds:
         features = X
         if not proxy:
@@ -140,6 +149,8 @@ def cross_value(
             f"{copies} of {n_rows} rows have a copy, of equal features and label, among the rows they see. A copy at "
             "distance 0 makes the values of both too good. Name what belongs together with 'groups', or drop copies."
         )
+    if point_weight is not None:
+        about["point_weight"] = "balanced" if isinstance(point_weight, str) else "given"
     return gathered.to_valuation(whole, about, folding.facts | {"copies": copies}, digest or whole.fingerprint_)
 
 
@@ -198,6 +209,16 @@ class _Folds:
     def forward(self) -> bool:
         """Whether points see earlier folds only."""
         return bool(self.facts["by"] == "time")
+
+    def check_weights(self, weights: Floats) -> None:
+        """Refuse weights that leave a row only points of weight 0."""
+        of_fold = np.bincount(self.of_row, weights > 0)
+        seen_by = np.cumsum(of_fold[::-1])[::-1] - of_fold if self.forward else of_fold.sum() - of_fold
+        if not seen_by[self.of_row[self.has_value(np.arange(weights.size))]].all():
+            raise InputError(
+                "The 'point_weight' parameter of cross_value must leave every row a point with a weight above 0 that "
+                "sees it."
+            )
 
     def has_value(self, rows: Indices) -> npt.NDArray[np.bool_]:
         """Whether any point sees each of these rows."""
@@ -334,16 +355,19 @@ class Gathered:
     n_rows : int
     sampled : ndarray
         Rows whose values on each single point are kept.
+    weights : ndarray of shape (n_rows,) or None
+        How much each row counts as a point.
     """
 
-    def __init__(self, n_rows: int, sampled: Indices) -> None:
-        self.sampled = sampled
-        self.values, self.counts = np.zeros(n_rows), np.zeros(n_rows)  # sum of values, and points that see the row
+    def __init__(self, n_rows: int, sampled: Indices, weights: Floats | None = None) -> None:
+        self.sampled, self.weights = sampled, weights
+        # Sum of values; points that see the row, and the sum of their weights.
+        self.values, self.seen, self.counts = np.zeros((3, n_rows))
         # Over the sampling units (points, or groups of them) that see the row: their number, squared sums of values,
         # sums times sizes, and squared sizes.
         self.units, self.squares, self.products, self.sizes = np.zeros((4, n_rows))
         self.bounds: Floats | None = None
-        self.levels: dict[float, tuple[Floats, int]] = {}  # per entropy: sum of values, number of points
+        self.levels: dict[float, tuple[Floats, float]] = {}  # per entropy: sum of values, number of points
         self.entropy = np.full(n_rows, np.nan)
         self.samples: list[Floats] = []  # per run: values of the sampled rows on each unit, NaN where not seen
         self.games: list[int] = []  # per run: rows that play
@@ -355,7 +379,8 @@ class Gathered:
         place = np.full(self.values.size, -1)
         place[rows] = np.arange(rows.size)
         known = place[self.sampled] >= 0
-        task: Task = replace(given.task, sampled=place[self.sampled[known]])
+        weights = None if self.weights is None else self.weights[points]
+        task: Task = replace(given.task, sampled=place[self.sampled[known]], weights=weights)
         given, runner = given._replace(task=task), knn._runner()
         with ExitStack() as stack:
             if checkpoint is not None:
@@ -364,12 +389,16 @@ class Gathered:
         knn._check_unchanged(given.points)
         self.entropy[points] = sums.points.entropy
         own = task.own is not None
-        self.counts[rows] += task.n_val - own
+        self.seen[rows] += task.n_val - own
+        self.counts[rows] += task.n_val if weights is None else weights.sum()
+        if own:
+            self.counts[points] -= 1 if weights is None else weights
         self.games.append(rows.size - own)
         if sums.error_bound is not None:
             self.bounds = np.zeros(self.values.size) if self.bounds is None else self.bounds
             self.bounds[rows] += sums.error_bound * task.n_val
-        for entropy, of_level, count in zip(task.levels.tolist(), sums.levels, sums.level_counts.tolist(), strict=True):
+        amounts = task.amounts(nearest_level(sums.points.entropy, task.edges), task.levels.size)
+        for entropy, of_level, count in zip(task.levels.tolist(), sums.levels, amounts.tolist(), strict=True):
             if count:
                 level, so_far = self.levels.get(entropy, (np.zeros(self.values.size), 0))
                 level[rows] += of_level
@@ -384,11 +413,24 @@ class Gathered:
     def _add_units(self, task: Task, sums: Sums, rows: Indices, sample: Floats) -> None:
         total = sums.levels.sum(axis=0)
         self.values[rows] += total
-        if task.clusters is None:
+        if task.weights is not None:
+            sample = task.weights[:, None] * sample  # of mean 1 over all points
+        if task.clusters is None and task.weights is not None:
+            sizes = task.weights**2
+            taken = np.zeros(self.values.size)
+            if task.own is not None:
+                taken[task.own] = sizes
+            added: tuple[Any, ...] = (
+                np.count_nonzero(sizes) - (taken[rows] > 0),
+                sums.squares,
+                sums.products,
+                sizes.sum() - taken[rows],
+            )
+        elif task.clusters is None:
             n_units = task.n_val - (task.own is not None)
-            added: tuple[Any, ...] = (n_units, sums.squares, total, n_units)
+            added = (n_units, sums.squares, total, n_units)
         else:
-            sizes = np.bincount(task.groups).astype(np.float64)
+            sizes = task.amounts(task.groups, 0).astype(np.float64)
             squares, products = (sums.groups**2).sum(axis=0), (sizes[:, None] * sums.groups).sum(axis=0)
             added = (sizes.size, squares, products, float((sizes**2).sum()))
             of_units = np.zeros((sizes.size, sample.shape[1]))
@@ -398,8 +440,8 @@ class Gathered:
         for so_far, new in zip((self.units, self.squares, self.products, self.sizes), added, strict=True):
             so_far[rows] += new
 
-    def spread(self, means: Floats, rows: Any, *, forward: bool) -> Spread | None:
-        """Return the spread of the values of ``rows`` over the sampling units that see each."""
+    def spread(self, means: Floats, rows: Any, codes: Any, *, forward: bool) -> Spread | None:
+        """Return the spread of the values of ``rows`` over the sampling units that see each; ``codes`` are classes."""
         seen, counts = self.units[rows], self.counts[rows]
         units = int(seen.min())
         if units < 2:
@@ -411,7 +453,7 @@ class Gathered:
         sample = self.samples[-1] if forward or len(self.samples) == 1 else np.concatenate(self.samples)
         average = np.nanmean(sample, axis=0)
         sample = np.where(np.isnan(sample), average, sample)
-        found = spread_of_points(average, np.square(sample).sum(axis=0), units, sample)
+        found = spread_of_points(average, np.square(sample).sum(axis=0), units, sample, codes)
         if found is None:
             return None
         if len(self.samples) > 1:  # not all units see a row: halves would agree on what was put in its place
@@ -427,12 +469,13 @@ class Gathered:
         sizes = np.array([self.levels[entropy][1] for entropy in entropies])
         level_sums = np.array([self.levels[entropy][0][rows] for entropy in entropies])
         error: dict[str, Any] = {}
-        spread = self.spread(values, rows, forward=facts["by"] == "time")
+        codes = whole._targets[self.sampled] if whole._classes else None
+        spread = self.spread(values, rows, codes, forward=facts["by"] == "time")
         if spread is not None:
             error = error_fields(spread) | {"group_errors": np.empty((0, values.size)), "group_freedom": np.empty(0)}
         cross = facts | {
             "rows_per_game": [min(self.games), max(self.games)],
-            "points_per_row": [int(counts.min()), int(counts.max())],
+            "points_per_row": [int(self.seen[rows].min()), int(self.seen[rows].max())],
         }
         return Valuation(
             values=lock(values),
@@ -440,8 +483,9 @@ class Gathered:
             entropy=self.entropy[points],
             boundary=is_boundary(self.entropy[points], float(about.get("boundary_entropy", 0.0))),
             level_entropy=np.array(entropies),
-            level_values=lock(level_sums * (n_val / counts) / sizes[:, None]),
+            level_values=lock(level_sums * (sizes.sum() / counts) / sizes[:, None]),
             level_counts=sizes,
+            point_weight=None if self.weights is None else lock(self.weights[points] / self.weights[points].mean()),
             group_means=np.empty((0, values.size)),
             group_names=(),
             group_sizes=(),
@@ -451,5 +495,6 @@ class Gathered:
             fingerprint=digest,
             kind=whole._kind,
             id_names=whole._id_names,
+            labels=None if (labels := whole._labels()) is None else labels[rows],
             **error,
         )

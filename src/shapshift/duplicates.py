@@ -14,7 +14,7 @@ from shapshift._arrays import object_array
 from shapshift._progress import progress_bar
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.engine.duplicates import sort_equal
+from shapshift.engine.duplicates import number_equal
 from shapshift.engine.rows.distances import feature_std, index_rows, tile_filler, true_distances
 from shapshift.engine.search import exact_search
 from shapshift.exceptions import InputError
@@ -136,6 +136,38 @@ class Duplicates(Result):
             "label": object_array(labels)[rows],
             "distance": self.distance[rows],
             "kind": np.where(self.distance[rows] == 0, "exact", "near").astype(object),
+        }
+        return to_table(columns, None, kind or self.kind)
+
+    def owners_frame(self, kind: str | None = None) -> Any:
+        """Tabulate who has copies of whose rows, most first.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            As in :meth:`to_frame`.
+
+        Returns
+        -------
+        table
+            ``owner`` of the earliest row of a group, ``other`` owner of later rows in it, ``rows``, how many those are
+            in all groups, and how many of them are ``exact`` copies of some row.
+        """
+        if self.owners is None:
+            raise InputError("There are no owners to tabulate. Pass 'owners' to find_duplicates.")
+        names = self.owners.tolist()
+        pairs: dict[tuple[Any, Any], list[int]] = {}
+        for row, first in enumerate(self.clusters().tolist()):
+            if names[row] != names[first]:
+                counts = pairs.setdefault((names[first], names[row]), [0, 0])
+                counts[0] += 1
+                counts[1] += int(self.distance[row] == 0)
+        ordered = sorted(pairs.items(), key=lambda pair: -pair[1][0])
+        columns: dict[str, npt.NDArray[Any]] = {
+            "owner": object_array([owner for (owner, _), _ in ordered]),
+            "other": object_array([other for (_, other), _ in ordered]),
+            "rows": np.array([rows for _, (rows, _) in ordered], dtype=np.int64),
+            "exact": np.array([exact for _, (_, exact) in ordered], dtype=np.int64),
         }
         return to_table(columns, None, kind or self.kind)
 
@@ -275,18 +307,18 @@ def find_duplicates(
     ids = _labels.check_ids(ids, table.index, n)
     if ids_val is not None:
         ids_val = _labels.check_labels(ids_val, "ids_val", n_val, "X_val", "id")
-    elif table.index_val is None:
-        ids_val = np.arange(n_val)
     else:
-        ids_val = table.index_val
+        ids_val = np.arange(n_val) if table.index_val is None or X_val is None else table.index_val
     labels = None if y is None else _labels.check_labels(y, "y", n, "X")
     labels_val = None if y_val is None else _labels.check_labels(y_val, "y_val", n_val, "X_val")
     ownership = None if owners is None else _labels.check_owners(owners, ids)
 
-    place_of, first, chosen = _places(table)
+    parts = [index_rows(rows, "euclidean") for rows in (table.dense, table.other) if rows.shape[1] > 0]
+    place_of, first, hashes = number_equal(*parts)
     bits = np.zeros(first.size, dtype=np.int8)
     np.bitwise_or.at(bits, place_of, np.repeat([TRAIN, VALIDATION], [n, n_val]).astype(np.int8))
-    scale = _Scale.of(table.take(first[chosen]), first.size)
+    # Any rows, but the same in whatever order they come.
+    scale = _Scale.of(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]), first.size)
     radius = scale.radius() if radius is None else float(radius)
     counts = np.bincount(place_of)
     near = _near(table.take(first), radius, bits, counts, progress)
@@ -382,7 +414,7 @@ def _is_mixed(frame: Any) -> bool:
 
 
 def _is_number(series: Any) -> bool:
-    return series.dtype.is_numeric() or series.dtype == nw.Boolean
+    return bool(series.dtype.is_numeric() or series.dtype == nw.Boolean)
 
 
 def _numbers(series: Any) -> Floats:
@@ -411,8 +443,8 @@ def _read_mixed(frames: list[Any]) -> _Table:
     dense = np.column_stack(numbers) if numbers else np.empty((sum(sizes), 0))
     column_of = np.column_stack(ones)
     rows, columns_at = np.nonzero(column_of >= 0)
-    entries = np.ones(rows.size), (rows, column_of[rows, columns_at])
-    other = sparse.csr_array(entries, shape=(sum(sizes), offset))
+    filled = np.ones(rows.size), (rows, column_of[rows, columns_at])
+    other = sparse.csr_array(filled, shape=(sum(sizes), offset))
     other.sort_indices()
     missing = np.isnan(dense)
     present = np.where(missing, np.nanmean(np.where(missing.all(axis=0), 0.0, dense), axis=0), dense)
@@ -444,31 +476,9 @@ def _codes(columns: list[Any], name: str) -> Indices:
 def _scaled(dense: Floats) -> Floats:
     if dense.size == 0:
         return dense
-    std = feature_std(dense)
+    std: Any = feature_std(dense)
     middle = dense.min(axis=0) / 2 + dense.max(axis=0) / 2
     return np.asarray((dense - middle) / np.where(std == 0, 1.0, std))
-
-
-def _places(table: _Table) -> tuple[Indices, Indices, Indices]:
-    """Find rows with equal features, and number them by first appearance.
-
-    Returns
-    -------
-    place_of : ndarray of shape (n,)
-    first : ndarray of shape (n_places,)
-        Position of the first row of each place.
-    chosen : ndarray
-        Places to estimate the radius from: any, but the same in whatever order rows come.
-    """
-    parts = [index_rows(rows, "euclidean") for rows in (table.dense, table.other) if rows.shape[1] > 0]
-    n = sum(table.sizes)
-    order, new, hashes = sort_equal(np.zeros(n, dtype=np.int32), *parts)
-    firsts = order[new]  # the sort is stable
-    rank = np.argsort(np.argsort(firsts))
-    place_of = np.empty(n, dtype=np.int64)
-    place_of[order] = rank[np.cumsum(new) - 1]
-    first = np.sort(firsts)
-    return place_of, first, np.argsort(hashes[first])[:SAMPLE_ROWS]
 
 
 @dataclass(frozen=True)

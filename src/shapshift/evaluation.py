@@ -1,13 +1,16 @@
 """evaluate_valuation: measures of values in use, the same for every method."""
 
-import hashlib
+import csv
+import io
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
@@ -16,11 +19,14 @@ from shapshift.agreement import shared_seats
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners
+from shapshift.engine.duplicates import number_equal
+from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
-from shapshift.io.results import to_table
+from shapshift.io.files import write_text
+from shapshift.io.results import latex_table, to_table
 from shapshift.sampled.game import Game, check_estimator, predicts_numbers, with_seeds
 from shapshift.sampled.rows import ModelRows, read_rows
-from shapshift.valuation import Valuation, check_valuation
+from shapshift.valuation import Valuation, best_first, check_valuation
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -29,6 +35,8 @@ Flags = npt.NDArray[np.bool_]
 FRACTIONS = tuple(np.linspace(0.0, 1.0, 11).round(3).tolist())
 #: Areas under curves are taken up to this share.
 HALF = 0.5
+#: What tables and figures call the random order.
+RANDOM = "random order"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,12 +86,13 @@ class ValuationEvaluation:
         kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
             "numpy" means pandas if it is installed, else pyarrow.
         """
+        return _tabulated(("use", "statistic"), self._entries(), kind)
+
+    def _entries(self) -> list[tuple[str, str, float]]:
+        """Use, statistic and value of every number but the curves."""
         parts = {"detection": self.detection, "area": self.areas, "selection": self.selection}
         parts["duplicates"] = self.duplicates
-        entries = [(use, name, value) for use, found in parts.items() for name, value in (found or {}).items()]
-        uses, names, values = zip(*entries, strict=True)
-        columns = {"use": np.array(uses, dtype=object), "statistic": np.array(names, dtype=object)}
-        return to_table({**columns, "value": np.array(values, dtype=np.float64)}, None, kind)
+        return [(use, name, value) for use, found in parts.items() for name, value in (found or {}).items()]
 
     def curve_frame(self, kind: str = "numpy") -> Any:
         """Tabulate the curves: one row per fraction, one column per curve."""
@@ -110,8 +119,119 @@ class ValuationEvaluation:
         return f"ValuationEvaluation({', '.join(parts)})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ValuationComparison:
+    """Measures of several valuations of the same rows.
+
+    Attributes
+    ----------
+    evaluations : mapping of str to ValuationEvaluation
+        By the name of each valuation, in the order in which they were given; of one random order, and of models that
+        were fitted once for all of them.
+    """
+
+    evaluations: Mapping[str, ValuationEvaluation]
+
+    def _entries(self) -> list[tuple[str, str, str, float]]:
+        entries: list[tuple[str, str, str, float]] = []
+        for name, found in self.evaluations.items():
+            entries += [(name, *entry) for entry in found._entries() if entry[:2] != ("area", "random")]
+        if found.curves:
+            # In a random order, high and low are the same; what is added in it is what is left of another.
+            added = _area(found.curves["random"][::-1], 1 - found.fractions[::-1])
+            areas = {"remove": found.areas["random"], "add": added}
+            orders = ("remove_high", "remove_low", "add_high", "add_low")
+            entries += [(RANDOM, "area", order, areas[order.partition("_")[0]]) for order in orders]
+        return entries
+
+    def to_frame(self, kind: str = "numpy") -> Any:
+        """Tabulate every number but the curves, one line per method and measure.
+
+        The columns are ``method``, ``use``, ``statistic`` and ``value``; a random order is one of the methods.
+
+        Parameters
+        ----------
+        kind : {"numpy", "pandas", "polars", "pyarrow"}, default="numpy"
+            "numpy" means pandas if it is installed, else pyarrow.
+        """
+        return _tabulated(("method", "use", "statistic"), self._entries(), kind)
+
+    def curve_frame(self, kind: str = "numpy") -> Any:
+        """Tabulate the curves: ``method``, ``fraction``, and a column per curve."""
+        columns: dict[str, list[Any]] = {}
+        for name, found in self.evaluations.items():
+            lines = {"method": [name] * found.fractions.size, "fraction": found.fractions.tolist()}
+            for title, entries in (lines | {key: line.tolist() for key, line in found.curves.items()}).items():
+                columns.setdefault(title, []).extend(entries)
+        texts = {"method": np.array(columns.pop("method"), dtype=object)}
+        return to_table(texts | {title: np.array(entries) for title, entries in columns.items()}, None, kind)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> Path:
+        """Write the lines of :meth:`to_frame` as CSV; returns the path."""
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([("method", "use", "statistic", "value"), *self._entries()])
+        return write_text(path, out.getvalue())
+
+    def to_latex(self, path: str | os.PathLike[str]) -> Path:
+        """Write a table for LaTeX (booktabs), one line per measure and one column per method; returns the path."""
+        entries = self._entries()
+        names = list(dict.fromkeys(entry[0] for entry in entries))
+        found: dict[tuple[str, str], dict[str, float]] = {(use, statistic): {} for _, use, statistic, _ in entries}
+        for name, use, statistic, value in entries:
+            found[use, statistic][name] = value
+        columns = {
+            "use": np.array([use for use, _ in found], dtype=object),
+            "statistic": np.array([statistic for _, statistic in found], dtype=object),
+            **{name: np.array([line.get(name, np.nan) for line in found.values()]) for name in names},
+        }
+        return write_text(path, latex_table(to_table(columns, None, "pandas")))
+
+    def plot(self, *, axes: Any = None) -> Any:
+        """Draw one removal curve per method, and that of a random order; returns the two Axes.
+
+        Parameters
+        ----------
+        axes : array of two Axes, optional
+            Where to draw, the highest values removed first and the lowest; a new figure by default.
+        """
+        from shapshift.plots.results import plot_comparison
+
+        return plot_comparison(self, axes=axes)
+
+    def __repr__(self) -> str:
+        return f"ValuationComparison({', '.join(map(repr, self.evaluations.values()))})"
+
+
+def _tabulated(names: Sequence[str], entries: Sequence[tuple[Any, ...]], kind: str) -> Any:
+    """Make a table of entries: texts under these names, and a number."""
+    *texts, values = zip(*entries, strict=True)
+    columns = {name: np.array(column, dtype=object) for name, column in zip(names, texts, strict=True)}
+    return to_table({**columns, "value": np.array(values, dtype=np.float64)}, None, kind)
+
+
+class _Options(TypedDict, total=False):
+    mislabelled: Any
+    fraction: float | None
+    estimator: Any
+    X_test: Any
+    y_test: Any
+    players: Any
+    copies: Any
+    fractions: Sequence[float]
+    keep_class_shares: bool
+    random_orders: int
+    random_state: int | None
+    progress: bool | None
+
+
+@overload
+def evaluate_valuation(valuation: Valuation, X: Any, y: Any, **options: Unpack[_Options]) -> ValuationEvaluation: ...
+@overload
 def evaluate_valuation(
-    valuation: Valuation,
+    valuation: Mapping[str, Valuation] | Sequence[Valuation], X: Any, y: Any, **options: Unpack[_Options]
+) -> ValuationComparison: ...
+def evaluate_valuation(
+    valuation: Valuation | Mapping[str, Valuation] | Sequence[Valuation],
     X: Any,
     y: Any,
     *,
@@ -123,16 +243,18 @@ def evaluate_valuation(
     players: Any = None,
     copies: Any = None,
     fractions: Sequence[float] = FRACTIONS,
+    keep_class_shares: bool = True,
     random_orders: int = 5,
     random_state: int | None = 0,
     progress: bool | None = None,
-) -> ValuationEvaluation:
+) -> ValuationEvaluation | ValuationComparison:
     """Measure whether values find bad rows, rank useful ones, and treat copies alike.
 
     Parameters
     ----------
-    valuation : Valuation
-        By any method.
+    valuation : Valuation, or mapping or list of them
+        By any method. Several, of the same rows, are compared: a mapping gives each its name, in a list they have the
+        names of their methods.
     X, y : table of shape (n_train, n_features), array-like of shape (n_train,)
         The training set that was valued.
     mislabelled : array-like of bool of shape (n_train,), optional
@@ -151,6 +273,10 @@ def evaluate_valuation(
         default those with exactly the rows and labels of another.
     fractions : sequence of float
         Shares of the players that are removed or added, ascending from 0 to 1.
+    keep_class_shares : bool, default=True
+        Remove and add rows so that every class keeps its share: the highest, or lowest, of each class; see
+        :meth:`shapshift.Valuation.select`. Of curves and selection for a classifier; it has no meaning for owners as
+        players and for numbers, and none for detection.
     random_orders : int, default=5
         Orders that the "random" curve is the mean of.
     random_state : int or None, default=0
@@ -159,10 +285,14 @@ def evaluate_valuation(
 
     Returns
     -------
-    ValuationEvaluation
+    ValuationEvaluation or ValuationComparison
+        The latter for several.
 
     Notes
     -----
+    Several valuations share the random orders, and every coalition of players is fitted once. Each has the numbers that
+    it would have alone with the same seed.
+
     No rows, rows of one class and coalitions that the estimator refuses are scored as a constant model is, see
     :class:`shapshift.SampledShapley`.
 
@@ -180,7 +310,7 @@ def evaluate_valuation(
     True
     """
     caller = "evaluate_valuation"
-    check_valuation(caller, "valuation", valuation)
+    given = _named(caller, valuation)
     try_fit = None if estimator is None else lambda rows: clone(estimator, safe=False).fit(rows, np.asarray(y))
     read = read_rows(X, try_fit)[0]
     table, n_rows = read.table, read.table.rows.shape[0]
@@ -189,12 +319,13 @@ def evaluate_valuation(
     if players is not None:
         player_of = check_owners(players, _labels.check_ids(None, table.index, n_rows), "players").codes
     n_players = int(player_of.max()) + 1
-    if valuation.n_train != n_players:
-        raise InputError(
-            f"The 'valuation' parameter of {caller} has {valuation.n_train} values for {n_players} "
-            f"{'rows of X' if players is None else 'players'}. Pass the training set that was valued, and 'players' if "
-            "owners were."
-        )
+    for one in given.values():
+        if one.n_train != n_players:
+            raise InputError(
+                f"The 'valuation' parameter of {caller} has {one.n_train} values for {n_players} "
+                f"{'rows of X' if players is None else 'players'}. Pass the training set that was valued, and "
+                "'players' if owners were."
+            )
     if mislabelled is not None and players is not None:
         raise InputError(f"The 'mislabelled' parameter of {caller} marks rows, and owners were valued. Leave it out.")
     wrong = _check_flags(caller, "mislabelled", mislabelled, n_players)
@@ -202,19 +333,50 @@ def evaluate_valuation(
     rng = np.random.default_rng(check.check_seed(caller, random_state))
     grid = _check_fractions(caller, fractions)
     check.check_count(caller, "random_orders", random_orders)
-    curves: dict[str, Floats] = {}
+    check.check_flag(caller, "keep_class_shares", keep_class_shares)
+    all_values = [one.values for one in given.values()]
+    curves: list[dict[str, Floats]] = [{} for _ in all_values]
     if estimator is not None:
         game = _game(caller, estimator, read, labels, player_of, X_test, y_test)
-        curves = _curves(game, valuation.values, grid, random_orders, rng, progress)
-    return ValuationEvaluation(
-        method=str(valuation.parameters.get("method", "Valuation")),
-        detection=_detection(caller, valuation.values, wrong, fraction),
-        fractions=grid,
-        curves=curves,
-        areas={name: _area(curve, grid) for name, curve in curves.items()},
-        selection=_selection(curves, grid),
-        duplicates=_duplicates(valuation.values, table.rows, labels, player_of, planted),
-    )
+        classes = game.codes if keep_class_shares and players is None and game.classes is not None else None
+        curves = _curves(game, all_values, classes, grid, random_orders, rng, progress)
+    repeated = _equal_players(table.rows, labels, player_of)
+    found = {
+        name: ValuationEvaluation(
+            method=name,
+            detection=_detection(caller, values, wrong, fraction),
+            fractions=grid,
+            curves=lines,
+            areas={which: _area(line, grid) for which, line in lines.items()},
+            selection=_selection(lines, grid),
+            duplicates=_duplicates(values, repeated, planted),
+        )
+        for name, values, lines in zip(given, all_values, curves, strict=True)
+    }
+    return next(iter(found.values())) if isinstance(valuation, Valuation) else ValuationComparison(found)
+
+
+def _named(caller: str, given: Any) -> dict[str, Valuation]:
+    """Return valuations by name: as given, or by their methods, numbered where several have the same."""
+    if isinstance(given, Mapping):
+        if not all(isinstance(name, str) and name != RANDOM for name in given):
+            raise InputError(
+                f"The 'valuation' parameter of {caller} must map names, other than {RANDOM!r}, to valuations. Got the "
+                f"names {check.quoted(list(given))}."
+            )
+        valuations, names = list(given.values()), list(given)
+    else:
+        valuations = list(given) if isinstance(given, list | tuple) else [given]
+        names = [str(getattr(one, "parameters", {}).get("method", "Valuation")) for one in valuations]
+    if not valuations:
+        raise InputError(f"The 'valuation' parameter of {caller} must hold at least one valuation. Got none.")
+    for one in valuations:
+        check_valuation(caller, "valuation", one)
+    counted = Counter[str]()
+    for at, name in enumerate(names):
+        counted[name] += 1
+        names[at] = name if counted[name] == 1 else f"{name} {counted[name]}"
+    return dict(zip(names, valuations, strict=True))
 
 
 def detection_auc(values: Floats, wanted: Flags) -> float:
@@ -277,30 +439,49 @@ def _game(caller: str, estimator: Any, read: ModelRows, labels: Any, player_of: 
 
 
 def _curves(
-    game: Game, values: Floats, grid: Floats, random_orders: int, rng: np.random.Generator, progress: bool | None
-) -> dict[str, Floats]:
-    n = values.size
-    high_first = np.lexsort((rng.random(n), -values))
-    orders = [high_first, high_first[::-1], *(rng.permutation(n) for _ in range(random_orders))]
+    game: Game,
+    all_values: Sequence[Floats],
+    classes: Any,
+    grid: Floats,
+    random_orders: int,
+    rng: np.random.Generator,
+    progress: bool | None,
+) -> list[dict[str, Floats]]:
+    """Compute the curves of each valuation; ``classes`` are those whose shares are kept, None for any shares."""
+    n = all_values[0].size
+    tied = np.argsort(rng.random(n))  # order among equal values
+    orders: list[npt.NDArray[np.int64]] = []
+    for values in all_values:
+        high_first = tied[best_first(values[tied], None if classes is None else classes[tied])]
+        orders += [high_first, high_first[::-1]]
+    orders += [rng.permutation(n) for _ in range(random_orders)]
     # Removing a share leaves the rest, so both kinds of curves are made of the same fits.
     shares = np.unique(np.concatenate([grid, 1 - grid]).round(12))
-    scores = np.empty((len(orders), shares.size))
+    scores, known = np.empty((len(orders), shares.size)), dict[bytes, float]()
     with progress_bar("Curves", scores.size, progress) as advance:
         for number, order in enumerate(orders):
             place = np.empty(n, dtype=np.int64)
             place[order] = np.arange(n)
             for column, size in enumerate(np.round(shares * n).astype(np.int64).tolist()):
-                scores[number, column] = game.evaluate((place < size)[None]).utilities[0, 0]
+                coalition = place < size
+                key = np.packbits(coalition).tobytes()
+                if key not in known:
+                    known[key] = float(game.evaluate(coalition[None]).utilities[0, 0])
+                scores[number, column] = known[key]
                 advance(1)
     added = scores[:, np.searchsorted(shares, grid.round(12))]
     left = scores[:, np.searchsorted(shares, (1 - grid).round(12))]
-    return {
-        "remove_high": left[1],
-        "remove_low": left[0],
-        "add_high": added[0],
-        "add_low": added[1],
-        "random": left[2:].mean(axis=0),
-    }
+    chance = left[2 * len(all_values) :].mean(axis=0)
+    return [
+        {
+            "remove_high": left[at + 1],
+            "remove_low": left[at],
+            "add_high": added[at],
+            "add_low": added[at + 1],
+            "random": chance,
+        }
+        for at in range(0, 2 * len(all_values), 2)
+    ]
 
 
 def _area(curve: Floats, grid: Floats) -> float:
@@ -316,25 +497,21 @@ def _selection(curves: Mapping[str, Floats], grid: Floats) -> dict[str, float] |
     return {"fraction": float(grid[best]), "score": score, "gain": score - everybody}
 
 
-def _duplicates(
-    values: Floats, rows: Any, labels: npt.NDArray[Any], player_of: npt.NDArray[np.int64], copies: Flags | None
-) -> dict[str, float]:
-    """Compare players whose rows and labels are the same."""
-    _, codes = _labels.encode_labels(labels)
-    keys: list[list[bytes]] = [[] for _ in range(values.size)]
-    for row, player in enumerate(player_of.tolist()):
-        digest = hashlib.sha256(codes[row].tobytes())
-        if sparse.issparse(rows):
-            stored = slice(rows.indptr[row], rows.indptr[row + 1])  # sorted by column, without zeros
-            digest.update(rows.indices[stored].tobytes())
-            digest.update(rows.data[stored].tobytes())
-        else:
-            digest.update((rows[row] + 0.0).tobytes())  # + 0.0: there are two zeros
-        keys[player].append(digest.digest())
+def _equal_players(rows: Any, labels: npt.NDArray[Any], player_of: npt.NDArray[np.int64]) -> list[list[int]]:
+    """Return groups of players whose rows and labels are the same."""
+    places = number_equal(index_rows(rows, "euclidean"))[0]
+    classes, codes = _labels.encode_labels(labels)
+    units = places * classes.size + codes
+    order = np.lexsort((units, player_of))
+    starts = np.searchsorted(player_of[order], np.arange(player_of.max() + 1))
     groups: dict[bytes, list[int]] = {}
-    for player, key in enumerate(keys):
-        groups.setdefault(b"".join(sorted(key)), []).append(player)
-    repeated = [members for members in groups.values() if len(members) > 1]
+    for player, own in enumerate(np.split(units[order], starts[1:])):
+        groups.setdefault(own.tobytes(), []).append(player)
+    return [members for members in groups.values() if len(members) > 1]
+
+
+def _duplicates(values: Floats, repeated: list[list[int]], copies: Flags | None) -> dict[str, float]:
+    """Compare players whose rows and labels are the same."""
     if copies is None:
         copies = np.zeros(values.size, dtype=bool)
         copies[[player for members in repeated for player in members]] = True

@@ -56,6 +56,9 @@ class Spread:
         Mean covariance of the values of two rows.
     pearson, spearman : float or None
         Correlation to be expected with the values on another sample, and rank correlation; None if they cannot be told.
+    class_covariance : tuple of float or None
+        Mean covariance of the values of two rows of each class, None for those with fewer than two sampled rows; None
+        where classes are not known.
     """
 
     variance: Floats
@@ -64,6 +67,7 @@ class Spread:
     covariance: float
     pearson: float | None
     spearman: float | None
+    class_covariance: tuple[float | None, ...] | None = None
 
     def errors(self) -> tuple[Floats, float]:
         """Return the standard error of each mean, and its degrees of freedom."""
@@ -75,6 +79,8 @@ class Spread:
         known = {"units": self.units, "kurtosis": self.kurtosis, "covariance": self.covariance}
         correlations = {"pearson": self.pearson, "spearman": self.spearman}
         found: dict[str, Any] = {name: each if np.isfinite(each) else 0.0 for name, each in known.items()}
+        if self.class_covariance is not None:
+            found["class_covariance"] = [c if c is None or np.isfinite(c) else 0.0 for c in self.class_covariance]
         return found | {name: r if r is not None and np.isfinite(r) else None for name, r in correlations.items()}
 
 
@@ -83,7 +89,7 @@ def sampled_count(n_rows: int, n_points: int) -> int:
     return min(n_rows, max(min(SAMPLED_VALUES // n_points, MOST_SAMPLED), LEAST_SAMPLED))
 
 
-def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floats) -> Spread | None:
+def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floats, codes: Any = None) -> Spread | None:
     """Return the spread of values over points.
 
     Parameters
@@ -93,6 +99,8 @@ def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floa
     n_points : int
     sample : ndarray of shape (n_points, n_sampled)
         Values of some rows on every point.
+    codes : ndarray of shape (n_sampled,), optional
+        Their class numbers.
 
     Returns
     -------
@@ -103,10 +111,44 @@ def spread_of_points(means: Floats, squares: Floats, n_points: int, sample: Floa
         return None
     variance = (squares - n_points * means**2) / (n_points - 1)
     variance[variance < ROUNDING * means**2] = 0.0
-    return _spread(variance, n_points, sample)
+    return _spread(variance, n_points, sample, codes)
 
 
-def spread_of_clusters(means: Floats, sums: Floats, sizes: Indices, sample: Floats, clusters: Indices) -> Spread | None:
+def spread_of_weighted(
+    means: Floats, squares: Floats, products: Floats, weights: Floats, sample: Floats, codes: Any = None
+) -> Spread | None:
+    """Return the spread of weighted values over points, as :func:`spread_of_points`.
+
+    A weighted mean is a ratio of two sums over points, of weighted values and of weights: its variance is that of the
+    mean of w (v - mean), divided by the mean weight (first order).
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_rows,)
+        Weighted means.
+    squares, products : ndarray of shape (n_rows,)
+        Sums of squared weighted values, and of values times squared weights.
+    weights : ndarray of shape (n_points,)
+        Points of weight 0 are none of the sample.
+    sample : ndarray of shape (n_points, n_sampled)
+    codes : ndarray of shape (n_sampled,), optional
+    """
+    counted = weights > 0
+    weights, n_points = weights[counted], int(np.count_nonzero(counted))
+    if n_points < 2:
+        return None
+    scale = n_points / float(weights.sum())
+    variance = squares - 2 * means * products + means**2 * float((weights**2).sum())
+    variance *= scale**2 / (n_points - 1)
+    variance[variance < ROUNDING * means**2] = 0.0
+    sample = sample[counted]
+    average = weights @ sample / weights.sum()
+    return _spread(variance, n_points, average + scale * weights[:, None] * (sample - average), codes)
+
+
+def spread_of_clusters(
+    means: Floats, sums: Floats, sizes: Indices, sample: Floats, clusters: Indices, codes: Any = None
+) -> Spread | None:
     """Return the spread of values over clusters of dependent points, as :func:`spread_of_points`.
 
     Parameters
@@ -116,12 +158,14 @@ def spread_of_clusters(means: Floats, sums: Floats, sizes: Indices, sample: Floa
     sums : ndarray of shape (n_clusters, n_rows)
         Sum of the values over each cluster.
     sizes : ndarray of shape (n_clusters,)
-        Number of points of each.
+        Number of points of each, or the sum of their weights.
     sample : ndarray of shape (n_points, n_sampled)
     clusters : ndarray of shape (n_points,)
         Number of each point's cluster.
+    codes : ndarray of shape (n_sampled,), optional
+        Class numbers of the sampled rows.
     """
-    n_clusters, n_points = sizes.size, int(sizes.sum())
+    n_clusters, n_points = sizes.size, float(sizes.sum())
     if n_clusters < 2:
         return None
     # A cluster counts by its number of points: the mean is a ratio of two sums over clusters.
@@ -134,12 +178,16 @@ def spread_of_clusters(means: Floats, sums: Floats, sizes: Indices, sample: Floa
     average = sample.mean(axis=0)
     by_cluster = np.zeros((n_clusters, sample.shape[1]))
     np.add.at(by_cluster, clusters, sample - average)
-    return _spread(variance, n_clusters, average + scale * by_cluster)
+    return _spread(variance, n_clusters, average + scale * by_cluster, codes)
 
 
-def _spread(variance: Floats, units: int, sample: Floats) -> Spread:
+def _spread(variance: Floats, units: int, sample: Floats, codes: Any = None) -> Spread:
     centred = sample - sample.mean(axis=0)
     of_sum = float((centred.sum(axis=1) ** 2).sum() / (units - 1))
+    classes = None
+    if codes is not None:
+        chosen = [centred[:, codes == code] for code in range(int(codes.max(initial=-1)) + 1)]
+        classes = tuple(_covariance(part) if part.shape[1] > 1 else None for part in chosen)
     np.square(centred, out=centred)
     variances, fourth = centred.sum(axis=0) / (units - 1), np.einsum("un,un->n", centred, centred) / units
     total = float((variances**2).sum())
@@ -147,7 +195,14 @@ def _spread(variance: Floats, units: int, sample: Floats) -> Spread:
     kurtosis = float(fourth.sum()) / total if total > 0 else float(units)
     n = sample.shape[1]
     covariance = (of_sum - float(variances.sum())) / (n * (n - 1)) if n > 1 else 0.0
-    return Spread(variance, units, kurtosis, covariance, *agreement(sample, variance.size))
+    return Spread(variance, units, kurtosis, covariance, *agreement(sample, variance.size), classes)
+
+
+def _covariance(centred: Floats) -> float:
+    """Mean covariance of two columns."""
+    units, n = centred.shape
+    of_sum, own = float((centred.sum(axis=1) ** 2).sum()), float((centred**2).sum())
+    return (of_sum - own) / float((units - 1) * n * (n - 1))
 
 
 def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float]:

@@ -11,6 +11,11 @@ if TYPE_CHECKING:  # scipy takes a while to load, and --help needs no facts
 
 #: Correlation with the values on another sample that points are counted for.
 WANTED = 0.9
+#: Classes that summaries list; of more, those with the largest share of negative values.
+LISTED_CLASSES = 10
+#: A class is condemned if it has this many rows, more than this share of them negative, and this many times the share
+#: of all other rows.
+CONDEMNED_ROWS, CONDEMNED_SHARE, CONDEMNED_TIMES = 5, 0.5, 2.0
 
 
 def sampling_facts(valuation: "Valuation") -> dict[str, Any]:
@@ -77,3 +82,54 @@ def sample_sizes(facts: Mapping[str, Any], n: int) -> npt.NDArray[np.float64]:
     """Return ``n`` sample sizes worth drawing, from a tenth of the points to beyond those that are needed."""
     most = max(10 * facts["units"], 2 * (facts["points_needed"] or 0))
     return np.unique(np.geomspace(max(facts["units"] / 10, 1), most, n).round())
+
+
+def class_facts(valuation: "Valuation") -> dict[str, Any]:
+    """Summarise the values by class: ``listed`` classes, how many there are in ``all``, and the ``condemned`` ones.
+
+    Listed are all classes, or the worst; each has its label, rows, share of negative values, mean, reliability, and the
+    share of negative values among all other rows. Empty where there are no labels.
+    """
+    found, n = valuation._class_facts(), valuation.n_train
+    negative = sum(one["share_negative"] * one["rows"] for one in found)
+    for one in found:
+        others = n - one["rows"]
+        one["others_negative"] = (negative - one["share_negative"] * one["rows"]) / others if others else None
+    condemned = [one["label"] for one in found if _is_condemned(one)]
+    listed = found
+    if len(found) > LISTED_CLASSES:
+        listed = sorted(found, key=lambda one: -one["share_negative"])[:LISTED_CLASSES]
+    weights = valuation.parameters.get("point_weight")
+    return {"all": len(found), "listed": listed, "condemned": condemned, "point_weight": weights} if found else {}
+
+
+def _is_condemned(one: Mapping[str, Any]) -> bool:
+    share, others = one["share_negative"], one["others_negative"]
+    if others is None or one["rows"] < CONDEMNED_ROWS:
+        return False
+    return bool(share > CONDEMNED_SHARE and share >= CONDEMNED_TIMES * others)
+
+
+def condemned_classes(facts: Mapping[str, Any]) -> str:
+    """Say which classes are condemned and what to do, given :func:`class_facts`; empty where none is."""
+    found = [one for one in facts.get("listed", ()) if one["label"] in facts["condemned"]]
+    if not found:
+        return ""
+    said = "; ".join(
+        f"{one['share_negative']:.0%} of the {one['rows']:,} rows of class {one['label']!r} have a negative value on "
+        f"these validation points, against {one['others_negative']:.0%} of all other rows"
+        for one in found
+    )
+    balanced = "" if facts["point_weight"] == "balanced" else 'point_weight="balanced" makes all classes count alike, '
+    return (
+        f"{said}. Points of other classes outvote such a class: a negative value does not say that a row is wrong, and "
+        f"dropping negative rows would drop most of the class. {balanced}find_suspects tells which labels are probably "
+        "wrong, and Valuation.select keeps the shares of the classes"
+    )
+
+
+def negative_rows(facts: Mapping[str, Any]) -> str:
+    """Say how many rows have a negative value, and how many beyond their sampling error, given ``value_facts``."""
+    n, negative, sure = facts["n_train"], facts["negative"], facts["sampling"]["surely_negative"]
+    said = f"{negative:,} of {n:,} rows ({negative / n:.0%}) have a negative value on these points"
+    return said if sure is None or not negative else f"{said}, {sure:,} of them beyond their sampling error (95%)"

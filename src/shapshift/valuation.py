@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shapshift.checks.inputs import check_type, some, wrong
+from shapshift._arrays import object_array
+from shapshift.checks.inputs import check_flag, check_type, some, wrong
+from shapshift.checks.labels import encode_labels
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, lock, to_table
 from shapshift.sampling_error import Spread, half_width, points_needed, rank_interval, reliability, sign_probability
@@ -73,15 +75,21 @@ class Valuation(Result):
         Sample variance of each row's value over the points, or over clusters of them, see ``clusters`` of ``value``.
     sampling : mapping
         What :attr:`reliability` is made from: ``units`` (points, or clusters), ``kurtosis`` of the values,
-        ``covariance`` of two rows, and ``pearson`` and ``spearman``, from halves of the points.
+        ``covariance`` of two rows, and ``class_covariance`` of two rows of each class, and ``pearson`` and
+        ``spearman``, from halves of the points.
+    labels : ndarray of shape (n_train,) or None
+        Class of each training row; None for regression, for players that are not rows, and in files of release 0.1.0.
+    point_weight : ndarray of shape (n_val,) or None
+        How much each validation point counts, 1 on average; None where all count alike. Values are then weighted means,
+        and ``level_counts`` and ``group_sizes`` sums of weights.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"
     archive_shapes: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
-            ("values", "ids", "error_bound", "standard_error", "degrees_of_freedom", "variance"), "n_train"
+            ("values", "ids", "error_bound", "standard_error", "degrees_of_freedom", "variance", "labels"), "n_train"
         ),
-        **dict.fromkeys(("entropy", "boundary"), "n_val"),
+        **dict.fromkeys(("entropy", "boundary", "point_weight"), "n_val"),
         **dict.fromkeys(("level_entropy", "level_counts"), "n_levels"),
         **dict.fromkeys(("group_names", "group_sizes", "group_freedom"), "n_groups"),
         "level_values": "n_levels n_train",
@@ -111,6 +119,8 @@ class Valuation(Result):
     group_freedom: Floats | None = None
     variance: Floats | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    labels: npt.NDArray[Any] | None = None
+    point_weight: Floats | None = None
 
     @property
     def n_train(self) -> int:
@@ -177,6 +187,102 @@ class Valuation(Result):
             **summarize(self.values),
             "quantiles": {q: float(v) for q, v in zip(QUANTILES, np.quantile(self.values, QUANTILES), strict=True)},
         }
+
+    def by_class(self, kind: str | None = None) -> Any:
+        """Tabulate the values by class of the training rows.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            As in :meth:`to_frame`.
+
+        Returns
+        -------
+        table
+            One line per class, in sorted order: ``label``, ``rows``, ``share_negative``, ``mean``, and ``reliability``,
+            that of the values within the class, from their standard errors; NaN where it is not known.
+
+        Raises
+        ------
+        InputError
+            If there are no labels.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shapshift import KNNShapley
+        >>> X, y = load_iris(return_X_y=True)
+        >>> found = KNNShapley().fit(X[::2], y[::2]).value(X[1::2], y[1::2])
+        >>> found.by_class("pandas")[["label", "rows", "share_negative"]]
+          label  rows  share_negative
+        0     0    25             0.0
+        1     1    25             0.0
+        2     2    25             0.0
+        """
+        facts = self._class_facts()
+        if not facts:
+            raise InputError(
+                "There are no labels in this Valuation: it is of a regression, of players that are not rows, or from "
+                "an earlier release. Add them with dataclasses.replace(valuation, labels=y)."
+            )
+        columns = {name: np.array([one[name] for one in facts]) for name in facts[0] if name != "label"}
+        columns["reliability"] = columns["reliability"].astype(np.float64)
+        labels = object_array([one["label"] for one in facts])
+        return to_table({"label": labels, **columns}, None, kind or self.kind)
+
+    def _class_facts(self) -> list[dict[str, Any]]:
+        """Rows, share of negative values, mean and reliability of each class; empty where there are no labels."""
+        if self.labels is None:
+            return []
+        classes, codes = encode_labels(self.labels)
+        shared, facts = [*self.sampling.get("class_covariance", ()), *[None] * classes.size], []
+        for code, label in enumerate(classes.tolist()):
+            inside = codes == code
+            values, found = self.values[inside], None
+            if self.standard_error is not None and shared[code] is not None:
+                found = reliability(values, self.standard_error[inside], shared[code] / self.sampling["units"])
+            facts.append(
+                {
+                    "label": label,
+                    "rows": values.size,
+                    "share_negative": float((values < 0).mean()),
+                    "mean": float(values.mean()),
+                    "reliability": None if found is None or np.isnan(found) else float(np.clip(found, 0.0, 1.0)),
+                }
+            )
+        return facts
+
+    def select(self, fraction: float, *, keep_class_shares: bool = True) -> npt.NDArray[np.bool_]:
+        """Return which rows to keep: those with the highest values.
+
+        Parameters
+        ----------
+        fraction : float
+            Share of the rows to keep, above 0 and at most 1; their number is rounded to the nearest, one at least.
+        keep_class_shares : bool, default=True
+            Keep the highest rows of each class, so that classes have the shares that they have among all rows; see
+            :func:`best_first`. Where there are no labels, the highest of all rows are kept.
+
+        Returns
+        -------
+        ndarray of shape (n_train,)
+            True for rows to keep.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shapshift import KNNShapley
+        >>> X, y = load_iris(return_X_y=True)
+        >>> kept = KNNShapley().fit(X[::2], y[::2]).value(X[1::2], y[1::2]).select(0.8)
+        >>> np.bincount(y[::2][kept])
+        array([20, 20, 20])
+        """
+        _check_share("Valuation.select", "fraction", fraction, whole=True)
+        check_flag("Valuation.select", "keep_class_shares", keep_class_shares)
+        kept = np.zeros(self.n_train, dtype=np.bool_)
+        size = max(int(np.floor(fraction * self.n_train + 0.5)), 1)
+        kept[best_first(self.values, self.labels if keep_class_shares else None)[:size]] = True
+        return kept
 
     def interval(self, confidence: float = 0.95, joint: bool = False, *, group: Any = None) -> tuple[Floats, Floats]:
         """Return both ends of a confidence interval of each row's value on the population.
@@ -396,6 +502,36 @@ def is_boundary(entropy: Floats, threshold: float) -> npt.NDArray[np.bool_]:
     return entropy > boundary_cut(threshold)
 
 
+def best_first(values: npt.ArrayLike, labels: npt.NDArray[Any] | None = None) -> npt.NDArray[np.int64]:
+    """Return the positions of rows from the highest value to the lowest; every part of it keeps the shares of classes.
+
+    The k-th highest of the n rows of a class stands at (k - 1/2) / n, and rows are sorted by that: among the first m
+    rows each class has its share of m, rounded. Ties go to the larger class, then to the higher value, then to the
+    earlier row.
+
+    Parameters
+    ----------
+    values : array-like of shape (n_rows,)
+    labels : ndarray of shape (n_rows,) or None
+        Class of each row; None sorts by value alone.
+
+    Examples
+    --------
+    >>> best_first([3, 2, 1, -1, -2, -3], np.array(["a", "a", "a", "a", "b", "b"]))
+    array([0, 4, 1, 2, 5, 3])
+    """
+    found = np.asarray(values, dtype=np.float64)
+    order: npt.NDArray[np.int64] = np.argsort(-found, kind="stable")
+    if labels is None:
+        return order
+    codes = encode_labels(np.asarray(labels))[1]
+    sizes, place = np.bincount(codes), np.empty(found.size)
+    by_class = order[np.argsort(codes[order], kind="stable")]
+    of_class = np.arange(found.size) - (np.cumsum(sizes) - sizes)[codes[by_class]]
+    place[by_class] = (2 * of_class + 1) / (2 * sizes[codes[by_class]])
+    return np.lexsort((-found, -sizes[codes], place))
+
+
 def summarize(values: Floats) -> dict[str, Any]:
     """Mean, standard deviation, positive count and positive share of values: what every summary here starts from.
 
@@ -479,9 +615,10 @@ def check_confidence(caller: str, confidence: float) -> None:
     _check_share(caller, "confidence", confidence)
 
 
-def _check_share(caller: str, name: str, share: object) -> None:
-    if not (isinstance(share, int | float | np.number) and 0 < share < 1):
-        raise wrong(caller, name, "above 0 and below 1", share)
+def _check_share(caller: str, name: str, share: object, *, whole: bool = False) -> None:
+    """Refuse what is not between 0 and 1; with ``whole``, 1 is allowed."""
+    if not (isinstance(share, int | float | np.number) and (0 < share < 1 or (whole and share == 1))):
+        raise wrong(caller, name, "above 0 and at most 1" if whole else "above 0 and below 1", share)
 
 
 def check_valuation(caller: str, name: str, valuation: object) -> None:

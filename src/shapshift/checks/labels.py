@@ -92,6 +92,56 @@ def check_groups(
     return names.tolist(), codes
 
 
+def check_point_weight(
+    caller: str, given: Any, labels: npt.NDArray[Any], *, classes: bool = True
+) -> npt.NDArray[np.float64] | None:
+    """Return how much each validation point counts, 1 on average; None where all count alike.
+
+    Parameters
+    ----------
+    caller : str
+    given : "balanced", array-like or None
+        "balanced" makes all classes of the points count alike.
+    labels : ndarray of shape (n_val,)
+        Labels of the points.
+    classes : bool
+        Whether labels are classes.
+    """
+    if given is None:
+        return None
+    expected = "None, 'balanced', or hold a finite number of at least 0 for each validation point, one above 0"
+    if isinstance(given, str):
+        if given != "balanced":
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must be {expected}. Got {given!r} instead; a column is "
+                "named only where 'X_val' is read from Parquet."
+            )
+        if not classes:
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must hold a number for each validation point where targets "
+                "are numbers. Got 'balanced', which is for classes."
+            )
+        counts = np.bincount(codes := encode_labels(labels)[1])
+        weights: npt.NDArray[np.float64] = 1.0 / counts[codes]
+    else:
+        entries = check_labels(given, "point_weight", labels.size, "X_val", "weight")
+        try:
+            weights = np.asarray(entries, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must be {expected}. Got {quoted(entries[0])}."
+            ) from None
+    wrong = ~np.isfinite(weights) | (weights < 0)
+    if wrong.any() or not weights.any():
+        got = f"{quoted(weights[wrong][0])} for point {int(wrong.argmax())}" if wrong.any() else "only zeros"
+        raise InputError(f"The 'point_weight' parameter of {caller} must be {expected}. Got {got}.")
+    if (weights == weights[0]).all():
+        return None
+    weights = weights / weights.max()
+    weights *= weights.size / weights.sum()
+    return weights
+
+
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
     """How many training rows there are when there are no features, and their index, from the rows or the labels."""
     if y is None or not hasattr(y, "__len__") or len(y) == 0:

@@ -33,6 +33,7 @@ class Data:
     val: Any
     arrays: "Prepared"
     clusters: Any = None
+    weights: Any = None
 
     @property
     def classes(self) -> list[Any]:
@@ -118,8 +119,13 @@ def load(run: Run, target: str | None = None) -> Data:
                 "--clusters is about the rows of VAL. With one table, name what belongs together by --groups."
             )
         clusters = None if by is None else _clusters(val, by)
-        if by is not None and by not in (spec.label, spec.id, spec.owner, *spec.drop):
-            spec = replace(spec, drop=[*spec.drop, by])  # names of clusters are no feature
+        weights = run[Sample].point_weight
+        by_weight = None if weights == "balanced" else weights
+        if by_weight is not None:
+            weights = _weights(val, by_weight)
+        # Names of clusters, and weights, are no features.
+        apart = [column for column in (by, by_weight) if column not in (None, spec.label, spec.id, spec.owner)]
+        spec = replace(spec, drop=[*spec.drop, *(column for column in apart if column not in spec.drop)])
         arrays = prepare(train, val, spec)
     if not others:
         notes = list(dict.fromkeys(arrays.notes))
@@ -130,7 +136,30 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    return Data(train, val, arrays, clusters)
+    return Data(train, val, arrays, clusters, weights)
+
+
+def _weights(val: Any, column: str) -> Any:
+    """Read the column of weights of validation rows."""
+    import pyarrow as pa
+
+    from shapshift.tables.files import no_column
+
+    if column not in val.column_names:
+        raise no_column("The --point-weight entry", column, val.column_names, "the validation table")
+    found = val[column]
+    try:
+        weights = found.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise CommandError(
+            f"--point-weight {column!r} must be a column of numbers in the validation table. It holds {found.type}."
+        ) from None
+    if weights.null_count:
+        raise CommandError(
+            f"--point-weight {column!r} has {weights.null_count} missing entries. Fill them in, or leave those rows "
+            "out."
+        )
+    return weights.to_numpy()
 
 
 def load_raw(run: Run, columns: Columns) -> tuple[Any, Any, "Roles"]:
@@ -318,6 +347,14 @@ def blocks(model: Any, data: Data) -> dict[str, Any]:
 def fit_model(run: Run, data: Data) -> Any:
     """Fit the model that values the rows."""
     model = make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+    if data.weights is not None:
+        if run[Sample].pool:
+            raise CommandError("--pool does not go with --point-weight. Leave one of them out.")
+        if not hasattr(model, "weighted"):
+            raise CommandError(
+                f"--point-weight does not go with {type(model).__name__}. Leave it out, or choose --method knn."
+            )
+        return model.weighted(data.weights)
     if not run[Sample].pool:
         return model
     if run[Sample].clusters is not None:

@@ -11,7 +11,7 @@ from shapshift.cli._data import Data, sentence
 from shapshift.cli._options import Page
 from shapshift.cli._run import Run, frame
 from shapshift.cli._terminal import Terminal
-from shapshift.trust import another_sample, sure_signs
+from shapshift.trust import another_sample, condemned_classes, negative_rows, sure_signs
 
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit, Thresholds
@@ -61,10 +61,13 @@ def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any
 
 
 def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[str, Any]:
-    """Say how far values can be trusted, how many rows help, and which most and least; return these facts."""
+    """Say how far values can be trusted, how many are negative, by class, and which rows are highest and lowest.
+
+    Returns these facts.
+    """
     ends = extremes(valuation, data)
     facts = value_facts(valuation) | ends
-    n, helpful, harmful = facts["n_train"], facts["helpful"], facts["harmful"]
+    n = facts["n_train"]
     numbers = valuation.parameters.get("task") == "regression"
     where = "where the targets of nearby rows differ" if numbers else "near a class boundary"
     cross = valuation.parameters.get("cross")
@@ -72,6 +75,8 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
     terminal.line(f"Valued {n:,} training rows on {points}, {facts['boundary_fraction']:.0%} of them {where}.")
     if cross is not None:
         terminal.line(who_saw_whom(cross))
+    if facts["point_weight"] is not None:
+        terminal.line(how_points_count(facts["point_weight"]))
     if "pool" in facts:
         terminal.line(what_was_borrowed(facts["pool"]))
     if n > 1 and np.allclose(valuation.values, valuation.values[0], rtol=1e-9, atol=0):
@@ -80,9 +85,8 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
         )
         return facts
     show_sample(terminal, facts["sampling"])
-    terminal.line(
-        f"On these points {helpful:,} rows help ({helpful / n:.0%}) and {harmful:,} do harm ({harmful / n:.0%})."
-    )
+    terminal.line(sentence(negative_rows(facts)))
+    show_classes(terminal, facts["classes"])
     rows, styles = [], []
     for style, part in (("green", ends["most"]), ("red", ends["least"][::-1])):
         for one in part:
@@ -95,6 +99,28 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
             styles.append(style if (one["value"] > 0) == (style == "green") else "")
     terminal.table("Most and least valuable rows", rows, styles)
     return facts
+
+
+def show_classes(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+    """Tabulate the values by class, and say which classes are condemned."""
+    if not facts or facts["all"] < 2:
+        return
+    rows, styles = [], []
+    for one in facts["listed"]:
+        rows.append(
+            {
+                "class": one["label"],
+                ">rows": f"{one['rows']:,}",
+                ">negative": f"{one['share_negative']:.0%}",
+                ">mean value": f"{one['mean']:+.3e}",
+                ">reliability": "-" if one["reliability"] is None else f"{one['reliability']:.2f}",
+            }
+        )
+        styles.append("red" if one["label"] in facts["condemned"] else "")
+    worst = f", the worst {len(rows)} of {facts['all']:,}" if len(rows) < facts["all"] else ""
+    terminal.table(f"Values by class{worst}", rows, styles)
+    if said := condemned_classes(facts):
+        terminal.line(sentence(said), "bold red")
 
 
 def who_saw_whom(cross: Mapping[str, Any]) -> str:
@@ -110,6 +136,12 @@ def who_saw_whom(cross: Mapping[str, Any]) -> str:
         f"{cross.get('rows_without_value', 0):,} have no later rows and no value.",
     }
     return told[cross["by"]]
+
+
+def how_points_count(point_weight: str) -> str:
+    """Say which weights validation points have."""
+    alike = "so that all classes of them count alike" if point_weight == "balanced" else "given ones"
+    return f"Validation points have weights, {alike}."
 
 
 def what_was_borrowed(pool: Mapping[str, Any]) -> str:
@@ -224,11 +256,12 @@ def explain_ends(data: Data, model: Any, valuation: "Valuation") -> "Explanation
     known = valuation.ids.tolist()
     if not hasattr(model, "explain") or len(set(known)) < len(known) or len(known) * valuation.n_val > EXPLAINED_PAIRS:
         return None
-    if "pool" in valuation.parameters:
+    if {"pool", "point_weight"} & set(valuation.parameters):
         return None
     asked = np.concatenate(listed_rows(valuation, TABLE_ROWS))
     found: Explanation = model.explain(*data.points, valuation.ids[asked], n_points=3, n_neighbors=3)
-    return with_point_ids(found, data)
+    # Weights of points and the like make values that a plain explanation is not about.
+    return with_point_ids(found, data) if found.is_of(valuation) else None
 
 
 def with_point_ids(found: "Explanation", data: Data) -> "Explanation":
@@ -273,6 +306,8 @@ def write_page(run: Run, data: Data, model: Any = None, **results: Any) -> None:
     notes = [*map(sentence, notes), *([] if cross is None else [who_saw_whom(cross)])]
     pool = results["valuation"].parameters.get("pool")
     notes += [] if pool is None else [what_was_borrowed(pool)]
+    weights = results["valuation"].parameters.get("point_weight")
+    notes += [] if weights is None else [how_points_count(weights)]
     with run.terminal.busy("Writing the page"):
         build_report(
             run.page_path(),

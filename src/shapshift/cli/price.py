@@ -237,6 +237,17 @@ def _check_combinations(run: Run) -> None:
             "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, loo or "
             "beta:ALPHA,BETA."
         )
+    weighed = {
+        "--values": checks.values,
+        "--influence": checks.influence,
+        "--owners-as-players": payment.owners_as_players,
+    }
+    if run[Sample].point_weight is not None and any(weighed.values()):
+        other = next(name for name, value in weighed.items() if value)
+        raise CommandError(
+            f"--point-weight does not go with {other}, which does not know weights of validation rows. Leave one of "
+            "them out."
+        )
     if checks.influence and (payment.owners_as_players or run[Sample].pool):
         other = "--owners-as-players" if payment.owners_as_players else "--pool"
         raise CommandError(

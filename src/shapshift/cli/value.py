@@ -67,6 +67,7 @@ class NoisySet:
         "shapshift value 'parts/*.parquet' val.feather --label y -k 10 --semivalue beta:4,1 --out run1",
         "shapshift value train.csv readings.csv --label y --clusters patient",
         "shapshift value train.parquet few.parquet --label y --pool",
+        "shapshift value loans.csv recent.csv --label default --point-weight balanced",
         "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
@@ -113,6 +114,7 @@ def _value_one_table(run: Run, data: Data) -> tuple["Valuation", Data]:
         groups=groups,
         times=times,
         folds=folds.folds,
+        point_weight=data.weights,
         checkpoint=run[Restart].checkpoint,
     )
     if times is not None:

@@ -154,6 +154,7 @@ BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
 MUST_AGREE = (
     *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", *BOUNDARY_RULE),
     *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the relatives
+    "point_weight",
 )
 # A spread below this share of the largest score is rounding, not spread.
 NO_SPREAD = 1e-12
@@ -196,7 +197,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self._learn_groups(clean)
         parts = self._split(clean)
         self.group_std_ = {name: _spread(scores) for name, _, scores in parts}
-        self.group_counts_ = {name: int(clean.level_counts[members].sum()) for name, members, _ in parts}
+        self.group_counts_ = {name: round(float(clean.level_counts[members].sum())) for name, members, _ in parts}
         self.positive_count_ = int(np.count_nonzero(clean.values > 0))
         self.n_train_ = clean.n_train
         self.positive_ratio_ = self.positive_count_ / self.n_train_
@@ -227,7 +228,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         groups: dict[str, dict[str, float | None]] = {}
         notes: list[str] = []
         for name, members, scores in self._split(noisy):
-            mean, spread, count = float(scores.mean()), _spread(scores), int(noisy.level_counts[members].sum())
+            mean, spread, count = float(scores.mean()), _spread(scores), round(float(noisy.level_counts[members].sum()))
             kinds = noisy.boundary_levels[members]
             kind = "boundary" if kinds.any() else "nonboundary"
             if self.rescale in KINDS and kinds.any() and not kinds.all():
@@ -442,7 +443,7 @@ def check_alike(name: str, valuation: Valuation, fingerprint: str, clean: Mappin
             f"{name!r} values other training rows than the clean valuation did (their fingerprints differ). Use one "
             "fitted model for both."
         )
-    ours, theirs = ({"boundary_entropy": 0.0, **made} for made in (valuation.parameters, clean))
+    ours, theirs = ({"boundary_entropy": 0.0, "point_weight": None, **made} for made in (valuation.parameters, clean))
     for key in MUST_AGREE:
         if key in theirs and key in ours and ours[key] != theirs[key]:
             raise InputError(

@@ -31,6 +31,7 @@ from shapshift.kernels.buckets import (
     count_images,
     settle_points,
     unpack,
+    unpack_products,
     unpack_squares,
 )
 from shapshift.kernels.images import PIECES, Labels, Near, bucket_images, bucket_lines, count_nearer
@@ -243,7 +244,9 @@ class Buckets:
     ) -> Settled:
         """Make the tables of a batch of points, and the values of their near rows in place of the distances."""
         task, size = self.task, histograms.shape[0]
-        settled = Settled(tables, np.empty(size, np.int64), np.empty(size, np.bool_), points.entropy, points.nearest)
+        weights = np.ones(size) if task.weights is None else task.weights[batch]
+        levels, done = np.empty(size, np.int64), np.empty(size, np.bool_)
+        settled = Settled(tables, levels, done, points.entropy, points.nearest, weights)
         game = Game(self.certificate.curve, self.certificate.rules, task.average_ties, task.depth, task.edges)
         settle_points(near, histograms, self._labels(batch, slice(None)), game, scratch, settled)
         return settled
@@ -256,8 +259,9 @@ class Buckets:
         """Add packed values and squares to their cells and bounds to the last one, and clear ``packed``."""
         rules, n_levels = self.certificate.rules, self.task.levels.size
         for cell in range(partial.shape[0] - 1):
-            if cell >= n_levels and (cell - n_levels) % 2 == 0:
-                unpack_squares(packed[cell], rules, partial[cell])
+            kind = (cell - n_levels) % (1 + self.task.n_squares) if cell >= n_levels else self.task.n_squares
+            if kind < self.task.n_squares:
+                (unpack_squares, unpack_products)[kind](packed[cell], rules, partial[cell])
                 continue
             # Once for each point: a group's points have their levels too.
             bounds = partial[-1, : partial.shape[1] if cell < n_levels else 0]
@@ -311,6 +315,8 @@ def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: A
     peak = max(GREEDY * coarse.hub_bound(task.n_train), _TINY)
     least = max(task.depth, task.n_nearest, coarse.first // 4)
     largest = max(task.table.c[least - 1] + np.abs(task.bases(task.targets)).max(), _TINY)
+    heaviest = 1.0 if task.weights is None else float(task.weights.max())
+    largest, bits = largest * heaviest, (62 - np.log2(block)) / 2
     rules = Rules(
         buckets=coarse.buckets,
         allowed=GREEDY * coarse.mean_bound(task.n_train) * task.n_train,
@@ -318,9 +324,10 @@ def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: A
         least=least,
         # Powers of two, so that scaling is exact; one bit is left over in either half of a word.
         value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
-        bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak))),
+        bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak * heaviest))),
         # A value has 62 - BOUND_BITS bits less those of the points; the squares of all points must fit into a word.
         square_shift=BOUND_BITS + max(0, int(np.ceil((62 - 2 * BOUND_BITS - np.log2(block)) / 2))),
+        weight_scale=0.0 if task.weights is None else 2.0 ** np.floor(bits - np.log2(heaviest)),
     )
     size = min(sample.size, max(256, SAMPLED_FIRST * task.n_train // coarse.first))
     return Certificate(

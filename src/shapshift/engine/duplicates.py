@@ -106,6 +106,36 @@ def sort_equal(codes: Codes, *indexes: TrainingIndex) -> tuple[Indices, npt.NDAr
     return order, new, keys
 
 
+def number_equal(*indexes: TrainingIndex) -> tuple[Indices, Indices, Any]:
+    """Find rows with equal features, and number them by first appearance.
+
+    Parameters
+    ----------
+    *indexes : TrainingIndex
+        The columns of the rows, in one part or several.
+
+    Returns
+    -------
+    place_of : ndarray of shape (n,)
+        The same number for equal rows.
+    first, hashes : ndarray of shape (n_places,)
+        Position of the first row of each place, and a hash of its content.
+
+    Examples
+    --------
+    >>> from shapshift.engine.rows.distances import index_rows
+    >>> number_equal(index_rows(np.array([[2.0], [5.0], [2.0], [0.0]]), "euclidean"))[0]
+    array([0, 1, 0, 2])
+    """
+    n = indexes[0].n_rows
+    order, new, hashes = sort_equal(np.zeros(n, dtype=np.int32), *indexes)
+    firsts = order[new]  # the sort is stable
+    place_of = np.empty(n, dtype=np.int64)
+    place_of[order] = np.argsort(np.argsort(firsts))[np.cumsum(new) - 1]
+    first = np.sort(firsts)
+    return place_of, first, hashes[first]
+
+
 @dataclass(frozen=True)
 class Collapsed:
     """Exact values of units, from distances to places.
@@ -187,5 +217,7 @@ def collapsed_sums(task: ClassTask, places: Duplicates, points: Any, runner: Run
     rows, found = places.unit_of, sums.points
     if task.matrix:
         found = replace(found, values=found.values[:, rows])
-    by_row = {name: getattr(sums, name)[..., rows] for name in ("levels", "groups", "squares", "group_squares")}
+    names = ["levels", "groups", "squares", "group_squares"]
+    names += [] if task.weights is None else ["products", "group_products"]
+    by_row = {name: getattr(sums, name)[..., rows] for name in names}
     return replace(sums, points=found, **by_row)

@@ -12,7 +12,7 @@ from shapshift.engine.rows.file import READING_BYTES, spilled
 from shapshift.engine.runner import Costs, MemoryBudgetError, Runner, cached_batch, plan_blocks
 from shapshift.engine.tasks import ClassTask, Points, Task
 from shapshift.kernels.near import look_around
-from shapshift.kernels.rank import RankScratch, add_rows, rank_values
+from shapshift.kernels.rank import RankScratch, add_rows, add_weighted_rows, rank_values
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -33,11 +33,14 @@ class TileWorker:
 
     def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
         """Add the values of a batch to ``partial``."""
-        values, n_levels = self.values(batch, points), self.task.levels.size
-        levels = nearest_level(points.entropy, self.task.edges)
-        add_rows(values, levels, np.full_like(levels, n_levels), partial)
-        if self.task.n_groups:
-            add_rows(values, groups, groups + 1, partial)
+        task, values = self.task, self.values(batch, points)
+        levels = nearest_level(points.entropy, task.edges)
+        kinds = [(levels, np.full_like(levels, task.levels.size)), (groups, groups + 1)]
+        for cells, squares in kinds if task.n_groups else kinds[:1]:
+            if task.weights is None:
+                add_rows(values, cells, squares, partial)
+            else:
+                add_weighted_rows(values, task.weights[batch], cells, squares, partial)
         self.keep(values, points)
 
     def keep(self, values: Floats, points: Points) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shapshift.engine.boundary import count_levels, nearest_level
 from shapshift.engine.runner import each_block, span
 from shapshift.engine.search import Search, exact_search
-from shapshift.engine.tasks import ClassTask, Points, Sums, group_cell
+from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.exceptions import InputError
 from shapshift.kernels.truncated import ListSums, ListValues, add_bounds, add_points, keep_values, truncated_values
 
@@ -59,11 +59,15 @@ class ListTotals:
             first = self.done * self.block
             here = slice(first, first + values.entropy.size)
             targets, levels = task.targets[here], nearest_level(values.entropy, task.edges)
-            add_points(values, task.codes, targets, levels, np.full_like(levels, n_levels), self.sums)
+            weights, products = np.ones(levels.size), task.weights is not None
+            if task.weights is not None:
+                weights = task.weights[here]
+            squares = np.full_like(levels, n_levels)
+            add_points(values, task.codes, targets, weights, levels, squares, products, self.sums)
             if task.n_groups:
-                cells = group_cell(n_levels, task.groups[here])
-                add_points(values, task.codes, targets, cells, cells + 1, self.sums)
-            add_bounds(values, task.codes, targets, self.bounds)
+                cells = task.group_cell(task.groups[here])
+                add_points(values, task.codes, targets, weights, cells, cells + 1, products, self.sums)
+            add_bounds(values, task.codes, targets, weights, self.bounds)
             self.done += 1
 
     def state(self) -> dict[str, npt.NDArray[Any]]:

@@ -20,7 +20,7 @@ from shapshift.engine.boundary import count_levels
 from shapshift.engine.checkpoint import Checkpoint, Stage
 from shapshift.engine.clusters import Cluster, active_cluster, in_order
 from shapshift.engine.parallel import n_workers, stream, take_spare
-from shapshift.engine.tasks import Points, Sums, Task, group_cell
+from shapshift.engine.tasks import Points, Sums, Task
 from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -455,7 +455,7 @@ class Worker(Protocol):
             Validation points.
         groups : ndarray
             Row of ``partial`` for each point's group, the next one is for its squares; -1 for none. The entropy levels
-            have the first rows, then come the squares of all points.
+            have the first rows, then come the squares of all points; products follow squares where points have weights.
         points : Points
             Results of the batch, to be filled in.
         partial : ndarray
@@ -548,11 +548,11 @@ class BlockJob:
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
         """Value the points of a block."""
         task, own, here = self.task, self.method.own_cells, span(self, range(block, block + 1))
-        n_levels, (names, rows) = task.levels.size, group_rows(task, here)
+        names, rows = group_rows(task, here)
         partial = take_spare(self.used)
         if partial is None:
             partial = np.empty((most_cells(task, own, self.block), task.n_train))
-        n_cells = group_cell(n_levels, names.size) + own
+        n_cells = task.group_cell(names.size) + own
         partial[:n_cells] = 0.0
         worker = take_spare(self.spare) or self.method.worker(self.batch, self.block)
         for lo in range(0, rows.size, self.batch):
@@ -591,16 +591,16 @@ def group_rows(task: Task, here: slice) -> tuple[Indices, Indices]:
     if not task.n_groups:
         return np.empty(0, dtype=np.int64), np.full(here.stop - here.start, -1)
     names, places = np.unique(task.groups[here], return_inverse=True)
-    return names, group_cell(task.levels.size, places)
+    return names, task.group_cell(places)
 
 
 def block_cells(task: Task, names: Indices, own: int, present: Any = True) -> Indices:
     """Return the cell of the total for each sum of a block: ``names`` are its groups, ``present`` its levels."""
     n_levels = task.levels.size
-    firsts = group_cell(n_levels, names)
-    of_groups = np.stack([firsts, firsts + 1], axis=1).ravel()
+    of_groups = np.add.outer(task.group_cell(names), np.arange(1 + task.n_squares)).ravel()
     of_levels = np.where(present, np.arange(n_levels), -1)
-    return np.concatenate([of_levels, [n_levels], of_groups, task.n_cells + np.arange(own)])
+    of_squares = n_levels + np.arange(task.n_squares)
+    return np.concatenate([of_levels, of_squares, of_groups, task.n_cells + np.arange(own)])
 
 
 def block_points(task: Task, pairs: int | None = None) -> int:
@@ -616,7 +616,7 @@ def bundle_blocks(blocks: int) -> int:
 
 def most_cells(task: Task, own_cells: int, points: int) -> int:
     """Return the largest number of sums of a block with ``points`` points."""
-    return int(group_cell(task.levels.size, min(task.n_groups, points))) + own_cells
+    return int(task.group_cell(min(task.n_groups, points))) + own_cells
 
 
 def cached_batch(point_bytes: int) -> int:

@@ -42,7 +42,7 @@ from shapshift.engine.runner import (
     n_blocks,
     span,
 )
-from shapshift.engine.tasks import ClassTask, Points, Sums, group_cell
+from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.buckets import Cells, Settled, count_images
 from shapshift.kernels.images import PIECES, Near
 
@@ -386,7 +386,7 @@ class ShardedJob:
         own, fill = (None, None) if self.layout.keep else self._load(shard)
         for block in cut(stretch, self.block):
             names, groups = group_rows(task, block)
-            n_cells = group_cell(n_levels, names.size)
+            n_cells = task.group_cell(names.size)
             packed, sums = np.zeros((n_cells, width), np.int64), np.zeros((n_cells + 1, width))
             for batch in cut(block, BATCH):
                 there = one.place(batch)
@@ -402,10 +402,14 @@ class ShardedJob:
             # Points that were ordered exactly, then what is packed: the order that a worker with all rows has.
             for point in (point for point in range(block.start, block.stop) if point in exact):
                 group = groups[point - block.start]
+                weight = 1.0 if task.weights is None else task.weights[point]
+                values = weight * exact[point][rows]
                 for cell, square in ((one.settled.levels[point - one.here.start], n_levels), (group, group + 1)):
                     if cell >= 0:
-                        sums[cell] += exact[point][rows]
-                        sums[square] += exact[point][rows] ** 2
+                        sums[cell] += values
+                        sums[square] += values**2
+                        if task.weights is not None:
+                            sums[square + 1] += weight * values
             self.buckets.unpack(packed, sums)
             part = BlockSums(block_cells(task, names, 1), np.zeros(n_levels, dtype=np.int64), sums)
             totals.add_rows(block.start // self.block, part, rows)

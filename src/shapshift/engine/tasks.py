@@ -1,6 +1,6 @@
 """Tasks of the engine: one valuation, ready to be computed, and the sums it ends with."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from shapshift.engine.coefficients import RankTable
 from shapshift.engine.rows.distances import Filler
 from shapshift.io.results import lock
 from shapshift.kernels.rank import Batch, Findings, Rule
-from shapshift.sampling_error import Spread, spread_of_clusters, spread_of_points
+from shapshift.sampling_error import Spread, spread_of_clusters, spread_of_points, spread_of_weighted
 from shapshift.valuation import Valuation, error_fields, is_boundary
 
 Floats = npt.NDArray[np.float64]
@@ -73,6 +73,9 @@ class Task:
         Whether values get their sampling errors.
     own : ndarray of shape (n_val,) or None
         The training row that each point is: it is no player of its point's game, and worth 0 there.
+    weights : ndarray of shape (n_val,) or None
+        How much each point counts, 1 on average. Sums are then those of values times weights, and their squares; and
+        sums of values times squared weights, the products, are kept beside the squares.
     """
 
     fill: Filler
@@ -91,6 +94,7 @@ class Task:
     errors: bool = True
     own: Indices | None = None
     threshold: float = 0.0
+    weights: Floats | None = None
 
     @cached_property
     def edges(self) -> Floats:
@@ -105,7 +109,23 @@ class Task:
     @property
     def n_cells(self) -> int:
         """Number of sums of a run: levels, squares, and for each group its values and its squares."""
-        return int(group_cell(self.levels.size, self.n_groups))
+        return int(self.group_cell(self.n_groups))
+
+    @property
+    def n_squares(self) -> int:
+        """Number of sums of second order beside each sum of values: squares, and products where points have weights."""
+        return 1 if self.weights is None else 2
+
+    def group_cell(self, group: Any) -> Any:
+        """Cell of a group's sum of values.
+
+        Entropy levels come first, then squares, then values and squares of each group. Products follow squares.
+        """
+        return self.levels.size + self.n_squares + (1 + self.n_squares) * group
+
+    def amounts(self, numbers: Indices, size: int) -> Any:
+        """Count the points of each number, below ``size``; where points have weights, these are added up."""
+        return np.bincount(numbers, self.weights, minlength=size)
 
     @property
     def n_groups(self) -> int:
@@ -221,14 +241,6 @@ def class_task(
     )
 
 
-def group_cell(n_levels: int, group: Any) -> Any:
-    """Cell of a group's sum of values: entropy levels come first, then squares, then value and squares of each group.
-
-    That of its squares is the next one.
-    """
-    return n_levels + 1 + 2 * group
-
-
 @dataclass(frozen=True)
 class Points:
     """Results of single validation points; workers write disjoint slices.
@@ -286,6 +298,8 @@ class Sums:
     levels, groups : ndarray of shape (n_cells, n_train)
     squares, group_squares : ndarray
         Sums of squared values: over all points, shape (n_train,), and per group.
+    products, group_products : ndarray or None
+        Sums of values times squared weights, likewise; None where points have no weights.
     level_counts : ndarray
         Points per entropy level.
     bounds : ndarray of shape (0 or 1, n_train)
@@ -306,13 +320,18 @@ class Sums:
     points: Points
     error_bound: Floats | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    products: Floats | None = None
+    group_products: Floats | None = None
 
     @classmethod
     def of(cls, task: Task, sums: Floats, counts: Indices, points: Points) -> "Sums":
-        """Split an array of sums, laid out as :func:`group_cell` says, bounds last."""
-        n_levels, first, end = task.levels.size, group_cell(task.levels.size, 0), task.n_cells
-        groups, group_squares = sums[first:end:2], sums[first + 1 : end : 2]
-        return cls(sums[:n_levels], groups, sums[n_levels], group_squares, counts, sums[end:], points)
+        """Split an array of sums, laid out as :meth:`Task.group_cell` says, bounds last."""
+        n_levels, first, end, step = task.levels.size, task.group_cell(0), task.n_cells, 1 + task.n_squares
+        groups, group_squares = sums[first:end:step], sums[first + 1 : end : step]
+        found = cls(sums[:n_levels], groups, sums[n_levels], group_squares, counts, sums[end:], points)
+        if task.weights is None:
+            return found
+        return replace(found, products=sums[n_levels + 1], group_products=sums[first + 2 : end : step])
 
     def without_own(self, task: ClassTask, own: Indices) -> "Sums":
         """Take the value of each row on its own point out of all sums, in place; ``own`` are those of the task.
@@ -321,6 +340,11 @@ class Sums:
         """
         entropy = self.points.entropy
         worth = task.bases(task.targets) + task.table.c[-1]
+        if task.weights is not None and self.products is not None and self.group_products is not None:
+            worth = worth * task.weights
+            self.products[own] -= worth * task.weights
+            if task.n_groups:
+                self.group_products[task.groups, own] -= worth * task.weights
         self.levels[nearest_level(entropy, task.edges), own] -= worth
         self.squares[own] -= worth**2
         if task.n_groups:
@@ -333,23 +357,29 @@ class Sums:
         """Nearest rows and ranks that were asked for."""
         return Neighborhood(self.points.nearest, self.points.reference_ranks if task.reference.size else None)
 
-    def to_valuation(self, task: Task, **about: Any) -> Valuation:
+    def to_valuation(self, task: Task, codes: Codes | None = None, **about: Any) -> Valuation:
         """Means instead of sums, as a result. The sums are used up: they are divided in place.
 
         Parameters
         ----------
         task : Task
+        codes : ndarray of shape (n_train,), optional
+            Class number of each training row.
         **about
             ``ids``, ``parameters``, ``fingerprint``, ``kind`` and ``id_names`` of the result.
         """
-        present = self.level_counts > 0
-        level_values, level_counts = self.levels[present], self.level_counts[present]
+        counts: Any = self.level_counts
+        if task.weights is not None:
+            counts = task.amounts(nearest_level(self.points.entropy, task.edges), counts.size)
+        present = counts > 0
+        level_values, level_counts = self.levels[present], counts[present]
         values = level_values.sum(axis=0)
         # In place: these are the largest arrays there are.
         values /= task.n_val
         level_values /= level_counts[:, None]
         sample = np.ascontiguousarray(self.points.values[:, task.sampled]) if task.matrix else self.points.values
-        spread = self._spread(task, values, sample) if task.errors else None
+        classes = None if codes is None else codes[task.sampled]
+        spread = self._spread(task, values, sample, classes=classes) if task.errors else None
         names, sizes, means, errors = self._groups(task)
         error: dict[str, Any] = {}
         if spread is not None:
@@ -370,16 +400,17 @@ class Sums:
             group_sizes=sizes,
             matrix=lock(self.points.values.T) if task.matrix else None,
             error_bound=self.error_bound,
+            point_weight=task.weights,
             **error,
             **about,
         )
 
     def _groups(self, task: Task) -> tuple[tuple[Any, ...], tuple[int, ...], Floats, Floats]:
         """Return names, sizes and mean values of the groups, and room for their standard errors."""
-        n, counts, clusters = task.n_train, np.bincount(task.groups), task.clusters
+        n, counts, clusters = task.n_train, task.amounts(task.groups, 0), task.clusters
         if clusters is not None:
             n_groups = len(clusters.group_names)
-            means, sizes = np.zeros((n_groups, n)), np.zeros(n_groups, dtype=np.int64)
+            means, sizes = np.zeros((n_groups, n)), np.zeros(n_groups, dtype=counts.dtype)
             for part, group in enumerate(clusters.group_of_part.tolist() if n_groups else []):
                 means[group] += self.groups[part]
                 sizes[group] += counts[part]
@@ -391,13 +422,18 @@ class Sums:
         means /= counts[:, None]
         return task.group_names, tuple(counts.tolist()), means, self.group_squares
 
-    def _spread(self, task: Task, means: Floats, sample: Floats, group: int | None = None) -> Spread | None:
-        """Return the spread of the values on the points of a group, or on all."""
-        clusters, of_points = task.clusters, task.groups
+    def _spread(
+        self, task: Task, means: Floats, sample: Floats, group: int | None = None, classes: Codes | None = None
+    ) -> Spread | None:
+        """Return the spread of the values on the points of a group, or on all; ``classes`` of the sampled rows."""
+        clusters, of_points, weights = task.clusters, task.groups, task.weights
         if clusters is None:
+            here = slice(None) if group is None else of_points == group
             squares = self.squares if group is None else self.group_squares[group]
-            here = sample if group is None else sample[of_points == group]
-            return spread_of_points(means, squares, here.shape[0], here)
+            if weights is None:
+                return spread_of_points(means, squares, sample[here].shape[0], sample[here], classes)
+            products: Any = self.products if group is None else self.group_products[group]  # type: ignore[index]
+            return spread_of_weighted(means, squares, products, weights[here], sample[here], classes)
         chosen = np.arange(clusters.of_part.size)
         if group is not None:
             chosen = np.flatnonzero(clusters.group_of_part == group)
@@ -406,8 +442,10 @@ class Sums:
         cluster_of_part[chosen] = numbers
         of_points = cluster_of_part[of_points]
         inside = of_points >= 0
-        sizes = np.bincount(of_points[inside])
+        sizes = np.bincount(of_points[inside], None if weights is None else weights[inside])
         # One cluster after the other: together they are the largest arrays there are.
         by_cluster = np.split(chosen[np.argsort(numbers, kind="stable")], np.cumsum(np.bincount(numbers))[:-1])
         sums: Any = (sum(self.groups[part] for part in parts) for parts in by_cluster)
-        return spread_of_clusters(means, sums, sizes, sample[inside], of_points[inside])
+        if weights is not None:
+            sample = means[task.sampled] + weights[:, None] * (sample - means[task.sampled])
+        return spread_of_clusters(means, sums, sizes, sample[inside], of_points[inside], classes)

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, Saved, from_json, to_json
 
+#: Rows of a LaTeX table that fit on a page.
+ONE_PAGE = 40
 _KINDS = ("numpy", "pandas", "polars", "pyarrow")
 
 
@@ -181,6 +183,17 @@ def _column_entries(column: npt.NDArray[Any]) -> Any:
     if simple and not any(isinstance(entry, tuple) for entry in entries[:1]):
         return entries
     return [None if entry is None else str(entry) for entry in entries]
+
+
+def latex_table(table: Any) -> str:
+    """Write a pandas table for LaTeX with the package booktabs; text is escaped, numbers have six significant digits.
+
+    A table of more than `ONE_PAGE` rows breaks over pages, by the package longtable. A comment names the packages.
+    """
+    long = len(table) > ONE_PAGE
+    text: str = table.to_latex(index=False, escape=True, longtable=long, float_format="{:.6g}".format, na_rep="")
+    needed = f"% Needs \\usepackage{{booktabs{',longtable' if long else ''}}}\n"
+    return needed + text.replace("→", r"$\to$")
 
 
 def lock(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -83,6 +83,8 @@ class Rules(NamedTuple):
         Units of a packed value or bound per 1.
     square_shift : int
         Lower bits of a packed word that are left out before it is squared, so that sums of squares do not run over.
+    weight_scale : float
+        Units of a weight in a product with a value, as coarse as a square; 0 where points have no weights.
     """
 
     buckets: int
@@ -92,6 +94,7 @@ class Rules(NamedTuple):
     value_scale: float
     bound_scale: float
     square_shift: int
+    weight_scale: float = 0.0
 
 
 class Game(NamedTuple):
@@ -131,13 +134,15 @@ class Settled(NamedTuple):
     Attributes
     ----------
     tables : int64 (b, 2 * buckets)
-        Packed value and bound for each image.
+        Packed value and bound for each image, times the weight of the point unless that is 0.
     levels : int64 (b,)
         Number of the level that the entropy belongs to.
     done : bool (b,)
         False for points whose buckets are too coarse for the rules.
     entropy : float64 (b,)
     nearest : int64 (b, k)
+    weights : float64 (b,)
+        Of the points; those of weight 0 are not added up.
     """
 
     tables: Indices
@@ -145,6 +150,7 @@ class Settled(NamedTuple):
     done: npt.NDArray[np.bool_]
     entropy: Floats
     nearest: Indices
+    weights: Floats
 
 
 class Cells(NamedTuple):
@@ -157,7 +163,8 @@ class Cells(NamedTuple):
     sums : float64 (cells, w)
         Values of the rows that were ordered exactly, and their squares.
     n_levels : int
-        Cells that belong to levels; then comes that of the squares of all points, and behind each group's its squares.
+        Cells that belong to levels; then comes that of the squares of all points, and behind each group's its squares;
+        products follow squares.
     kept : int64 (k,)
         Rows whose values on each point are kept, in ascending order.
     values : float64 (b, k)
@@ -212,7 +219,10 @@ def settle_points(
         settled.levels[p] = 0
         if not settled.done[p]:
             continue
-        settled.done[p], total = fill_table(game.curve, rules, labels.bases[p], histograms[p], settled.tables[p])
+        weight = settled.weights[p] if settled.weights[p] > 0.0 else 1.0
+        settled.done[p], total = fill_table(
+            game.curve, rules, labels.bases[p], weight, histograms[p], settled.tables[p]
+        )
         if not settled.done[p]:
             continue
         members, values = near.members[p, :n_near], near.distances[p, :n_near]
@@ -223,6 +233,8 @@ def settle_points(
         space = RankScratch(scratch.work, scratch.keys, scratch.counts)
         rule = Rule(game.curve.c, game.average, game.depth)
         walk(Ordered(values, order, codes), rule, total, rules.least, space)
+        for k in range(n_near):
+            values[k] *= weight
         for r in range(settled.nearest.shape[1]):
             settled.nearest[p, r] = members[np.int64((order[r] & _INDEX) >> _ONE)]
         entropy = neighbor_entropy(scratch.counts, game.depth)
@@ -263,29 +275,37 @@ def add_points(
             continue
         members, values = near.members[p, : near.found[p]], near.distances[p, : near.found[p]]
         lo, hi = np.searchsorted(members, first), np.searchsorted(members, first + w)
+        weight = settled.weights[p]
         for cell, square in ((settled.levels[p], n_levels), (groups[p], groups[p] + 1)):
-            if cell >= 0:
+            if cell >= 0 and weight > 0.0:
                 for k in range(lo, hi):
                     cells.sums[cell, members[k] - first] += values[k]
                     cells.sums[square, members[k] - first] += values[k] * values[k]
+                    if rules.weight_scale > 0.0:
+                        cells.sums[square + 1, members[k] - first] += weight * values[k]
+        weight = weight if weight > 0.0 else 1.0
         at = lo
         for column in range(from_kept, to_kept):
             while at < hi and members[at] < kept[column]:
                 at += 1
             if at < hi and members[at] == kept[column]:
-                cells.values[p, column] = values[at]
+                cells.values[p, column] = values[at] / weight
             else:
                 image = images[p, kept[column] - first]
-                cells.values[p, column] = (settled.tables[p, image] >> BOUND_BITS) / rules.value_scale
+                cells.values[p, column] = (settled.tables[p, image] >> BOUND_BITS) / rules.value_scale / weight
     # All points for one stretch of rows before the next, so that its sums stay in the cache.
     for start in range(0, w, ROWS):
         here = slice(start, min(start + ROWS, w))
         for p in range(images.shape[0]):
-            if settled.done[p]:
+            if settled.done[p] and settled.weights[p] > 0.0:
                 for cell, square in ((settled.levels[p], n_levels), (groups[p], groups[p] + 1)):
                     if cell >= 0:
                         packed, squares = cells.packed[cell, here], cells.packed[square, here]
                         _add_images(images[p, here], settled.tables[p], packed, squares, rules.square_shift)
+                        if rules.weight_scale > 0.0:
+                            weight = np.int64(settled.weights[p] * rules.weight_scale)
+                            products = cells.packed[square + 1, here]
+                            _add_products(images[p, here], settled.tables[p], products, weight, rules.square_shift)
 
 
 @kernel
@@ -295,6 +315,12 @@ def _add_images(images, table, packed, squares, shift):
         packed[i] += word
         value = word >> shift
         squares[i] += value * value
+
+
+@kernel
+def _add_products(images, table, products, weight, shift):
+    for i in range(images.size):
+        products[i] += weight * (table[images[i]] >> shift)
 
 
 @kernel
@@ -317,10 +343,19 @@ def unpack_squares(packed: Indices, rules: Rules, sums: Floats) -> None:
 
 
 @kernel
+def unpack_products(packed: Indices, rules: Rules, sums: Floats) -> None:
+    """Add packed products to ``sums``, and clear ``packed``."""
+    scale = rules.value_scale / 2.0 ** (rules.square_shift - BOUND_BITS)
+    for i in range(packed.size):
+        sums[i] += packed[i] / scale / rules.weight_scale
+        packed[i] = 0
+
+
+@kernel
 def fill_table(
-    curve: Curve, rules: Rules, base: float, histogram: npt.NDArray[np.uint32], table: Indices
+    curve: Curve, rules: Rules, base: float, weight: float, histogram: npt.NDArray[np.uint32], table: Indices
 ) -> tuple[bool, float]:
-    """Walk the buckets from the farthest to the second.
+    """Walk the buckets from the farthest to the second; only the table knows of the weight.
 
     Returns
     -------
@@ -356,12 +391,12 @@ def fill_table(
         spent += matches * of_matching + others * of_other
         worse = (of_matching if of_matching > of_other else of_other) + passed
         largest = worse if worse > largest else largest
-        table[k] = _pack(total - matches * share, of_other, rules)
-        table[k | _ONE] = _pack(total + last + others * share, of_matching, rules)
+        table[k] = _pack(weight * (total - matches * share), weight * of_other, rules)
+        table[k | _ONE] = _pack(weight * (total + last + others * share), weight * of_matching, rules)
         total -= matches * mean_drop
         uncertain += passed
         hi, last, sum_hi = lo, before, sum_lo
-    table[:2] = _pack(0.0, uncertain, rules)
+    table[:2] = _pack(0.0, weight * uncertain, rules)
     return bool((largest <= rules.peak) & (spent + np.float64(hi) * uncertain <= rules.allowed)), total
 
 

@@ -500,3 +500,16 @@ def add_rows(tile: Floats, cells: Indices, squares: Indices, sums: Floats) -> No
         for i in range(row.size):
             out[i] += row[i]
             squared[i] += row[i] * row[i]
+
+
+@kernel
+def add_weighted_rows(tile: Floats, weights: Floats, cells: Indices, squares: Indices, sums: Floats) -> None:
+    """As :func:`add_rows`, for the rows of ``tile`` times ``weights``; these times weights once more follow squares."""
+    for p in range(tile.shape[0]):
+        weight, row = weights[p], tile[p]
+        out, squared, products = sums[cells[p]], sums[squares[p]], sums[squares[p] + 1]
+        for i in range(row.size):
+            value = weight * row[i]
+            out[i] += value
+            squared[i] += value * value
+            products[i] += weight * value

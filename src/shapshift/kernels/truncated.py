@@ -165,34 +165,53 @@ def _tail(c, beyond, t, m, base, tail, bound):
 
 @kernel
 def add_points(
-    values: ListValues, codes: Codes, targets: Codes, cells: Indices, squares: Indices, sums: ListSums
+    values: ListValues,
+    codes: Codes,
+    targets: Codes,
+    weights: Floats,
+    cells: Indices,
+    squares: Indices,
+    products: bool,
+    sums: ListSums,
 ) -> None:
-    """Add each point's values to the cell that ``cells`` names, and their squares to that of ``squares``, in order."""
-    ends, rows, changes, tails = values.ends, values.rows, values.changes, values.tails
+    """Add each point's weighted values to the cell that ``cells`` names, and their squares to that of ``squares``.
+
+    In order. With ``products``, weighted values times weights are added to the cell behind that of the squares.
+    """
+    ends, rows, changes = values.ends, values.rows, values.changes
     for p in range(targets.size):
-        cell, square = cells[p], squares[p]
+        cell, square, weight = cells[p], squares[p], weights[p]
         out, squared = sums.rows[cell], sums.rows[square]
+        other, matching = weight * values.tails[p, 0], weight * values.tails[p, 1]
         for i in range(ends[p], ends[p + 1]):
-            tail = tails[p, np.int64(codes[rows[i]] == targets[p])]
-            out[rows[i]] += changes[i]
-            squared[rows[i]] += changes[i] * (changes[i] + 2.0 * tail)
-        sums.others[cell] += tails[p, 0]
-        sums.others[square] += tails[p, 0] ** 2
+            tail = matching if codes[rows[i]] == targets[p] else other
+            change = weight * changes[i]
+            out[rows[i]] += change
+            squared[rows[i]] += change * (change + 2.0 * tail)
+            if products:
+                sums.rows[square + 1, rows[i]] += weight * change
+        sums.others[cell] += other
+        sums.others[square] += other**2
+        if products:
+            sums.others[square + 1] += weight * other
         if targets[p] >= 0:
-            sums.extras[cell, targets[p]] += tails[p, 1] - tails[p, 0]
-            sums.extras[square, targets[p]] += tails[p, 1] ** 2 - tails[p, 0] ** 2
+            sums.extras[cell, targets[p]] += matching - other
+            sums.extras[square, targets[p]] += matching**2 - other**2
+            if products:
+                sums.extras[square + 1, targets[p]] += weight * (matching - other)
 
 
 @kernel
-def add_bounds(values: ListValues, codes: Codes, targets: Codes, sums: ListSums) -> None:
+def add_bounds(values: ListValues, codes: Codes, targets: Codes, weights: Floats, sums: ListSums) -> None:
     """As :func:`add_points`, for the bounds, of which there is one cell."""
     ends, rows, bounds, out = values.ends, values.rows, values.bounds, sums.rows[0]
     for p in range(targets.size):
+        weight = weights[p]
         for i in range(ends[p], ends[p + 1]):
-            out[rows[i]] += bounds[p, 2] - bounds[p, np.int64(codes[rows[i]] == targets[p])]
-        sums.others[0] += bounds[p, 0]
+            out[rows[i]] += weight * (bounds[p, 2] - bounds[p, np.int64(codes[rows[i]] == targets[p])])
+        sums.others[0] += weight * bounds[p, 0]
         if targets[p] >= 0:
-            sums.extras[0, targets[p]] += bounds[p, 1] - bounds[p, 0]
+            sums.extras[0, targets[p]] += weight * (bounds[p, 1] - bounds[p, 0])
 
 
 @kernel

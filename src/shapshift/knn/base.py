@@ -1,5 +1,6 @@
 """What all nearest-neighbour models share: training rows, the checks of validation points, and the way to a result."""
 
+import copy
 import hashlib
 import os
 from collections import deque
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift.checks import inputs as check
@@ -105,6 +106,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     _takes_graph = False
     #: Whether distances themselves count, or only their order.
     _true_distances = False
+    #: Whether labels are classes, and not numbers.
+    _classes = False
     #: Names that parameters may have, for those that a model has.
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "metric": METRICS,
@@ -133,7 +136,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self
         """
         self._check_parameters()
-        X, y, ids = self._opened(X, y, ids, ("X", "y", "ids"), None)
+        X, y, (ids,) = self._opened(X, y, (ids,), ("X", "y", "ids"), None)
         self._check_device(X.rows if isinstance(X, check.Table) else X)
         table, n_rows, row_index, id_names = self._read_rows(X, y)
         learned, parts = self._read_labels(_labels.check_labels(y, "y", n_rows, "X"))
@@ -160,6 +163,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Valuation:
@@ -178,6 +182,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
+        point_weight : "balanced", array-like of shape (n_val,) or str, optional
+            How much each validation point counts: "balanced" makes all classes of the points count alike, numbers of at
+            least 0 are weights (costs, say), and for Parquet the name of their column will do. Values are weighted
+            means over the points, exactly; standard errors are those of weighted means.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         checkpoint : path-like, optional
@@ -189,7 +197,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         Valuation
         """
         given = {"groups": groups, "clusters": clusters, "matrix": matrix, "checkpoint": checkpoint}
-        return self._value(X_val, y_val, **given)[0]
+        return self._value(X_val, y_val, point_weight=point_weight, **given)[0]
 
     def value_and_neighbors(
         self,
@@ -198,6 +206,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         reference: Any = None,
     ) -> tuple[Valuation, Neighborhood]:
@@ -205,7 +214,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
         Parameters
         ----------
-        X_val, y_val, groups, clusters, matrix
+        X_val, y_val, groups, clusters, point_weight, matrix
             As in :meth:`value`.
         reference : int array of shape (n_val, r), optional
             Positions of training rows whose rank to report for each validation point.
@@ -219,7 +228,29 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         check_is_fitted(self)
         n_nearest = min(self._n_shown(), self._index.n_rows)
         asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "reference": reference}
-        return self._value(X_val, y_val, n_nearest=n_nearest, **asked)
+        return self._value(X_val, y_val, n_nearest=n_nearest, point_weight=point_weight, **asked)
+
+    def weighted(self, point_weight: Any = "balanced") -> "WeightedModel":
+        """Return this fitted model with weights of the validation points, for whatever takes a model.
+
+        Parameters
+        ----------
+        point_weight
+            As in :meth:`value`. "balanced" is taken anew from the labels of each validation set; an array is for sets
+            of as many points.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from shapshift import KNNShapley, audit_shift
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = KNNShapley().fit(X[::2], y[::2])
+        >>> audit = audit_shift(model.weighted("balanced"), X[1:120:4], y[1:120:4], noise=[0.1], repeats=3)
+        >>> audit.parameters["model"]["point_weight"]
+        'balanced'
+        """
+        check_is_fitted(self)
+        return WeightedModel(self, point_weight=point_weight)
 
     def neighbor_ranks(self, X_val: Any, y_val: Any, reference: Any) -> Floats:
         """Rank some training rows by their distance from each validation point, without valuing.
@@ -315,7 +346,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             if checkpoint is not None:
                 runner.checkpoint = stack.enter_context(self._checkpoint(checkpoint, given))
             sums = self._run(given, runner)
-        valuation = self._valuation(given.task, sums, self._about(given.task, sums) | sums.notes)
+        about = self._about(given.task, sums) | sums.notes
+        if (weighted := asked.get("point_weight")) is not None:
+            about["point_weight"] = "balanced" if isinstance(weighted, str) and weighted == "balanced" else "given"
+        valuation = self._valuation(given.task, sums, about)
         self._check_unchanged(given.points)
         return valuation, sums.neighborhood(given.task)
 
@@ -347,6 +381,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         n_nearest: int = 0,
         reference: Any = None,
@@ -364,7 +399,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self._check_parameters()
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
         n_train = self._index.n_rows
-        X_val, y_val, groups = self._opened(X_val, y_val, groups, ("X_val", "y_val", "groups"), self._columns)
+        # The word is no name of a column.
+        balanced = isinstance(point_weight, str) and point_weight == "balanced"
+        extra, called = (groups, None if balanced else point_weight), ("X_val", "y_val", "groups", "point_weight")
+        X_val, y_val, (groups, weights) = self._opened(X_val, y_val, extra, called, self._columns)
         points = self._place_points(X_val, has_checkpoint)
         if self._is_graph(points) and not (graph_ok and self._takes_graph):
             raise InputError(
@@ -374,8 +412,16 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             )
         n_val = points.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
-        targets = self._read_targets(labels)
+        targets, caller = self._read_targets(labels), f"{type(self).__name__}.value"
+        weighted = _labels.check_point_weight(
+            caller, "balanced" if balanced else weights, labels, classes=self._classes
+        )
         names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
+        if weighted is not None and names and not np.bincount(codes, weighted).all():
+            raise InputError(
+                f"The 'point_weight' parameter of {caller} must leave every one of the 'groups' a point with a weight "
+                "above 0. Leave out the points of those that count for nothing."
+            )
         parts = None
         if clusters is not None:
             codes, parts = _cluster_parts(codes, names, _labels.check_groups(clusters, n_val, "clusters"))
@@ -393,6 +439,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             errors=self._errors,
             clusters=parts,
             own=own,
+            weights=weighted,
         )
         return Prepared(task, targets, points, excluded, labels)
 
@@ -403,12 +450,18 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def _valuation(self, task: Task, sums: Sums, about: dict[str, Any], fingerprint: str | None = None) -> Valuation:
         return sums.to_valuation(
             task,
+            self._targets if self._classes else None,
             ids=self.ids_,
             parameters={"method": type(self).__name__, **about},
             fingerprint=self.fingerprint_ if fingerprint is None else fingerprint,
             kind=self._kind,
             id_names=self._id_names,
+            labels=self._labels(),
         )
+
+    def _labels(self) -> npt.NDArray[Any] | None:
+        """Return the class of each training row; None where there are no classes."""
+        return self._row_labels() if self._classes else None
 
     def _runner(self) -> Runner:
         return Runner(self.n_jobs, check.parse_memory(self.max_memory, type(self).__name__), self.progress)
@@ -437,6 +490,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             "matrix": str(task.matrix),
             "sampled_rows": str(task.sampled.size),
         }
+        if task.weights is not None:
+            run["point_weight"] = digest_arrays(task.weights)
         chosen = {name: str(entry) for name, entry in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
         return Checkpoint(folder, run | chosen)
 
@@ -581,11 +636,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return index_rows(table.rows, self.metric, self.scratch)
 
     def _opened(
-        self, X: Any, y: Any, extra: Any, names: tuple[str, str, str], columns: list[Any] | None
-    ) -> tuple[Any, Any, Any]:
-        """Open data larger than memory: return its rows as a table, its labels, and its ids or groups.
+        self, X: Any, y: Any, extra: tuple[Any, ...], names: tuple[str, ...], columns: list[Any] | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
+        """Open data larger than memory: return its rows as a table, its labels, and other columns, such as its ids.
 
-        Whatever is in memory comes back as it is. Messages call the three by ``names``.
+        Whatever is in memory comes back as it is. Messages call them by ``names``.
         """
         memory = check.parse_memory(self.max_memory)
         if self.metric == "precomputed" or not is_streamed(X, memory):
@@ -643,11 +698,91 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return tags
 
 
+class ModelWith:
+    """A fitted model whose ``value`` has some more arguments, for functions that take a model; else it is that model.
+
+    Parameters
+    ----------
+    model : KNNModel
+        Fitted.
+    **given
+        Arguments of its ``value``.
+    """
+
+    def __init__(self, model: Any, **given: Any) -> None:
+        self.__dict__.update(model=model, given=given)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "model":  # asked for while a copy is made
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.model, name, value)
+
+    def __copy__(self) -> Self:
+        return type(self)(copy.copy(self.model), **self.given)
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(clone(self.model), **self.given)
+
+    def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
+        """Index other training rows."""
+        self.model.fit(X, y, ids=ids)
+        return self
+
+    def _valued(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
+        """Value every training row; subclasses say in ``value`` what may be asked."""
+        found: Valuation = self.model.value(X_val, y_val, **self.given, **asked)
+        return found
+
+
+class WeightedModel(ModelWith):
+    """A fitted model whose validation points have weights.
+
+    Parameters
+    ----------
+    model : KNNModel
+        Fitted.
+    point_weight
+        As in :meth:`KNNModel.value`.
+    """
+
+    def value(
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        matrix: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Valuation:
+        """Value every training row."""
+        return self._valued(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, checkpoint=checkpoint)
+
+    def value_and_neighbors(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
+        """Value every training row, and find the nearest training rows of each point."""
+        found: tuple[Valuation, Neighborhood] = self.model.value_and_neighbors(X_val, y_val, **self.given, **asked)
+        return found
+
+    def explain(self, *args: Any, **asked: Any) -> Any:
+        """Refuse: an explanation tells the values on points that count alike."""
+        raise InputError(
+            "Weighted values cannot be explained: an explanation is about points that count alike. Explain those of "
+            "the model without weights: model.explain(X_val, y_val, ids)."
+        )
+
+    def _prepare(self, *args: Any, **asked: Any) -> Any:
+        raise InputError("Weights of validation points do not go with this: pass the model without weighted().")
+
+
 class KNNClassModel(KNNModel):
     """A model for class labels: the boundary is where the labels of the nearest rows differ."""
 
     classes_: npt.NDArray[Any]
     codes_: Codes
+    _classes = True
     # Whether labels never seen in training are not warned about: they were warned about before.
     _quiet_labels = False
 

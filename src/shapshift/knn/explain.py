@@ -14,11 +14,12 @@ from shapshift.checks import inputs as check
 from shapshift.checks.labels import pandas_index
 from shapshift.checks.names import some
 from shapshift.engine.parallel import stream
-from shapshift.engine.rows.distances import tile_filler, true_distances, true_index, without_rows
+from shapshift.engine.rows.distances import NOT_STORED, tile_filler, true_distances, true_index, without_rows
 from shapshift.engine.runner import BLOCK_POINTS
 from shapshift.engine.search.exact import exact_search
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
+from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -54,7 +55,7 @@ class Explanation(Result):
         The validation points with the highest and with the lowest values of each row, the highest first and the lowest
         last: ``row`` (its place in ``ids``), ``position`` and ``id`` of the point, its ``label``, the row's ``value``
         there, the ``distance`` between both, and the row's ``rank`` by distance there (1 is the nearest row, ties have
-        the mean of their ranks).
+        the mean of their ranks). A distance that a neighbour graph does not store is infinite, and its rank NaN.
     neighbors : mapping of str to ndarray
         The nearest training rows of each row, itself left out: ``row``, ``position``, ``id``, ``label``, ``distance``.
         Empty for precomputed distances, which do not tell how far training rows are from each other.
@@ -94,6 +95,12 @@ class Explanation(Result):
     neighbors: Mapping[str, Entries] = field(default_factory=dict)
     kind: str = "numpy"
     id_names: tuple[Any, ...] = ("id",)
+
+    def is_of(self, valuation: Valuation) -> bool:
+        """Whether it explains the values of a valuation, rounding aside."""
+        if self.fingerprint != valuation.fingerprint or self.n_val != valuation.n_val:
+            return False
+        return np.allclose(self.values, valuation.values[self.positions], rtol=1e-6, atol=1e-9)
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Tabulate the listed points: one line for each row and point.
@@ -164,7 +171,7 @@ def explain_rows(
     check.check_count(caller, "n_points", n_points)
     check.check_count(caller, "n_neighbors", n_neighbors, at_least=0)
     model = on_cpu(model)
-    given = model._prepare(X_val, y_val)
+    given = model._prepare(X_val, y_val, graph_ok=True)
     model._warn_of_training_rows(given)
     n_val, budget = given.task.n_val, check.parse_memory(model.max_memory)
     most = MOST_KEPT if budget is None else min(MOST_KEPT, budget // (4 * KEPT_BYTES))
@@ -270,8 +277,11 @@ def _explain(model: Any, given: Any, rows: Indices, n_points: int) -> _Part:
     found, about = sums.points, model._about(task, sums) | sums.notes
     valuation = model._valuation(task, sums, about)
     tile = _distances(model, given.points, kept, n_val)
-    inside, distances = model._is_near(found.reference_ranks, tile), true_distances(model._index, tile)
-    by_row = [np.ascontiguousarray(array.T) for array in (found.values, found.reference_ranks, distances, inside)]
+    stored = tile < NOT_STORED  # else a neighbour graph does not say how far a row is
+    distances, ranks = np.where(stored, true_distances(model._index, tile), np.inf), found.reference_ranks
+    inside = model._is_near(ranks, tile) & stored
+    ranks = np.where(stored, ranks, np.nan)
+    by_row = [np.ascontiguousarray(array.T) for array in (found.values, ranks, distances, inside)]
     columns: dict[str, list[Any]] = {name: [] for name in ("row", "position", "value", "distance", "rank")}
     near = []
     values = by_row[0]

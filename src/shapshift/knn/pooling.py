@@ -7,7 +7,6 @@ pooled by how well they agree. What is left of a difference between the two mean
 bias, and decides with these errors how much the training rows count.
 """
 
-import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from shapshift.checks.inputs import Table, wrong
 from shapshift.checks.warnings import warn
 from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
-from shapshift.knn.base import NEVER_CHANGE_A_RESULT
+from shapshift.knn.base import NEVER_CHANGE_A_RESULT, ModelWith
 from shapshift.knn.explain import on_cpu
 from shapshift.sampling_error import in_blocks, shrink
 from shapshift.valuation import Valuation, corrected_by
@@ -47,8 +46,8 @@ BORROWED = 5
 SHARES_APART = 3.0
 
 
-class PoolingModel:
-    """A fitted model whose values are pooled, for functions that take a model; in all else it is that model.
+class PoolingModel(ModelWith):
+    """A fitted model whose values are pooled.
 
     Parameters
     ----------
@@ -61,20 +60,6 @@ class PoolingModel:
     # Pooled values belong to no single point's neighbours.
     value_and_neighbors = neighbor_ranks = None
 
-    def __init__(self, model: Any, pool: Any) -> None:
-        self.__dict__.update(model=model, pool=pool)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "model":  # asked for while a copy is made
-            raise AttributeError(name)
-        return getattr(self.model, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.model, name, value)
-
-    def __copy__(self) -> "PoolingModel":
-        return PoolingModel(copy.copy(self.model), self.pool)
-
     def explain(self, *given: Any, **asked: Any) -> Any:
         """Refuse: what the training rows lend to a value belongs to no validation point."""
         raise InputError(
@@ -84,8 +69,7 @@ class PoolingModel:
 
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None) -> Valuation:
         """Value every training row, pooled."""
-        found: Valuation = self.model.value(X_val, y_val, pool=self.pool, groups=groups)
-        return found
+        return self._valued(X_val, y_val, groups=groups)
 
 
 @dataclass(frozen=True)

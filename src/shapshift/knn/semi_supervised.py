@@ -131,6 +131,9 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         self.fingerprint_ = digest.hexdigest()
         return self
 
+    def _labels(self) -> None:
+        return None  # those of some rows are beliefs
+
     def _neighbors_labels(self, X: Any, labeled: npt.NDArray[np.bool_]) -> Floats:
         """Share of each label among the nearest labelled rows of each row."""
         if self.metric == "precomputed":

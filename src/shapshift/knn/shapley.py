@@ -1,5 +1,6 @@
 """KNNShapley: exact values of training rows for a K-nearest-neighbour classifier."""
 
+import copy
 import os
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from shapshift.engine.rows.distances import FileRows, kind_of
 from shapshift.engine.runner import Runner
 from shapshift.engine.search import SEARCHES
 from shapshift.engine.sharded import sharded_sums
-from shapshift.engine.tasks import ClassTask, Sums, Task, class_task
+from shapshift.engine.tasks import ClassTask, Neighborhood, Sums, Task, class_task
 from shapshift.engine.truncated import check_search, graph_sums, truncated_sums
 from shapshift.exceptions import InputError
 from shapshift.knn.base import KNNClassModel, Prepared
@@ -180,6 +181,7 @@ class KNNShapley(KNNClassModel):
         *,
         groups: Any = None,
         clusters: Any = None,
+        point_weight: Any = None,
         matrix: bool = False,
         exclude: Any = None,
         pool: Any = None,
@@ -201,6 +203,10 @@ class KNNShapley(KNNClassModel):
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
+        point_weight : "balanced", array-like of shape (n_val,) or str, optional
+            How much each validation point counts: "balanced" makes all classes of the points count alike, numbers of at
+            least 0 are weights (costs, say), and for Parquet the name of their column will do. Values are weighted
+            means over the points, exactly; standard errors are those of weighted means.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
         exclude : int array of shape (n_val,), optional
@@ -213,8 +219,8 @@ class KNNShapley(KNNClassModel):
             validation points, and by the sampling errors of both. Standard errors count what is left of a difference.
             ``parameters["pool"]`` of the result says how much was borrowed and why. Where nothing can be, values are
             plain, with a warning. With ``metric="precomputed"``, the distances between training rows. It takes no
-            clusters, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for the next
-            validation set. For audits and payouts see :meth:`pooled`.
+            clusters, weights, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for
+            the next validation set. For audits and payouts see :meth:`pooled`.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
             `BoundaryCorrector`, `EntropyNormalizer` or object of your own with ``transform(valuation)``. It takes
@@ -233,18 +239,18 @@ class KNNShapley(KNNClassModel):
                     "The 'pool' parameter does not go with a sparse neighbour graph: pooling compares all distances. "
                     "Value without pooling, or pass dense distances."
                 )
-            if matrix is not False or any(part is not None for part in (clusters, exclude, checkpoint)):
+            if matrix is not False or any(part is not None for part in (clusters, point_weight, exclude, checkpoint)):
                 raise InputError(
-                    "The 'pool' parameter does not go with 'clusters', 'matrix', 'exclude' or 'checkpoint'. Value "
-                    "without pooling to get these."
+                    "The 'pool' parameter does not go with 'clusters', 'point_weight', 'matrix', 'exclude' or "
+                    "'checkpoint'. Value without pooling to get these."
                 )
             if correction is not None:
                 self._check_correction(correction, groups)
             return pooled_valuation(self, X_val, y_val, pool, groups=groups, correction=correction)
         if correction is None:
             asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude}
-            return self._value(X_val, y_val, checkpoint=checkpoint, **asked)[0]
-        self._check_correction(correction, matrix or None, groups, clusters, exclude, checkpoint)
+            return self._value(X_val, y_val, checkpoint=checkpoint, point_weight=point_weight, **asked)[0]
+        self._check_correction(correction, matrix or None, groups, clusters, point_weight, exclude, checkpoint)
         return corrected_values(self, X_val, y_val, correction)
 
     def pooled(self, pool: Any = "train") -> PoolingModel:
@@ -266,7 +272,7 @@ class KNNShapley(KNNClassModel):
         75
         """
         check_is_fitted(self)
-        return PoolingModel(self, pool)
+        return PoolingModel(self, pool=pool)
 
     def _check_correction(self, correction: Any, *others: Any) -> None:
         """Refuse what is no corrector, and what a correction does not go with."""
@@ -280,10 +286,22 @@ class KNNShapley(KNNClassModel):
             )
         if any(part is not None for part in others):
             raise InputError(
-                "The 'correction' parameter does not go with 'groups', 'clusters', 'matrix', 'exclude' or "
-                "'checkpoint': a correction is made for the validation set as a whole. Value without a correction to "
-                "get these."
+                "The 'correction' parameter does not go with 'groups', 'clusters', 'point_weight', 'matrix', "
+                "'exclude' or 'checkpoint': a correction is made for the validation set as a whole. Value without a "
+                "correction to get these."
             )
+
+    def _value(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
+        if asked.get("point_weight") is None or self.device == "cpu":
+            return super()._value(X_val, y_val, **asked)
+        if self.device == "cuda":
+            raise InputError(
+                f"The 'point_weight' parameter of {type(self).__name__}.value is for the CPU. Got a model with "
+                "device='cuda'. Set device='cpu' or 'auto'."
+            )
+        here = copy.copy(self)
+        here.device = "cpu"
+        return here._value(X_val, y_val, **asked)
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> ClassTask:
         average, table = self.ties == "average", self._rank_table(self._index.n_rows)

@@ -174,7 +174,7 @@ class ThresholdKNNShapley(KNNClassModel):
             }
         }
         hidden = "private-" + hashlib.blake2b(repr(self.ids_.tolist()).encode(), digest_size=16).hexdigest()
-        valuation = self._valuation(task, sums, about, hidden)
+        valuation = replace(self._valuation(task, sums, about, hidden), labels=None)
         self._check_unchanged(given.points)
         return valuation
 

@@ -8,13 +8,24 @@ import numpy as np
 
 from shapshift.checks.inputs import quoted
 from shapshift.exceptions import InputError
-from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, NONBOUNDARY, as_written, new_axes, panels, style, tidy
+from shapshift.plots._figure import (
+    BOUNDARY,
+    CLEAN,
+    CORRECTED,
+    NOISY,
+    NONBOUNDARY,
+    as_written,
+    new_axes,
+    panels,
+    style,
+    tidy,
+)
 from shapshift.trust import WANTED, reliability_at, sample_sizes, sampled_units, sampling_facts
 
 if TYPE_CHECKING:
     from shapshift.correct import CorrectionEvaluation
     from shapshift.design import DesignResult, ProfileComparison
-    from shapshift.evaluation import ValuationEvaluation
+    from shapshift.evaluation import ValuationComparison, ValuationEvaluation
     from shapshift.knn.interactions import Interactions
     from shapshift.price import Allocation, InfluenceAudit
     from shapshift.suspects import Suspects
@@ -26,6 +37,8 @@ BINS = 60
 # Quantiles between which a correction is drawn; rows beyond are drawn at the edge.
 VIEW = (0.002, 0.998)
 COLOURS = {"clean": CLEAN, "noisy": NOISY, "corrected": CORRECTED}
+# Of methods that are compared; told apart by markers too, since more than four share colours.
+METHOD_COLOURS, MARKERS = (CORRECTED, NOISY, NONBOUNDARY, BOUNDARY), "osD^vP*X<>"
 # Most owners for which numbers are written into the cells; those of more would overlap.
 MOST_WRITTEN = 10
 # Most owners whose names are all written along the axes; of more, every second, third, ...
@@ -237,8 +250,7 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any
     -------
     ndarray of Axes
     """
-    if not evaluation.curves:
-        raise InputError("There are no curves to draw. Pass 'estimator', 'X_test' and 'y_test' to evaluate_valuation.")
+    _check_curves(evaluation)
     parts = panels(axes, 1, 2, sharey=True)[0]
     removed, curves = evaluation.fractions, evaluation.curves
     for ax, kind, word, at in ((parts[0], "remove", "Removed", removed), (parts[1], "add", "Added", 1 - removed)):
@@ -251,6 +263,45 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any
         tidy(ax, xlabel=f"{word} (% of the players)", title=title, legend=True)
     tidy(parts[0], ylabel="Test score")
     return parts
+
+
+@style()
+def plot_comparison(comparison: ValuationComparison, *, axes: Any = None) -> Any:
+    """Draw the removal curves of several valuations and of a random order: highest first, and lowest first.
+
+    Parameters
+    ----------
+    comparison : ValuationComparison
+        With curves: made with an estimator.
+    axes : array of two Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes
+    """
+    evaluations = comparison.evaluations
+    last = list(evaluations.values())[-1]
+    _check_curves(last)
+    parts, removed = panels(axes, 1, 2, sharey=True)[0], 100 * last.fractions
+    for ax, order in zip(parts, ("high", "low"), strict=True):
+        for number, (name, found) in enumerate(evaluations.items()):
+            label = f"{as_written(name)} (area {found.areas[f'remove_{order}']:.3f})"
+            colour = METHOD_COLOURS[number % len(METHOD_COLOURS)]
+            marker = MARKERS[number % len(MARKERS)]
+            ax.plot(removed, found.curves[f"remove_{order}"], color=colour, marker=marker, markersize=4, label=label)
+        label = f"random order (area {last.areas['random']:.3f})"
+        ax.plot(removed, last.curves["random"], color=CLEAN, linestyle="--", linewidth=1.2, label=label)
+        tidy(
+            ax, xlabel="Removed (% of the players)", title=f"{order.capitalize()}est values removed first", legend=True
+        )
+    tidy(parts[0], ylabel="Test score")
+    return parts
+
+
+def _check_curves(evaluation: ValuationEvaluation) -> None:
+    if not evaluation.curves:
+        raise InputError("There are no curves to draw. Pass 'estimator', 'X_test' and 'y_test' to evaluate_valuation.")
 
 
 @style()

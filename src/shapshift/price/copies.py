@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import check_labels, encode_labels
+from shapshift.engine.duplicates import number_equal
 from shapshift.engine.rows.distances import METRICS, SPARSE_METRICS, index_rows, tile_filler, true_distances
 from shapshift.exceptions import InputError
 from shapshift.price.allocation import OTHER_PAYOUTS, Allocation
@@ -80,6 +81,9 @@ class CopyDiscount:
         n = rows.shape[0]
         codes = np.zeros(n, dtype=np.int32) if y is None else encode_labels(check_labels(y, "y", n, "X"))[1]
         index = index_rows(rows, self.metric)
+        if self.bandwidth == 0 and self.metric != "cosine":  # parallel rows are at distance 0 too
+            _, unit_of, counts = np.unique(number_equal(index)[0] * n + codes, return_inverse=True, return_counts=True)
+            return np.asarray(np.exp(-self.strength * (counts[unit_of] - 1.0)))
         fill, similar = tile_filler(index, index.like_rows(rows)), np.empty(n)
         for low in range(0, n, BATCH):
             here = slice(low, min(low + BATCH, n))

@@ -60,20 +60,24 @@ def without_blocks(valuation: Valuation) -> Valuation:
     return replace(valuation, group_means=nothing, group_names=(), group_sizes=(), **errors)
 
 
-def block_sums(valuation: Valuation) -> tuple[Floats, npt.NDArray[np.int64]] | None:
+def block_sums(valuation: Valuation) -> tuple[Floats, npt.NDArray[Any]] | None:
     """Return sums of the values over blocks of points, one row each, and the number of points of each block.
+
+    Where points have weights, sums are weighted and these are their sums.
 
     Single points are the blocks of a valuation that has a matrix. None where there are no blocks.
     """
     if in_blocks(valuation.group_names):
-        sizes = np.array(valuation.group_sizes, dtype=np.int64)
+        sizes = np.array(valuation.group_sizes)
         return valuation.group_means * sizes[:, None], sizes
     if valuation.matrix is not None and valuation.n_val > 1:
+        if valuation.point_weight is not None:
+            return valuation.matrix.T * valuation.point_weight[:, None], valuation.point_weight
         return valuation.matrix.T, np.ones(valuation.n_val, dtype=np.int64)
     return None
 
 
-def share_errors(sums: Floats, sizes: npt.NDArray[np.int64], totals: Floats) -> Floats:
+def share_errors(sums: Floats, sizes: npt.NDArray[Any], totals: Floats) -> Floats:
     """Half the width of a 95% interval of each owner's share in what is paid out, times the sum of what is paid for.
 
     Parameters

@@ -129,6 +129,11 @@ def build_report(
     if explanation is not None:
         check.check_type(OWNER, "explanation", explanation, Explanation, "an Explanation or None")
         _check_same_rows("explanation", explanation, valuation)
+        if not explanation.is_of(valuation):
+            raise InputError(
+                f"The 'explanation' parameter of {OWNER} is about other values than 'valuation'. Explain with the same "
+                "model and validation set, and leave out corrections, pooling and weights of points."
+            )
     features = points = None
     if X_train is not None:
         features = read_features(X_train, "X_train", valuation.n_train, "the valuation", feature_names)

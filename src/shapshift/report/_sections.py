@@ -32,7 +32,16 @@ from shapshift.report._format import (
 )
 from shapshift.report._table import Features
 from shapshift.report._words import Draws, Results, basis, condition
-from shapshift.trust import WANTED, another_sample, reliability_at, sample_sizes, sampled_units, sure_signs
+from shapshift.trust import (
+    WANTED,
+    another_sample,
+    class_facts,
+    condemned_classes,
+    reliability_at,
+    sample_sizes,
+    sampled_units,
+    sure_signs,
+)
 from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
@@ -122,6 +131,8 @@ class Section:
     conclusion: str
     charts: Sequence[Chart] = ()
     notes: Sequence[str] = field(default=())
+    table: DataTable | None = None
+    table_name: str = ""
 
 
 def make_sections(results: Results, features: Features | None, points: Features | None) -> list[Section]:
@@ -247,7 +258,26 @@ def _values(results: Results) -> Section:
     chart = _histogram("distribution", "How the values are distributed", results.values, names, results.unit, words)
     if results.evaluation is not None:
         words += " " + _words.correction(results.evaluation)
-    return Section("values", "What the rows are worth", "Values", words, [chart])
+    facts = class_facts(results.valuation)
+    if said := condemned_classes(facts):
+        words = f"{capital(said)}. {words}"
+    table = _by_class(facts, results.unit) if facts and facts["all"] > 1 else None
+    return Section("values", "What the rows are worth", "Values", words, [chart], (), table, "Values by class")
+
+
+def _by_class(facts: Mapping[str, Any], unit: Unit) -> DataTable:
+    body = [
+        [
+            cell(one["label"]),
+            count(one["rows"]),
+            percent(one["share_negative"]),
+            unit.show(one["mean"]),
+            "" if one["reliability"] is None else fixed(one["reliability"]),
+        ]
+        for one in facts["listed"]
+    ]
+    left = f" (the worst {len(body)} of {count(facts['all'])})" if len(body) < facts["all"] else ""
+    return DataTable([f"class{left}", "rows", "negative", "mean value", "reliability within"], body)
 
 
 def _boundary(valuation: Valuation, unit: Unit, audit: ShiftAudit | None) -> Section:
@@ -625,7 +655,7 @@ def _map(valuation: Valuation, train: Features, validation: Features | None, uni
                 "axes": axes,
             },
             table=_corners(where, values, axes, unit),
-            caption="Blue rows help, orange rows do harm, grey ones hardly matter.",
+            caption="Blue rows have positive values, orange ones negative values, grey ones hardly matter.",
             summary=words,
         )
     ]

@@ -218,13 +218,13 @@ def of_numbers(valuation: Valuation) -> bool:
 
 
 def distribution(values: Mapping[str, Floats], unit: Unit, predict: str = "classify") -> str:
-    """How many rows help, and how that changes from clean to noisy to corrected."""
+    """How many values are positive, and how that changes from clean to noisy to corrected."""
     clean = values["clean"]
     positive = int((clean > 0).sum())
     said = [
         f"{count(positive)} of {rows(clean.size)} ({percent(positive / clean.size)}) {either(positive, 'has', 'have')} "
-        f"a positive value: such rows help to {predict} the validation points. The others do not help or do harm. The "
-        f"mean is {unit.show(float(clean.mean()))}."
+        f"a positive value: they help to {predict} the validation points. A negative value alone does not say "
+        f"that a row is wrong. The mean is {unit.show(float(clean.mean()))}."
     ]
     for name, lead in (("noisy", "On the noisy validation set"), ("corrected", "After the correction")):
         if name in values:

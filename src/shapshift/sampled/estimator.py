@@ -266,7 +266,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return self
 
     def value(
-        self, X_val: Any, y_val: Any, *, groups: Any = None, clusters: Any = None, matrix: bool = False
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        point_weight: Any = None,
+        matrix: bool = False,
     ) -> Valuation:
         """Value every training row, or owner, on a validation set.
 
@@ -282,6 +289,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
+        point_weight
+            For the KNN models; refused here. Classes count alike with ``utility="balanced_accuracy"``.
         matrix : bool, default=False
             Also return each player's value on each single point. The cache and a checkpoint then hold a number per
             validation point for every coalition.
@@ -295,6 +304,12 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         check_is_fitted(self, "fingerprint_")
         self._check_parameters()
         check.check_flag("SampledShapley.value", "matrix", matrix)
+        if point_weight is not None:
+            raise InputError(
+                "The 'point_weight' parameter of SampledShapley.value must be None: the utility scores all points "
+                "alike. Use SampledShapley(utility='balanced_accuracy') for classes that count alike, or a scorer of "
+                "your own."
+            )
         points = self._rows.points(X_val, lambda points: self._try(self._rows.rows, self._y, points))
         n_val = points.table.rows.shape[0]
         labels = _labels.check_labels(y_val, "y_val", n_val, "X_val")
@@ -350,6 +365,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             fingerprint=self.fingerprint_,
             kind=self._rows.table.kind,
             id_names=self._id_names,
+            labels=None if self._regression or self._ownership is not None else self._y,
         )
 
     def _game(

@@ -146,13 +146,20 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return self
 
     def value(
-        self, X_val: Any, y_val: Any, *, groups: Any = None, clusters: Any = None, matrix: bool = False
+        self,
+        X_val: Any,
+        y_val: Any,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        point_weight: Any = None,
+        matrix: bool = False,
     ) -> Valuation:
         """Value every training row on a validation set; boundary points are those of the model's space.
 
         Parameters
         ----------
-        X_val, y_val, groups, clusters, matrix
+        X_val, y_val, groups, clusters, point_weight, matrix
             As in :meth:`shapshift.KNNShapley.value`.
 
         Returns
@@ -161,7 +168,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self, "knn_")
         points = self._embedding(self._points(X_val))
-        found = self.knn_.value(points, y_val, groups=groups, clusters=clusters, matrix=matrix)
+        asked = {"groups": groups, "clusters": clusters, "point_weight": point_weight}
+        found = self.knn_.value(points, y_val, matrix=matrix, **asked)
         return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
     def explain(self, X_val: Any, y_val: Any, ids: Any, *, n_points: int = 5, n_neighbors: int = 5) -> Explanation:
@@ -179,7 +187,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         check_is_fitted(self, "knn_")
         points = self._embedding(self._points(X_val))
         found = self.knn_.explain(points, y_val, ids, n_points=n_points, n_neighbors=n_neighbors)
-        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._table.kind)
+        return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
     def _about(self) -> dict[str, Any]:
         """Return the parameters of a result beside those of its neighbours."""

@@ -29,6 +29,8 @@ from shapshift.valuation import Valuation, error_fields, is_boundary, without_er
 BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
 # Parameters of the model that values depend on.
 SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties", *BOUNDARY_RULE)
+# Fields of a saved valuation that the rows of the store have already.
+OF_ROWS = ("ids", "labels")
 # Old and new rows are measured on one scale as long as it fits both this well, as powers of two.
 SCALE_ROOM = 200
 
@@ -166,7 +168,7 @@ class State:
             points = group.points()
             header, values = group.valuation._to_archive()
             groups.append({"name": to_json(name, "a group name"), "weight": group.weight, "valuation": header})
-            arrays |= {f"values{g}_{part}": array for part, array in values.items() if part != "ids"}
+            arrays |= {f"values{g}_{part}": array for part, array in values.items() if part not in OF_ROWS}
             arrays |= {f"labels{g}": points.labels, **_matrix(f"points{g}", points.rows)}
             if points.candidates is not None:
                 arrays |= {f"list_{part}{g}": getattr(points.candidates, part) for part in Candidates._fields}
@@ -278,7 +280,7 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
         )
         for name in ("pearson", "spearman")
     ]
-    return error_fields(Spread(variance, m, kurtosis, covariance / (m - 1), *foreseen))
+    return error_fields(Spread(variance, m, kurtosis, covariance / (m - 1), foreseen[0], foreseen[1]))
 
 
 def _mean(weighted: list[tuple[int, float]]) -> float | None:
@@ -336,7 +338,8 @@ def _group_from(g: int, saved: dict[str, Any], arrays: Arrays, model: KNNShapley
         lists.check(labels.size, n, model._depth)
     prefix = f"values{g}_"
     parts = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    valuation = Valuation._from_archive(saved["valuation"], {**parts, "ids": model.ids_})
+    parts |= {"ids": model.ids_, "labels": model.classes_[model.codes_]}
+    valuation = Valuation._from_archive(saved["valuation"], parts)
     if valuation.entropy.shape != labels.shape or valuation.fingerprint != model.fingerprint_:
         raise InputError("values and points do not belong together")
     return Group((Points(rows, labels, lists),), valuation, float(saved["weight"]))

@@ -69,7 +69,7 @@ class LabelScores:
     """
 
     probability: Floats
-    suggested: Indices
+    suggested: npt.NDArray[np.integer]
     votes: Floats
     outlier: Floats
 
@@ -96,7 +96,7 @@ class Neighbours(NamedTuple):
         farthest = np.repeat(self.distances[self.ends[1:] - 1], sizes)
         share = np.divide(self.distances, farthest, out=np.zeros(self.distances.size), where=farthest > 0)
         weight = 1 - (share / 1.05) ** 2
-        return weight / np.repeat(np.add.reduceat(weight, self.ends[:-1]), sizes)
+        return np.asarray(weight / np.repeat(np.add.reduceat(weight, self.ends[:-1]), sizes))
 
     def average(self, values: Floats) -> Floats:
         """Weighted means of the neighbours' values."""
@@ -377,7 +377,8 @@ def _linear(rows: Any, values: Floats) -> Floats | None:
     own = np.einsum("ij,ji->i", design, hat)[:, None]  # below 1 by the penalty
     low, high = values.min(axis=0), values.max(axis=0)
     reach = (high - low) / 2
-    return np.clip((design @ (hat @ values) - own * values) / (1 - own), low - reach, high + reach)
+    found = (design @ (hat @ values) - own * values) / (1 - own)
+    return np.asarray(np.clip(found, low - reach, high + reach))
 
 
 def _explain(scores: Floats, given: Indices, trusted: Mask) -> tuple[Floats, Floats]:

@@ -28,8 +28,8 @@ class Options:
 
     Attributes
     ----------
-    names : (str, str, str)
-        What messages call the rows, the labels, and the ids or groups.
+    names : tuple of str
+        What messages call the rows, the labels, and the other columns, such as ids, or groups and weights.
     fitted : list or None
         Column names that must come in this order; None for any.
     width : int or None
@@ -40,7 +40,7 @@ class Options:
     progress : bool or None
     """
 
-    names: tuple[str, str, str]
+    names: tuple[str, ...]
     fitted: list[Any] | None
     width: int | None
     scratch: str | None
@@ -94,15 +94,16 @@ def _in_place(X: np.memmap[Any, Any]) -> RowFile | None:
     return file if np.array_equal(ends, X[[0, last]].astype(np.float64), equal_nan=True) else None
 
 
-def read_batches(batches: Iterator[Any], y: Any, extra: Any, options: Options) -> Source:
+def read_batches(batches: Iterator[Any], y: Any, extra: tuple[Any, ...], options: Options) -> Source:
     """Write an iterator of (features, labels), which can be read only once, to a scratch file."""
     if y is not None:
         raise InputError(
             f"The {options.names[1]!r} parameter must be None when {options.name!r} is an iterator: each of its "
             f"batches brings its own labels, as a pair. Got {type(y).__name__}."
         )
-    if isinstance(extra, str):
-        raise InputError(f"The {options.names[2]!r} parameter must be an array when {options.name!r} is an iterator.")
+    for name, given in zip(options.names[2:], extra, strict=True):
+        if isinstance(given, str):
+            raise InputError(f"The {name!r} parameter must be an array when {options.name!r} is an iterator.")
     columns, kind, labels = options.fitted, "numpy", []
     with ExitStack() as files:
         writer: RowWriter | None = None

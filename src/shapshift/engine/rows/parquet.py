@@ -140,7 +140,7 @@ def reader_part(reader: Any, options: Options) -> FilePart:
     return FilePart(f"the batches of {options.name!r}", reader.schema, None, (), lambda columns, batch: reader)
 
 
-def read_parts(parts: list[FilePart], y: Any, extra: Any, options: Options, keep: str | None) -> Source:
+def read_parts(parts: list[FilePart], y: Any, extra: tuple[Any, ...], options: Options, keep: str | None) -> Source:
     """Turn Parquet parts into a file of rows.
 
     Parameters
@@ -152,7 +152,7 @@ def read_parts(parts: list[FilePart], y: Any, extra: Any, options: Options, keep
     keep : str or None
         Folder in which the file is kept for later runs, unless its rows are few.
     """
-    named = [name for name in (y, extra) if isinstance(name, str)]
+    named = list(dict.fromkeys(name for name in (y, *extra) if isinstance(name, str)))
     features = _feature_names(parts, y, named, options)
     for part in parts:
         _check_part(part, parts[0], features, named, options)
@@ -173,8 +173,8 @@ def read_parts(parts: list[FilePart], y: Any, extra: Any, options: Options, keep
                 raise InputError(f"{options.name!r} has columns but no rows in its {len(parts)} parts. Check the path.")
             file = writer.finish()
     by_name = dict(zip(named, values, strict=True))
-    labels, others = (by_name[given] if isinstance(given, str) else given for given in (y, extra))
-    return check.Table(file, features, None, "pyarrow"), labels, others
+    labels, *others = (by_name[given] if isinstance(given, str) else given for given in (y, *extra))
+    return check.Table(file, features, None, "pyarrow"), labels, tuple(others)
 
 
 def _feature_names(parts: list[FilePart], y: Any, named: list[str], options: Options) -> list[str]:
@@ -215,7 +215,7 @@ def _check_part(part: FilePart, first: FilePart, features: list[str], named: lis
             raise InputError(
                 f"Column {name!r} of {options.name!r} has type {kind} in {part.name}; features must be numbers "
                 f"(could not convert to float). Encode the column, leave it out when writing the files, or name it in "
-                f"{options.names[1]!r} or {options.names[2]!r} if it is no feature."
+                f"{' or '.join(map(repr, options.names[1:]))} if it is no feature."
             )
 
 

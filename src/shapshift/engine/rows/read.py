@@ -19,8 +19,8 @@ from shapshift.engine.rows.parquet import dataset_parts, file_parts, read_parts,
 __all__ = ["Options", "read_source"]
 
 
-def read_source(X: Any, y: Any, extra: Any, options: Options) -> Source:
-    """Read rows, labels and ids or groups from what :func:`shapshift.engine.rows.file.is_streamed` recognises.
+def read_source(X: Any, y: Any, extra: tuple[Any, ...], options: Options) -> Source:
+    """Read rows, labels and other columns from what :func:`shapshift.engine.rows.file.is_streamed` recognises.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def read_source(X: Any, y: Any, extra: Any, options: Options) -> Source:
         A path names a Parquet file, a folder of them, or a pattern. An iterator yields pairs of features and labels.
     y : str, array-like or None
         For Parquet, the name of the label column will do; for an iterator, None.
-    extra : str, array-like or None
-        Ids or groups, likewise.
+    extra : tuple of str, array-like or None
+        Ids, or groups and weights, likewise.
     options : Options
 
     Returns
@@ -37,7 +37,7 @@ def read_source(X: Any, y: Any, extra: Any, options: Options) -> Source:
     table : Table
         Its rows are a RowFile, or an array if they are few.
     labels : array-like
-    extra : array-like or None
+    extra : tuple of array-like or None
     """
     if isinstance(X, np.memmap):
         return _loaded((check.Table(read_memmap(X, options), None, None, "numpy"), y, extra), options)
