@@ -142,6 +142,13 @@ def check_point_weight(
     return weights
 
 
+def describe_weights(point_weight: Any) -> dict[str, str]:
+    """Say in the parameters of a result which weights the points had; nothing where they count alike."""
+    if point_weight is None:
+        return {}
+    return {"point_weight": "balanced" if isinstance(point_weight, str) and point_weight == "balanced" else "given"}
+
+
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
     """How many training rows there are when there are no features, and their index, from the rows or the labels."""
     if y is None or not hasattr(y, "__len__") or len(y) == 0:
