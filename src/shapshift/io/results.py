@@ -195,7 +195,9 @@ def latex_table(table: Any) -> str:
     needed = f"% Needs \\usepackage{{booktabs{',longtable' if long else ''}}}\n"
     # Signs that fonts in the old encoding show as others; pandas leaves them as they are.
     signs = {"→": r"$\to$", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
-    return needed + text.translate(str.maketrans(signs))
+    for sign, written in signs.items():
+        text = text.replace(sign, written)
+    return needed + text
 
 
 def lock(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
