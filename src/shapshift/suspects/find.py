@@ -14,7 +14,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from shapshift._arrays import object_array
-from shapshift._progress import progress_bar
 from shapshift.checks import labels as _labels
 from shapshift.checks.inputs import check_choice, check_count, check_progress, quoted, some, tensor_to_numpy, wrong
 from shapshift.duplicates import find_duplicates
@@ -22,7 +21,7 @@ from shapshift.exceptions import InputError
 from shapshift.knn import KNNRegressionShapley, KNNShapley
 from shapshift.sampled.proxy import KNNProxy
 from shapshift.suspects.result import ACROSS, CONTRADICTING, DISAGREE, OUTLIER, REASONS, Suspects
-from shapshift.suspects.scores import N_NEIGHBORS, flag, score_labels, score_targets
+from shapshift.suspects.scores import N_NEIGHBORS, flag, score_label_sets, score_labels, score_targets
 from shapshift.tables.preparing import Features, prepare_features
 
 Floats = npt.NDArray[np.float64]
@@ -340,7 +339,7 @@ def _numbers(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], p
 
 
 def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
-    """Score each label as a class of its own: rows that have it against rows that have not."""
+    """Score each label, and take a set for as probably wrong as the most suspicious of its labels."""
     n = data.X.shape[0]
     names, carried = _indicators(y, "y", n, "X")
     carried_val = None
@@ -354,16 +353,20 @@ def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: b
         raise InputError("'y' must have a label that some rows have and others have not. There is none.")
     wrong_label, against, outlier = np.zeros(carried.shape), np.zeros(carried.shape, dtype=np.bool_), np.zeros(n)
     unknown: list[Any] = []
-    with progress_bar("Labels", len(varied), progress) as advance:
-        for j in varied:
-            codes = carried[:, j].astype(np.int32)
-            codes_val = None if carried_val is None else carried_val[:, j].astype(np.int32)
-            scores = score_labels(data.X, codes, 2, X_val=data.X_val, codes_val=codes_val, progress=False, **asked)
-            wrong_label[:, j], outvoted = _spared(scores.probability, scores.votes, codes)
-            unknown += [names[j]] * (1 in outvoted)
-            against[:, j] = scores.votes.argmax(axis=1) != codes
-            outlier = scores.outlier  # the same for every label
-            advance(1)
+    scored = score_label_sets(
+        data.X,
+        carried[:, varied],
+        X_val=data.X_val,
+        carried_val=None if carried_val is None else carried_val[:, varied],
+        progress=progress,
+        **asked,
+    )
+    for j, scores in zip(varied, scored, strict=True):
+        codes = carried[:, j].astype(np.int32)
+        wrong_label[:, j], outvoted = _spared(scores.probability, scores.votes, codes)
+        unknown += [names[j]] * (1 in outvoted)
+        against[:, j] = scores.votes.argmax(axis=1) != codes
+        outlier = scores.outlier  # the same for every label
     both = carried if carried_val is None else np.vstack([carried, carried_val])
     codes = np.unique(both, axis=0, return_inverse=True)[1].ravel().astype(np.int32)
     worst = np.arange(n), wrong_label.argmax(axis=1)
