@@ -42,6 +42,8 @@ FAR = 0.5
 COARSE = 0.1
 #: A class is noted as flagged too often from so many times the share of all others, and this share and number, on.
 CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
+#: Share of label entries that features mistake, and ratio to that of wrong ones, above which a note doubts the error.
+UNCLEAR, UNCLEAR_RATIO = 0.05, 3.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class _Found:
     codes: Codes | None = None
     codes_val: Codes | None = None
     unknown: Sequence[Any] = ()
+    notes: Sequence[str] = ()
 
 
 def find_suspects(
@@ -124,7 +127,8 @@ def find_suspects(
     Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
     outliers.
 
-    The label set of a row is as probably wrong as the most suspicious of its labels.
+    The label set of a row is as probably wrong as the most suspicious of its labels. One share of wrong entries is
+    estimated for all labels together; a note says when the features are too unclear about labels for the stated error.
 
     Examples
     --------
@@ -176,6 +180,7 @@ def suspects_of(
     score = {"class": _classes, "number": _numbers, "set": _sets}[known]
     found = score(data, y, y_val, {"model": model, "model_rows": _as_given(model, raw), "random_state": seed}, progress)
     probability, contradicting, notes = _with_copies(raw, found)
+    notes += found.notes
     if found.unknown:
         what = "labels" if known == "set" else "classes"
         notes.append(
@@ -374,7 +379,15 @@ def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: b
     changed[worst] = True
     label, suggested = (_as_sets(names, part) for part in (carried, carried ^ changed))
     codes_val = None if carried_val is None else codes[n:]
-    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val, unknown)
+    notes = []
+    unclear = float(np.mean([scores.votes.min(axis=1) for scores in scored]))
+    wrong_share = float(np.mean([scores.probability for scores in scored]))
+    if unclear > max(UNCLEAR, UNCLEAR_RATIO * wrong_share):
+        notes.append(
+            f"these features would leave {unclear:.1%} of all label entries wrong, far more than the {wrong_share:.1%} "
+            "that seem to be: more of the flagged sets can be right than stated. Look at them before changing any."
+        )
+    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val, unknown, notes)
 
 
 def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, npt.NDArray[np.intp]]:
