@@ -180,21 +180,21 @@ def test_label_sets_in_every_form_are_the_same() -> None:
 def test_the_stated_error_of_label_sets_holds() -> None:
     # Rows that are right among the flagged ones, and the number that is stated, over generated tables.
     right = stated = flags = 0.0
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
-        rows, tags = make_multilabel_classification(400, n_classes=5, n_labels=2, random_state=seed)
+        rows, tags = make_multilabel_classification(300, n_classes=5, n_labels=2, random_state=seed)
         clean = find_suspects(rows, tags)
         assert clean.flagged.sum() <= 2
-        bad = rng.random(400) < 0.1
-        separate = rng.normal(size=(400, 5))
+        bad = rng.random(300) < 0.1
+        separate = rng.normal(size=(300, 5))
         for features, sets in ((rows, tags == 1), (separate, separate > 0.3)):
-            changed = np.arange(5) == np.where(bad, rng.integers(5, size=400), -1)[:, None]
+            changed = np.arange(5) == np.where(bad, rng.integers(5, size=300), -1)[:, None]
             found = find_suspects(features, (sets ^ changed).astype(int))
             assert any("label entries" in note for note in found.notes) == (features is rows)
             right += float(np.count_nonzero(found.flagged & ~bad))
             stated += found.expected_error * found.flagged.sum()
             flags += found.flagged.sum()
-    assert flags > 60
+    assert flags > 30
     assert abs(right - stated) / flags < 0.1
 
 

@@ -49,7 +49,7 @@ PRECISION = 0.05
 #: Largest share of wrong labels; with more, no one could say which labels are the wrong ones.
 MOST_WRONG = 0.45
 #: Distance from which on a target can be wrong, in standard deviations of right ones with normal noise.
-NEAREST_WRONG = 2.5
+NEAREST_WRONG = 3.0
 BLOCK = 256
 
 
