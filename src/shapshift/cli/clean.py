@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from shapshift._arrays import object_array
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, load, load_other
 from shapshift.cli._errors import CommandError
@@ -205,6 +204,7 @@ def _measure(
     run: Run, data: Data, decisions: "Decisions", plan: "Plan", models: list[str], action: str
 ) -> "CleaningEffect | None":
     """Measure the effect; None, with the reason, where that cannot be done."""
+    from shapshift._arrays import object_array
     from shapshift.cleaning import Decisions, measure_cleaning
 
     arrays, asked = data.arrays, run[Measure]

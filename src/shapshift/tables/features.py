@@ -29,6 +29,7 @@ SCALES = ("standard", "robust", "none")
 CATEGORICAL = ("onehot", "ordinal")
 IMPUTE = ("median", "mean", "most_frequent")
 MOST_CATEGORIES = 50
+_COLUMNS = 32  # sorted together
 _LONG_TEXT = 60  # characters on average
 _FEW_ROWS = 20  # below this, "all distinct" says nothing
 _ID_NAME = re.compile(r"(.*[_\W])?(id|uuid|guid|key|index|idx|row|rowid|row_number)", re.IGNORECASE)
@@ -452,8 +453,9 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         # In place: these arrays were made for this, and another copy of all rows could be too much for memory.
         scaler = StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)
         if scale == "standard":
-            # One column at a time and in ascending order: the order of the rows does not change a digit.
-            fitted = [StandardScaler().fit(np.sort(train[:, [j]], axis=0)) for j in range(train.shape[1])]
+            # A few columns at a time and in ascending order: the order of the rows does not change a digit.
+            starts = range(0, train.shape[1], _COLUMNS)
+            fitted = [StandardScaler().fit(np.sort(train[:, j : j + _COLUMNS], axis=0)) for j in starts]
             scaler.fit(train[:1])
             scaler.mean_, scaler.scale_ = (
                 np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_")
