@@ -28,6 +28,7 @@ from shapshift import (
     allocate_budget,
     audit_shift,
     cross_value,
+    find_suspects,
 )
 from shapshift.exceptions import InputError
 from shapshift.price import random_blocks
@@ -317,3 +318,23 @@ def test_rows_valued_on_each_other_with_balanced_classes(folds: int | None) -> N
     assert np.abs(found.values - equal.values).max() > 1e-4
     assert found.standard_error is not None
     assert 0.3 < float(np.median(found.standard_error / equal.standard_error)) < 3
+
+
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [("weighted", "pooled"), ("pooled", "weighted"), ("weighted", "weighted"), ("pooled", "pooled")],
+)
+def test_weights_and_pooling_are_refused_together(given: str, then: str) -> None:
+    model = getattr(plain().fit(X, Y), given)()
+    with pytest.raises(InputError, match="already"):
+        getattr(model, then)()
+    with pytest.raises(InputError, match="without weights or pooling"):
+        find_suspects(X, Y, model=model)
+
+
+def test_a_weighted_model_refuses_corrections_and_other_weights() -> None:
+    model = plain().fit(X, Y).weighted()
+    with pytest.raises(InputError, match="'correction' parameter does not go with"):
+        model.value(V, T, correction=PosteriorCorrector(noise=0.1))
+    with pytest.raises(InputError, match="already"):
+        model.value(V, T, point_weight=W)

@@ -731,6 +731,20 @@ class ModelWith:
         self.model.fit(X, y, ids=ids)
         return self
 
+    def weighted(self, *given: Any, **asked: Any) -> Any:
+        """Refuse: one of both would be left out."""
+        raise self._twice("weighted")
+
+    def pooled(self, *given: Any, **asked: Any) -> Any:
+        """Refuse: one of both would be left out."""
+        raise self._twice("pooled")
+
+    def _twice(self, name: str) -> InputError:
+        had = "pooled values" if "pool" in self.given else "weights of validation points"
+        return InputError(
+            f"This model has {had} already, and {name} does not go with them: use it on the fitted model itself."
+        )
+
     def _valued(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
         """Value every training row; subclasses say in ``value`` what may be asked."""
         found: Valuation = self.model.value(X_val, y_val, **self.given, **asked)
@@ -757,9 +771,13 @@ class WeightedModel(ModelWith):
         clusters: Any = None,
         matrix: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        **others: Any,
     ) -> Valuation:
-        """Value every training row."""
-        return self._valued(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, checkpoint=checkpoint)
+        """Value every training row; ``others`` are arguments of the model's ``value`` that it may refuse."""
+        if "point_weight" in others:
+            raise self._twice("point_weight")
+        asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "checkpoint": checkpoint}
+        return self._valued(X_val, y_val, **asked, **others)
 
     def value_and_neighbors(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
         """Value every training row, and find the nearest training rows of each point."""
