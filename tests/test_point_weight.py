@@ -32,7 +32,7 @@ from shapshift import (
     find_suspects,
 )
 from shapshift.exceptions import InputError
-from shapshift.price import random_blocks
+from shapshift.price import random_blocks, write_statements
 
 RNG = np.random.default_rng(3)
 N, M = 90, 40
@@ -421,3 +421,17 @@ def test_the_share_of_boundary_points_is_by_weight() -> None:
     assert found.boundary_fraction == pytest.approx(
         found.level_counts[found.boundary_levels].sum() / found.level_counts.sum()
     )
+
+
+def test_statements_say_that_points_were_weighted_and_nothing_of_the_weights(tmp_path: Path) -> None:
+    found = plain().fit(X, Y).value(V, T, point_weight=W)
+    made = allocate_budget(found, 100, owners=["a", "b"] * (N // 2))
+    page = write_statements(made, tmp_path)[1].read_text()
+    assert "validation points were weighted" in page
+    assert found.parameters["weight_digest"][1] not in page
+
+
+def test_values_of_a_semi_supervised_model_say_why_they_have_no_classes() -> None:
+    found = SemiSupervisedKNNShapley(progress=False).fit(X, Y).value(V, T)
+    with pytest.raises(InputError, match="semi-supervised"):
+        found.by_class()

@@ -42,7 +42,8 @@ class Valuation(Result):
         Whether the point is a boundary point: entropy above :attr:`boundary_entropy`, 0 by default.
     level_entropy, level_values, level_counts : ndarray
         The entropies that occur, the mean values over the points at each, and how many points those are (int64; with
-        weights their sum, float64). Values are additive over validation points, so these few rows carry every split by boundary.
+        weights their sum, float64). Values are additive over validation points, so these few rows carry every split by
+        boundary.
     group_means : ndarray of shape (n_groups, n_train)
         Mean values per validation group, see ``group_values``.
     group_names, group_sizes : tuple
@@ -104,7 +105,7 @@ class Valuation(Result):
     boundary: npt.NDArray[np.bool_]
     level_entropy: Floats
     level_values: Floats
-    level_counts: npt.NDArray[np.int64] | Floats
+    level_counts: npt.NDArray[Any]
     group_means: Floats
     group_names: tuple[Any, ...]
     group_sizes: tuple[float, ...]
@@ -223,6 +224,11 @@ class Valuation(Result):
         2     2    25             0.0
         """
         facts = self._class_facts()
+        if not facts and "n_unlabeled" in self.parameters:
+            raise InputError(
+                "There are no labels in this Valuation: it is of a semi-supervised model, where rows may have none. Name "
+                "classes of your own, one for rows without a label, with dataclasses.replace(valuation, labels=...)."
+            )
         if not facts:
             raise InputError(
                 "There are no labels in this Valuation: it is of a regression, of players that are not rows, or from "
