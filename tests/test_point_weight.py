@@ -105,6 +105,36 @@ def test_values_are_weighted_means_of_the_values_on_single_points(name: str) -> 
         np.testing.assert_allclose(found.boundary_values, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_an_explanation_sums_up_to_the_weighted_value(name: str) -> None:
+    model, rows = MODELS[name]().fit(X, Y), np.array([5, 0, 61])
+    whole = model.value(V, T, point_weight=W, matrix=True)
+    found = model.explain(V, T, rows, point_weight=W, n_points=M)
+    np.testing.assert_allclose(found.values, model.value(V, T, point_weight=W).values[rows], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.gain + found.loss, found.values, rtol=0, atol=1e-12)
+    shares = np.bincount(found.points["row"], found.points["value"], 3) / M
+    np.testing.assert_allclose(shares, found.values, rtol=0, atol=1e-12)
+    worth = whole.matrix[rows] * W * M / W.sum()
+    np.testing.assert_array_equal(found.positive, (worth > 0).sum(axis=1))
+    np.testing.assert_array_equal(found.neutral, (worth == 0).sum(axis=1))
+    listed = worth[found.points["row"], found.points["position"]]
+    np.testing.assert_allclose(found.points["value"], listed, rtol=0, atol=1e-12)
+    assert found.is_of(whole)
+    assert found.parameters["point_weight"] == "given"
+    assert found.sentences[0].split(" (")[0] == "Row 5"
+    np.testing.assert_array_equal(found.near, model.explain(V, T, rows).near)
+    same = model.weighted(W).explain(V, T, rows, n_points=M)
+    np.testing.assert_array_equal(same.points["value"], found.points["value"])
+
+
+def test_an_explanation_of_classes_that_count_alike() -> None:
+    found = plain().fit(X, Y).explain(V, T, [3], point_weight="balanced")
+    assert found.parameters["point_weight"] == "balanced"
+    np.testing.assert_allclose(found.values, plain().fit(X, Y).value(V, T, point_weight="balanced").values[[3]])
+    with pytest.raises(InputError, match="point_weight"):
+        plain().fit(X, Y).explain(V, T, [3], point_weight=W[1:])
+
+
 def test_whole_weights_are_repeated_points() -> None:
     times = np.arange(M) % 4
     model = plain().fit(X, Y)
@@ -279,6 +309,9 @@ def test_a_proxy_passes_weights_on() -> None:
     proxy = KNNProxy(LogisticRegression(), embed="probabilities", progress=False).fit(X, Y)
     found = proxy.value(V, T, point_weight=W, matrix=True)
     np.testing.assert_allclose(found.values, weighted_columns(found.matrix, W), rtol=0, atol=1e-12)
+    weighted = proxy.weighted(W)
+    np.testing.assert_array_equal(weighted.value(V, T).values, found.values)
+    assert weighted.explain(V, T, [4]).is_of(found)
 
 
 def test_an_audit_of_weighted_values() -> None:

@@ -226,8 +226,8 @@ class Valuation(Result):
         facts = self._class_facts()
         if not facts and "n_unlabeled" in self.parameters:
             raise InputError(
-                "There are no labels in this Valuation: it is of a semi-supervised model, where rows may have none. Name "
-                "classes of your own, one for rows without a label, with dataclasses.replace(valuation, labels=...)."
+                "There are no labels in this Valuation: it is of a semi-supervised model, where rows may have none. "
+                "Name classes yourself, one for rows without a label, with dataclasses.replace(valuation, labels=...)."
             )
         if not facts:
             raise InputError(

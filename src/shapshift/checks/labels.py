@@ -143,7 +143,7 @@ def check_point_weight(
     return weights
 
 
-def weight_facts(given: Any, weights: npt.NDArray[np.float64] | None) -> dict[str, Any]:
+def describe_weights(given: Any, weights: npt.NDArray[np.float64] | None) -> dict[str, Any]:
     """Return what the parameters of a result say of weights that were asked for, given those that points have.
 
     Equal weights are none; "balanced" is told in any case, since the classes of another set may differ in size.

@@ -288,7 +288,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self._check_unchanged(given.points)
         return found
 
-    def explain(self, X_val: Any, y_val: Any, ids: Any, *, n_points: int = 5, n_neighbors: int = 5) -> Explanation:
+    def explain(
+        self, X_val: Any, y_val: Any, ids: Any, *, point_weight: Any = None, n_points: int = 5, n_neighbors: int = 5
+    ) -> Explanation:
         """Explain the values of some training rows: the validation points that made them, and the rows' neighbours.
 
         Parameters
@@ -297,6 +299,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             As in :meth:`value`.
         ids : sequence, or one id
             Ids of training rows, as in ``ids_``. An id that several rows carry stands for all of them.
+        point_weight
+            As in :meth:`value`. A row's value on a point is then multiplied by the point's weight, 1 on average.
         n_points : int, default=5
             Number of validation points listed with the highest values of a row, and with the lowest.
         n_neighbors : int, default=5
@@ -313,7 +317,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self)
         rows = find_rows(f"{type(self).__name__}.explain", self.ids_, ids)
-        return explain_rows(self, X_val, y_val, rows, n_points=n_points, n_neighbors=n_neighbors)
+        asked = {"point_weight": point_weight, "n_points": n_points, "n_neighbors": n_neighbors}
+        return explain_rows(self, X_val, y_val, rows, **asked)
 
     def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
         """Say why a training row has its value, from the labels of the points and of the training rows near it."""
@@ -350,7 +355,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
                 runner.checkpoint = stack.enter_context(self._checkpoint(checkpoint, by_class))
             sums = self._run(by_class, runner).folded(given.task)
         about = self._about(given.task, sums) | sums.notes
-        about |= _labels.weight_facts(asked.get("point_weight"), given.task.weights)
+        about |= _labels.describe_weights(asked.get("point_weight"), given.task.weights)
         valuation = self._valuation(given.task, sums, about)
         self._check_unchanged(given.points)
         return valuation, sums.neighborhood(given.task)
@@ -783,20 +788,18 @@ class WeightedModel(ModelWith):
         """Value every training row; ``others`` are arguments of the model's ``value`` that it may refuse."""
         if "point_weight" in others:
             raise self._twice("point_weight")
-        asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "checkpoint": checkpoint}
-        return self._valued(X_val, y_val, **asked, **others)
+        others |= {} if checkpoint is None else {"checkpoint": checkpoint}
+        return self._valued(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, **others)
 
     def value_and_neighbors(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
         """Value every training row, and find the nearest training rows of each point."""
         found: tuple[Valuation, Neighborhood] = self.model.value_and_neighbors(X_val, y_val, **self.given, **asked)
         return found
 
-    def explain(self, *args: Any, **asked: Any) -> Any:
-        """Refuse: an explanation tells the values on points that count alike."""
-        raise InputError(
-            "Weighted values cannot be explained: an explanation is about points that count alike. Explain those of "
-            "the model without weights: model.explain(X_val, y_val, ids)."
-        )
+    def explain(self, X_val: Any, y_val: Any, ids: Any, **asked: Any) -> Explanation:
+        """Explain the values of some training rows."""
+        found: Explanation = self.model.explain(X_val, y_val, ids, **self.given, **asked)
+        return found
 
     def _prepare(self, *args: Any, **asked: Any) -> Any:
         raise InputError("Weights of validation points do not go with this: pass the model without weighted().")

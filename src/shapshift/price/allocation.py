@@ -174,8 +174,8 @@ class Allocation(Result):
         if self.carried is None:
             return {}
         return {
-            owner: "This owner's rows sum to a negative value; under 'clip' only its rows with positive values count. Policy "
-            f"'carry' would pay {self.show(self.carried[i])}."
+            owner: "This owner's rows sum to a negative value; under 'clip' only its rows with positive values count. "
+            f"Policy 'carry' would pay {self.show(self.carried[i])}."
             for i, owner in enumerate(self.owners)
             if self.values[i] < 0 < self.contributions[i]
         }
