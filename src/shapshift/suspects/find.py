@@ -19,6 +19,7 @@ from shapshift.checks.inputs import check_choice, check_count, check_progress, q
 from shapshift.duplicates import find_duplicates
 from shapshift.exceptions import InputError
 from shapshift.knn import KNNRegressionShapley, KNNShapley
+from shapshift.knn.base import ModelWith
 from shapshift.sampled.proxy import KNNProxy
 from shapshift.suspects.result import ACROSS, CONTRADICTING, DISAGREE, OUTLIER, REASONS, Suspects
 from shapshift.suspects.scores import N_NEIGHBORS, flag, score_label_sets, score_labels, score_targets
@@ -173,6 +174,11 @@ def suspects_of(
         raise InputError(f"The 'X_val' and 'y_val' parameters of {caller} belong together: pass both or neither.")
     n = data.X.shape[0]
     names = _labels.check_ids(ids, data.index, n)
+    if isinstance(model, ModelWith):
+        raise InputError(
+            f"The 'model' parameter of {caller} must be a model without weights or pooling: nothing is valued here. "
+            "Pass the fitted model itself instead of its weighted() or pooled()."
+        )
     known, y = _task(y, task, model, n)
     if n < FEWEST_ROWS:
         raise InputError(f"'X' must have at least {FEWEST_ROWS} rows, so that rows can be compared. Got {n}.")
