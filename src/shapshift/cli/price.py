@@ -193,6 +193,8 @@ def pay(
         "basis": terms["basis"],
         **allocation.parameters,
     }
+    if "point_weight" in valuation.parameters:
+        run.terminal.line(show.how_points_count(valuation.parameters["point_weight"]))
     if allocation.sampling_low is not None and (values is None or values.converged):
         run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
     for owner, note in list(allocation.notes.items())[:NAMED]:

@@ -213,7 +213,7 @@ def explain_rows(
         neighbors=own,
         sentences=sentences,
         n_val=n_val,
-        parameters={**parts[0].parameters, **describe_weights(point_weight)},
+        parameters={**parts[0].parameters, **describe_weights(point_weight, given.task.weights)},
         fingerprint=model.fingerprint_,
         kind=model._kind,
         id_names=model._id_names,
