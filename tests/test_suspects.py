@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from shapshift import KNNShapley, Suspects, find_suspects
+from shapshift.checks.labels import are_numbers
 from shapshift.suspects import find
 from shapshift.suspects.scores import score_labels
 from shapshift.tables.preparing import prepare_features
@@ -203,6 +204,10 @@ def test_numbers_to_predict() -> None:
     assert find_suspects(rows, whole).parameters["task"] == "number"
     assert find_suspects(rows, np.round(targets / 10), model=LinearRegression()).parameters["task"] == "number"
     assert find_suspects(rows, np.round(targets / 10)).parameters["task"] == "class"
+    assert find_suspects(rows, np.arange(150) % 31, model="neighbors").parameters["task"] == "number"
+    assert find_suspects(rows, np.arange(150) % 30, model="neighbors").parameters["task"] == "class"
+    assert are_numbers(np.arange(800) % 41)
+    assert not are_numbers(np.arange(800) % 40)
     half = find_suspects(rows[:100], targets[:100], X_val=rows[100:], y_val=targets[100:])
     assert half.flagged[[5, 50]].all()
 

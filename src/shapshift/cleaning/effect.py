@@ -126,6 +126,7 @@ def measure_cleaning(
     repeats: int = 5,
     folds: int = 5,
     lose_classes: bool = False,
+    new_classes: bool = False,
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> CleaningEffect:
@@ -151,14 +152,16 @@ def measure_cleaning(
     ids : array-like of shape (n_rows,), optional
         By default the index of a pandas table, else row numbers from 0.
     task : {"class", "number"}, optional
-        What ``y`` holds; by default numbers to predict if the models are regressors or it has floats that are not
-        whole, else classes.
+        What ``y`` holds; by default what the decisions say, else numbers to predict if the models are regressors, or as
+        in :func:`shapshift.find_suspects`.
     repeats : int, default=5
         Seeds of the models, draws of random rows, and, in cross-validation, ways to part the rows.
     folds : int, default=5
         Parts in cross-validation.
     lose_classes : bool, default=False
         Whether a class may lose its last row.
+    new_classes : bool, default=False
+        Whether rows may get a class that the table does not have.
     random_state : int or None, default=0
     progress : bool, default=None
 
@@ -195,11 +198,11 @@ def measure_cleaning(
     seed = check.check_seed(caller, random_state)
     labels = _labels.check_labels(y, "y", count_rows(X), "X")
     own = table_ids(X, ids)
-    fitted = _check_models(caller, models, task, labels)
-    classes = fitted.classes
     check.check_type(caller, "decisions", decisions, Decisions, "Decisions")
+    fitted = _check_models(caller, models, task or decisions.task, labels)
+    classes = fitted.classes
     kind = "number" if classes is None else "class"
-    plan = decisions.plan(X, y, ids=ids, task=kind, lose_classes=lose_classes)
+    plan = decisions.plan(X, y, ids=ids, task=kind, lose_classes=lose_classes, new_classes=new_classes)
     if X_test is None and y_test is None:
         if find is None:
             raise InputError(
@@ -334,7 +337,7 @@ def _cross_parts(
             train, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
             rows = take_rows(X, train)
             made = find(rows, labels[train], ids[train])
-            plan = made.plan(rows, labels[train], ids=ids[train], task=kind, lose_classes=True)
+            plan = made.plan(rows, labels[train], ids=ids[train], task=kind, lose_classes=True, new_classes=True)
             yield _Part(repeat, rows, labels[train], plan, take_rows(X, held), held, repeat * folds + fold)
 
 
@@ -470,7 +473,8 @@ def _multinomial(rng: np.random.Generator, size: int, draws: int) -> Floats:
 
 def class_table(plan: Plan, labels: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
     """Count what is done to the rows of each class."""
-    classes, codes = _labels.encode_labels(labels)
+    classes, codes = _labels.encode_labels(object_array([*labels.tolist(), *plan.labels]))
+    codes = codes[: labels.size]
     relabelled = np.array([new != old for new, old in zip(plan.labels, labels.tolist(), strict=True)], dtype=bool)
     counts = {
         name: np.bincount(codes[chosen], minlength=classes.size)
@@ -481,7 +485,7 @@ def class_table(plan: Plan, labels: npt.NDArray[Any]) -> dict[str, npt.NDArray[A
             "weighted": plan.actions == "weight",
         }.items()
     }
-    share = (counts["dropped"] + counts["relabelled"]) / counts["rows"]
+    share = (counts["dropped"] + counts["relabelled"]) / np.maximum(counts["rows"], 1)  # a new class has no rows
     return {"label": object_array(classes.tolist()), **counts, "share": share}
 
 
@@ -498,7 +502,7 @@ def class_notes(table: Mapping[str, npt.NDArray[Any]]) -> list[str]:
         f"{overall:.0%}: look at some of them before you act. Where a class is rare or hard to tell, right labels look "
         "wrong."
         for label, gone, count, p in zip(table["label"].tolist(), lost.tolist(), rows.tolist(), chance, strict=True)
-        if gone / count >= FAR_LARGER * overall and p < CHANCE
+        if gone and gone / count >= FAR_LARGER * overall and p < CHANCE
     ]
 
 

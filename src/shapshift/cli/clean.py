@@ -1,5 +1,6 @@
 """``shapshift clean``: act on suspect rows, and see what that changes on held-out data."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from shapshift.cli._options import Checked, Columns, Output, option
 from shapshift.cli._run import Run
 from shapshift.cli._show import number
 from shapshift.cli.suspects import Search, check_search, search
+from shapshift.exceptions import InputError
 
 if TYPE_CHECKING:
     from shapshift.cleaning import CleaningEffect, Decisions
@@ -40,6 +42,7 @@ class Act:
         metavar="FILE",
     )
     lose_classes: bool = option(False, "Allow that a class loses its last row.")
+    new_classes: bool = option(False, "Allow decisions that give rows a class which TABLE does not have.")
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,12 @@ def clean(run: Run) -> None:
         given = Decisions.from_suspects(found, features, labels, action=act.action)
         run.parameters["suspects"] = dict(found.parameters)
     decisions = given.effective()
-    plan = decisions.plan(features, labels, ids=ids, task=task, lose_classes=act.lose_classes)
+    allowed = {"lose_classes": act.lose_classes, "new_classes": act.new_classes}
+    try:
+        plan = decisions.plan(features, labels, ids=ids, task=task, **allowed)
+    except InputError as error:
+        told = re.sub(r"(lose|new)_classes=True", r"--\1-classes", str(error))
+        raise CommandError(told) from error
     _write(run, data, plan, files)
     decisions.to_csv(run.path("decisions.csv"))
     table = class_table(plan, labels) if task == "class" else {}
@@ -197,7 +205,9 @@ def _raw_label(label: Any, data: Data, column: Any) -> Any:
     rows = np.flatnonzero(data.arrays.y_train == label)
     if rows.size:
         return column[int(rows[0])].as_py()
-    return label.item() if isinstance(label, np.generic) else label
+    label = label.item() if isinstance(label, np.generic) else label
+    whole = isinstance(label, float) and label.is_integer() and (data.arrays.y_train % 1 == 0).all()
+    return int(label) if whole else label
 
 
 def _measure(
@@ -249,6 +259,7 @@ def _measure(
         task=arrays.spec["target"],
         repeats=asked.repeats or (REPEATS if asked.test is not None else CROSS_REPEATS),
         lose_classes=run[Act].lose_classes,
+        new_classes=run[Act].new_classes,
         random_state=run.seed,
         progress=run.terminal.progress,
     )

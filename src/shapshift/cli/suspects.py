@@ -49,8 +49,8 @@ def suspects(run: Run) -> None:
     label it should rather have, and the reason. Flags as many rows as --error allows: with 0.1, one in ten of them is
     expected to be right. Look at them before changing anything.
 
-    A label that is a number with fractions is one to predict (--task class says otherwise). Several label columns of 0
-    and 1, or a column of lists, are a multi-label table.
+    A label is a number to predict if it has fractions, or more than 30 different values, more than one for every 20
+    rows; --task says otherwise. Several label columns of 0 and 1, or a column of lists, are a multi-label table.
 
     Writes [bold]suspects.csv[/] (one line per row), [bold]suspects.npz[/] (for Suspects.load) and
     [bold]manifest.json[/].

@@ -99,8 +99,8 @@ def find_suspects(
         Share of right labels allowed among the flagged rows. The flagged rows are the largest set of most probable
         rows for which no more are expected.
     task : {"class", "number", "set"}, optional
-        What `y` holds. By default it is seen from `y`: floats with fractions, and integers that nearly all differ, are
-        numbers to predict.
+        What `y` holds. By default, numbers are to be predicted if they have fractions, or if there are more than 30
+        different ones, more than one for every 20 rows; all else is a class.
     random_state : int, default=0
         For the folds of a model and for the model itself.
     progress : bool, optional
@@ -226,10 +226,8 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
     numeric = labels.dtype.kind in "iuf"
     distinct = len(set(labels.tolist()))
     if task is None:
-        whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
-        many = distinct > n / 2 and n > 2 * FEWEST_ROWS
         regressor = hasattr(model, "get_params") and not isinstance(model, type) and is_regressor(model)
-        task = "number" if numeric and (not whole or many or regressor) else "class"
+        task = "number" if _labels.are_numbers(labels) or (numeric and regressor) else "class"
     if task == "number" and not numeric:
         raise InputError(f"'y' must hold numbers to predict for task='number'. Got {some(labels[:5].tolist())}.")
     if distinct < 2:

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from shapshift._arrays import object_array
 from shapshift.checks.inputs import fits_float, rounded_entries, some
+from shapshift.checks.labels import are_numbers
 from shapshift.exceptions import InputError
 from shapshift.tables.files import about, cut
 
@@ -306,7 +307,7 @@ def is_list(kind: Any) -> bool:
 def seen_target(column: Any) -> str:
     """Tell from a label column what it holds: "class", "number" or "set"; see TableSpec.
 
-    Numbers with fractions, and numbers most of which differ, are taken for numbers to predict.
+    Of numbers, :func:`shapshift.checks.labels.are_numbers` says whether they are classes.
     """
     column = as_written(plain(column))
     if is_list(column.type):
@@ -316,9 +317,7 @@ def seen_target(column: Any) -> str:
         present = pc.replace_substring(present, ",", ".").cast(pa.float64())
     if not len(present) or not (pt.is_integer(present.type) or pt.is_floating(present.type)):
         return "class"
-    numbers = present.to_numpy(zero_copy_only=False)
-    many = len(numbers) > _MANY and np.unique(numbers).size > len(numbers) / 2
-    return "number" if many or (numbers != np.floor(numbers)).any() else "class"
+    return "number" if are_numbers(present.to_numpy(zero_copy_only=False)) else "class"
 
 
 def odd_places(entries: Sequence[Any]) -> list[int]:
