@@ -21,7 +21,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from shapshift import Decisions, find_suspects, measure_cleaning
 from shapshift.cleaning.decisions import COLUMNS, row_hashes
-from shapshift.cleaning.effect import class_notes
+from shapshift.cleaning.effect import _cross_parts, _number_copies, class_notes
 from shapshift.exceptions import InputError
 from shapshift.suspects.result import Suspects
 
@@ -296,7 +296,9 @@ def test_new_labels_are_read_as_the_table_has_them(labels: list[Any], new: str, 
     X = np.arange(3.0)[:, None]
     decisions = Decisions.of(X, labels, ids=[2], actions=["relabel"], labels=[new])
     if expected is None:
-        with pytest.raises(InputError, match="column 'label', must be (one of the labels of the table|a whole number)"):
+        with pytest.raises(
+            InputError, match=r"column 'label', must be (one of the labels of the table|a whole number)"
+        ):
             decisions.apply(X, np.array(labels), lose_classes=True, new_classes=True)
         return
     found = decisions.apply(X, np.array(labels), lose_classes=True, new_classes=True)[1].tolist()
@@ -563,3 +565,30 @@ def test_lists_that_a_spreadsheet_has_saved_are_read(tmp_path: Path) -> None:
     decisions = Decisions.read_csv(tmp_path / "d.csv")
     assert decisions.actions == ("drop",)
     assert decisions.apply(X, y)[1].tolist() == ["a", "b", "a"]
+
+
+def test_copies_are_held_out_together() -> None:
+    X, y = np.tile(np.arange(30.0), 2)[:, None], np.array(["a", "b"] * 30)
+    found = measure_cleaning(drop(X, y, [0]), X, y, models=Spy(), find=lambda *part: drop(*part[:2], []), repeats=2)
+    assert found.held_out == "cross-validation"
+    Spy.seen = []
+    for table in (X, pd.DataFrame(X, columns=["a"])):
+        parts = list(_cross_parts(lambda *_: drop(X, y, []), table, y, np.arange(60), 2, 5, 0, "class", _copies(table)))
+        for part in parts:
+            assert not set(np.ravel(part.X)) & set(np.ravel(part.X_held))
+            assert len(part.held) == 12
+        assert sorted(np.concatenate([part.held for part in parts])) == sorted([*range(60), *range(60)])
+    same = np.ones((20, 1))
+    with pytest.raises(InputError, match="different rows for cross-validation"):
+        measure_cleaning(drop(same, y[:20], [0]), same, y[:20], models=Spy(), find=lambda *_: drop(same, y[:20], []))
+
+
+def _copies(X: Any) -> Any:
+    return _number_copies(X, 60)
+
+
+def test_a_class_that_no_model_finds_is_named() -> None:
+    X, y = np.zeros((60, 1)), np.array(["a"] * 54 + ["rare"] * 6)
+    X[:, 0] = np.random.default_rng(0).normal(size=60)
+    found = measure_cleaning(drop(X, y, [0]), X, y, X, y, Spy(), repeats=1)
+    assert [note for note in found.notes if "class 'rare', 'Spy' predicts none right" in note]

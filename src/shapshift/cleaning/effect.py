@@ -26,7 +26,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.names import quoted, some
 from shapshift.checks.warnings import collected_warnings
-from shapshift.cleaning.decisions import TASKS, Decisions, Plan, holds_classes, table_ids
+from shapshift.cleaning.decisions import TASKS, Decisions, Plan, holds_classes, row_hashes, table_ids
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 from shapshift.perturb.containers import count_rows, take_rows
@@ -53,6 +53,7 @@ CONFIDENCE = 0.95
 FAR_LARGER, CHANCE = 2.0, 0.01
 #: Numbers in one block of bootstrap weights.
 _BLOCK = 4_000_000
+_HASHED_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,8 +148,8 @@ def measure_cleaning(
         scikit-learn estimators, or "logistic" (ridge regression for numbers), "forest", "boosting".
     find : callable, optional
         What made the decisions, ``find(X, y, ids) -> Decisions``; needed without test rows. Then ``folds`` parts of
-        ``X`` are held out in turn, and suspects are found anew among the other parts alone each time: nothing that is
-        judged on a row has seen it or its label.
+        ``X`` are held out in turn, exact copies together, and suspects are found anew among the other parts alone each
+        time: nothing that is judged on a row has seen it or its label.
     ids : array-like of shape (n_rows,), optional
         By default the index of a pandas table, else row numbers from 0.
     task : {"class", "number"}, optional
@@ -212,8 +213,11 @@ def measure_cleaning(
             )
         if labels.size < 2:
             raise InputError(f"The 'X' parameter of {caller} must have 2 rows for cross-validation. Got 1.")
-        truth, folds = labels, min(folds, labels.size)
-        parts = _cross_parts(find, X, labels, own, repeats, folds, seed, kind)
+        copies = _number_copies(X, labels.size)
+        truth, folds = labels, min(folds, int(copies.max()) + 1)
+        if folds < 2:
+            raise InputError(f"The 'X' parameter of {caller} must have different rows for cross-validation. All equal.")
+        parts = _cross_parts(find, X, labels, own, repeats, folds, seed, kind, copies)
         steps, held_out = repeats * folds, "cross-validation"
     else:
         if X_test is None or y_test is None:
@@ -237,6 +241,8 @@ def measure_cleaning(
     effect = _effect(guesses, truth, classes, labels, seed)
     table = {} if classes is None else class_table(plan, labels)
     notes = (*(class_notes(table) if table else ()), *_effect_notes(effect))
+    if classes is not None:
+        notes = (*notes, *_silent_notes(effect, _rarest(truth, labels)))
     return CleaningEffect(effect, table, notes, held_out, repeats)
 
 
@@ -329,10 +335,11 @@ def _cross_parts(
     folds: int,
     seed: int,
     kind: str,
+    copies: Indices,
 ) -> Iterator[_Part]:
     codes = _labels.encode_labels(labels)[1] if kind == "class" else np.zeros(labels.size, dtype=np.int32)
     for repeat in range(repeats):
-        fold_of = _folds(codes, folds, np.random.default_rng([seed, 0, repeat]))
+        fold_of = _folds(codes, folds, np.random.default_rng([seed, 0, repeat]), copies)
         for fold in range(folds):
             train, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
             rows = take_rows(X, train)
@@ -341,12 +348,23 @@ def _cross_parts(
             yield _Part(repeat, rows, labels[train], plan, take_rows(X, held), held, repeat * folds + fold)
 
 
-def _folds(codes: npt.NDArray[Any], folds: int, rng: np.random.Generator) -> Indices:
-    """Fold of each row: at random, as many of each class in each fold as can be."""
-    order = np.lexsort((rng.random(codes.size), codes))
-    fold_of = np.empty(codes.size, dtype=np.int64)
-    fold_of[order] = np.arange(codes.size) % folds
-    return fold_of
+def _number_copies(X: Any, n: int) -> Indices:
+    """Return the same number for rows with equal features, by first appearance; in blocks, as texts need memory."""
+    numbers: dict[str, int] = {}
+    blank, found = np.zeros(n), np.empty(n, dtype=np.int64)
+    for start in range(0, n, _HASHED_ROWS):
+        rows = range(start, min(n, start + _HASHED_ROWS))
+        found[start : rows.stop] = [numbers.setdefault(one, len(numbers)) for one in row_hashes(X, blank, rows)]
+    return found
+
+
+def _folds(codes: npt.NDArray[Any], folds: int, rng: np.random.Generator, copies: Indices) -> Indices:
+    """Fold of each row: at random, copies together, and as many of each class in each fold as can be."""
+    _, first, sizes = np.unique(copies, return_index=True, return_counts=True)
+    order = np.lexsort((rng.random(first.size), -sizes, codes[first]))
+    fold_of = np.empty(first.size, dtype=np.int64)
+    fold_of[order] = np.arange(first.size) % folds
+    return fold_of[copies]
 
 
 def _predict(
@@ -432,9 +450,7 @@ def _bootstrap_recalls(
     seed : int
     """
     kinds, codes = _labels.encode_labels(truth)
-    known = Counter(labels.tolist())
-    seen = [(known[kind], code) for code, kind in enumerate(kinds.tolist()) if kind in known]
-    rarest = min(seen)[1] if seen else 0
+    rarest = kinds.tolist().index(_rarest(truth, labels))
     members = [np.flatnonzero(codes == code) for code in range(kinds.size)]
     rng, shape = np.random.default_rng([seed, 2]), (hits.shape[0], BOOTSTRAPS)
     recalls = np.zeros((kinds.size, *shape))
@@ -449,6 +465,13 @@ def _bootstrap_recalls(
         "balanced accuracy": (whole.mean(axis=0), recalls.mean(axis=0)),
         "minority recall": (whole[rarest], recalls[rarest]),
     }
+
+
+def _rarest(truth: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Any:
+    """Return the class with the fewest training rows, of those that occur in the test."""
+    kinds, known = _labels.encode_labels(truth)[0].tolist(), Counter(labels.tolist())
+    seen = [(known[kind], code) for code, kind in enumerate(kinds) if kind in known]
+    return kinds[min(seen)[1] if seen else 0]
 
 
 def _bootstrap_r2(errors: Floats, truth: Floats, seed: int) -> tuple[Floats, Floats]:
@@ -509,11 +532,26 @@ def class_notes(table: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 def _effect_notes(effect: Mapping[str, npt.NDArray[Any]]) -> list[str]:
     """Name models that cleaning harms more than random removal does, beyond the error of measuring.
 
-    The loss alone is no reason: other rows fewer change a model too, and random removal says by how much.
+    The loss alone is no reason: removing any rows changes a model, and random removal says by how much.
     """
     return [
         f"The {measure} of {model!r} is lower than after random removal of as many rows: by {-value:.3f}, 95% interval "
         f"{-high:.3f} to {-low:.3f}. Do not act on all of these rows without looking at them."
         for model, measure, what, value, low, high in zip(*effect.values(), strict=True)
         if what == "after - random removal" and high < 0
+    ]
+
+
+def _silent_notes(effect: Mapping[str, npt.NDArray[Any]], rarest: Any) -> list[str]:
+    """Name models that find no row of the rarest class, before and after."""
+    recalls: dict[str, list[float]] = {}
+    for model, measure, what, value, _, _ in zip(*effect.values(), strict=True):
+        if measure == "minority recall" and what in SIDES[:2]:
+            recalls.setdefault(model, []).append(value)
+    silent = [model for model, values in recalls.items() if not any(values)]
+    if not silent:
+        return []
+    return [
+        f"Of the held-out rows of class {quoted(rarest)}, {some(silent)} predicts none right, before and after: the "
+        "measurement can show nothing for that class."
     ]

@@ -14,7 +14,7 @@ from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Checked, Columns, Output, option
 from shapshift.cli._run import Run
 from shapshift.cli._show import number
-from shapshift.cli.suspects import Search, check_search, search
+from shapshift.cli.suspects import SHOWN, Search, check_search, search
 from shapshift.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -305,7 +305,11 @@ def _show(
         | {">share": f"{one['share']:.1%}"}
         for one in classes
     ]
-    run.terminal.table("By class", shown if done else [])
+    more = len(shown) - SHOWN
+    if more > 0:
+        most = np.argsort([-one["share"] for one in classes], kind="stable")[:SHOWN]
+        shown = [shown[j] for j in most.tolist()]
+    run.terminal.table(f"By class (most changed; {more:,} more)" if more > 0 else "By class", shown if done else [])
     measured: list[dict[str, Any]] = []
     if effect is not None:
         measured = effect.to_frame("pyarrow").to_pylist()

@@ -43,6 +43,8 @@ FAR = 0.5
 COARSE = 0.1
 #: A class is noted as flagged too often from so many times the share of all others, and this share and number, on.
 CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
+#: A class is small below this share of the rows, and below half the share that it would have if all were of one size.
+SMALL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ def find_suspects(
     ids : array-like of shape (n,), optional
         By default the index of a pandas frame, or positions.
     error : float, default=0.1
-        Share of right labels allowed among the flagged rows. The flagged rows are the largest set of most probable
-        rows for which no more are expected.
+        Share of right labels allowed among the flagged rows. The flagged rows are the largest set of rows with the
+        highest probability for which no more are expected.
     task : {"class", "number", "set"}, optional
         What `y` holds. By default, numbers are to be predicted if they have fractions, or if there are more than 30
         different ones, more than one for every 20 rows; all else is a class.
@@ -118,7 +120,7 @@ def find_suspects(
     they are. Where more than a tenth of all rows have such copies, the features are too coarse to tell rows apart and
     nothing is raised.
 
-    Where rows of a class get no more votes for it than other rows do, the features do not know that class: its right
+    Where rows of a class get no more votes for it than other rows do, the features do not predict that class: its right
     labels look the same as wrong ones. Probabilities of its rows are then halved, so that none is flagged, and a note
     says so.
 
@@ -178,11 +180,13 @@ def suspects_of(
     found = score(data, y, y_val, {"model": model, "model_rows": _as_given(model, raw), "random_state": seed}, progress)
     probability, contradicting, notes = _with_copies(raw, found)
     if found.unknown:
-        what = "labels" if known == "set" else "classes"
+        one, many = ("label", "labels") if known == "set" else ("class", "classes")
+        which = f"{one if len(found.unknown) == 1 else many} {some(found.unknown)}"
+        if known == "class" and len(found.unknown) == np.unique(found.codes).size:
+            which = "the label"
         notes.append(
-            f"these features do not know {what} {some(found.unknown)}: rows that have them get no more votes for them "
-            "than others do, so nobody can tell right ones from wrong ones. Their probabilities are halved, and none "
-            "is flagged."
+            f"The features do not predict {which}: its rows get no more votes for it than others do, so right labels "
+            "cannot be told from wrong ones. Their probabilities are halved, and none is flagged."
         )
     across = np.zeros(n, dtype=np.bool_)
     if data.X_val is not None:
@@ -392,7 +396,10 @@ def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, n
 
 def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Flags]:
     """Names of the labels, and which rows carry which."""
-    frame = nw.from_native(y, allow_series=True, pass_through=True)
+    try:
+        frame = nw.from_native(y, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InputError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
     if isinstance(frame, nw.DataFrame) or len(getattr(y, "shape", ())) == 2:
         whole = isinstance(frame, nw.DataFrame)
         names = list(frame.columns) if whole else list(range(y.shape[1]))
@@ -421,6 +428,12 @@ def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Fla
             "Drop rows whose labels are not known; an empty list says that a row has none."
         )
     listed = [list(entry) for entry in entries]
+    absent = [i for i, entry in enumerate(listed) if any(map(_labels.is_missing, entry))]
+    if absent:
+        raise InputError(
+            f"{name!r} has a missing label in the list of row {absent[0]}: {quoted(listed[absent[0]])}. Take it out, or "
+            "drop rows whose labels are not known."
+        )
     classes, _ = _labels.encode_labels(object_array([label for entry in listed for label in entry] or [""]))
     place = {label: j for j, label in enumerate(classes.tolist())}
     carried = np.zeros((n_rows, len(place)), dtype=np.bool_)
@@ -490,11 +503,19 @@ def _class_notes(table: dict[str, Array]) -> list[str]:
     rows, flagged, share = table["rows"], table["flagged"], table["share"]
     others = (flagged.sum() - flagged) / np.maximum(rows.sum() - rows, 1)
     condemned = (share >= np.maximum(CONDEMNED_SHARE, CONDEMNED_RATIO * others)) & (flagged >= FEW_FLAGGED)
+    small_one = rows < min(SMALL_SHARE, 0.5 / rows.size) * rows.sum()
+    mostly = small_one & (2 * flagged >= max(flagged.sum(), 1)) & ~condemned
     notes = [
         f"class {quoted(table['label'][j])} is flagged far more often than the others: {share[j]:.0%} of its "
         f"{rows[j]:,} rows, {others[j]:.1%} of all others. These features may not tell it apart; look at some of the "
         "rows before dropping or relabelling any."
         for j in np.flatnonzero(condemned)
+    ]
+    notes += [
+        f"{flagged[j]:,} of {flagged.sum():,} flagged rows {'is' if flagged[j] == 1 else 'are'} of class "
+        f"{quoted(table['label'][j])}, which has {rows[j] / rows.sum():.1%} of all rows. Right labels of a rare class "
+        "often look wrong; look at them one by one before dropping or relabelling any."
+        for j in np.flatnonzero(mostly)
     ]
     small = table["label"][rows < FEW_OF_A_CLASS].tolist()
     if small:
