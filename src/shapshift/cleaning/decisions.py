@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -32,6 +32,8 @@ Flags = npt.NDArray[np.bool_]
 TASKS = ("class", "number")
 ACTIONS = ("keep", "drop", "relabel", "weight")
 COLUMNS = ("id", "action", "label", "weight", "probability", "reason", "row")
+#: The same as attributes, and what messages call them.
+PARTS = ("ids", "actions", "labels", "weights", "probabilities", "reasons", "rows", "places")
 #: Largest weight: sums of weights stay finite.
 MOST_WEIGHT = 1e9
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -111,12 +113,12 @@ class Decisions:
     task: str | None = None
 
     def __post_init__(self) -> None:
-        names = ("ids", "actions", "labels", "weights", "probabilities", "reasons", "rows")
+        names = PARTS[:-1]
         for name in names:
             object.__setattr__(self, name, tuple(_plain(entry) for entry in getattr(self, name)))
         if not self.places:
             object.__setattr__(self, "places", tuple(f"Decision {k}" for k in range(len(self.ids))))
-        sizes = {name: len(getattr(self, name)) for name in (*names, "places")}
+        sizes = {name: len(getattr(self, name)) for name in PARTS}
         if len(set(sizes.values())) > 1:
             raise InputError(f"The parts of Decisions must have one entry per decision. Got the lengths {sizes}.")
         if self.task is not None:
@@ -245,7 +247,8 @@ class Decisions:
     def effective(self) -> Self:
         """Return the decisions that count: the last about each row."""
         last = list({_text(one): k for k, one in enumerate(self.ids)}.values())
-        return type(self)(*(tuple(column[k] for k in last) for column in (*self._columns(), self.places)), self.task)
+        parts: dict[str, Any] = {name: tuple(getattr(self, name)[k] for k in last) for name in PARTS}
+        return replace(self, **parts)
 
     def to_frame(self, kind: str = "numpy") -> Any:
         """Tabulate: id, action, label, weight, probability, reason, row.
@@ -333,7 +336,9 @@ class Decisions:
                 else:
                     found[name].append(text.strip().lower() if name in ("action", "row") else text)
             found["place"].append(where)
-        return cls(*(tuple(found[name]) for name in (*COLUMNS, "place")))
+        columns = (tuple(found[name]) for name in (*COLUMNS, "place"))
+        parts: dict[str, Any] = dict(zip(PARTS, columns, strict=True))
+        return cls(**parts)
 
     def apply(
         self,

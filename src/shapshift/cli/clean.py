@@ -27,6 +27,16 @@ REPEATS, CROSS_REPEATS = 5, 2
 
 
 @dataclass(frozen=True)
+class OneTask:
+    """What labels are: one for each row."""
+
+    panel: ClassVar[str] = Search.panel
+    task: Literal["class", "number"] | None = option(
+        None, "What the label is: a class, or a number to predict.", show_default="detected from the label"
+    )
+
+
+@dataclass(frozen=True)
 class Act:
     """What is done to the flagged rows."""
 
@@ -70,7 +80,7 @@ class Measure:
 
 @command(
     "clean",
-    *(Checked, Columns, Search, Act, Measure, Output),
+    *(Checked, Columns, Search, OneTask, Act, Measure, Output),
     examples=[
         "shapshift clean train.csv --label y --test test.csv",
         "shapshift clean train.csv --label y --action relabel --error 0.05 --model forest",
@@ -95,8 +105,8 @@ def clean(run: Run) -> None:
     from shapshift.cleaning.effect import class_notes, class_table
     from shapshift.tables.writing import cleaned_names
 
-    act, asked = run[Act], run[Search]
-    check_search(run)
+    act, asked = run[Act], run[OneTask].task
+    check_search(run, asked)
     models = _models(run[Measure].models)
     if act.decisions is not None:
         _check_replay(run)
@@ -105,7 +115,7 @@ def clean(run: Run) -> None:
     given = None
     if act.decisions is not None:
         given = Decisions.read_csv(run.input("decisions", act.decisions))
-    data = load(run, asked.task or "seen")
+    data = load(run, asked or "seen")
     task = data.arrays.spec["target"]
     if task == "set":
         raise CommandError("'shapshift clean' acts on tables with one label per row. Name one column with --label.")

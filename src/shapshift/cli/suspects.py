@@ -28,6 +28,13 @@ class Search:
         "Model that is asked about rows it has not seen; neighbors: the nearest rows alone.",
         show_default="nearest rows, a linear model and a forest",
     )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What labels are."""
+
+    panel: ClassVar[str] = Method.panel
     task: Literal["class", "number", "set"] | None = option(
         None,
         "What the label is: a class, a number to predict, or a set of labels.",
@@ -37,7 +44,7 @@ class Search:
 
 @command(
     "suspects",
-    *(Checked, Columns, Search, Output),
+    *(Checked, Columns, Search, Task, Output),
     examples=[
         "shapshift suspects table.csv --label y",
         "shapshift suspects table.parquet --label y --error 0.2 --model forest",
@@ -58,9 +65,9 @@ def suspects(run: Run) -> None:
     Writes [bold]suspects.csv[/] (one line per row), [bold]suspects.npz[/] (for Suspects.load) and
     [bold]manifest.json[/].
     """
-    check_search(run)
+    check_search(run, run[Task].task)
     run.will_write("suspects.csv", "suspects.npz")
-    data = load(run, run[Search].task or "seen")
+    data = load(run, run[Task].task or "seen")
     with run.terminal.busy("Comparing rows"):
         found = search(run, data)
     run.write_table("suspects.csv", _with_texts(found))
@@ -77,8 +84,8 @@ def suspects(run: Run) -> None:
 def given_options(run: Run) -> str:
     """Return the table and the options that were given, as they are written in a shell."""
     words = [str(run[Checked].train)]
-    given: dict[str, Any] = {"val": run[Checked].val} | vars(run[Columns]) | vars(run[Search])
-    usual: dict[str, Any] = {"val": None} | vars(Columns()) | vars(Search())
+    given: dict[str, Any] = {"val": run[Checked].val} | vars(run[Columns]) | vars(run[Search]) | vars(run[Task])
+    usual: dict[str, Any] = {"val": None} | vars(Columns()) | vars(Search()) | vars(Task())
     for name, entry in given.items():
         if entry != usual[name] and entry is not None and entry != []:
             for one in entry if isinstance(entry, list) else [entry]:
@@ -86,12 +93,12 @@ def given_options(run: Run) -> str:
     return shlex.join(words)
 
 
-def check_search(run: Run) -> None:
+def check_search(run: Run, task: str | None) -> None:
     """Refuse options that are wrong whatever the table holds."""
     asked = run[Search]
     if not 0 < asked.error < 1:
         raise CommandError(f"--error must be above 0 and below 1, such as 0.1. Got {asked.error:g}.")
-    if asked.task == "number" and asked.model == "logistic":
+    if task == "number" and asked.model == "logistic":
         raise CommandError("--model logistic is for classes. Use neighbors, forest or boosting with --task number.")
 
 

@@ -182,7 +182,7 @@ def suspects_of(
     if found.unknown:
         one, many = ("label", "labels") if known == "set" else ("class", "classes")
         which = f"{one if len(found.unknown) == 1 else many} {some(found.unknown)}"
-        if known == "class" and len(found.unknown) == np.unique(found.codes).size:
+        if known == "class" and len(found.unknown) == len(set(found.label.tolist())):
             which = "the label"
         notes.append(
             f"The features do not predict {which}: its rows get no more votes for it than others do, so right labels "
@@ -431,8 +431,8 @@ def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Fla
     absent = [i for i, entry in enumerate(listed) if any(map(_labels.is_missing, entry))]
     if absent:
         raise InputError(
-            f"{name!r} has a missing label in the list of row {absent[0]}: {quoted(listed[absent[0]])}. Take it out, or "
-            "drop rows whose labels are not known."
+            f"{name!r} has a missing label in the list of row {absent[0]}: {quoted(listed[absent[0]])}. Take it out, "
+            "or drop rows whose labels are not known."
         )
     classes, _ = _labels.encode_labels(object_array([label for entry in listed for label in entry] or [""]))
     place = {label: j for j, label in enumerate(classes.tolist())}

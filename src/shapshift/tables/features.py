@@ -444,8 +444,8 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         listed = some(list(compress(names, constant)))
         # It adds the same to the distance from a validation point to every training row.
         notes.append(
-            f"{int(constant.sum())} {'column has' if constant.sum() == 1 else 'columns have'} one value in all training rows ({listed}) and cannot tell neighbours "
-            "apart" + ("" if scale == "none" else "; set to 0")
+            f"{int(constant.sum())} {'column has' if constant.sum() == 1 else 'columns have'} one value in all "
+            f"training rows ({listed}) and cannot tell neighbours apart" + ("" if scale == "none" else "; set to 0")
         )
     if scale == "none":
         notes.append(f"did not scale {len(names)} numeric columns: the ones with large numbers dominate the distances")
