@@ -56,6 +56,28 @@ def test_the_ten_lowest_rows_unless_told_otherwise(here: Path) -> None:
     assert "--force" in again.err
 
 
+@pytest.mark.parametrize("method", ["knn", "proxy:estimator=tree"])
+def test_rows_of_weighted_values(method: str, here: Path) -> None:
+    files = ("train.csv", "val.csv", "-y", "class", "--id", "row", "--drop", "seller", "--method", method)
+    weights = ("--point-weight", "cost")
+    val = make_tables()[1]
+    pacsv.write_csv(val.append_column("cost", [np.arange(val.num_rows) % 3]), "val.csv")
+    ran = run("value", *files, *weights, "--report", "page.html")
+    assert ran.code == 0, ran.err
+    assert (here / "page.html").read_text(encoding="utf-8").count("data-why=") == 80
+    ran = run("explain", *files, *weights, "--row", "t003", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.document["result"]["point_weight"] == "given"
+    valuation = Valuation.load(here / "shapshift-value" / "valuation.npz")
+    found = Explanation.load(here / "shapshift-explain" / "explanation.npz")
+    assert found.is_of(valuation)
+    assert valuation.parameters["point_weight"] == found.parameters["point_weight"] == "given"
+    plain = run("explain", *files, "--drop", "cost", "--row", "t003", "--out", "plain", "--json").document["result"][
+        "rows"
+    ][0]
+    assert plain["value"] != ran.document["result"]["rows"][0]["value"]
+
+
 def test_other_methods_and_rows_without_ids(here: Path) -> None:
     files = ("train.csv", "val.csv", "--drop", "seller,row")
     assert run("explain", *files, "-y", "class", "--row", 7, "--method", "threshold:radius=1", "--nearest", 0).code == 0

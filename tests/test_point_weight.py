@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from shapshift import (
     Beta,
+    BoundaryCorrector,
     KNNProxy,
     KNNRegressionShapley,
     KNNShapley,
@@ -28,9 +29,10 @@ from shapshift import (
     allocate_budget,
     audit_shift,
     cross_value,
+    find_suspects,
 )
 from shapshift.exceptions import InputError
-from shapshift.price import random_blocks
+from shapshift.price import random_blocks, write_statements
 
 RNG = np.random.default_rng(3)
 N, M = 90, 40
@@ -103,6 +105,36 @@ def test_values_are_weighted_means_of_the_values_on_single_points(name: str) -> 
         np.testing.assert_allclose(found.boundary_values, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_an_explanation_sums_up_to_the_weighted_value(name: str) -> None:
+    model, rows = MODELS[name]().fit(X, Y), np.array([5, 0, 61])
+    whole = model.value(V, T, point_weight=W, matrix=True)
+    found = model.explain(V, T, rows, point_weight=W, n_points=M)
+    np.testing.assert_allclose(found.values, model.value(V, T, point_weight=W).values[rows], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.gain + found.loss, found.values, rtol=0, atol=1e-12)
+    shares = np.bincount(found.points["row"], found.points["value"], 3) / M
+    np.testing.assert_allclose(shares, found.values, rtol=0, atol=1e-12)
+    worth = whole.matrix[rows] * W * M / W.sum()
+    np.testing.assert_array_equal(found.positive, (worth > 0).sum(axis=1))
+    np.testing.assert_array_equal(found.neutral, (worth == 0).sum(axis=1))
+    listed = worth[found.points["row"], found.points["position"]]
+    np.testing.assert_allclose(found.points["value"], listed, rtol=0, atol=1e-12)
+    assert found.is_of(whole)
+    assert found.parameters["point_weight"] == "given"
+    assert found.sentences[0].split(" (")[0] == "Row 5"
+    np.testing.assert_array_equal(found.near, model.explain(V, T, rows).near)
+    same = model.weighted(W).explain(V, T, rows, n_points=M)
+    np.testing.assert_array_equal(same.points["value"], found.points["value"])
+
+
+def test_an_explanation_of_classes_that_count_alike() -> None:
+    found = plain().fit(X, Y).explain(V, T, [3], point_weight="balanced")
+    assert found.parameters["point_weight"] == "balanced"
+    np.testing.assert_allclose(found.values, plain().fit(X, Y).value(V, T, point_weight="balanced").values[[3]])
+    with pytest.raises(InputError, match="point_weight"):
+        plain().fit(X, Y).explain(V, T, [3], point_weight=W[1:])
+
+
 def test_whole_weights_are_repeated_points() -> None:
     times = np.arange(M) % 4
     model = plain().fit(X, Y)
@@ -144,7 +176,7 @@ def test_the_standard_error_is_that_of_a_weighted_mean() -> None:
     by_weight = model.value(V, T, point_weight=times)
     by_cluster = model.value(V[copies], T[copies], clusters=copies)
     np.testing.assert_allclose(by_weight.variance, by_cluster.variance, rtol=1e-9)
-    np.testing.assert_allclose(by_weight.standard_error, by_cluster.standard_error, rtol=1e-6)
+
     assert by_weight.reliability == pytest.approx(by_cluster.reliability, abs=1e-9)
 
 
@@ -277,6 +309,9 @@ def test_a_proxy_passes_weights_on() -> None:
     proxy = KNNProxy(LogisticRegression(), embed="probabilities", progress=False).fit(X, Y)
     found = proxy.value(V, T, point_weight=W, matrix=True)
     np.testing.assert_allclose(found.values, weighted_columns(found.matrix, W), rtol=0, atol=1e-12)
+    weighted = proxy.weighted(W)
+    np.testing.assert_array_equal(weighted.value(V, T).values, found.values)
+    assert weighted.explain(V, T, [4]).is_of(found)
 
 
 def test_an_audit_of_weighted_values() -> None:
@@ -317,3 +352,119 @@ def test_rows_valued_on_each_other_with_balanced_classes(folds: int | None) -> N
     assert np.abs(found.values - equal.values).max() > 1e-4
     assert found.standard_error is not None
     assert 0.3 < float(np.median(found.standard_error / equal.standard_error)) < 3
+
+
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [("weighted", "pooled"), ("pooled", "weighted"), ("weighted", "weighted"), ("pooled", "pooled")],
+)
+def test_weights_and_pooling_are_refused_together(given: str, then: str) -> None:
+    model = getattr(plain().fit(X, Y), given)()
+    with pytest.raises(InputError, match="already"):
+        getattr(model, then)()
+    with pytest.raises(InputError, match="without weights or pooling"):
+        find_suspects(X, Y, model=model)
+
+
+def test_a_weighted_model_refuses_corrections_and_other_weights() -> None:
+    model = plain().fit(X, Y).weighted()
+    with pytest.raises(InputError, match="'correction' parameter does not go with"):
+        model.value(V, T, correction=PosteriorCorrector(noise=0.1))
+    with pytest.raises(InputError, match="already"):
+        model.value(V, T, point_weight=W)
+
+
+def by_hand(matrix: Any, labels: Any) -> Any:
+    """Variance of a mean over classes that count alike; a single point is compared with the mean."""
+    classes = np.unique(labels)
+    parts = [matrix[:, labels == label] for label in classes]
+    means = np.mean([part.mean(axis=1) for part in parts], axis=0)
+    each = [
+        part.var(axis=1, ddof=1) / part.shape[1] if part.shape[1] > 1 else (part[:, 0] - means) ** 2 for part in parts
+    ]
+    return np.sum(each, axis=0) / classes.size**2
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("groups", [None, np.arange(M) % 3])
+def test_the_variance_of_balanced_classes_is_that_within_them(single: bool, groups: Any) -> None:
+    labels = np.where((T == 2) & (np.arange(M) != np.flatnonzero(T == 2)[0]), 0, T) if single else T
+    for model in (plain(), plain(method="truncated", tol=1e-9), ThresholdKNNShapley(radius=2.0, progress=False)):
+        found = model.fit(X, Y).value(V, labels, point_weight="balanced", matrix=True, groups=groups)
+        np.testing.assert_allclose(found.variance / M, by_hand(found.matrix, labels), rtol=1e-6, atol=1e-12)
+        if groups is not None:
+            given = model.value(V, labels, point_weight=found.point_weight, groups=groups)
+            np.testing.assert_allclose(found.group_means, given.group_means, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(found.group_errors, given.group_errors, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["balanced", "given"])
+def test_standard_errors_are_those_of_repeated_samples(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(60, 2))
+    labels = rows[:, 0] > 0.3
+    labels[::9] ^= True
+    model = plain(n_neighbors=3).fit(rows, labels)
+    values, errors, reliabilities, inside = [], [], [], []
+    for _ in range(60):
+        points = rng.normal(size=(300, 2))
+        targets = points[:, 0] + rng.normal(size=300) > 1.3
+        found = model.value(points, targets, point_weight="balanced" if kind == "balanced" else np.exp(points[:, 1]))
+        values.append(found.values)
+        errors.append(found.standard_error)
+        reliabilities.append(found.reliability)
+        inside.append(found.interval())
+    ratio = np.sqrt(np.square(errors).mean(axis=0)) / np.std(values, axis=0, ddof=1)
+    assert 0.9 < np.median(ratio) < 1.15
+    assert np.quantile(ratio, 0.1) > 0.75
+    assert np.quantile(ratio, 0.9) < 1.7
+    low, high = np.moveaxis(inside, 1, 0)
+    truth = np.mean(values, axis=0)
+    assert 0.92 < ((low <= truth) & (truth <= high)).mean() < 0.97
+    true = np.corrcoef(values)[np.triu_indices(60, 1)].mean()
+    assert np.mean(reliabilities) == pytest.approx(true, abs=0.03)
+
+
+def test_many_classes_have_errors_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapshift.knn.base.CLASSES_APART", 2)
+    monkeypatch.setattr("shapshift.knn.base.SUMS_APART", 0)
+    found = plain().fit(X, Y).value(V, T, point_weight="balanced")
+    given = plain().fit(X, Y).value(V, T, point_weight=found.point_weight)
+    np.testing.assert_allclose(found.standard_error, given.standard_error, rtol=1e-9)
+
+
+def test_equal_weights_are_none_for_correctors_and_different_ones_are_told_apart() -> None:
+    labels = np.arange(M) % 2
+    model = plain().fit(X, Y)
+    without, equal = model.value(V, labels), model.value(V, labels, point_weight=np.full(M, 2.0))
+    balanced, uneven = (model.value(V, y, point_weight="balanced") for y in (labels, T))
+    given, scaled, other = (model.value(V, labels, point_weight=w) for w in (W, 3 * W, W[::-1]))
+    assert "point_weight" not in equal.parameters
+    for clean, noisy in [(without, equal), (equal, without), (without, balanced), (balanced, uneven), (given, scaled)]:
+        BoundaryCorrector().fit(clean).transform(noisy)
+    with pytest.raises(InputError, match="other weights"):
+        BoundaryCorrector().fit(given).transform(other)
+    with pytest.raises(InputError, match="point_weight"):
+        BoundaryCorrector().fit(without).transform(uneven)
+
+
+def test_the_share_of_boundary_points_is_by_weight() -> None:
+    found = plain().fit(X, Y).value(V, T, point_weight=W)
+    assert found.boundary_fraction == pytest.approx(W[found.boundary].sum() / W.sum())
+    assert found.boundary_fraction == pytest.approx(
+        found.level_counts[found.boundary_levels].sum() / found.level_counts.sum()
+    )
+
+
+def test_statements_say_that_points_were_weighted_and_nothing_of_the_weights(tmp_path: Path) -> None:
+    found = plain().fit(X, Y).value(V, T, point_weight=W)
+    made = allocate_budget(found, 100, owners=["a", "b"] * (N // 2))
+    page = write_statements(made, tmp_path)[1].read_text()
+    assert "validation points were weighted" in page
+    assert found.parameters["weight_digest"][1] not in page
+
+
+def test_values_of_a_semi_supervised_model_say_why_they_have_no_classes() -> None:
+    found = SemiSupervisedKNNShapley(progress=False).fit(X, Y).value(V, T)
+    with pytest.raises(InputError, match="semi-supervised"):
+        found.by_class()

@@ -1117,7 +1117,7 @@ def test_owners_who_are_paid_for_a_negative_total_are_told_so(tmp_path: Path) ->
     assert euros(made) == {"mixed": "500.00", "good": "100.00", "bad": "0.00"}
     assert list(made.notes) == ["mixed"]
     assert f"Policy 'carry' would pay {carry.payouts['mixed']} EUR." in made.notes["mixed"]
-    assert "rows sum to a negative value; under 'clip' only its helpful rows count" in made.notes["mixed"]
+    assert "rows sum to a negative value; under 'clip' only its rows with positive values count" in made.notes["mixed"]
     assert carry.notes == {}
     written = write_statements(made, tmp_path)
     assert made.notes["mixed"] in _page_text(written[1])

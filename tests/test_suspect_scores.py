@@ -214,6 +214,29 @@ def test_wrong_targets_are_found(model: Any) -> None:
     assert flag(score_targets(X, right, model=model).probability, 0.1)[0].sum() <= 3
 
 
+def test_the_stated_error_of_targets_holds() -> None:
+    # Normal, heteroscedastic and skewed noise. With heavy tails it does not hold; docs/suspects.md says by how much.
+    right = stated = flags = 0.0
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(400, 4))
+        level = X @ [3.0, 2.0, 1.0, 0.0]
+        noises = (
+            rng.normal(size=400),
+            rng.normal(size=400) * np.exp(0.7 * X[:, 0]),
+            np.exp(rng.normal(size=400)) / 2.16,
+        )
+        for noise in noises:
+            wrong = rng.random(400) < 0.05
+            shift = np.where(wrong, rng.choice([-6.0, 6.0], size=400), 0.0)
+            flagged, expected = flag(score_targets(X, level + noise + shift).probability, 0.1)
+            right += float(np.count_nonzero(flagged & ~wrong))
+            stated += expected * np.count_nonzero(flagged)
+            flags += np.count_nonzero(flagged)
+    assert flags > 60
+    assert abs(right - stated) / flags < 0.1
+
+
 def test_trusted_targets_help() -> None:
     rng = np.random.default_rng(12)
     X, X_val = rng.normal(size=(30, 2)), rng.normal(size=(300, 2))

@@ -149,8 +149,7 @@ def cross_value(
             f"{copies} of {n_rows} rows have a copy, of equal features and label, among the rows they see. A copy at "
             "distance 0 makes the values of both too good. Name what belongs together with 'groups', or drop copies."
         )
-    if point_weight is not None:
-        about["point_weight"] = "balanced" if isinstance(point_weight, str) else "given"
+    about |= _labels.describe_weights(point_weight, weights)
     return gathered.to_valuation(whole, about, folding.facts | {"copies": copies}, digest or whole.fingerprint_)
 
 

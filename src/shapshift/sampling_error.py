@@ -6,7 +6,7 @@ towards that of the other rows, the more the heavier the tails of the values are
 units: single points, or clusters of dependent points, whose sums are then the sample.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,57 @@ def spread_of_weighted(
     variance[variance < ROUNDING * means**2] = 0.0
     sample = sample[counted]
     average = weights @ sample / weights.sum()
-    return _spread(variance, n_points, average + scale * weights[:, None] * (sample - average), codes)
+    return _weighted_spread(variance, sample, average, scale * weights[:, None] * (sample - average), codes)
+
+
+def spread_of_classes(
+    means: Floats, sums: Floats, squares: Floats, classes: Indices, weights: Floats, sample: Floats, codes: Any = None
+) -> Spread | None:
+    """Return the spread of values over points whose weights make their classes count alike.
+
+    The share of a class is then no part of the sample: only how values vary within each class is. With n_c points and
+    a variance of s_c^2 in each of C classes, the variance of a mean is the sum of s_c^2 / n_c, divided by C^2. A single
+    point of a class is compared with the mean over all.
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_rows,)
+        Weighted means.
+    sums, squares : ndarray of shape (n_classes, n_rows)
+        Sums of weighted values over the points of each class, and of their squares.
+    classes, weights : ndarray of shape (n_points,)
+        Class number of each point, and its weight, 1 on average and equal within a class.
+    sample : ndarray of shape (n_points, n_sampled)
+    codes : ndarray of shape (n_sampled,), optional
+        Class numbers of the sampled rows.
+    """
+    n_points = weights.size
+    if n_points < 2:
+        return None
+    variance, average = np.zeros(means.size), weights @ sample / n_points
+    off = np.empty_like(sample)
+    for number, size in enumerate(np.bincount(classes).tolist()):
+        inside = classes == number
+        weight, mean = weights[inside][0], sample[inside].mean(axis=0)
+        if size == 1:
+            variance += (sums[number] - weight * means) ** 2
+            off[inside] = weight * (sample[inside] - average)
+            continue
+        scale, around = size / (size - 1), sums[number] ** 2 / size
+        within = squares[number] - around
+        within[within < ROUNDING * around] = 0.0
+        variance += scale * within
+        off[inside] = weight * np.sqrt(scale) * (sample[inside] - mean)
+    return _weighted_spread(variance / n_points, sample, average, off, codes)
+
+
+def _weighted_spread(variance: Floats, sample: Floats, average: Floats, off: Floats, codes: Any) -> Spread:
+    """Spread of a weighted sample, given its weighted distances from the means.
+
+    A large weight makes the variances of all rows uncertain alike, which says nothing of how far one is from the
+    others: the kurtosis, which they are drawn together by, is that of the values without weights.
+    """
+    return replace(_spread(variance, len(sample), average + off, codes), kurtosis=_kurtosis(sample))
 
 
 def spread_of_clusters(
@@ -196,6 +246,13 @@ def _spread(variance: Floats, units: int, sample: Floats, codes: Any = None) -> 
     n = sample.shape[1]
     covariance = (of_sum - float(variances.sum())) / (n * (n - 1)) if n > 1 else 0.0
     return Spread(variance, units, kurtosis, covariance, *agreement(sample, variance.size), classes)
+
+
+def _kurtosis(sample: Floats) -> float:
+    """Kurtosis of the columns of a sample, on average."""
+    squared = np.square(sample - sample.mean(axis=0))
+    total = float((squared.sum(axis=0) ** 2).sum()) / (len(sample) - 1) ** 2
+    return float(np.square(squared).sum()) / len(sample) / total if total > 0 else float(len(sample))
 
 
 def _covariance(centred: Floats) -> float:

@@ -41,12 +41,14 @@ class Valuation(Result):
     boundary : ndarray of shape (n_val,)
         Whether the point is a boundary point: entropy above :attr:`boundary_entropy`, 0 by default.
     level_entropy, level_values, level_counts : ndarray
-        The entropies that occur, the mean values over the points at each, and how many points those are. Values are
-        additive over validation points, so these few rows carry every split by boundary.
+        The entropies that occur, the mean values over the points at each, and how many points those are (int64; with
+        weights their sum, float64). Values are additive over validation points, so these few rows carry every split by
+        boundary.
     group_means : ndarray of shape (n_groups, n_train)
         Mean values per validation group, see ``group_values``.
     group_names, group_sizes : tuple
-        Group names in order of first appearance, and their numbers of validation points.
+        Group names in order of first appearance, and their numbers of validation points, int; with weights their sums,
+        float.
     matrix : ndarray of shape (n_train, n_val) or None
         Value of each row on each validation point alone, when it was asked for.
     error_bound : ndarray of shape (n_train,) or None
@@ -103,10 +105,10 @@ class Valuation(Result):
     boundary: npt.NDArray[np.bool_]
     level_entropy: Floats
     level_values: Floats
-    level_counts: npt.NDArray[np.int64]
+    level_counts: npt.NDArray[Any]
     group_means: Floats
     group_names: tuple[Any, ...]
-    group_sizes: tuple[int, ...]
+    group_sizes: tuple[float, ...]
     matrix: Floats | None
     parameters: Mapping[str, Any]
     fingerprint: str
@@ -138,14 +140,16 @@ class Valuation(Result):
         return dict(zip(self.group_names, self.group_means, strict=True))
 
     @property
-    def group_counts(self) -> dict[Any, int]:
-        """Number of validation points per group name."""
+    def group_counts(self) -> dict[Any, float]:
+        """Number of validation points per group name; with weights their sum."""
         return dict(zip(self.group_names, self.group_sizes, strict=True))
 
     @property
     def boundary_fraction(self) -> float:
-        """Share of boundary points in the validation set."""
-        return float(self.boundary.mean())
+        """Share of boundary points in the validation set, by weight where points have weights."""
+        if self.point_weight is None:
+            return float(self.boundary.mean())
+        return float(self.point_weight[self.boundary].sum() / self.point_weight.sum())
 
     @property
     def boundary_entropy(self) -> float:
@@ -220,6 +224,11 @@ class Valuation(Result):
         2     2    25             0.0
         """
         facts = self._class_facts()
+        if not facts and "n_unlabeled" in self.parameters:
+            raise InputError(
+                "There are no labels in this Valuation: it is of a semi-supervised model, where rows may have none. "
+                "Name classes yourself, one for rows without a label, with dataclasses.replace(valuation, labels=...)."
+            )
         if not facts:
             raise InputError(
                 "There are no labels in this Valuation: it is of a regression, of players that are not rows, or from "

@@ -1,5 +1,6 @@
 """Labels, validation groups, row ids and owners: checked once, then numbers."""
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -156,6 +157,20 @@ def check_point_weight(
     weights = weights / weights.max()
     weights *= weights.size / weights.sum()
     return weights
+
+
+def describe_weights(given: Any, weights: npt.NDArray[np.float64] | None) -> dict[str, Any]:
+    """Return what the parameters of a result say of weights that were asked for, given those that points have.
+
+    Equal weights are none; "balanced" is told in any case, since the classes of another set may differ in size.
+    """
+    if isinstance(given, str) and given == "balanced":
+        return {"point_weight": "balanced"} | ({"equal_weights": True} if weights is None else {})
+    if weights is None:
+        return {}
+    # Rounded: proportional weights are alike.
+    digest = hashlib.blake2b(np.round(weights, 9).tobytes(), digest_size=8).hexdigest()
+    return {"point_weight": "given", "weight_digest": [weights.size, digest]}
 
 
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:

@@ -337,8 +337,8 @@ class Decisions:
                     found[name].append(text.strip().lower() if name in ("action", "row") else text)
             found["place"].append(where)
         columns = (tuple(found[name]) for name in (*COLUMNS, "place"))
-        parts: dict[str, Any] = dict(zip(PARTS, columns, strict=True))
-        return cls(**parts)
+        made: dict[str, Any] = dict(zip(PARTS, columns, strict=True))
+        return cls(**made)
 
     def apply(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Sample
+from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Sample, Weights
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -119,7 +119,7 @@ def load(run: Run, target: str | None = None) -> Data:
                 "--clusters is about the rows of VAL. With one table, name what belongs together by --groups."
             )
         clusters = None if by is None else _clusters(val, by)
-        weights = run[Sample].point_weight
+        weights = run[Weights].point_weight
         by_weight = None if weights == "balanced" else weights
         if by_weight is not None:
             weights = _weights(val, by_weight)

@@ -232,14 +232,21 @@ class Sample:
         "sampling errors then count these instead of rows.",
         metavar="COLUMN",
     )
+    pool: bool = option(
+        False, "Borrow strength from the training rows, as further validation points, as far as they agree with VAL."
+    )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much each validation row counts."""
+
+    panel: ClassVar[str] = Columns.panel
     point_weight: str | None = option(
         None,
         "How much each row of VAL counts: 'balanced' makes all classes count alike, or a column of weights, such as "
         "costs. A column called balanced cannot be named.",
         metavar="COLUMN|balanced",
-    )
-    pool: bool = option(
-        False, "Borrow strength from the training rows, as further validation points, as far as they agree with VAL."
     )
 
 

@@ -256,11 +256,10 @@ def explain_ends(data: Data, model: Any, valuation: "Valuation") -> "Explanation
     known = valuation.ids.tolist()
     if not hasattr(model, "explain") or len(set(known)) < len(known) or len(known) * valuation.n_val > EXPLAINED_PAIRS:
         return None
-    if {"pool", "point_weight"} & set(valuation.parameters):
+    if "pool" in valuation.parameters:
         return None
     asked = np.concatenate(listed_rows(valuation, TABLE_ROWS))
     found: Explanation = model.explain(*data.points, valuation.ids[asked], n_points=3, n_neighbors=3)
-    # Weights of points and the like make values that a plain explanation is not about.
     return with_point_ids(found, data) if found.is_of(valuation) else None
 
 

@@ -113,9 +113,9 @@ def demo(run: Run) -> None:
     _step(
         run,
         "3 Correct",
-        f"Noise {NOISE[-1]:g} changes the spread of the values to {before['std_ratio']:.0%} and the number of helpful "
-        f"rows from {positive[0]} to {positive[1]}; correction makes that {after['std_ratio']:.0%} and {positive[2]}. "
-        f"{correction(judged)}",
+        f"Noise {NOISE[-1]:g} changes the spread of the values to {before['std_ratio']:.0%} and the number of "
+        f"positive values from {positive[0]} to {positive[1]}; correction makes that {after['std_ratio']:.0%} and "
+        f"{positive[2]}. {correction(judged)}",
     )
 
     pay = allocate_budget(in_blocks, BUDGET, **payment, audit=intervals)

@@ -11,9 +11,9 @@ from shapshift.checks.names import some
 from shapshift.cli._commands import command
 from shapshift.cli._data import fit_model, load, make_model
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Output, Tables, option
+from shapshift.cli._options import Columns, Files, Method, Output, Tables, Weights, option
 from shapshift.cli._run import Run
-from shapshift.cli._show import with_point_ids
+from shapshift.cli._show import how_points_count, with_point_ids
 from shapshift.cli._terminal import Terminal
 
 if TYPE_CHECKING:
@@ -42,10 +42,11 @@ class Rows:
 
 @command(
     "explain",
-    *(Files, Columns, Rows, Method, Tables, Output),
+    *(Files, Columns, Weights, Rows, Method, Tables, Output),
     examples=[
         "shapshift explain train.csv val.csv --label y --lowest 10",
         "shapshift explain train.csv val.csv --label y --id row --row r17 --row r99",
+        "shapshift explain loans.csv recent.csv --label default --point-weight balanced --lowest 3",
         "shapshift explain train.csv val.csv --label price --method regression --row 4 --points 10",
     ],
 )
@@ -129,4 +130,7 @@ def show_explanation(terminal: Terminal, explanation: "Explanation") -> dict[str
         )
     if len(rows) > DETAILED:
         terminal.line("Their points and nearest training rows are in the tables; name one with --row to see its own.")
-    return {"n_val": explanation.n_val, "rows": rows}
+    weights = explanation.parameters.get("point_weight")
+    if weights is not None:
+        terminal.line(how_points_count(weights))
+    return {"n_val": explanation.n_val, "point_weight": weights, "rows": rows}

@@ -10,7 +10,7 @@ from shapshift.cli import _show as show
 from shapshift.cli._commands import command
 from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other, tell_copies
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Rule, Sample, Tables, option
+from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Rule, Sample, Tables, Weights, option
 from shapshift.cli._run import Run
 from shapshift.methods import parse_method
 
@@ -67,7 +67,7 @@ class Checks:
 
 @command(
     "price",
-    *(Files, Columns, Sample, Method, Payment, Checks, Rule, Noise, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Payment, Checks, Rule, Noise, Tables, Page, Output),
     examples=[
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
@@ -193,6 +193,8 @@ def pay(
         "basis": terms["basis"],
         **allocation.parameters,
     }
+    if "point_weight" in valuation.parameters:
+        run.terminal.line(show.how_points_count(valuation.parameters["point_weight"]))
     if allocation.sampling_low is not None and (values is None or values.converged):
         run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
     for owner, note in list(allocation.notes.items())[:NAMED]:
@@ -242,7 +244,7 @@ def _check_combinations(run: Run) -> None:
         "--influence": checks.influence,
         "--owners-as-players": payment.owners_as_players,
     }
-    if run[Sample].point_weight is not None and any(weighed.values()):
+    if run[Weights].point_weight is not None and any(weighed.values()):
         other = next(name for name, value in weighed.items() if value)
         raise CommandError(
             f"--point-weight does not go with {other}, which does not know weights of validation rows. Leave one of "

@@ -33,6 +33,7 @@ from shapshift.cli._options import (
     Rule,
     Sample,
     Tables,
+    Weights,
     option,
 )
 from shapshift.cli._run import Run
@@ -58,7 +59,7 @@ class NoisySet:
 
 @command(
     "value",
-    *(OneOrTwo, Folds, Columns, Sample, Method, Restart, Tables, Page, Output),
+    *(OneOrTwo, Folds, Columns, Sample, Weights, Method, Restart, Tables, Page, Output),
     examples=[
         "shapshift value train.parquet val.parquet --label y",
         "shapshift value table.parquet --label y",
@@ -125,7 +126,7 @@ def _value_one_table(run: Run, data: Data) -> tuple["Valuation", Data]:
 
 @command(
     "audit",
-    *(Files, Columns, Sample, Method, Noise, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Noise, Tables, Page, Output),
     examples=[
         "shapshift audit train.parquet val.parquet --label y",
         "shapshift audit train.csv val.csv --label y --noise 0.1,0.2,0.5 --repeats 50 --report out.html",
@@ -160,7 +161,7 @@ def audit(run: Run) -> None:
 
 @command(
     "report",
-    *(Files, Columns, Sample, Method, Noise, NoisySet, Rule, Payment, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Noise, NoisySet, Rule, Payment, Tables, Page, Output),
     examples=[
         "shapshift report train.parquet val.parquet --label y",
         "shapshift report train.csv val.csv --label y --owner seller --budget 10000 --report page.html",
@@ -246,7 +247,7 @@ def _checkpoint(run: Run, model: Any) -> dict[str, Any]:
     checkpoint = run[Restart].checkpoint
     if checkpoint is None:
         return {}
-    if "checkpoint" in inspect.signature(model.value).parameters:
+    if all("checkpoint" in inspect.signature(one.value).parameters for one in (model, getattr(model, "model", model))):
         return {"checkpoint": checkpoint}
     if "checkpoint" in model.get_params(deep=False):
         model.set_params(checkpoint=checkpoint)

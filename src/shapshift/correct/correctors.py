@@ -156,6 +156,7 @@ MUST_AGREE = (
     *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the relatives
     "point_weight",
 )
+KEPT = (*MUST_AGREE, "equal_weights", "weight_digest")
 # A spread below this share of the largest score is rounding, not spread.
 NO_SPREAD = 1e-12
 
@@ -201,7 +202,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self.positive_count_ = int(np.count_nonzero(clean.values > 0))
         self.n_train_ = clean.n_train
         self.positive_ratio_ = self.positive_count_ / self.n_train_
-        self.parameters_ = {name: clean.parameters[name] for name in MUST_AGREE if name in clean.parameters}
+        self.parameters_ = {name: clean.parameters[name] for name in KEPT if name in clean.parameters}
         self.fingerprint_ = clean.fingerprint
         return self
 
@@ -444,6 +445,15 @@ def check_alike(name: str, valuation: Valuation, fingerprint: str, clean: Mappin
             "fitted model for both."
         )
     ours, theirs = ({"boundary_entropy": 0.0, "point_weight": None, **made} for made in (valuation.parameters, clean))
+    for made, other in ((ours, theirs), (theirs, ours)):
+        if made.get("equal_weights") and other["point_weight"] is None:
+            made["point_weight"] = None
+    (n_points, digest), (as_many, clean_digest) = (made.get("weight_digest", (0, "")) for made in (ours, theirs))
+    if n_points == as_many and digest != clean_digest:
+        raise InputError(
+            f"{name!r} was computed with other weights of as many validation points than the clean valuation. Give "
+            "both the same 'point_weight'."
+        )
     for key in MUST_AGREE:
         if key in theirs and key in ours and ours[key] != theirs[key]:
             raise InputError(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from shapshift.engine.coefficients import RankTable
 from shapshift.engine.rows.distances import Filler
 from shapshift.io.results import lock
 from shapshift.kernels.rank import Batch, Findings, Rule
-from shapshift.sampling_error import Spread, spread_of_clusters, spread_of_points, spread_of_weighted
+from shapshift.sampling_error import Spread, spread_of_classes, spread_of_clusters, spread_of_points, spread_of_weighted
 from shapshift.valuation import Valuation, error_fields, is_boundary
 
 Floats = npt.NDArray[np.float64]
@@ -76,6 +76,8 @@ class Task:
     weights : ndarray of shape (n_val,) or None
         How much each point counts, 1 on average. Sums are then those of values times weights, and their squares; and
         sums of values times squared weights, the products, are kept beside the squares.
+    balanced : ndarray of shape (n_val,) or None
+        Class number of each point where the weights make classes count alike, and sums are to be kept by class.
     """
 
     fill: Filler
@@ -95,6 +97,7 @@ class Task:
     own: Indices | None = None
     threshold: float = 0.0
     weights: Floats | None = None
+    balanced: Indices | None = None
 
     @cached_property
     def edges(self) -> Floats:
@@ -131,6 +134,16 @@ class Task:
     def n_groups(self) -> int:
         """Number of groups."""
         return len(self.group_names)
+
+    def by_class(self) -> Self:
+        """Return the task with a group for each group and class of the points, whose sums :meth:`Sums.folded` adds up.
+
+        The task itself unless classes of the points count alike.
+        """
+        if self.balanced is None:
+            return self
+        cells = _class_cells(self)
+        return replace(self, groups=cells[1], group_names=tuple(range(cells[0].size)))
 
     @property
     def n_rows(self) -> int:
@@ -300,6 +313,8 @@ class Sums:
         Sums of squared values: over all points, shape (n_train,), and per group.
     products, group_products : ndarray or None
         Sums of values times squared weights, likewise; None where points have no weights.
+    classes : tuple or None
+        Sums of values and of their squares per class of the points, where these count alike.
     level_counts : ndarray
         Points per entropy level.
     bounds : ndarray of shape (0 or 1, n_train)
@@ -322,6 +337,7 @@ class Sums:
     notes: dict[str, Any] = field(default_factory=dict)
     products: Floats | None = None
     group_products: Floats | None = None
+    classes: tuple[Floats, Floats] | None = None
 
     @classmethod
     def of(cls, task: Task, sums: Floats, counts: Indices, points: Points) -> "Sums":
@@ -352,6 +368,23 @@ class Sums:
             self.group_squares[task.groups, own] -= worth**2
         self.points.values[own[:, None] == task.kept] = 0.0
         return self
+
+    def folded(self, task: Task) -> "Sums":
+        """Return the sums of a task, given those of its :meth:`Task.by_class`."""
+        if task.balanced is None:
+            return self
+        cells, _ = _class_cells(task)
+        n_classes = int(task.balanced.max()) + 1
+        groups, classes = np.divmod(cells, n_classes)
+        found: dict[str, Any] = {"classes": (np.zeros((n_classes, task.n_train)), np.zeros((n_classes, task.n_train)))}
+        names = ("groups", "group_squares", "group_products")
+        found |= {name: np.zeros((task.n_groups, task.n_train)) for name in names}
+        for cell, (group, number) in enumerate(zip(groups.tolist(), classes.tolist(), strict=True)):
+            for into, name in zip(found["classes"], names, strict=False):
+                into[number] += getattr(self, name)[cell]
+            for name in names if task.n_groups else ():
+                found[name][group] += getattr(self, name)[cell]
+        return replace(self, **found)
 
     def neighborhood(self, task: Task) -> Neighborhood:
         """Nearest rows and ranks that were asked for."""
@@ -432,6 +465,8 @@ class Sums:
             squares = self.squares if group is None else self.group_squares[group]
             if weights is None:
                 return spread_of_points(means, squares, sample[here].shape[0], sample[here], classes)
+            if self.classes is not None and task.balanced is not None and group is None:
+                return spread_of_classes(means, *self.classes, task.balanced, weights, sample, classes)
             products: Any = self.products if group is None else self.group_products[group]  # type: ignore[index]
             return spread_of_weighted(means, squares, products, weights[here], sample[here], classes)
         chosen = np.arange(clusters.of_part.size)
@@ -449,3 +484,11 @@ class Sums:
         if weights is not None:
             sample = means[task.sampled] + weights[:, None] * (sample - means[task.sampled])
         return spread_of_clusters(means, sums, sizes, sample[inside], of_points[inside], classes)
+
+
+def _class_cells(task: Task) -> tuple[Indices, Indices]:
+    """Return which groups and classes of the points occur together, and the number of each point's pair of them."""
+    balanced: Any = task.balanced
+    numbers = task.groups * (int(balanced.max()) + 1) + balanced
+    pairs, of_point = np.unique(numbers, return_inverse=True)
+    return pairs, of_point

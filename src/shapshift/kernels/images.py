@@ -23,7 +23,7 @@ TURN = 256
 # Ranks of more rows than this are counted in one pass over the distances instead of one for each.
 MANY_ASKED = 8
 # Steps of the table in which the places of these are looked up, for each of them.
-STEPS_PER_ASKED = 8
+STEPS_PER_ASKED = 32
 
 
 class Labels(NamedTuple):
@@ -181,26 +181,36 @@ def _fill_images(row, codes, target, lines, last, images):
 @kernel
 def count_nearer(tile: Floats, asked: Floats, ranks: Floats) -> None:
     """Add to ``ranks[p, r]`` how many distances ``tile[p]`` are below ``asked[p, r]``, ties by half."""
-    if asked.shape[1] > MANY_ASKED:
-        for p in range(asked.shape[0]):
-            count_among(tile[p], np.empty(0, np.int64), asked[p], ranks[p])
-        return
     for p in range(asked.shape[0]):
-        for r in range(asked.shape[1]):
-            at = asked[p, r]
-            below = equal = 0
-            for x in tile[p]:
-                below += x < at
-                equal += x == at
-            ranks[p, r] += below + equal / 2
+        count_among(tile[p], np.empty(0, np.int64), asked[p], ranks[p])
 
 
 @kernel
 def count_among(distances, sizes, asked, ranks):
-    """As :func:`count_nearer`, for one point: each distance looks for its place among the sorted ones asked for.
+    """As :func:`count_nearer`, for one point; ``sizes`` are the rows at each distance, none if it is one everywhere."""
+    if asked.size > MANY_ASKED:
+        _count_among_many(distances, sizes, asked, ranks)
+        return
+    for r in range(asked.size):
+        at = asked[r]
+        below = equal = 0
+        if sizes.size:
+            for i in range(distances.size):
+                below += sizes[i] * (distances[i] < at)
+                equal += sizes[i] * (distances[i] == at)
+        else:
+            for x in distances:
+                below += x < at
+                equal += x == at
+        ranks[r] += below + equal / 2
 
-    ``sizes`` are the numbers of rows at the distances; none if each is of one row. A table of equally wide steps says
-    between which of the asked ones a distance lies; a search is left for the few on the same step as one of these.
+
+@kernel
+def _count_among_many(distances, sizes, asked, ranks):
+    """Let each distance look for its place among the sorted ones asked for.
+
+    A table of equally wide steps says between which of these a distance lies; a search is left for the few on the same
+    step as one of them.
     """
     order = np.argsort(asked)
     ends = asked[order]
@@ -221,15 +231,16 @@ def count_among(distances, sizes, asked, ranks):
         x, n = distances[i], sizes[i] if sizes.size else 1
         step = np.int64(min(max((x - first) * scale, 0.0), np.float64(steps)))
         lo, hi = before[step], before[step + 1]
-        while lo < hi:
-            middle = (lo + hi) >> 1
-            if ends[middle] < x:
-                lo = middle + 1
-            else:
-                hi = middle
+        if lo < hi:
+            while lo < hi:
+                middle = (lo + hi) >> 1
+                if ends[middle] < x:
+                    lo = middle + 1
+                else:
+                    hi = middle
+            if lo < n_ends and ends[lo] == x:
+                equal[lo] += n
         inside[lo] += n
-        if lo < n_ends and ends[lo] == x:
-            equal[lo] += n
     below = at = 0
     for s in range(n_ends):
         below += inside[s]

@@ -74,6 +74,9 @@ class Prepared(NamedTuple):
 
 #: Rows that tell whether a validation set is the training set; fewer may be alike by chance.
 CHECKED_ROWS = 32
+#: Classes of points that count alike whose sums are kept apart, for the standard errors; more of them where these are
+#: at most so many numbers.
+CLASSES_APART, SUMS_APART = 32, 2**24
 #: Parameters that never change a result.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
 
@@ -285,7 +288,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self._check_unchanged(given.points)
         return found
 
-    def explain(self, X_val: Any, y_val: Any, ids: Any, *, n_points: int = 5, n_neighbors: int = 5) -> Explanation:
+    def explain(
+        self, X_val: Any, y_val: Any, ids: Any, *, point_weight: Any = None, n_points: int = 5, n_neighbors: int = 5
+    ) -> Explanation:
         """Explain the values of some training rows: the validation points that made them, and the rows' neighbours.
 
         Parameters
@@ -294,6 +299,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             As in :meth:`value`.
         ids : sequence, or one id
             Ids of training rows, as in ``ids_``. An id that several rows carry stands for all of them.
+        point_weight
+            As in :meth:`value`. A row's value on a point is then multiplied by the point's weight, 1 on average.
         n_points : int, default=5
             Number of validation points listed with the highest values of a row, and with the lowest.
         n_neighbors : int, default=5
@@ -310,7 +317,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self)
         rows = find_rows(f"{type(self).__name__}.explain", self.ids_, ids)
-        return explain_rows(self, X_val, y_val, rows, n_points=n_points, n_neighbors=n_neighbors)
+        asked = {"point_weight": point_weight, "n_points": n_points, "n_neighbors": n_neighbors}
+        return explain_rows(self, X_val, y_val, rows, **asked)
 
     def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
         """Say why a training row has its value, from the labels of the points and of the training rows near it."""
@@ -341,14 +349,13 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         given = self._prepare(X_val, y_val, has_checkpoint=checkpoint is not None, graph_ok=True, **asked)
         if given.task.n_nearest == 0:
             self._warn_of_training_rows(given)
-        runner = self._runner()
+        runner, by_class = self._runner(), given._replace(task=given.task.by_class())
         with ExitStack() as stack:
             if checkpoint is not None:
-                runner.checkpoint = stack.enter_context(self._checkpoint(checkpoint, given))
-            sums = self._run(given, runner)
+                runner.checkpoint = stack.enter_context(self._checkpoint(checkpoint, by_class))
+            sums = self._run(by_class, runner).folded(given.task)
         about = self._about(given.task, sums) | sums.notes
-        if (weighted := asked.get("point_weight")) is not None:
-            about["point_weight"] = "balanced" if isinstance(weighted, str) and weighted == "balanced" else "given"
+        about |= _labels.describe_weights(asked.get("point_weight"), given.task.weights)
         valuation = self._valuation(given.task, sums, about)
         self._check_unchanged(given.points)
         return valuation, sums.neighborhood(given.task)
@@ -426,6 +433,10 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         if clusters is not None:
             codes, parts = _cluster_parts(codes, names, _labels.check_groups(clusters, n_val, "clusters"))
             names = list(range(parts.of_part.size))
+        by_class = None
+        if weighted is not None and balanced and parts is None and self._errors:
+            found, numbers = _labels.encode_labels(labels)
+            by_class = numbers.astype(np.int64) if found.size <= max(CLASSES_APART, SUMS_APART // n_train) else None
         excluded = own if exclude is None else check.check_excluded(exclude, n_val, n_train)
         task = self._task(
             targets,
@@ -440,6 +451,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             clusters=parts,
             own=own,
             weights=weighted,
+            balanced=by_class,
         )
         return Prepared(task, targets, points, excluded, labels)
 
@@ -731,6 +743,20 @@ class ModelWith:
         self.model.fit(X, y, ids=ids)
         return self
 
+    def weighted(self, *given: Any, **asked: Any) -> Any:
+        """Refuse: one of both would be left out."""
+        raise self._twice("weighted")
+
+    def pooled(self, *given: Any, **asked: Any) -> Any:
+        """Refuse: one of both would be left out."""
+        raise self._twice("pooled")
+
+    def _twice(self, name: str) -> InputError:
+        had = "pooled values" if "pool" in self.given else "weights of validation points"
+        return InputError(
+            f"This model has {had} already, and {name} does not go with them: use it on the fitted model itself."
+        )
+
     def _valued(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
         """Value every training row; subclasses say in ``value`` what may be asked."""
         found: Valuation = self.model.value(X_val, y_val, **self.given, **asked)
@@ -757,21 +783,23 @@ class WeightedModel(ModelWith):
         clusters: Any = None,
         matrix: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        **others: Any,
     ) -> Valuation:
-        """Value every training row."""
-        return self._valued(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, checkpoint=checkpoint)
+        """Value every training row; ``others`` are arguments of the model's ``value`` that it may refuse."""
+        if "point_weight" in others:
+            raise self._twice("point_weight")
+        others |= {} if checkpoint is None else {"checkpoint": checkpoint}
+        return self._valued(X_val, y_val, groups=groups, clusters=clusters, matrix=matrix, **others)
 
     def value_and_neighbors(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
         """Value every training row, and find the nearest training rows of each point."""
         found: tuple[Valuation, Neighborhood] = self.model.value_and_neighbors(X_val, y_val, **self.given, **asked)
         return found
 
-    def explain(self, *args: Any, **asked: Any) -> Any:
-        """Refuse: an explanation tells the values on points that count alike."""
-        raise InputError(
-            "Weighted values cannot be explained: an explanation is about points that count alike. Explain those of "
-            "the model without weights: model.explain(X_val, y_val, ids)."
-        )
+    def explain(self, X_val: Any, y_val: Any, ids: Any, **asked: Any) -> Explanation:
+        """Explain the values of some training rows."""
+        found: Explanation = self.model.explain(X_val, y_val, ids, **self.given, **asked)
+        return found
 
     def _prepare(self, *args: Any, **asked: Any) -> Any:
         raise InputError("Weights of validation points do not go with this: pass the model without weighted().")

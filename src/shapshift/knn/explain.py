@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
-from shapshift.checks.labels import pandas_index
+from shapshift.checks.labels import describe_weights, pandas_index
 from shapshift.checks.names import some
 from shapshift.engine.parallel import stream
 from shapshift.engine.rows.distances import NOT_STORED, tile_filler, true_distances, true_index, without_rows
@@ -35,7 +35,8 @@ KEPT_BYTES = 64
 class Explanation(Result):
     """Where the values of some training rows come from.
 
-    A row's value is the mean of its values on the single validation points.
+    A row's value is the mean of its values on the single validation points. Where points have weights, each of these is
+    multiplied by the weight of its point, 1 on average.
 
     Attributes
     ----------
@@ -161,7 +162,14 @@ class Explanation(Result):
 
 
 def explain_rows(
-    model: Any, X_val: Any, y_val: Any, rows: Indices, *, n_points: int = 5, n_neighbors: int = 5
+    model: Any,
+    X_val: Any,
+    y_val: Any,
+    rows: Indices,
+    *,
+    point_weight: Any = None,
+    n_points: int = 5,
+    n_neighbors: int = 5,
 ) -> Explanation:
     """Explain the values of the training rows at some positions, each of them once.
 
@@ -171,7 +179,7 @@ def explain_rows(
     check.check_count(caller, "n_points", n_points)
     check.check_count(caller, "n_neighbors", n_neighbors, at_least=0)
     model = on_cpu(model)
-    given = model._prepare(X_val, y_val, graph_ok=True)
+    given = model._prepare(X_val, y_val, point_weight=point_weight, graph_ok=True)
     model._warn_of_training_rows(given)
     n_val, budget = given.task.n_val, check.parse_memory(model.max_memory)
     most = MOST_KEPT if budget is None else min(MOST_KEPT, budget // (4 * KEPT_BYTES))
@@ -204,7 +212,7 @@ def explain_rows(
         neighbors=own,
         sentences=sentences,
         n_val=n_val,
-        parameters=parts[0].parameters,
+        parameters={**parts[0].parameters, **describe_weights(point_weight, given.task.weights)},
         fingerprint=model.fingerprint_,
         kind=model._kind,
         id_names=model._id_names,
@@ -281,7 +289,8 @@ def _explain(model: Any, given: Any, rows: Indices, n_points: int) -> _Part:
     distances, ranks = np.where(stored, true_distances(model._index, tile), np.inf), found.reference_ranks
     inside = model._is_near(ranks, tile) & stored
     ranks = np.where(stored, ranks, np.nan)
-    by_row = [np.ascontiguousarray(array.T) for array in (found.values, ranks, distances, inside)]
+    worth = found.values if task.weights is None else found.values * task.weights[:, None]
+    by_row = [np.ascontiguousarray(array.T) for array in (worth, ranks, distances, inside)]
     columns: dict[str, list[Any]] = {name: [] for name in ("row", "position", "value", "distance", "rank")}
     near = []
     values = by_row[0]

@@ -74,7 +74,7 @@ class Allocation(Result):
         Payouts, in cents, from the noisy values that were corrected, when those are not the ones that are paid.
     carried : ndarray of shape (n_owners,) or None
         Payouts, in cents, if negative rows reduced what their owner is paid, where the policy clips them and an owner
-        with a negative total is paid for its helpful rows.
+        with a negative total is paid for its rows with positive values.
     sampling_low, sampling_high : ndarray of shape (n_owners,) or None
         Payouts, in cents, at both ends of a 95% interval: what another sample of validation points would pay, and for
         sampled owner values what more sampling would. None where neither is known. No part of ``low`` and ``high``,
@@ -174,8 +174,8 @@ class Allocation(Result):
         if self.carried is None:
             return {}
         return {
-            owner: "This owner's rows sum to a negative value; under 'clip' only its helpful rows count. Policy "
-            f"'carry' would pay {self.show(self.carried[i])}."
+            owner: "This owner's rows sum to a negative value; under 'clip' only its rows with positive values count. "
+            f"Policy 'carry' would pay {self.show(self.carried[i])}."
             for i, owner in enumerate(self.owners)
             if self.values[i] < 0 < self.contributions[i]
         }

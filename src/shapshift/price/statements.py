@@ -224,7 +224,9 @@ def _settings(allocation: Allocation) -> dict[str, str]:
     """Parameters of the values that the template does not name itself."""
     facts = {}
     for name, setting in allocation.parameters.items():
-        if name not in ("n_train", "n_val", "boundary_fraction", "interval"):
+        if name == "point_weight":
+            facts["Weights"] = "validation points were weighted"
+        elif name not in ("n_train", "n_val", "boundary_fraction", "interval", "weight_digest", "equal_weights"):
             said = (
                 ", ".join(f"{key}: {part}" for key, part in setting.items()) if isinstance(setting, dict) else setting
             )

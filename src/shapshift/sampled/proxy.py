@@ -19,6 +19,7 @@ from shapshift.checks import labels as _labels
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Beta
 from shapshift.exceptions import InputError
+from shapshift.knn.base import WeightedModel
 from shapshift.knn.explain import Explanation
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampled.estimator import SampledShapley
@@ -172,12 +173,19 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         found = self.knn_.value(points, y_val, matrix=matrix, **asked)
         return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
-    def explain(self, X_val: Any, y_val: Any, ids: Any, *, n_points: int = 5, n_neighbors: int = 5) -> Explanation:
+    def weighted(self, point_weight: Any = "balanced") -> WeightedModel:
+        """Return this fitted model with weights of the validation points; see :meth:`shapshift.KNNShapley.weighted`."""
+        check_is_fitted(self, "knn_")
+        return WeightedModel(self, point_weight=point_weight)
+
+    def explain(
+        self, X_val: Any, y_val: Any, ids: Any, *, point_weight: Any = None, n_points: int = 5, n_neighbors: int = 5
+    ) -> Explanation:
         """Explain the values of some training rows; distances are those of the model's space.
 
         Parameters
         ----------
-        X_val, y_val, ids, n_points, n_neighbors
+        X_val, y_val, ids, point_weight, n_points, n_neighbors
             As in :meth:`shapshift.KNNShapley.explain`.
 
         Returns
@@ -186,7 +194,8 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """
         check_is_fitted(self, "knn_")
         points = self._embedding(self._points(X_val))
-        found = self.knn_.explain(points, y_val, ids, n_points=n_points, n_neighbors=n_neighbors)
+        asked = {"point_weight": point_weight, "n_points": n_points, "n_neighbors": n_neighbors}
+        found = self.knn_.explain(points, y_val, ids, **asked)
         return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
     def _about(self) -> dict[str, Any]:

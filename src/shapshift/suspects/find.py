@@ -14,15 +14,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from shapshift._arrays import object_array
-from shapshift._progress import progress_bar
 from shapshift.checks import labels as _labels
 from shapshift.checks.inputs import check_choice, check_count, check_progress, quoted, some, tensor_to_numpy, wrong
 from shapshift.duplicates import find_duplicates
 from shapshift.exceptions import InputError
 from shapshift.knn import KNNRegressionShapley, KNNShapley
+from shapshift.knn.base import ModelWith
 from shapshift.sampled.proxy import KNNProxy
 from shapshift.suspects.result import ACROSS, CONTRADICTING, DISAGREE, OUTLIER, REASONS, Suspects
-from shapshift.suspects.scores import N_NEIGHBORS, flag, score_labels, score_targets
+from shapshift.suspects.scores import N_NEIGHBORS, flag, score_label_sets, score_labels, score_targets
 from shapshift.tables.preparing import Features, prepare_features
 
 Floats = npt.NDArray[np.float64]
@@ -45,6 +45,8 @@ COARSE = 0.1
 CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
 #: A class is small below this share of the rows, and below half the share that it would have if all were of one size.
 SMALL_SHARE = 0.1
+#: Share of label entries that features mistake, and ratio to that of wrong ones, above which a note doubts the error.
+UNCLEAR, UNCLEAR_RATIO = 0.05, 3.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class _Found:
     codes: Codes | None = None
     codes_val: Codes | None = None
     unknown: Sequence[Any] = ()
+    notes: Sequence[str] = ()
 
 
 def find_suspects(
@@ -127,7 +130,8 @@ def find_suspects(
     Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
     outliers.
 
-    The label set of a row is as probably wrong as the most suspicious of its labels.
+    The label set of a row is as probably wrong as the most suspicious of its labels. One share of wrong entries is
+    estimated for all labels together; a note says when the features are too unclear about labels for the stated error.
 
     Examples
     --------
@@ -172,6 +176,11 @@ def suspects_of(
         raise InputError(f"The 'X_val' and 'y_val' parameters of {caller} belong together: pass both or neither.")
     n = data.X.shape[0]
     names = _labels.check_ids(ids, data.index, n)
+    if isinstance(model, ModelWith):
+        raise InputError(
+            f"The 'model' parameter of {caller} must be a model without weights or pooling: nothing is valued here. "
+            "Pass the fitted model itself instead of its weighted() or pooled()."
+        )
     known, y = _task(y, task, model, n)
     if n < FEWEST_ROWS:
         raise InputError(f"'X' must have at least {FEWEST_ROWS} rows, so that rows can be compared. Got {n}.")
@@ -179,14 +188,15 @@ def suspects_of(
     score = {"class": _classes, "number": _numbers, "set": _sets}[known]
     found = score(data, y, y_val, {"model": model, "model_rows": _as_given(model, raw), "random_state": seed}, progress)
     probability, contradicting, notes = _with_copies(raw, found)
+    notes += found.notes
     if found.unknown:
         one, many = ("label", "labels") if known == "set" else ("class", "classes")
         which = f"{one if len(found.unknown) == 1 else many} {some(found.unknown)}"
         if known == "class" and len(found.unknown) == len(set(found.label.tolist())):
             which = "the label"
         notes.append(
-            f"The features do not predict {which}: its rows get no more votes for it than others do, so right labels "
-            "cannot be told from wrong ones. Their probabilities are halved, and none is flagged."
+            f"The features do not predict {which}: rows get no more votes for their own label than other rows do, "
+            "so right ones cannot be told from wrong ones. Their probabilities are halved, and none is flagged."
         )
     across = np.zeros(n, dtype=np.bool_)
     if data.X_val is not None:
@@ -342,7 +352,7 @@ def _numbers(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], p
 
 
 def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
-    """Score each label as a class of its own: rows that have it against rows that have not."""
+    """Score each label, and take a set for as probably wrong as the most suspicious of its labels."""
     n = data.X.shape[0]
     names, carried = _indicators(y, "y", n, "X")
     carried_val = None
@@ -356,16 +366,20 @@ def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: b
         raise InputError("'y' must have a label that some rows have and others have not. There is none.")
     wrong_label, against, outlier = np.zeros(carried.shape), np.zeros(carried.shape, dtype=np.bool_), np.zeros(n)
     unknown: list[Any] = []
-    with progress_bar("Labels", len(varied), progress) as advance:
-        for j in varied:
-            codes = carried[:, j].astype(np.int32)
-            codes_val = None if carried_val is None else carried_val[:, j].astype(np.int32)
-            scores = score_labels(data.X, codes, 2, X_val=data.X_val, codes_val=codes_val, progress=False, **asked)
-            wrong_label[:, j], outvoted = _spared(scores.probability, scores.votes, codes)
-            unknown += [names[j]] * (1 in outvoted)
-            against[:, j] = scores.votes.argmax(axis=1) != codes
-            outlier = scores.outlier  # the same for every label
-            advance(1)
+    scored = score_label_sets(
+        data.X,
+        carried[:, varied],
+        X_val=data.X_val,
+        carried_val=None if carried_val is None else carried_val[:, varied],
+        progress=progress,
+        **asked,
+    )
+    for j, scores in zip(varied, scored, strict=True):
+        codes = carried[:, j].astype(np.int32)
+        wrong_label[:, j], outvoted = _spared(scores.probability, scores.votes, codes)
+        unknown += [names[j]] * (1 in outvoted)
+        against[:, j] = scores.votes.argmax(axis=1) != codes
+        outlier = scores.outlier  # the same for every label
     both = carried if carried_val is None else np.vstack([carried, carried_val])
     codes = np.unique(both, axis=0, return_inverse=True)[1].ravel().astype(np.int32)
     worst = np.arange(n), wrong_label.argmax(axis=1)
@@ -373,7 +387,15 @@ def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: b
     changed[worst] = True
     label, suggested = (_as_sets(names, part) for part in (carried, carried ^ changed))
     codes_val = None if carried_val is None else codes[n:]
-    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val, unknown)
+    notes = []
+    unclear = float(np.mean([scores.votes.min(axis=1) for scores in scored]))
+    wrong_share = float(np.mean([scores.probability for scores in scored]))
+    if unclear > max(UNCLEAR, UNCLEAR_RATIO * wrong_share):
+        notes.append(
+            f"these features would leave {unclear:.1%} of all label entries wrong, far more than the {wrong_share:.1%} "
+            "that seem to be: more of the flagged sets can be right than stated. Look at them before changing any."
+        )
+    return _Found(wrong_label[worst], label, suggested, outlier, against[worst], codes[:n], codes_val, unknown, notes)
 
 
 def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, npt.NDArray[np.intp]]:

@@ -48,6 +48,8 @@ PRIOR_ROWS = 20.0
 PRECISION = 0.05
 #: Largest share of wrong labels; with more, no one could say which labels are the wrong ones.
 MOST_WRONG = 0.45
+#: Distance from which on a target can be wrong, in standard deviations of right ones with normal noise.
+NEAREST_WRONG = 3.0
 BLOCK = 256
 
 
@@ -191,21 +193,74 @@ def score_labels(
     if given.size < 2 or n_classes < 2:
         return LabelScores(np.zeros(n), (codes + 1) % n_classes, np.eye(n_classes)[codes], np.zeros(n))
     near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
+    truth, joint = _explain(_sources(near, rows, given, n_classes, model, model_rows, random_state), given, trusted)
+    return _label_scores(truth, joint, given, trusted, near.outliers())
+
+
+def score_label_sets(
+    X: Any,
+    carried: Mask,
+    *,
+    model: Any = None,
+    X_val: Any = None,
+    carried_val: Mask | None = None,
+    model_rows: Any = None,
+    random_state: int = 0,
+    progress: bool | None = None,
+) -> list[LabelScores]:
+    """Score each label of a table of labels as two classes: rows that have it and rows that have not.
+
+    One share of wrong entries holds for the whole table. Estimated for each label alone, it would be too large for some
+    of them by chance or overlap, and these would give most of the suspects.
+
+    Parameters
+    ----------
+    carried, carried_val : ndarray of bool of shape (n, n_labels)
+        Which rows have which label. Some of all rows have it and some have not.
+    X, model, X_val, model_rows, random_state, progress
+        As in :func:`score_labels`.
+
+    Returns
+    -------
+    list of LabelScores
+        One for each label.
+    """
+    rows, labels, trusted = _with_trusted(X, carried, X_val, carried_val)
+    given = labels.astype(np.int64).T
+    near = nearest_rows(rows, *_neighbours_of(model), progress=progress)
+    outlier = near.outliers()
+    scores = []
+    with progress_bar("Labels", len(given), progress) as advance:
+        for mine in given:
+            scores.append(_sources(near, rows, mine, 2, model, model_rows, random_state))
+            advance(1)
+    found = _explain_together(scores, given, trusted)
+    return [_label_scores(*one, mine, trusted, outlier) for one, mine in zip(found, given, strict=True)]
+
+
+def _sources(
+    near: Neighbours, rows: Any, given: Indices, n_classes: int, model: Any, model_rows: Any, seed: int
+) -> Floats:
+    """Scores of all rows for all classes, one source behind the other."""
     onehot = np.eye(n_classes)[given]
     prior = (onehot.sum(axis=0) + 1) / (given.size + n_classes)
     votes = [near.average(onehot)]
     scores = []
     if not isinstance(model, KNNModel):
         forest = ExtraTreesClassifier(50, min_samples_leaf=3, max_features=None)
-        votes.append(_held_out(_estimator(model, forest), rows, given, onehot, random_state, model_rows))
+        votes.append(_held_out(_estimator(model, forest), rows, given, onehot, seed, model_rows))
         if (linear := _linear(rows, onehot)) is not None:
             scores.append(linear)
-    logs = [np.log((SMOOTHING * shares + prior) / (SMOOTHING + 1)) for shares in votes]
-    truth, joint = _explain(np.stack(logs + scores), given, trusted)
+    return np.stack([np.log((SMOOTHING * shares + prior) / (SMOOTHING + 1)) for shares in votes] + scores)
+
+
+def _label_scores(truth: Floats, joint: Floats, given: Indices, trusted: Mask, outlier: Floats) -> LabelScores:
+    """Scores of the rows that are not trusted, which come first."""
+    n = int(np.count_nonzero(~trusted))
     mine = np.arange(given.size), given
     wrong = np.where(trusted, 0.0, np.clip(1 - joint[mine], 0.0, 1.0))
     joint[mine] = -1.0
-    return LabelScores(wrong[:n], joint.argmax(axis=1)[:n], truth[:n], near.outliers()[:n])
+    return LabelScores(wrong[:n], joint.argmax(axis=1)[:n], truth[:n], outlier[:n])
 
 
 def score_targets(
@@ -221,7 +276,8 @@ def score_targets(
 ) -> TargetScores:
     """Score the targets of all rows.
 
-    A target is wrong if it is far from what other rows predict, on the scale of the usual distance around it.
+    A target is wrong if it is far from what other rows predict, on the scale of the usual distance around it and on its
+    side: above and below are judged each by itself, as noise may be skewed.
 
     Parameters
     ----------
@@ -254,10 +310,14 @@ def score_targets(
     usual = np.array([np.median(np.abs(targets - guess)) for guess in guesses])
     weight = 1 / np.maximum(usual, 1e-9 * (1 + usual.max())) ** 2
     suggested = weight @ np.stack(guesses) / weight.sum()
-    residual = np.abs(targets - suggested)
-    scale = _scale(near, residual)
-    z = np.divide(residual, scale, out=np.where(residual > 0, 1e9, 0.0), where=scale > 0)
-    return TargetScores(np.where(trusted, 0.0, _far_out(z))[:n], suggested[:n], near.outliers()[:n])
+    residual = targets - suggested
+    residual -= np.median(residual)
+    scale = _scale(near, np.abs(residual), rows)
+    z = np.divide(residual, scale, out=np.sign(residual) * 1e9, where=scale > 0)
+    wrong = np.zeros(z.size)
+    for side in (z > 0, z < 0):
+        wrong[side] = _far_out(np.abs(z[side]))
+    return TargetScores(np.where(trusted, 0.0, wrong)[:n], suggested[:n], near.outliers()[:n])
 
 
 def nearest_rows(
@@ -280,9 +340,9 @@ def nearest_rows(
 def _with_trusted(X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Any, Any, Mask]:
     """Rows and trusted rows one behind the other, and which are trusted."""
     if X_val is None or y_val is None:
-        return X, y, np.zeros(y.size, dtype=np.bool_)
+        return X, y, np.zeros(len(y), dtype=np.bool_)
     rows = sparse.vstack([X, X_val], format="csr") if sparse.issparse(X) else np.vstack([X, X_val])
-    return rows, np.concatenate([y, y_val]), np.arange(y.size + y_val.size) >= y.size
+    return rows, np.concatenate([y, y_val]), np.arange(len(y) + len(y_val)) >= len(y)
 
 
 def _neighbours_of(model: Any) -> tuple[str, int]:
@@ -296,9 +356,18 @@ def _neighbours_of(model: Any) -> tuple[str, int]:
     return model.metric, int(getattr(model, "n_neighbors", N_NEIGHBORS))
 
 
-def _scale(near: Neighbours, residual: Floats) -> Floats:
-    """Usual size of the residuals around each row, halfway between that of its neighbours and that of all rows."""
-    return np.asarray(1.4826 * (near.medians(residual) + np.median(residual)) / 2)
+def _scale(near: Neighbours, residual: Floats, rows: Any = None) -> Floats:
+    """Usual size of the residuals around each row, halfway between that of its neighbours and that of all rows.
+
+    With rows, a linear model on the scale of logarithms says where it is larger or smaller than that.
+    """
+    scale = np.asarray(1.4826 * (near.medians(residual) + np.median(residual)) / 2)
+    positive = scale > 0
+    if rows is None or not positive.all():
+        return scale
+    ratio = np.clip(np.log(np.maximum(residual / scale, 1e-9)), -2.0, 2.0)
+    linear = _linear(rows, ratio[:, None])
+    return scale if linear is None else scale * np.exp(linear[:, 0] - np.median(linear))
 
 
 def _estimator(model: Any, default: Any) -> Any:
@@ -396,32 +465,13 @@ def _explain(scores: Floats, given: Indices, trusted: Mask) -> tuple[Floats, Flo
     truth, joint : ndarray of shape (n, n_classes)
         P(true | x), and P(true | x, given).
     """
-    n_sources, n, n_classes = scores.shape
+    n_classes = scores.shape[2]
     onehot = np.eye(n_classes)[given]
-    flat = scores.reshape(n_sources, -1)
-    prior = np.concatenate([np.ones(n_sources), np.zeros(n_classes)])
-
-    def truth_of(theta: Floats) -> Floats:
-        logits = (theta[:n_sources] @ flat).reshape(n, n_classes) + theta[n_sources:]
-        return np.asarray(special.softmax(logits, axis=1))
-
-    def loss(theta: Floats, reach: Floats) -> tuple[float, Floats]:
-        truth = truth_of(theta)
-        joint = truth * reach
-        likelihood = joint.sum(axis=1, keepdims=True)
-        slope = truth - joint / likelihood
-        pull = PRECISION * (theta - prior)
-        gradient = np.concatenate([flat @ slope.ravel(), slope.sum(axis=0)]) + pull
-        return float(pull @ (theta - prior) / 2 - np.log(likelihood).sum()), gradient
-
-    theta, transition = prior, _transition(0.1, n_classes)
+    theta, transition = None, _transition(0.1, n_classes)
     # The transition matrix by EM, the rest by a few steps of a quasi-Newton method in between.
     for _ in range(60):
         reach = np.where(trusted[:, None], onehot, transition[:, given].T)
-        theta = optimize.minimize(loss, theta, args=(reach,), jac=True, method="L-BFGS-B", options={"maxiter": 6}).x
-        truth = truth_of(theta)
-        joint = truth * reach
-        joint /= joint.sum(axis=1, keepdims=True)
+        theta, truth, joint = _weigh(scores, reach, theta)
         counts = joint[~trusted].T @ onehot[~trusted]
         noise = min((counts.sum() - np.trace(counts) + 0.5) / (counts.sum() + 20), MOST_WRONG)
         rows = PRIOR_ROWS * n_classes
@@ -432,6 +482,64 @@ def _explain(scores: Floats, given: Indices, trusted: Mask) -> tuple[Floats, Flo
     return truth, joint
 
 
+def _explain_together(scores: list[Floats], given: Indices, trusted: Mask) -> list[tuple[Floats, Floats]]:
+    """Fit the model to several labels, with two classes each and one share of wrong entries; see :func:`_explain`."""
+    found: list[tuple[Floats | None, Floats, Floats]] = [(None, np.empty(0), np.empty(0))] * len(scores)
+    entries = len(scores) * (np.count_nonzero(~trusted) + 20)
+    noise = 0.02
+    for _ in range(40):
+        wrong = 0.5
+        for j, mine in enumerate(given):
+            reach = np.where(trusted[:, None], np.eye(2)[mine], _transition(noise, 2)[:, mine].T)
+            found[j] = _weigh(scores[j], reach, found[j][0])
+            wrong += float(found[j][2][~trusted, 1 - mine[~trusted]].sum())
+        last, noise = noise, min(wrong / entries, MOST_WRONG)
+        if abs(noise - last) < 2e-5:
+            break
+    return [(truth, joint) for _, truth, joint in found]
+
+
+def _weigh(scores: Floats, reach: Floats, theta: Floats | None) -> tuple[Floats, Floats, Floats]:
+    """Improve a and b of the header in a few steps, from where they are or from their prior.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_sources, n, n_classes)
+    reach : ndarray of shape (n, n_classes)
+        P(given | true) of the given label.
+    theta : ndarray of shape (n_sources + n_classes,), optional
+
+    Returns
+    -------
+    theta : ndarray
+    truth, joint : ndarray of shape (n, n_classes)
+        P(true | x), and P(true | x, given).
+    """
+    n_sources, n, n_classes = scores.shape
+    flat = scores.reshape(n_sources, -1)
+    prior = np.concatenate([np.ones(n_sources), np.zeros(n_classes)])
+
+    def truth_of(theta: Floats) -> Floats:
+        logits = (theta[:n_sources] @ flat).reshape(n, n_classes) + theta[n_sources:]
+        return np.asarray(special.softmax(logits, axis=1))
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        truth = truth_of(theta)
+        joint = truth * reach
+        likelihood = joint.sum(axis=1, keepdims=True)
+        slope = truth - joint / likelihood
+        pull = PRECISION * (theta - prior)
+        gradient = np.concatenate([flat @ slope.ravel(), slope.sum(axis=0)]) + pull
+        return float(pull @ (theta - prior) / 2 - np.log(likelihood).sum()), gradient
+
+    start = prior if theta is None else theta
+    theta = np.asarray(optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 6}).x)
+    truth = truth_of(theta)
+    joint = truth * reach
+    joint /= joint.sum(axis=1, keepdims=True)
+    return theta, truth, joint
+
+
 def _transition(noise: float, n_classes: int) -> Floats:
     """P(given | true) where a share is wrong, in all classes alike."""
     found = np.full((n_classes, n_classes), noise / (n_classes - 1))
@@ -439,19 +547,20 @@ def _transition(noise: float, n_classes: int) -> Floats:
     return found
 
 
-def _far_out(z: Floats) -> Floats:
-    """Probability that each distance is an error.
+def _far_out(distance: Floats) -> Floats:
+    """Probability that each distance on one side of what is predicted is an error.
 
-    Right ones are Student t, with the degrees of freedom that explain all distances best; wrong ones uniform on the
-    scale of logarithms, from 2 on.
+    Right ones are Student t on the scale of their median, with the degrees of freedom that explain all distances best;
+    wrong ones uniform on the scale of logarithms, from NEAREST_WRONG on.
     """
-    near = np.minimum(z, 1e6)
-    wide = (near > 2) / (np.maximum(near, 2) * np.log(max(float(near.max()), 10.0) / 2))
+    usual = 1.4826 * float(np.median(distance)) if distance.size else 1.0
+    z = np.minimum(distance / usual, 1e6)
+    wide = (z > NEAREST_WRONG) / np.maximum(z, NEAREST_WRONG)
+    wide /= np.log(max(float(z.max(initial=0.0)) / NEAREST_WRONG, 5.0))
     best, found = -np.inf, np.zeros(z.size)
-    for freedom in (2.0, 3.0, 5.0, 10.0):
-        # On the scale of the median, as z is.
+    for freedom in (2.0, 3.0, 5.0, 10.0, 30.0):
         unit = stats.t.ppf(0.75, freedom) * 1.4826
-        right = 2 * unit * stats.t.pdf(near * unit, freedom)
+        right = 2 * unit * stats.t.pdf(z * unit, freedom)
         share = 0.05
         for _ in range(50):
             wrong = share * wide / (share * wide + (1 - share) * right)
