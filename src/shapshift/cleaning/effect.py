@@ -133,8 +133,8 @@ def measure_cleaning(
 ) -> CleaningEffect:
     """Measure what cleaning changes on rows that took no part in it.
 
-    Every model is fitted on the rows as they are, as the decisions leave them, and without as many rows, drawn at
-    random among all of them, as were dropped, relabelled or weighted. All three are judged on the same held-out rows.
+    Every model is fitted three times: on the rows as they are, on the rows as the decisions leave them, and after
+    random removal of as many rows as were dropped, relabelled or weighted. All are judged on the same held-out rows.
 
     Parameters
     ----------

@@ -252,7 +252,8 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
     if task == "class" and distinct > n / 2:
         raise InputError(
             f"'y' has {distinct} different labels in {n} rows ({some(labels[:5].tolist())}), so it does not name "
-            "classes. Choose the column of the class; for numbers to predict, pass task='number'."
+            "classes. Choose the column of the class; for numbers to predict, pass task='number', which is the default "
+            "for fractions and for more than 30 different numbers, more than one for every 20 rows."
         )
     return task, labels
 
