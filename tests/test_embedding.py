@@ -83,7 +83,15 @@ def test_valuing_images() -> None:
 @pytest.mark.parametrize(
     ("embed", "words"),
     [
-        (lambda batch: np.zeros(len(batch)), "Expected 2D array, got 1D"),
+        (
+            lambda batch: np.zeros(len(batch)),
+            r"must return one vector .* \(4, d\)\. Got shape \(4,\) for items 0 to 3\.$",
+        ),
+        (lambda batch: [1.0] * len(batch), r"Got shape \(4,\) for items 0 to 3\.$"),
+        (lambda batch: batch, r"Got shape \(4, 4, 5, 3\) for items 0 to 3\.$"),
+        (lambda batch: None, r"Got NoneType for items 0 to 3\.$"),
+        (lambda batch: (image.ravel() for image in batch), r"Got generator for items 0 to 3\.$"),
+        (lambda batch: [[1.0], [1.0, 2.0]] * 2, "rows of the same length"),
         (lambda batch: np.zeros((1, 3)), r"one vector for each item.*Got shape \(1, 3\) for 4 items"),
         (
             lambda batch: np.zeros((len(batch), 1 + len(batch))),
@@ -94,7 +102,7 @@ def test_valuing_images() -> None:
         (lambda batch: [["text"]] * len(batch), "could not convert"),
         (3, "'embed' parameter of Embedder must be a function, or the name or the folder"),
     ],
-    ids=["flat", "few", "lengths", "nan", "sparse", "text", "number"],
+    ids=["flat", "list", "images", "none", "generator", "ragged", "few", "lengths", "nan", "sparse", "text", "number"],
 )
 def test_what_a_function_must_return(embed: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -102,7 +110,9 @@ def test_what_a_function_must_return(embed: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "items", ["text", 5, {"a": 1}, iter([1]), []], ids=["text", "number", "dict", "iterator", "empty"]
+    "items",
+    ["text", 5, {"a": 1}, iter([1]), [], np.array(3.0)],
+    ids=["text", "number", "dict", "iterator", "empty", "scalar"],
 )
 def test_what_can_be_embedded(items: Any) -> None:
     with pytest.raises(ValueError, match=r"'X' (must be a list or array|is empty)"):
@@ -153,6 +163,8 @@ def test_a_model_in_a_folder_needs_no_network(loaded: list[str], folder: Path) -
 def test_a_folder_that_is_no_model_is_named(loaded: list[str], folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere', which is not there. Where there is a network, save the model"):
         Embedder(tmp_path / "nowhere").transform(["a"])
+    with pytest.raises(ValueError, match=r"names '[^ ]*modules\.json', which is a file"):
+        Embedder(folder / "modules.json").transform(["a"])
     with pytest.raises(ValueError, match=r"'\./nowhere', which is not there"):
         Embedder("./nowhere").transform(["a"])
     (folder / "model.safetensors").unlink()

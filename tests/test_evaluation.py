@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tracemalloc
 from pathlib import Path
 from typing import Any, ClassVar
@@ -251,6 +252,18 @@ def test_several_valuations_have_the_numbers_that_each_has_alone(case: dict[str,
     assert r"use & statistic & knn\_5\% & line & same & random order \\" in latex
     area = [f"{table[name, 'area', 'remove_high']:.6g}" for name in (*methods, "random order")]
     assert rf"area & remove\_high & {' & '.join(area)} \\" in latex
+
+
+def test_names_of_methods_are_safe_in_files(case: dict[str, Any], tmp_path: Path) -> None:
+    names = ["=cmd|'/c calc'!A1", "a<b>\n\\input{x}", " +1"]
+    found = evaluate_valuation(dict.fromkeys(names, case["valuation"]), case["X"], case["y"])
+    with open(found.to_csv(tmp_path / "found.csv"), encoding="utf-8", newline="") as file:
+        written = {line["method"] for line in csv.DictReader(file)}
+    assert written - {"random order"} == {"'=cmd|'/c calc'!A1", "a<b>\\n\\input{x}", "' +1"}
+    lines = found.to_latex(tmp_path / "found.tex").read_text(encoding="utf-8").splitlines()
+    header = next(line for line in lines if line.startswith("use & "))
+    assert r"=cmd\textbar{}'/c calc'!A1 & a\textless{}b\textgreater{}\textbackslash n" in header
+    assert r"input\{x\}" in header
 
 
 def test_several_valuations_are_one_figure(case: dict[str, Any]) -> None:

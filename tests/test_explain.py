@@ -364,7 +364,7 @@ def spelled(short: str) -> str:
         ),
         (1, [0, 0], [0, 1, 1, 1], "raises it: both POINTS have the same label, but only 1 of its 4 ROWS does."),
         (1, [0, 1], [1, 1, 1], "raises it: 1 of the 2 POINTS has the same label, but none of its 3 ROWS does."),
-        (1, [1], [0], "raises it although ONE has label 1, but its ROW does not."),
+        (1, [1], [0], "raises it although ONE has label 1; its ROW does not."),
         (0, [0, 0, 0], [0], "neither raises nor lowers it: all 3 POINTS have the same label, and so does its ROW."),
         (-1, [], [0, 0, 1], "lowers it from afar: NOBODY; 2 of its 3 ROWS have the same label."),
         (-1, [], [1], "lowers it from afar: NOBODY; its ROW does not have the same label."),
@@ -407,3 +407,35 @@ def test_ranks_of_many_rows_are_counted_as_those_of_few(asked: int) -> None:
         ranks = np.zeros((1, at.size))
         count_nearer(distances[None], at[None], ranks)
         np.testing.assert_array_equal(ranks[0], [(distances < x).sum() + (distances == x).sum() / 2 for x in at])
+
+
+def test_a_row_is_near_where_one_of_its_copies_is() -> None:
+    X = np.array([[0.0, 0.0]] * 12 + [[5.0, 5.0], [6.0, 6.0], [7.0, 7.0]])
+    model = KNNShapley(n_neighbors=5, progress=False).fit(X, [1] * 12 + [0, 0, 0])
+    found = model.explain([[0.0, 0.0], [0.1, 0.0], [0.0, 0.2]], [0, 0, 0], [0, 12])
+    assert found.near.tolist() == [3, 0]
+    assert found.sentences[0].startswith(
+        "Row 0 (label 1) lowers the result: all 3 validation points that have it among"
+    )
+
+
+def test_ids_that_are_none() -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0]}, index=pd.date_range("2020-01-01", periods=3))
+    model = KNNShapley(n_neighbors=1, progress=False).fit(frame, [0, 1, 1])
+    assert model.explain(frame[2:], [1], [frame.index[2]]).sentences[0].startswith("Row 2020-01-03 (label 1) raises")
+    with pytest.raises(ValueError, match="must hold ids of training rows, such as"):
+        model.explain(frame[2:], [1], ["foo"])
+    for mask in ([True, False, True], np.array([True, False, True])):
+        for ids in (None, ["x", "y", "z"]):
+            fitted = KNNShapley(n_neighbors=1, progress=False).fit([[0.0], [1.0], [2.0]], [0, 1, 1], ids=ids)
+            with pytest.raises(ValueError, match="not a mask"):
+                fitted.explain([[2.0]], [1], mask)
+
+
+def test_a_sentence_has_one_contrast() -> None:
+    near = Nearness("has it near", "have it near")
+    said = class_sentence("Row 7", 0, -0.1, np.array([0] * 5 + [1] * 4), np.ones(5), near)
+    assert said.endswith("although 5 of the 9 validation points that have it near have the same label; none of its 5 "
+                         "nearest training rows does.")  # fmt: skip
+    half = class_sentence("Row 7", 0, -0.1, np.array([0, 0, 1, 1]), np.ones(5), near)
+    assert "lowers the result: half of the 4 validation points that have it near have label 1, and so do all 5" in half

@@ -233,8 +233,12 @@ def test_all_rows_within_the_radius_are_stored() -> None:
         np.testing.assert_allclose(found.values, dense.values, atol=1e-12)
     private = model.release(radius_graph(1.3), Y_VAL, epsilon=1.0, delta=1e-3, random_state=0)
     assert np.isfinite(private.values).all()
-    with pytest.warns(UserWarning, match="Rows within the radius may be missing"):
-        model.value(nearest_graph(D, 2), Y_VAL)
+    lacking = "seems to lack rows within radius=1.3 of some validation points: "
+    for k in (2, 5):
+        with pytest.warns(UserWarning, match=f"{lacking}it stores {k} of each"):
+            model.value(nearest_graph(D, k), Y_VAL)
+    with pytest.warns(UserWarning, match=f"{lacking}no distance is above 0.[89]"):
+        model.value(radius_graph(0.9), Y_VAL)
     with pytest.warns(UserWarning, match="No distance is stored: raise the radius"):
         model.value(sparse.csr_array((9, 40)), Y_VAL)
     among = radius_neighbors_graph(X, 1.3, mode="distance")

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from shapshift import KNNProxy, SampledShapley, cross_value, evaluate_valuation, knn_proxy
+from shapshift.checks.identity import content_hash
 from shapshift.sampled.rows import Encoder, as_numbers
 
 N = 12
@@ -205,6 +206,26 @@ def test_a_checkpoint_knows_the_frame(tmp_path: Path) -> None:
     moved.loc["p1", "since"] += pd.Timedelta(days=1)
     with pytest.raises(ValueError, match="validation set"):
         model.fit(frame, LABELS).value(moved, LABELS[:6])
+    reordered = [table.assign(kind=table["kind"].cat.reorder_categories(list("zyx"))) for table in (frame, points)]
+    assert model.fit(reordered[0], LABELS).fingerprint_ != first.fingerprint
+    with pytest.raises(ValueError, match=r"training rows \(.*validation set"):
+        model.value(reordered[1], LABELS[:6])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pd.CategoricalDtype,
+        lambda names: pd.Categorical(["r"], categories=names),
+        lambda names: pd.Series(pd.Categorical(["r"], categories=names)),
+        lambda names: pd.DataFrame({"a": pd.Categorical(["r"], categories=names)}),
+        lambda names: pl.DataFrame({"a": pl.Series(["r"], dtype=pl.Enum(names))}),
+    ],
+    ids=["type", "array", "column", "frame", "polars"],
+)
+def test_the_order_of_categories_is_content(make: Any) -> None:
+    assert content_hash(make(["r", "o"])) == content_hash(make(["r", "o"]))
+    assert content_hash(make(["r", "o"])) != content_hash(make(["o", "r"]))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from shapshift.agreement import shared_seats
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners
+from shapshift.checks.names import visible
 from shapshift.engine.duplicates import number_equal
 from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
@@ -167,9 +168,16 @@ class ValuationComparison:
         return to_table(texts | {title: np.array(entries) for title, entries in columns.items()}, None, kind)
 
     def to_csv(self, path: str | os.PathLike[str]) -> Path:
-        """Write the lines of :meth:`to_frame` as CSV; returns the path."""
+        """Write the lines of :meth:`to_frame` as CSV; returns the path.
+
+        A name that a spreadsheet would run as a formula gets an apostrophe in front; line breaks and hidden characters
+        in names are spelled out.
+        """
+        from shapshift.price import safe_cell
+
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([("method", "use", "statistic", "value"), *self._entries()])
+        lines = [(safe_cell(visible(name, keep="")), *rest) for name, *rest in self._entries()]
+        csv.writer(out, lineterminator="\n").writerows([("method", "use", "statistic", "value"), *lines])
         return write_text(path, out.getvalue())
 
     def to_latex(self, path: str | os.PathLike[str]) -> Path:
@@ -182,7 +190,7 @@ class ValuationComparison:
         columns = {
             "use": np.array([use for use, _ in found], dtype=object),
             "statistic": np.array([statistic for _, statistic in found], dtype=object),
-            **{name: np.array([line.get(name, np.nan) for line in found.values()]) for name in names},
+            **{visible(name, keep=""): np.array([line.get(name, np.nan) for line in found.values()]) for name in names},
         }
         return write_text(path, latex_table(to_table(columns, None, "pandas")))
 

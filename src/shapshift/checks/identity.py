@@ -109,8 +109,16 @@ def _of_container(value: Any, parts: Any) -> Any:
         return ("table", parts(value.to_pylist()))
     if hasattr(value, "to_numpy"):  # pandas and polars
         labels = [list(part) for part in (getattr(value, "columns", ()), getattr(value, "index", ()))]
-        return ("table", parts(labels, value.to_numpy()))
+        kinds = [type_of(kind) for kind in (value.dtypes if hasattr(value, "columns") else [value.dtype])]
+        return ("table", kinds, parts(labels, value.to_numpy()))
     return None
+
+
+def type_of(kind: Any) -> str:
+    """Describe the type of a column of pandas or polars, with its categories in their order, which codes follow."""
+    if type(kind).__name__ != "CategoricalDtype":
+        return str(kind)
+    return repr(("category", kind.categories.tolist(), bool(kind.ordered)))
 
 
 def _of_function(function: Any, inside: tuple[int, ...]) -> Any:

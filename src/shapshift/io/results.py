@@ -193,7 +193,11 @@ def latex_table(table: Any) -> str:
     long = len(table) > ONE_PAGE
     text: str = table.to_latex(index=False, escape=True, longtable=long, float_format="{:.6g}".format, na_rep="")
     needed = f"% Needs \\usepackage{{booktabs{',longtable' if long else ''}}}\n"
-    return needed + text.replace("→", r"$\to$")
+    # Signs that fonts in the old encoding show as others; pandas leaves them as they are.
+    signs = {"→": r"$\to$", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+    for sign, written in signs.items():
+        text = text.replace(sign, written)
+    return needed + text
 
 
 def lock(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -40,7 +40,7 @@ from shapshift.engine.search.exact import exact_search
 from shapshift.engine.tasks import Clusters, Neighborhood, Sums, Task
 from shapshift.exceptions import InputError
 from shapshift.kernels.near import entropy_of, label_shares
-from shapshift.knn.explain import Explanation, Nearness, class_sentence, explain_rows, find_rows
+from shapshift.knn.explain import Explanation, Nearness, class_sentence, explain_rows, find_rows, row_name
 from shapshift.sampling_error import sampled_count
 from shapshift.valuation import Valuation
 
@@ -832,7 +832,7 @@ class KNNClassModel(KNNModel):
 
     def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
         label = self.classes_[self.codes_[row]]
-        return class_sentence(f"Row {self.ids_[row]} (label {label})", label, value, near, own, self._nearness())
+        return class_sentence(f"{row_name(self.ids_[row])} (label {label})", label, value, near, own, self._nearness())
 
     def _levels(self) -> Floats:
         return entropy_levels(self._depth, len(self.classes_), float(self.boundary_entropy))

@@ -51,7 +51,8 @@ class Explanation(Result):
     gain, loss : ndarray of shape (n_rows,)
         What the points with values above and below 0 add to the row's value: their sum is the value.
     near : ndarray of shape (n_rows,)
-        Number of validation points that have the row among their K nearest training rows, or within the radius.
+        Number of validation points that have the row among their K nearest training rows, or within the radius; a
+        row is among them if one of its copies is.
     points : mapping of str to ndarray
         The validation points with the highest and with the lowest values of each row, the highest first and the lowest
         last: ``row`` (its place in ``ids``), ``position`` and ``id`` of the point, its ``label``, the row's ``value``
@@ -234,13 +235,18 @@ def find_rows(caller: str, known: Entries, ids: Any) -> Indices:
     if isinstance(asked, str | bytes) or not hasattr(asked, "__iter__") or (of_tuples and isinstance(asked, tuple)):
         asked = [asked]
     asked = [entry.item() if isinstance(entry, np.generic) else entry for entry in asked]
-    if known.dtype.kind in "mM":
-        asked = np.array(asked, dtype=known.dtype).tolist()
-    try:
-        places: dict[Any, list[int]] = {entry: [] for entry in asked}
-    except TypeError:
+    if any(isinstance(entry, bool) for entry in asked) and not any(isinstance(entry, bool) for entry in known.tolist()):
         raise InputError(
-            f"The 'ids' parameter of {caller} must hold ids of training rows. Got {some(asked)}."
+            f"The 'ids' parameter of {caller} must hold ids of training rows, not a mask. Pass the ids that it selects."
+        )
+    try:
+        if known.dtype.kind in "mM":
+            asked = np.array(asked, dtype=known.dtype).tolist()
+        places: dict[Any, list[int]] = {entry: [] for entry in asked}
+    except (TypeError, ValueError):
+        raise InputError(
+            f"The 'ids' parameter of {caller} must hold ids of training rows, such as {some(known[:3].tolist())}. "
+            f"Got {some(asked)}."
         ) from None
     if not places:
         raise InputError(f"The 'ids' parameter of {caller} must name at least one training row. Got none.")
@@ -287,7 +293,8 @@ def _explain(model: Any, given: Any, rows: Indices, n_points: int) -> _Part:
     tile = _distances(model, given.points, kept, n_val)
     stored = tile < NOT_STORED  # else a neighbour graph does not say how far a row is
     distances, ranks = np.where(stored, true_distances(model._index, tile), np.inf), found.reference_ranks
-    inside = model._is_near(ranks, tile) & stored
+    # Copies of a row share the mean of their ranks: any of them is near where the first is.
+    inside = model._is_near(ranks - (_copies(model._index)[kept] - 1) / 2, tile) & stored
     ranks = np.where(stored, ranks, np.nan)
     worth = found.values if task.weights is None else found.values * task.weights[:, None]
     by_row = [np.ascontiguousarray(array.T) for array in (worth, ranks, distances, inside)]
@@ -307,6 +314,16 @@ def _explain(model: Any, given: Any, rows: Indices, n_points: int) -> _Part:
     numbers = {"values": valuation.values[rows]} | {name: count[place] for name, count in counts.items()}
     numbers |= {name: part.sum(axis=1)[place] / n_val for name, part in sums_of.items()}
     return _Part(numbers, {name: np.concatenate(c) for name, c in columns.items()}, near, valuation.parameters)
+
+
+def _copies(index: Any) -> Indices:
+    """Count the rows that are equal to each row, itself included; 1 where rows are not in memory."""
+    keys = None if index.in_file or index.metric == "precomputed" else index.content_hash()
+    if keys is None:
+        return np.ones(index.n_rows, dtype=np.int64)
+    _, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    found: Indices = counts[which]
+    return found
 
 
 def _strongest(values: Floats, distances: Floats, most: int) -> Indices:
@@ -349,6 +366,11 @@ def _nearest(model: Any, rows: Indices, wanted: int) -> dict[str, Entries]:
         deque(stream(find, starts, model._runner().workers(len(starts))), maxlen=0)
     of = np.repeat(np.arange(rows.size), wanted)
     return {"row": of, "position": found.ravel(), "distance": distances.ravel()}
+
+
+def row_name(entry: Any) -> str:
+    """Call a row by its id; a date without a time of day is shown as one."""
+    return f"Row {np.datetime_as_string(entry, unit='auto') if isinstance(entry, np.datetime64) else entry}"
 
 
 @dataclass(frozen=True)
@@ -402,8 +424,9 @@ have label 1, and so do 4 of its 5 nearest training rows.'
         said = f"the only validation point that {words.one} has {what}"
     else:
         number = ("both" if n == 2 else f"all {n:,}") if k == n else f"{k:,} of the {n:,}"
+        number = f"half of the {n:,}" if 2 * k == n > 2 else number
         said = f"{number} validation points that {words.several} {'have' if k > 1 else 'has'} {what}"
-    return f"{lead}{link} {said}{_do_so(int(holds.sum()), holds.size)}."
+    return f"{lead}{link} {said}{_do_so(int(holds.sum()), holds.size, '; ' if link != ':' else ', but ')}."
 
 
 def number_sentence(row: str, value: float, near: Floats, own: Floats | None, words: Nearness) -> str:
@@ -449,13 +472,13 @@ def _have(k: int, n: int) -> str:
     return f"{_some_of(k, n)} {'have' if k > 1 else 'has'}"
 
 
-def _do_so(k: int, n: int) -> str:
-    """Say whether a row's nearest training rows do the same."""
+def _do_so(k: int, n: int, contrast: str) -> str:
+    """Say whether a row's nearest training rows do the same; few of them are set against it by ``contrast``."""
     if n == 0:
         return ""
     if n == 1:
-        return ", and so does its nearest training row" if k else ", but its nearest training row does not"
+        return ", and so does its nearest training row" if k else f"{contrast}its nearest training row does not"
     verb = "do" if k > 1 else "does"
     if 2 * k >= n:
         return f", and so {verb} {_some_of(k, n)}"
-    return f", but {'only ' if k else ''}{_some_of(k, n)} {verb}"
+    return f"{contrast}{'only ' if k else ''}{_some_of(k, n)} {verb}"

@@ -15,7 +15,7 @@ from shapshift.exceptions import InputError
 from shapshift.kernels.near import target_spread
 from shapshift.kernels.regression import RegressionTable, regression_values
 from shapshift.knn.base import KNNModel
-from shapshift.knn.explain import number_sentence
+from shapshift.knn.explain import number_sentence, row_name
 
 Floats = npt.NDArray[np.float64]
 
@@ -189,7 +189,7 @@ class KNNRegressionShapley(KNNModel):
         return self.targets_
 
     def _sentence(self, row: int, value: float, near: Any, own: Any) -> str:
-        called = f"Row {self.ids_[row]} (target {self.targets_[row]:.4g})"
+        called = f"{row_name(self.ids_[row])} (target {self.targets_[row]:.4g})"
         return number_sentence(called, value, as_numbers(near, "y_val"), own, self._nearness())
 
     def _levels(self) -> Floats:

@@ -19,7 +19,7 @@ from shapshift.exceptions import InputError
 from shapshift.kernels.beliefs import belief_values
 from shapshift.kernels.near import label_shares, look_around
 from shapshift.knn.base import KNNClassModel
-from shapshift.knn.explain import class_sentence
+from shapshift.knn.explain import class_sentence, row_name
 from shapshift.knn.shapley import SEMIVALUES
 
 Floats = npt.NDArray[np.float64]
@@ -175,7 +175,7 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         if self.labeled_[row]:
             return super()._sentence(row, value, near, own)
         label = self.classes_[self.codes_[row]]
-        called = f"Row {self.ids_[row]} (no label, most probably {label})"
+        called = f"{row_name(self.ids_[row])} (no label, most probably {label})"
         return class_sentence(called, label, value, near, own, self._nearness())
 
     def _method(self, task: Task, targets: Any) -> Tiled:

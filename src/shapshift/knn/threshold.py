@@ -26,6 +26,9 @@ from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 
+#: A graph of all rows within the radius has distances up to about the radius; below this share of it some may lack.
+REACHED = 0.95
+
 
 class ThresholdKNNShapley(KNNClassModel):
     r"""Exact Shapley value of every training row when all rows within a radius vote (Wang et al. 2023).
@@ -187,13 +190,20 @@ class ThresholdKNNShapley(KNNClassModel):
     def _check_points(self, X_val: Any) -> Any:
         points = super()._check_points(X_val)
         if self._is_graph(points):
-            lengths = np.diff(points.indptr)
-            whole = points.data[: lengths.min() * lengths.size].reshape(lengths.size, -1)
-            if 0 < lengths.min() == lengths.max() < points.shape[1] and whole.max(axis=1).min() <= float(self.radius):
+            radius, lengths = float(self.radius), np.diff(points.indptr)
+            short = lengths < points.shape[1] - (points.shape[0] == points.shape[1])  # without its own row, or not
+            full = np.flatnonzero(lengths)
+            farthest = np.zeros(lengths.size)
+            farthest[full] = np.maximum.reduceat(points.data, points.indptr[:-1][full]) if full.size else 0.0
+            # A graph of the nearest rows has as many of each point, one of a radius nothing beyond it.
+            nearest = bool(lengths.min() == lengths.max() and (farthest[short] <= radius).any())
+            reach = float(farthest.max())
+            if full.size and short.any() and (nearest or reach < REACHED * radius):
                 warn(
-                    f"'X_val' stores {lengths[0]} rows of each validation point, as a graph of the nearest rows does, "
-                    f"and some of these points have no stored row beyond radius={float(self.radius):g}. Rows within "
-                    "the radius may be missing: pass radius_neighbors_graph(mode='distance') of this radius."
+                    f"'X_val' seems to lack rows within radius={radius:g} of some validation points: "
+                    f"{f'it stores {lengths[0]} of each' if nearest else f'no distance is above {reach:.4g}'}. Rows "
+                    "that are missing count as beyond the radius, and values are wrong where they are not. "
+                    "Pass radius_neighbors_graph(mode='distance') of this radius."
                 )
         return points
 

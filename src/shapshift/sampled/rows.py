@@ -19,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
+from shapshift.checks.identity import type_of
 from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -161,11 +162,20 @@ def as_numbers(X: Any) -> check.Table:
     return read_rows(X, None)[0].table
 
 
+def _categories(series: Any) -> str:
+    """Categories of a pandas column in their order; empty for any other column."""
+    kind = getattr(series.to_native(), "dtype", None)
+    return type_of(kind) if series.dtype == nw.Categorical and hasattr(kind, "ordered") else ""
+
+
 def read_columns(rows: Any) -> list[tuple[Any, str, Any]]:
-    """Return name, type and entries of each column of a frame or array."""
+    """Return name, type and entries of each column of a frame or array; the type includes the order of categories."""
     frame = nw.from_native(rows, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
-        return [(series.name, str(series.dtype), series.to_list()) for series in frame.iter_columns()]
+        return [
+            (series.name, f"{series.dtype} {_categories(series)}".strip(), series.to_list())
+            for series in frame.iter_columns()
+        ]
     return [(j, str(rows.dtype), column.tolist()) for j, column in enumerate(rows.T)]
 
 

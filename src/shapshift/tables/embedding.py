@@ -8,11 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from shapshift._arrays import take_rows
 from shapshift._progress import progress_bar
-from shapshift.checks.inputs import check_count, check_features, check_progress, wrong
+from shapshift.checks.inputs import check_count, check_features, check_progress, tensor_to_numpy, wrong
 from shapshift.exceptions import InputError, MissingLibraryError
 
 Floats = npt.NDArray[np.float64]
@@ -96,7 +97,8 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         owner = type(self).__name__
         check_count(owner, "batch_size", self.batch_size)
         check_progress(owner, self.progress)
-        if isinstance(X, str | bytes | dict) or not hasattr(X, "__len__"):
+        scalar = isinstance(X, str | bytes | dict) or not hasattr(X, "__len__")
+        if scalar or getattr(X, "ndim", 1) == 0:
             raise InputError(f"'X' must be a list or array of items to embed. Got {type(X).__name__} instead.")
         if len(X) == 0:
             raise InputError("'X' is empty: there is nothing to embed. Pass at least one item.")
@@ -116,6 +118,17 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 def _checked(owner: str, made: Any, size: int, first: int, before: list[Floats]) -> Floats:
     """Return the vectors of a batch; refuse too many or too few, of another length, or with what is no number."""
     called = f"what 'embed' returned for items {first} to {first + size - 1}"
+    made = tensor_to_numpy(made)
+    try:
+        shape = None if sparse.issparse(made) or hasattr(made, "columns") else np.shape(made)
+    except ValueError:  # vectors of several lengths
+        shape = None
+    if shape is not None and len(shape) != 2:
+        got = f"shape {shape}" if shape else type(made).__name__
+        raise InputError(
+            f"The 'embed' function of {owner} must return one vector for each item, as an array of shape ({size}, d). "
+            f"Got {got} for items {first} to {first + size - 1}."
+        )
     vectors: Floats = check_features(made, called, sparse_ok="which is not supported").rows
     width = before[0].shape[1] if before else vectors.shape[1]
     if vectors.shape != (size, width):
@@ -141,7 +154,8 @@ def _text_model(owner: str, embed: Any, device: str | None, texts: Any) -> Calla
     )
     if local and not any((folder / file).is_file() for file in _MODEL_FILES):
         missing = f"has neither {' nor '.join(_MODEL_FILES)}" if folder.is_dir() else "is not there"
-        raise InputError(f"The 'embed' parameter of {owner} names the folder {name!r}, which {missing}. {how}")
+        what = f"{name!r}, which is a file" if folder.is_file() else f"the folder {name!r}, which {missing}"
+        raise InputError(f"The 'embed' parameter of {owner} names {what}. {how}")
     try:
         library = importlib.import_module("sentence_transformers")
     except ImportError as error:
