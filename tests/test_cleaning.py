@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,9 +19,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, r2_score, recall_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from shapshift import Decisions, measure_cleaning
+from shapshift import Decisions, find_suspects, measure_cleaning
 from shapshift.cleaning.decisions import COLUMNS, row_hashes
-from shapshift.cleaning.effect import class_notes
+from shapshift.cleaning.effect import _cross_parts, _number_copies, class_notes
 from shapshift.exceptions import InputError
 from shapshift.suspects.result import Suspects
 
@@ -215,7 +216,7 @@ HEADER = ",".join(COLUMNS)
         ([HEADER, "1,relabel,,,,,"], "column 'label', must be the new label"),
         ([HEADER, "1,drop,,,2,,"], "column 'probability', must be a number from 0 to 1"),
         ([HEADER, ",drop,,,,,"], "column 'id', must name a row"),
-        ([HEADER, "1,drop,,,,,zz"], "column 'row', must be the 16 hexadecimal digits"),
+        ([HEADER, "1,drop,,,,,zz"], "column 'row', must be 'h' and the 16 hexadecimal digits"),
         ([HEADER, "1,drop,,,,"], "Line 2 of .* has 6 fields, but the header has 7"),
         ([HEADER, '1,drop,,,,"x,'], "quotation mark"),
         (["id,action", "1,drop"], "Line 1 of .* lacks the columns 'label', 'weight', .* Expected id, action"),
@@ -295,10 +296,12 @@ def test_new_labels_are_read_as_the_table_has_them(labels: list[Any], new: str, 
     X = np.arange(3.0)[:, None]
     decisions = Decisions.of(X, labels, ids=[2], actions=["relabel"], labels=[new])
     if expected is None:
-        with pytest.raises(InputError, match="column 'label', must be one of the labels of the table"):
-            decisions.apply(X, np.array(labels), lose_classes=True)
+        with pytest.raises(
+            InputError, match=r"column 'label', must be (one of the labels of the table|a whole number)"
+        ):
+            decisions.apply(X, np.array(labels), lose_classes=True, new_classes=True)
         return
-    found = decisions.apply(X, np.array(labels), lose_classes=True)[1].tolist()
+    found = decisions.apply(X, np.array(labels), lose_classes=True, new_classes=True)[1].tolist()
     assert found == [*labels[:2], expected]
     assert type(found[2]) is type(labels[0])
 
@@ -509,3 +512,83 @@ def test_a_class_that_is_lost_and_labels_never_trained_on_are_misses() -> None:
     found = measure_cleaning(drop(X, y, [9]), X, y, X_test, y_test, "logistic", repeats=1, lose_classes=True)
     assert found.value("logistic", "balanced accuracy", "after")[0] == pytest.approx(1 / 3)
     assert found.value("logistic", "minority recall", "after")[0] == 0
+
+
+def prices() -> tuple[Any, Any]:
+    """Whole numbers that nearly all differ; three of them are far too high."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(120, 2))
+    y = np.rint(300_000 + 200_000 * X[:, 0] + rng.normal(size=120) * 3000).astype(int)
+    y[[5, 50, 90]] += 900_000
+    return X, y
+
+
+@pytest.mark.parametrize("action", ["drop", "relabel", "weight"])
+def test_decisions_take_labels_for_what_suspects_took_them_for(action: str, tmp_path: Path) -> None:
+    X, y = prices()
+    found = find_suspects(X, y, model="neighbors")
+    decisions = Decisions.from_suspects(found, X, y, action=action)
+    assert decisions.task == decisions.effective().task == "number"
+    _, y_clean, _ = decisions.apply(X, y)
+    assert y_clean.dtype == y.dtype
+    decisions.to_csv(tmp_path / "d.csv")
+    assert Decisions.read_csv(tmp_path / "d.csv").apply(X, y)[1].tolist() == y_clean.tolist()
+    if action == "relabel":
+        assert (y_clean[[5, 50, 90]] < 700_000).all()
+    measured = measure_cleaning(decisions, X, y, X, y, ["logistic"], repeats=1)
+    assert set(measured.effect["measure"]) == {"r2"}
+    few = np.rint(y / 200_000).astype(int)  # few values, and a regressor that says what they are
+    of_few = Decisions.of(X, few, ids=[5], actions=["drop"], task="number")
+    assert set(measure_cleaning(of_few, X, few, X, few, ["logistic"], repeats=1).effect["measure"]) == {"r2"}
+    with pytest.raises(InputError, match="'task' parameter of Decisions"):
+        Decisions.of(X, few, ids=[5], actions=["drop"], task="set")
+
+
+@pytest.mark.parametrize(("classes", "typed"), [(["yes", "no"], "yess"), (["a", "b"], "a "), (["007", "8"], "7")])
+def test_a_class_that_the_table_does_not_have_is_refused_unless_told(classes: list[str], typed: str) -> None:
+    X, y = np.arange(8.0)[:, None], np.array(classes * 4)
+    decisions = Decisions.of(X, y, ids=[2], actions=["relabel"], labels=[typed])
+    with pytest.raises(InputError, match=r"column 'label', must be a class of the table .*new_classes=True.* Got"):
+        decisions.apply(X, y)
+    assert decisions.apply(X, y, new_classes=True)[1][2] == typed
+    found = measure_cleaning(decisions, X, y, X, y, "logistic", repeats=1, new_classes=True)
+    table = found.class_frame("pandas").set_index("label")
+    assert table.loc[typed, "rows"] == 0
+    assert table["relabelled"].sum() == 1
+
+
+def test_lists_that_a_spreadsheet_has_saved_are_read(tmp_path: Path) -> None:
+    X, y = KINDS["pandas"]()
+    hashes = row_hashes(X, y.to_numpy(), [0, 1, 2, 3])
+    assert all(re.fullmatch("h[0-9a-f]{16}", one) for one in hashes)  # never a number
+    (tmp_path / "d.csv").write_text(f"{HEADER}\n2, Drop,,,,,{hashes[2].upper()}\n,,,,,,\n , ,,,,,\n")
+    decisions = Decisions.read_csv(tmp_path / "d.csv")
+    assert decisions.actions == ("drop",)
+    assert decisions.apply(X, y)[1].tolist() == ["a", "b", "a"]
+
+
+def test_copies_are_held_out_together() -> None:
+    X, y = np.tile(np.arange(30.0), 2)[:, None], np.array(["a", "b"] * 30)
+    found = measure_cleaning(drop(X, y, [0]), X, y, models=Spy(), find=lambda *part: drop(*part[:2], []), repeats=2)
+    assert found.held_out == "cross-validation"
+    Spy.seen = []
+    for table in (X, pd.DataFrame(X, columns=["a"])):
+        parts = list(_cross_parts(lambda *_: drop(X, y, []), table, y, np.arange(60), 2, 5, 0, "class", _copies(table)))
+        for part in parts:
+            assert not set(np.ravel(part.X)) & set(np.ravel(part.X_held))
+            assert len(part.held) == 12
+        assert sorted(np.concatenate([part.held for part in parts])) == sorted([*range(60), *range(60)])
+    same = np.ones((20, 1))
+    with pytest.raises(InputError, match="different rows for cross-validation"):
+        measure_cleaning(drop(same, y[:20], [0]), same, y[:20], models=Spy(), find=lambda *_: drop(same, y[:20], []))
+
+
+def _copies(X: Any) -> Any:
+    return _number_copies(X, 60)
+
+
+def test_a_class_that_no_model_finds_is_named() -> None:
+    X, y = np.zeros((60, 1)), np.array(["a"] * 54 + ["rare"] * 6)
+    X[:, 0] = np.random.default_rng(0).normal(size=60)
+    found = measure_cleaning(drop(X, y, [0]), X, y, X, y, Spy(), repeats=1)
+    assert [note for note in found.notes if "class 'rare', 'Spy' predicts none right" in note]

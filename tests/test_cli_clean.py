@@ -124,7 +124,7 @@ def test_cells_that_are_not_changed_stay_as_they_are_written(name: str, here: Pa
 
 def test_labels_that_need_quotes_get_them_and_others_are_refused(here: Path) -> None:
     Path("t.csv").write_text("k,a,y\nr1,1,no\nr2,2,yes\nr3,3,no\nr4,4,yes\n", encoding="utf-8")
-    options = ("--label", "y", "--id", "k", "--decisions", "mine.csv", "--models", "none")
+    options = ("--label", "y", "--id", "k", "--decisions", "mine.csv", "--models", "none", "--new-classes")
     listed('r3,relabel,"a, ""b""",,,,')
     assert run("clean", "t.csv", *options, "--out", "one").code == 0
     assert Path("one/cleaned.csv").read_text().splitlines()[3] == 'r3,3,"a, ""b"""'
@@ -162,7 +162,7 @@ def test_categories_keep_their_order_and_other_columns_their_types(here: Path) -
     pq.write_table(table.replace_schema_metadata({"mine": "kept"}), "t.parquet")
     listed("r0,relabel,mid,,,,", "r2,relabel,new,,,,", "r3,drop,,,,,")
     options = ("--label", "y", "--id", "k", "--decisions", "mine.csv", "--models", "none", "--out", "out")
-    ran = run("clean", "t.parquet", *options)
+    ran = run("clean", "t.parquet", *options, "--new-classes")
     assert ran.code == 0, ran.err
     new = pq.read_table("out/cleaned.parquet")
     assert new.schema.equals(table.schema)
@@ -301,6 +301,27 @@ def test_a_whole_class_is_dropped_only_if_told(here: Path) -> None:
     assert "--lose-classes" in ran.err
     assert not Path("shapshift-clean").exists()
     assert run("clean", *options, "--lose-classes").code == 0
+    listed("1,relabel,aa,,,,")
+    ran = run("clean", *options, "--out", "new")
+    assert ran.code == 2
+    assert "be allowed by --new-classes" in ran.err
+    ran = run("clean", *options, "--out", "new", "--new-classes", "--json")
+    assert ran.code == 0, ran.err
+    assert {one["label"]: one["rows"] for one in ran.document["result"]["classes"]} == {"a": 29, "aa": 0, "rare": 1}
+
+
+def test_whole_numbers_stay_whole(here: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(80, 2))
+    y = np.rint(3000 + 2000 * X[:, 0]).astype(int)
+    y[:3] += 9000
+    lines = [",".join(map(str, [*x, t])) for x, t in zip(X.round(4), y, strict=True)]
+    Path("t.csv").write_text("\n".join(["a,b,y", *lines]) + "\n")
+    ran = run("clean", "t.csv", "--label", "y", "--action", "relabel", "--models", "none")
+    assert ran.code == 0, ran.err
+    new = [line.split(",")[2] for line in Path("shapshift-clean/cleaned.csv").read_text().splitlines()[1:]]
+    assert all(entry.isdigit() for entry in new)
+    assert max(map(int, new)) < 6000
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from shapshift import KNNShapley, Suspects, find_suspects
+from shapshift.checks.labels import are_numbers
 from shapshift.suspects import find
 from shapshift.suspects.scores import score_label_sets, score_labels
 from shapshift.tables.preparing import prepare_features
@@ -223,6 +225,10 @@ def test_numbers_to_predict() -> None:
     assert find_suspects(rows, whole).parameters["task"] == "number"
     assert find_suspects(rows, np.round(targets / 10), model=LinearRegression()).parameters["task"] == "number"
     assert find_suspects(rows, np.round(targets / 10)).parameters["task"] == "class"
+    assert find_suspects(rows, np.arange(150) % 31, model="neighbors").parameters["task"] == "number"
+    assert find_suspects(rows, np.arange(150) % 30, model="neighbors").parameters["task"] == "class"
+    assert are_numbers(np.arange(800) % 41)
+    assert not are_numbers(np.arange(800) % 40)
     half = find_suspects(rows[:100], targets[:100], X_val=rows[100:], y_val=targets[100:])
     assert half.flagged[[5, 50]].all()
 
@@ -317,6 +323,9 @@ def test_sparse_rows() -> None:
         ({"y": np.zeros((149, 2))}, "each of the 150 rows"),
         ({"y": [["a"]] * 149 + [None]}, "an empty list says"),
         ({"y": [["a"]] * 149}, "each of the 150 rows"),
+        ({"y": [["a"], ["b"]] * 74 + [["a"], [None]]}, "missing label in the list of row 149"),
+        ({"y": pd.DataFrame(np.eye(150, 2), columns=["a", "a"])}, "a column name more than once"),
+        ({"X": np.array([["x", None]] * 150, dtype=object)}, "Leave it out: drop the column"),
         ({"random_state": -1}, "random_state"),
     ],
     ids=lambda part: "" if isinstance(part, dict) else part[:24],
@@ -338,6 +347,13 @@ def test_the_table_of_classes_and_its_notes() -> None:
     (note,) = find._class_notes(table | {"share": table["flagged"] / table["rows"]})
     assert "class 'b' is flagged far more often" in note
     assert "40% of its 100 rows, 1.0% of all others" in note
+    for few in (1, 2):
+        part = {"label": table["label"], "rows": np.array([990, 10]), "flagged": np.array([few, few])}
+        (note,) = find._class_notes(part | {"share": np.zeros(2)})
+        assert f"{few} of {2 * few} flagged rows" in note
+        assert "of class 'b', which has 1.0% of all rows" in note
+    even = {"label": np.arange(20), "rows": np.full(20, 50), "flagged": (np.arange(20) == 3).astype(int)}
+    assert find._class_notes(even | {"share": even["flagged"] / 50}) == []
     table["flagged"] = np.array([9, 2])
     assert find._class_notes(table | {"share": table["flagged"] / table["rows"]}) == []
 
@@ -357,7 +373,7 @@ def test_a_class_that_features_do_not_know_is_not_flagged(seed: int) -> None:
     rows, codes = rng.normal(size=(300, 3)), (np.arange(300) < 15).astype(int)
     found = find_suspects(rows, codes)
     assert not found.flagged.any()
-    assert any("do not know classes 0, 1" in note for note in found.notes)
+    assert any("The features do not predict the label" in note for note in found.notes)
 
 
 def test_who_knows_a_class_by_the_definition() -> None:
@@ -381,6 +397,7 @@ def test_nothing_flagged_is_said() -> None:
     assert found.expected_error == 0
     assert np.isnan(found.cutoff)
     assert "No row is flagged" in found.summary()
+    assert ("a larger error" in found.summary()) == (found.probability.max() > 0.5)
     assert "harm" not in found.summary() + FOUND.summary()
 
 
@@ -506,3 +523,35 @@ def test_markup_in_data_stays_text(here: Path) -> None:
     assert ran.code == 0, ran.err
     assert "[red]x[/red]\\x1b" in ran.out
     assert "\x1b" not in ran.out + ran.err
+
+
+def test_the_next_step_has_the_options_that_were_given(here: Path) -> None:
+    (here / "my table.csv").write_text((here / "table.csv").read_text().replace("weight", "body weight"))
+    options = ("my table.csv", "--label", "kind", "--id", "row", "--drop", "body weight", "--impute", "median")
+    ran = run("suspects", *options)
+    assert ran.code == 0, ran.err
+    (line,) = [line for line in ran.out.splitlines() if "shapshift clean" in line]
+    words = shlex.split(line)
+    assert words == ["shapshift", "clean", *options]
+    assert run(*words[1:], "--models", "none").code == 0
+
+
+def test_many_classes_are_cut_and_counted() -> None:
+    codes = np.arange(240) % 12
+    rows = np.random.default_rng(0).normal(size=(240, 2)) * 0.1 + np.column_stack([codes % 4, codes // 4])
+    codes[:2] = 5
+    found = find_suspects(rows, codes, model="neighbors", task="class")
+    lines = [line for line in found.summary().splitlines() if line.startswith("Class ")]
+    assert len(lines) == 10
+    assert lines[0].startswith("Class 5:")
+    assert "2 more classes" in found.summary()
+
+
+def test_numbers_as_classes_name_an_option_that_the_command_has(here: Path) -> None:
+    table = pa.table({"a": X[:, 0], "b": np.full(150, 2**60) + np.arange(150), "y": np.arange(150) % 25})
+    pq.write_table(table, "t.parquet")
+    ran = run("suspects", "t.parquet", "--label", "y", "--model", "neighbors")
+    assert ran.code == 0, ran.err
+    assert "--task number" in ran.err
+    assert "--method" not in ran.err
+    assert "(300 entries)" not in ran.err

@@ -231,7 +231,8 @@ class Duplicates(Result):
     def __repr__(self) -> str:
         found = self.summary()
         return (
-            f"Duplicates({found['groups']:,} groups of {found['rows']:,} rows: {found['exact']:,} exact, "
+            f"Duplicates({found['groups']:,} {'group' if found['groups'] == 1 else 'groups'} "
+            f"of {found['rows']:,} rows: {found['exact']:,} exact, "
             f"{found['near']:,} near; groups across owners={found['across_owners']:,}, "
             f"splits={found['across_splits']:,}; contradicting rows={found['contradicting']:,}; "
             f"radius={self.radius:.3g})"

@@ -64,6 +64,22 @@ def split_missing(y: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.b
     return labels, np.isnan(labels) if labels.dtype.kind == "f" else _missing(labels)
 
 
+#: Whole numbers are to be predicted if more values than these occur, and more than this share of the rows.
+MANY_VALUES, MANY_SHARE = 30, 0.05
+
+
+def are_numbers(labels: npt.NDArray[Any]) -> bool:
+    """Whether labels are numbers to predict, and not classes, where nobody says which.
+
+    They are if they have fractions, or if there are more than 30 different ones, more than one for every 20 rows.
+    """
+    if labels.dtype.kind not in "iuf" or not labels.size:
+        return False
+    if labels.dtype.kind == "f" and bool((labels != np.floor(labels)).any()):
+        return True
+    return bool(np.unique(labels).size > max(MANY_VALUES, MANY_SHARE * labels.size))
+
+
 def encode_labels(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
     """Distinct training labels and the class number of each row."""
     classes, codes = _numbered(labels, "y")

@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -32,10 +32,12 @@ Flags = npt.NDArray[np.bool_]
 TASKS = ("class", "number")
 ACTIONS = ("keep", "drop", "relabel", "weight")
 COLUMNS = ("id", "action", "label", "weight", "probability", "reason", "row")
+#: The same as attributes, and what messages call them.
+PARTS = ("ids", "actions", "labels", "weights", "probabilities", "reasons", "rows", "places")
 #: Largest weight: sums of weights stay finite.
 MOST_WEIGHT = 1e9
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_HASH = re.compile("[0-9a-f]{16}")
+_HASH = re.compile("h[0-9a-f]{16}")  # digits alone, or 12e34, would be a number in a spreadsheet
 
 
 class Plan(NamedTuple):
@@ -86,6 +88,8 @@ class Decisions:
         row has changed since. An empty one is not compared.
     places : tuple of str
         How messages call each decision, such as the line of its file.
+    task : {"class", "number"}, optional
+        What the labels are, where that is known, such as from suspects. A CSV file does not have it.
 
     Examples
     --------
@@ -106,16 +110,19 @@ class Decisions:
     reasons: tuple[str, ...]
     rows: tuple[str, ...]
     places: tuple[str, ...] = ()
+    task: str | None = None
 
     def __post_init__(self) -> None:
-        names = ("ids", "actions", "labels", "weights", "probabilities", "reasons", "rows")
+        names = PARTS[:-1]
         for name in names:
             object.__setattr__(self, name, tuple(_plain(entry) for entry in getattr(self, name)))
         if not self.places:
             object.__setattr__(self, "places", tuple(f"Decision {k}" for k in range(len(self.ids))))
-        sizes = {name: len(getattr(self, name)) for name in (*names, "places")}
+        sizes = {name: len(getattr(self, name)) for name in PARTS}
         if len(set(sizes.values())) > 1:
             raise InputError(f"The parts of Decisions must have one entry per decision. Got the lengths {sizes}.")
+        if self.task is not None:
+            check.check_choice("Decisions", "task", self.task, TASKS)
         for k in range(len(self.ids)):
             self._check(k)
 
@@ -133,7 +140,7 @@ class Decisions:
         if not _is_number(probability) or not (math.isnan(probability) or 0 <= probability <= 1):
             raise self._wrong(k, "probability", "be a number from 0 to 1, or empty", probability)
         if self.rows[k] and not (isinstance(self.rows[k], str) and _HASH.fullmatch(self.rows[k])):
-            raise self._wrong(k, "row", "be the 16 hexadecimal digits that stand for the row's content", self.rows[k])
+            raise self._wrong(k, "row", "be 'h' and the 16 hexadecimal digits that stand for its content", self.rows[k])
 
     def _wrong(self, k: int, column: str, expected: str, got: Any) -> InputError:
         shown = quoted(got) if len(quoted(got)) <= 60 else f"{quoted(got)[:60]}..."
@@ -159,6 +166,7 @@ class Decisions:
         probabilities: Sequence[float] | None = None,
         reasons: Sequence[str] | None = None,
         table_ids: Any = None,
+        task: str | None = None,
     ) -> Self:
         """Decide about rows of a table, and note what they hold now.
 
@@ -171,6 +179,8 @@ class Decisions:
             One entry for each of them; see the attributes.
         table_ids : array-like of shape (n_rows,), optional
             Ids of all rows; by default the index of a pandas table, else row numbers from 0.
+        task : {"class", "number"}, optional
+            What ``y`` holds; by default as in :func:`shapshift.find_suspects`.
         """
         n = len(ids)
         unknown = [math.nan] * n
@@ -182,6 +192,7 @@ class Decisions:
             probabilities=tuple(probabilities if probabilities is not None else unknown),
             reasons=tuple(reasons if reasons is not None else [""] * n),
             rows=("",) * n,
+            task=task,
         )
         known, given = _table(X, y, table_ids)
         rows = decisions._rows_of(range(n), known)
@@ -215,22 +226,29 @@ class Decisions:
                 f"found. Got {count_rows(X)} rows."
             )
         probability = np.asarray(suspects.probability, dtype=np.float64)[at]
+        suggested, task = np.asarray(suspects.suggested)[at], suspects.parameters.get("task", "class")
+        if task == "number":
+            given = _labels.check_labels(y, "y", ids.size, "X")
+            if (given % 1 == 0).all():  # whole numbers stay whole
+                suggested = np.rint(suggested).astype(given.dtype)
         return cls.of(
             X,
             y,
             ids=ids[at].tolist(),
             actions=[action] * at.size,
-            labels=np.asarray(suspects.suggested)[at].tolist() if action == "relabel" else None,
+            labels=suggested.tolist() if action == "relabel" else None,
             weights=(1 - probability).tolist() if action == "weight" else None,
             probabilities=probability.tolist(),
             reasons=[str(reason) for reason in np.asarray(suspects.reason)[at].tolist()],
             table_ids=ids,
+            task=task,
         )
 
     def effective(self) -> Self:
         """Return the decisions that count: the last about each row."""
         last = list({_text(one): k for k, one in enumerate(self.ids)}.values())
-        return type(self)(*(tuple(column[k] for k in last) for column in (*self._columns(), self.places)))
+        parts: dict[str, Any] = {name: tuple(getattr(self, name)[k] for k in last) for name in PARTS}
+        return replace(self, **parts)
 
     def to_frame(self, kind: str = "numpy") -> Any:
         """Tabulate: id, action, label, weight, probability, reason, row.
@@ -304,7 +322,7 @@ class Decisions:
                 places = _column_places(record, source.name, line)
                 width = len(record)
                 continue
-            if not record:
+            if not any(cell.strip() for cell in record):  # such as the blank lines of a spreadsheet
                 continue
             if len(record) != width:
                 raise InputError(
@@ -316,12 +334,21 @@ class Decisions:
                 if name in ("weight", "probability"):
                     found[name].append(_number(text, dialect.decimal))
                 else:
-                    found[name].append(text.strip() if name in ("action", "row") else text)
+                    found[name].append(text.strip().lower() if name in ("action", "row") else text)
             found["place"].append(where)
-        return cls(*(tuple(found[name]) for name in (*COLUMNS, "place")))
+        columns = (tuple(found[name]) for name in (*COLUMNS, "place"))
+        made: dict[str, Any] = dict(zip(PARTS, columns, strict=True))
+        return cls(**made)
 
     def apply(
-        self, X: Any, y: Any, *, ids: Any = None, task: str | None = None, lose_classes: bool = False
+        self,
+        X: Any,
+        y: Any,
+        *,
+        ids: Any = None,
+        task: str | None = None,
+        lose_classes: bool = False,
+        new_classes: bool = False,
     ) -> tuple[Any, Any, Floats]:
         """Apply to a table: all decisions, or none where one of them cannot be.
 
@@ -335,9 +362,12 @@ class Decisions:
             By default the index of a pandas table, else row numbers from 0. They are compared as text, for a CSV file
             knows no other.
         task : {"class", "number"}, optional
-            What ``y`` holds; by default numbers to predict if it has floats that are not whole, else classes.
+            What ``y`` holds; by default what the decisions say, else numbers to predict if they have fractions, or if
+            there are more than 30 different ones, more than one for every 20 rows.
         lose_classes : bool, default=False
             Whether a class may lose its last row.
+        new_classes : bool, default=False
+            Whether rows may get a class that the table does not have.
 
         Returns
         -------
@@ -346,18 +376,29 @@ class Decisions:
         sample_weight : ndarray
             One for each row that is left; 1 for rows without a weight of their own.
         """
-        plan = self.plan(X, y, ids=ids, task=task, lose_classes=lose_classes)
+        plan = self.plan(X, y, ids=ids, task=task, lose_classes=lose_classes, new_classes=new_classes)
         labels = _labels.check_labels(y, "y", count_rows(X), "X")
         new = y if plan.labels == labels.tolist() else like_labels(plan.labels, labels, y, "y")
         kept = plan.kept
         return take_rows(X, kept), take_rows(new, kept), plan.weights[kept]
 
-    def plan(self, X: Any, y: Any, *, ids: Any = None, task: str | None = None, lose_classes: bool = False) -> Plan:
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        ids: Any = None,
+        task: str | None = None,
+        lose_classes: bool = False,
+        new_classes: bool = False,
+    ) -> Plan:
         """Return what :meth:`apply` would do to each row; the parameters are the same."""
         known, labels = _table(X, y, ids)
         if task is not None:
             check.check_choice("Decisions.apply", "task", task, TASKS)
         check.check_flag("Decisions.apply", "lose_classes", lose_classes)
+        check.check_flag("Decisions.apply", "new_classes", new_classes)
+        by_class = holds_classes(task or self.task, labels)
         last = list({_text(one): k for k, one in enumerate(self.ids)}.values())  # of several the last one counts
         rows = self._rows_of(last, known)
         for k, now in zip(last, row_hashes(X, labels, rows), strict=True):
@@ -373,11 +414,11 @@ class Decisions:
         for k, row in zip(last, rows, strict=True):
             actions[row] = self.actions[k]
             if self.actions[k] == "relabel":
-                new[row] = self._new_label(k, written, labels)
+                new[row] = self._new_label(k, written, labels, by_class and not new_classes)
             if self.actions[k] == "weight":
                 weights[row] = self.weights[k]
         plan = Plan(actions, new, weights)
-        self._check_left(plan, labels, holds_classes(task, labels) and not lose_classes)
+        self._check_left(plan, labels, by_class and not lose_classes)
         return plan
 
     def _rows_of(self, which: Iterable[int], known: dict[str, int]) -> list[int]:
@@ -399,18 +440,22 @@ class Decisions:
             )
         return [row for _, row in wanted if row is not None]
 
-    def _new_label(self, k: int, known: dict[str, Any], labels: npt.NDArray[Any]) -> Any:
+    def _new_label(self, k: int, known: dict[str, Any], labels: npt.NDArray[Any], known_only: bool) -> Any:
         """Return a label as the table has it; one that it does not have yet must be of the same kind."""
         text = _text(self.labels[k])
         if text in known:
             return known[text]
+        if known_only:
+            expected = f"be a class of the table ({some(sorted(known))}), or be allowed by new_classes=True"
+            raise self._wrong(k, "label", expected, self.labels[k])
         if all(isinstance(label, str) for label in known.values()):
             return text
         if labels.dtype.kind in "iuf" and _NUMBER.fullmatch(text) and math.isfinite(float(text)):
             if labels.dtype.kind == "f":
                 return float(text)
-            if re.fullmatch("[+-]?[0-9]{1,18}", text):
-                return int(text)
+            if float(text).is_integer() and abs(float(text)) < 2**53:
+                return int(float(text))
+            raise self._wrong(k, "label", "be a whole number, as those of the table are", self.labels[k])
         raise self._wrong(k, "label", f"be one of the labels of the table ({some(sorted(known))})", self.labels[k])
 
     def _check_left(self, plan: Plan, labels: npt.NDArray[Any], by_class: bool) -> None:
@@ -426,13 +471,13 @@ class Decisions:
             if lost:
                 raise InputError(
                     f"The decisions leave no row of the class {some(lost)}: no model could learn it. Keep at least one "
-                    "row of each class, or allow it with --lose-classes (lose_classes=True)."
+                    "row of each class, or allow it by lose_classes=True."
                 )
 
 
 def holds_classes(task: str | None, labels: npt.NDArray[Any]) -> bool:
-    """Whether labels are classes; floats that are not all whole are numbers to predict unless said otherwise."""
-    return task == "class" or (task is None and (labels.dtype.kind != "f" or bool((labels % 1 == 0).all())))
+    """Whether labels are classes: as said, else as they look."""
+    return task == "class" or (task is None and not _labels.are_numbers(labels))
 
 
 def row_hashes(X: Any, y: Any, rows: Sequence[int]) -> list[str]:
@@ -470,7 +515,7 @@ def row_hashes(X: Any, y: Any, rows: Sequence[int]) -> list[str]:
 
 
 def _digest(cells: list[str]) -> str:
-    return hashlib.blake2b(repr(cells).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
+    return "h" + hashlib.blake2b(repr(cells).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
 
 
 def _cell(entry: Any) -> str:

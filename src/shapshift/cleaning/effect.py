@@ -26,7 +26,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.names import quoted, some
 from shapshift.checks.warnings import collected_warnings
-from shapshift.cleaning.decisions import TASKS, Decisions, Plan, holds_classes, table_ids
+from shapshift.cleaning.decisions import TASKS, Decisions, Plan, holds_classes, row_hashes, table_ids
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
 from shapshift.perturb.containers import count_rows, take_rows
@@ -53,6 +53,7 @@ CONFIDENCE = 0.95
 FAR_LARGER, CHANCE = 2.0, 0.01
 #: Numbers in one block of bootstrap weights.
 _BLOCK = 4_000_000
+_HASHED_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,13 +127,14 @@ def measure_cleaning(
     repeats: int = 5,
     folds: int = 5,
     lose_classes: bool = False,
+    new_classes: bool = False,
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> CleaningEffect:
     """Measure what cleaning changes on rows that took no part in it.
 
-    Every model is fitted on the rows as they are, as the decisions leave them, and without as many rows, drawn at
-    random among all of them, as were dropped, relabelled or weighted. All three are judged on the same held-out rows.
+    Every model is fitted three times: on the rows as they are, on the rows as the decisions leave them, and after
+    random removal of as many rows as were dropped, relabelled or weighted. All are judged on the same held-out rows.
 
     Parameters
     ----------
@@ -146,19 +148,21 @@ def measure_cleaning(
         scikit-learn estimators, or "logistic" (ridge regression for numbers), "forest", "boosting".
     find : callable, optional
         What made the decisions, ``find(X, y, ids) -> Decisions``; needed without test rows. Then ``folds`` parts of
-        ``X`` are held out in turn, and suspects are found anew among the other parts alone each time: nothing that is
-        judged on a row has seen it or its label.
+        ``X`` are held out in turn, exact copies together, and suspects are found anew among the other parts alone each
+        time: nothing that is judged on a row has seen it or its label.
     ids : array-like of shape (n_rows,), optional
         By default the index of a pandas table, else row numbers from 0.
     task : {"class", "number"}, optional
-        What ``y`` holds; by default numbers to predict if the models are regressors or it has floats that are not
-        whole, else classes.
+        What ``y`` holds; by default what the decisions say, else numbers to predict if the models are regressors, or as
+        in :func:`shapshift.find_suspects`.
     repeats : int, default=5
         Seeds of the models, draws of random rows, and, in cross-validation, ways to part the rows.
     folds : int, default=5
         Parts in cross-validation.
     lose_classes : bool, default=False
         Whether a class may lose its last row.
+    new_classes : bool, default=False
+        Whether rows may get a class that the table does not have.
     random_state : int or None, default=0
     progress : bool, default=None
 
@@ -195,11 +199,11 @@ def measure_cleaning(
     seed = check.check_seed(caller, random_state)
     labels = _labels.check_labels(y, "y", count_rows(X), "X")
     own = table_ids(X, ids)
-    fitted = _check_models(caller, models, task, labels)
-    classes = fitted.classes
     check.check_type(caller, "decisions", decisions, Decisions, "Decisions")
+    fitted = _check_models(caller, models, task or decisions.task, labels)
+    classes = fitted.classes
     kind = "number" if classes is None else "class"
-    plan = decisions.plan(X, y, ids=ids, task=kind, lose_classes=lose_classes)
+    plan = decisions.plan(X, y, ids=ids, task=kind, lose_classes=lose_classes, new_classes=new_classes)
     if X_test is None and y_test is None:
         if find is None:
             raise InputError(
@@ -209,8 +213,11 @@ def measure_cleaning(
             )
         if labels.size < 2:
             raise InputError(f"The 'X' parameter of {caller} must have 2 rows for cross-validation. Got 1.")
-        truth, folds = labels, min(folds, labels.size)
-        parts = _cross_parts(find, X, labels, own, repeats, folds, seed, kind)
+        copies = _number_copies(X, labels.size)
+        truth, folds = labels, min(folds, int(copies.max()) + 1)
+        if folds < 2:
+            raise InputError(f"The 'X' parameter of {caller} must have different rows for cross-validation. All equal.")
+        parts = _cross_parts(find, X, labels, own, repeats, folds, seed, kind, copies)
         steps, held_out = repeats * folds, "cross-validation"
     else:
         if X_test is None or y_test is None:
@@ -234,6 +241,8 @@ def measure_cleaning(
     effect = _effect(guesses, truth, classes, labels, seed)
     table = {} if classes is None else class_table(plan, labels)
     notes = (*(class_notes(table) if table else ()), *_effect_notes(effect))
+    if classes is not None:
+        notes = (*notes, *_silent_notes(effect, _rarest(truth, labels)))
     return CleaningEffect(effect, table, notes, held_out, repeats)
 
 
@@ -326,24 +335,36 @@ def _cross_parts(
     folds: int,
     seed: int,
     kind: str,
+    copies: Indices,
 ) -> Iterator[_Part]:
     codes = _labels.encode_labels(labels)[1] if kind == "class" else np.zeros(labels.size, dtype=np.int32)
     for repeat in range(repeats):
-        fold_of = _folds(codes, folds, np.random.default_rng([seed, 0, repeat]))
+        fold_of = _folds(codes, folds, np.random.default_rng([seed, 0, repeat]), copies)
         for fold in range(folds):
             train, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
             rows = take_rows(X, train)
             made = find(rows, labels[train], ids[train])
-            plan = made.plan(rows, labels[train], ids=ids[train], task=kind, lose_classes=True)
+            plan = made.plan(rows, labels[train], ids=ids[train], task=kind, lose_classes=True, new_classes=True)
             yield _Part(repeat, rows, labels[train], plan, take_rows(X, held), held, repeat * folds + fold)
 
 
-def _folds(codes: npt.NDArray[Any], folds: int, rng: np.random.Generator) -> Indices:
-    """Fold of each row: at random, as many of each class in each fold as can be."""
-    order = np.lexsort((rng.random(codes.size), codes))
-    fold_of = np.empty(codes.size, dtype=np.int64)
-    fold_of[order] = np.arange(codes.size) % folds
-    return fold_of
+def _number_copies(X: Any, n: int) -> Indices:
+    """Return the same number for rows with equal features, by first appearance; in blocks, as texts need memory."""
+    numbers: dict[str, int] = {}
+    blank, found = np.zeros(n), np.empty(n, dtype=np.int64)
+    for start in range(0, n, _HASHED_ROWS):
+        rows = range(start, min(n, start + _HASHED_ROWS))
+        found[start : rows.stop] = [numbers.setdefault(one, len(numbers)) for one in row_hashes(X, blank, rows)]
+    return found
+
+
+def _folds(codes: npt.NDArray[Any], folds: int, rng: np.random.Generator, copies: Indices) -> Indices:
+    """Fold of each row: at random, copies together, and as many of each class in each fold as can be."""
+    _, first, sizes = np.unique(copies, return_index=True, return_counts=True)
+    order = np.lexsort((rng.random(first.size), -sizes, codes[first]))
+    fold_of = np.empty(first.size, dtype=np.int64)
+    fold_of[order] = np.arange(first.size) % folds
+    return fold_of[copies]
 
 
 def _predict(
@@ -429,9 +450,7 @@ def _bootstrap_recalls(
     seed : int
     """
     kinds, codes = _labels.encode_labels(truth)
-    known = Counter(labels.tolist())
-    seen = [(known[kind], code) for code, kind in enumerate(kinds.tolist()) if kind in known]
-    rarest = min(seen)[1] if seen else 0
+    rarest = kinds.tolist().index(_rarest(truth, labels))
     members = [np.flatnonzero(codes == code) for code in range(kinds.size)]
     rng, shape = np.random.default_rng([seed, 2]), (hits.shape[0], BOOTSTRAPS)
     recalls = np.zeros((kinds.size, *shape))
@@ -446,6 +465,13 @@ def _bootstrap_recalls(
         "balanced accuracy": (whole.mean(axis=0), recalls.mean(axis=0)),
         "minority recall": (whole[rarest], recalls[rarest]),
     }
+
+
+def _rarest(truth: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Any:
+    """Return the class with the fewest training rows, of those that occur in the test."""
+    kinds, known = _labels.encode_labels(truth)[0].tolist(), Counter(labels.tolist())
+    seen = [(known[kind], code) for code, kind in enumerate(kinds) if kind in known]
+    return kinds[min(seen)[1] if seen else 0]
 
 
 def _bootstrap_r2(errors: Floats, truth: Floats, seed: int) -> tuple[Floats, Floats]:
@@ -470,7 +496,8 @@ def _multinomial(rng: np.random.Generator, size: int, draws: int) -> Floats:
 
 def class_table(plan: Plan, labels: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
     """Count what is done to the rows of each class."""
-    classes, codes = _labels.encode_labels(labels)
+    classes, codes = _labels.encode_labels(object_array([*labels.tolist(), *plan.labels]))
+    codes = codes[: labels.size]
     relabelled = np.array([new != old for new, old in zip(plan.labels, labels.tolist(), strict=True)], dtype=bool)
     counts = {
         name: np.bincount(codes[chosen], minlength=classes.size)
@@ -481,7 +508,7 @@ def class_table(plan: Plan, labels: npt.NDArray[Any]) -> dict[str, npt.NDArray[A
             "weighted": plan.actions == "weight",
         }.items()
     }
-    share = (counts["dropped"] + counts["relabelled"]) / counts["rows"]
+    share = (counts["dropped"] + counts["relabelled"]) / np.maximum(counts["rows"], 1)  # a new class has no rows
     return {"label": object_array(classes.tolist()), **counts, "share": share}
 
 
@@ -498,18 +525,33 @@ def class_notes(table: Mapping[str, npt.NDArray[Any]]) -> list[str]:
         f"{overall:.0%}: look at some of them before you act. Where a class is rare or hard to tell, right labels look "
         "wrong."
         for label, gone, count, p in zip(table["label"].tolist(), lost.tolist(), rows.tolist(), chance, strict=True)
-        if gone / count >= FAR_LARGER * overall and p < CHANCE
+        if gone and gone / count >= FAR_LARGER * overall and p < CHANCE
     ]
 
 
 def _effect_notes(effect: Mapping[str, npt.NDArray[Any]]) -> list[str]:
     """Name models that cleaning harms more than random removal does, beyond the error of measuring.
 
-    The loss alone is no reason: other rows fewer change a model too, and random removal says by how much.
+    The loss alone is no reason: removing any rows changes a model, and random removal says by how much.
     """
     return [
         f"The {measure} of {model!r} is lower than after random removal of as many rows: by {-value:.3f}, 95% interval "
         f"{-high:.3f} to {-low:.3f}. Do not act on all of these rows without looking at them."
         for model, measure, what, value, low, high in zip(*effect.values(), strict=True)
         if what == "after - random removal" and high < 0
+    ]
+
+
+def _silent_notes(effect: Mapping[str, npt.NDArray[Any]], rarest: Any) -> list[str]:
+    """Name models that find no row of the rarest class, before and after."""
+    recalls: dict[str, list[float]] = {}
+    for model, measure, what, value, _, _ in zip(*effect.values(), strict=True):
+        if measure == "minority recall" and what in SIDES[:2]:
+            recalls.setdefault(model, []).append(value)
+    silent = [model for model, values in recalls.items() if not any(values)]
+    if not silent:
+        return []
+    return [
+        f"Of the held-out rows of class {quoted(rarest)}, {some(silent)} predicts none right, before and after: the "
+        "measurement can show nothing for that class."
     ]

@@ -126,7 +126,11 @@ def load(run: Run, target: str | None = None) -> Data:
         # Names of clusters, and weights, are no features.
         apart = [column for column in (by, by_weight) if column not in (None, spec.label, spec.id, spec.owner)]
         spec = replace(spec, drop=[*spec.drop, *(column for column in apart if column not in spec.drop)])
-        arrays = prepare(train, val, spec)
+        try:
+            arrays = prepare(train, val, spec)
+        except InputError as error:
+            raise InputError(_worded(run, str(error))) from error
+        arrays = replace(arrays, notes=[_worded(run, note) for note in arrays.notes])
     if not others:
         notes = list(dict.fromkeys(arrays.notes))
         arrays = replace(arrays, X_val=arrays.X_train, y_val=arrays.y_train, notes=notes)
@@ -137,6 +141,13 @@ def load(run: Run, target: str | None = None) -> Data:
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
     return Data(train, val, arrays, clusters, weights)
+
+
+def _worded(run: Run, text: str) -> str:
+    """Name the option by which this command is told that labels are numbers."""
+    from shapshift.tables.labels import REGRESSION
+
+    return text.replace(REGRESSION, "--task number") if run.has(Checked) else text
 
 
 def _weights(val: Any, column: str) -> Any:

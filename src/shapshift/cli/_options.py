@@ -171,8 +171,7 @@ class OneOrTwo:
         metavar="TRAIN",
     )
     val: Path | None = argument(
-        "Validation rows, with the same columns. Without them the rows of TRAIN are valued on, or compared with, each "
-        "other.",
+        "Validation rows, with the same columns. Without them, the other rows of TRAIN take their place.",
         default=None,
         metavar="[VAL]",
     )
@@ -206,7 +205,7 @@ class Columns:
     """Which columns mean what, and how features are made of them."""
 
     panel: ClassVar[str] = "Columns"
-    label: str | None = option(None, "Column of the class. Not needed for .npz.", "-y", metavar="COLUMN")
+    label: str | None = option(None, "Column of the label. Not needed for .npz.", "-y", metavar="COLUMN")
     id: str | None = option(None, "Column that names the rows.", metavar="COLUMN")
     owner: str | None = option(None, "Owner column.", metavar="COLUMN")
     drop: list[str] | None = option(

@@ -1,5 +1,6 @@
 """``shapshift clean``: act on suspect rows, and see what that changes on held-out data."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from shapshift.cli._errors import CommandError
 from shapshift.cli._options import Checked, Columns, Output, option
 from shapshift.cli._run import Run
 from shapshift.cli._show import number
-from shapshift.cli.suspects import Search, check_search, search
+from shapshift.cli.suspects import SHOWN, Search, check_search, search
+from shapshift.exceptions import InputError
 
 if TYPE_CHECKING:
     from shapshift.cleaning import CleaningEffect, Decisions
@@ -22,6 +24,16 @@ if TYPE_CHECKING:
 # Fewest rows of which a fifth can be held out.
 FEWEST_ROWS = 20
 REPEATS, CROSS_REPEATS = 5, 2
+
+
+@dataclass(frozen=True)
+class OneTask:
+    """What labels are: one for each row."""
+
+    panel: ClassVar[str] = Search.panel
+    task: Literal["class", "number"] | None = option(
+        None, "What the label is: a class, or a number to predict.", show_default="detected from the label"
+    )
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,7 @@ class Act:
         metavar="FILE",
     )
     lose_classes: bool = option(False, "Allow that a class loses its last row.")
+    new_classes: bool = option(False, "Allow decisions that give rows a class which TABLE does not have.")
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,7 @@ class Measure:
 
 @command(
     "clean",
-    *(Checked, Columns, Search, Act, Measure, Output),
+    *(Checked, Columns, Search, OneTask, Act, Measure, Output),
     examples=[
         "shapshift clean train.csv --label y --test test.csv",
         "shapshift clean train.csv --label y --action relabel --error 0.05 --model forest",
@@ -92,8 +105,8 @@ def clean(run: Run) -> None:
     from shapshift.cleaning.effect import class_notes, class_table
     from shapshift.tables.writing import cleaned_names
 
-    act, asked = run[Act], run[Search]
-    check_search(run)
+    act, asked = run[Act], run[OneTask].task
+    check_search(run, asked)
     models = _models(run[Measure].models)
     if act.decisions is not None:
         _check_replay(run)
@@ -102,7 +115,7 @@ def clean(run: Run) -> None:
     given = None
     if act.decisions is not None:
         given = Decisions.read_csv(run.input("decisions", act.decisions))
-    data = load(run, asked.task or "seen")
+    data = load(run, asked or "seen")
     task = data.arrays.spec["target"]
     if task == "set":
         raise CommandError("'shapshift clean' acts on tables with one label per row. Name one column with --label.")
@@ -115,7 +128,12 @@ def clean(run: Run) -> None:
         given = Decisions.from_suspects(found, features, labels, action=act.action)
         run.parameters["suspects"] = dict(found.parameters)
     decisions = given.effective()
-    plan = decisions.plan(features, labels, ids=ids, task=task, lose_classes=act.lose_classes)
+    allowed = {"lose_classes": act.lose_classes, "new_classes": act.new_classes}
+    try:
+        plan = decisions.plan(features, labels, ids=ids, task=task, **allowed)
+    except InputError as error:
+        told = re.sub(r"(lose|new)_classes=True", r"--\1-classes", str(error))
+        raise CommandError(told) from error
     _write(run, data, plan, files)
     decisions.to_csv(run.path("decisions.csv"))
     table = class_table(plan, labels) if task == "class" else {}
@@ -197,7 +215,9 @@ def _raw_label(label: Any, data: Data, column: Any) -> Any:
     rows = np.flatnonzero(data.arrays.y_train == label)
     if rows.size:
         return column[int(rows[0])].as_py()
-    return label.item() if isinstance(label, np.generic) else label
+    label = label.item() if isinstance(label, np.generic) else label
+    whole = isinstance(label, float) and label.is_integer() and (data.arrays.y_train % 1 == 0).all()
+    return int(label) if whole else label
 
 
 def _measure(
@@ -249,6 +269,7 @@ def _measure(
         task=arrays.spec["target"],
         repeats=asked.repeats or (REPEATS if asked.test is not None else CROSS_REPEATS),
         lose_classes=run[Act].lose_classes,
+        new_classes=run[Act].new_classes,
         random_state=run.seed,
         progress=run.terminal.progress,
     )
@@ -294,7 +315,11 @@ def _show(
         | {">share": f"{one['share']:.1%}"}
         for one in classes
     ]
-    run.terminal.table("By class", shown if done else [])
+    more = len(shown) - SHOWN
+    if more > 0:
+        most = np.argsort([-one["share"] for one in classes], kind="stable")[:SHOWN]
+        shown = [shown[j] for j in most.tolist()]
+    run.terminal.table(f"By class (most changed; {more:,} more)" if more > 0 else "By class", shown if done else [])
     measured: list[dict[str, Any]] = []
     if effect is not None:
         measured = effect.to_frame("pyarrow").to_pylist()

@@ -21,7 +21,7 @@ class Names:
     """Which columns mean what; the same as in :class:`Columns`, without how features are encoded."""
 
     panel: ClassVar[str] = Columns.panel
-    label: str | None = option(None, "Column of the class, which is not compared.", "-y", metavar="COLUMN")
+    label: str | None = option(None, "Column of the label, which is not compared.", "-y", metavar="COLUMN")
     id: str | None = option(None, "Column that names the rows.", metavar="COLUMN")
     owner: str | None = option(None, "Owner column.", metavar="COLUMN")
     drop: list[str] | None = option(

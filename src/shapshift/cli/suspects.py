@@ -1,5 +1,6 @@
 """``shapshift suspects``: which rows of a table have a label that is probably wrong."""
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -27,14 +28,23 @@ class Search:
         "Model that is asked about rows it has not seen; neighbors: the nearest rows alone.",
         show_default="nearest rows, a linear model and a forest",
     )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What labels are."""
+
+    panel: ClassVar[str] = Method.panel
     task: Literal["class", "number", "set"] | None = option(
-        None, "What the label is: a class, a number to predict, or a set of labels.", show_default="seen from the label"
+        None,
+        "What the label is: a class, a number to predict, or a set of labels.",
+        show_default="detected from the label",
     )
 
 
 @command(
     "suspects",
-    *(Checked, Columns, Search, Output),
+    *(Checked, Columns, Search, Task, Output),
     examples=[
         "shapshift suspects table.csv --label y",
         "shapshift suspects table.parquet --label y --error 0.2 --model forest",
@@ -46,18 +56,18 @@ def suspects(run: Run) -> None:
     """Find the rows whose label is probably wrong.
 
     Compares every row with what the other rows say about it, and gives the probability that its label is wrong, the
-    label it should rather have, and the reason. Flags as many rows as --error allows: with 0.1, one in ten of them is
-    expected to be right. Look at them before changing anything.
+    label it should rather have, and the reason. Flags as many rows as --error allows: with 0.1, at most one in ten
+    of them is expected to be right. Look at them before changing anything.
 
-    A label that is a number with fractions is one to predict (--task class says otherwise). Several label columns of 0
-    and 1, or a column of lists, are a multi-label table.
+    A label is a number to predict if it has fractions, or more than 30 different values, more than one for every 20
+    rows; --task says otherwise. Several label columns of 0 and 1, or a column of lists, are a multi-label table.
 
     Writes [bold]suspects.csv[/] (one line per row), [bold]suspects.npz[/] (for Suspects.load) and
     [bold]manifest.json[/].
     """
-    check_search(run)
+    check_search(run, run[Task].task)
     run.will_write("suspects.csv", "suspects.npz")
-    data = load(run, run[Search].task or "seen")
+    data = load(run, run[Task].task or "seen")
     with run.terminal.busy("Comparing rows"):
         found = search(run, data)
     run.write_table("suspects.csv", _with_texts(found))
@@ -65,19 +75,30 @@ def suspects(run: Run) -> None:
     run.parameters["suspects"] = dict(found.parameters)
     run.result = show_suspects(run.terminal, found)
     if found.flagged.any():
-        label = f" --label {run[Columns].label}" if run[Columns].label else ""
-        run.terminal.line(
-            f"Next: look at the flagged rows in suspects.csv. 'shapshift clean {run[Checked].train.name}{label}' drops "
-            "or relabels rows and says what that changes on held-out data."
-        )
+        run.terminal.line("Next: look at the flagged rows in suspects.csv.")
+        if found.task != "set":
+            run.terminal.line("Then drop or relabel rows, and see what that changes on held-out data:")
+            run.terminal.line(f"  shapshift clean {given_options(run)}")
 
 
-def check_search(run: Run) -> None:
+def given_options(run: Run) -> str:
+    """Return the table and the options that were given, as they are written in a shell."""
+    words = [str(run[Checked].train)]
+    given: dict[str, Any] = {"val": run[Checked].val} | vars(run[Columns]) | vars(run[Search]) | vars(run[Task])
+    usual: dict[str, Any] = {"val": None} | vars(Columns()) | vars(Search()) | vars(Task())
+    for name, entry in given.items():
+        if entry != usual[name] and entry is not None and entry != []:
+            for one in entry if isinstance(entry, list) else [entry]:
+                words += [f"--{name.replace('_', '-')}", str(one)]
+    return shlex.join(words)
+
+
+def check_search(run: Run, task: str | None) -> None:
     """Refuse options that are wrong whatever the table holds."""
     asked = run[Search]
     if not 0 < asked.error < 1:
         raise CommandError(f"--error must be above 0 and below 1, such as 0.1. Got {asked.error:g}.")
-    if asked.task == "number" and asked.model == "logistic":
+    if task == "number" and asked.model == "logistic":
         raise CommandError("--model logistic is for classes. Use neighbors, forest or boosting with --task number.")
 
 
@@ -127,9 +148,11 @@ def show_suspects(terminal: Terminal, found: "Suspects") -> dict[str, Any]:
             ">flagged": f"{one['flagged']:,}",
         }
         | {">share": f"{one['share']:.1%}"}
-        for one in classes
+        for one in found.most_flagged()
     ]
-    terminal.table("By label" if found.task == "set" else "By class", by_class)
+    more = len(classes) - len(by_class)
+    title = "By label" if found.task == "set" else "By class"
+    terminal.table(f"{title} (most flagged; {more:,} more)" if more else title, by_class)
     for note in found.notes:
         terminal.line(f"Note: {note}", "yellow")
     return {

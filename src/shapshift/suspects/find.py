@@ -43,6 +43,8 @@ FAR = 0.5
 COARSE = 0.1
 #: A class is noted as flagged too often from so many times the share of all others, and this share and number, on.
 CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
+#: A class is small below this share of the rows, and below half the share that it would have if all were of one size.
+SMALL_SHARE = 0.1
 #: Share of label entries that features mistake, and ratio to that of wrong ones, above which a note doubts the error.
 UNCLEAR, UNCLEAR_RATIO = 0.05, 3.0
 
@@ -99,11 +101,11 @@ def find_suspects(
     ids : array-like of shape (n,), optional
         By default the index of a pandas frame, or positions.
     error : float, default=0.1
-        Share of right labels allowed among the flagged rows. The flagged rows are the largest set of most probable
-        rows for which no more are expected.
+        Share of right labels allowed among the flagged rows. The flagged rows are the largest set of rows with the
+        highest probability for which no more are expected.
     task : {"class", "number", "set"}, optional
-        What `y` holds. By default it is seen from `y`: floats with fractions, and integers that nearly all differ, are
-        numbers to predict.
+        What `y` holds. By default, numbers are to be predicted if they have fractions, or if there are more than 30
+        different ones, more than one for every 20 rows; all else is a class.
     random_state : int, default=0
         For the folds of a model and for the model itself.
     progress : bool, optional
@@ -121,7 +123,7 @@ def find_suspects(
     they are. Where more than a tenth of all rows have such copies, the features are too coarse to tell rows apart and
     nothing is raised.
 
-    Where rows of a class get no more votes for it than other rows do, the features do not know that class: its right
+    Where rows of a class get no more votes for it than other rows do, the features do not predict that class: its right
     labels look the same as wrong ones. Probabilities of its rows are then halved, so that none is flagged, and a note
     says so.
 
@@ -188,11 +190,13 @@ def suspects_of(
     probability, contradicting, notes = _with_copies(raw, found)
     notes += found.notes
     if found.unknown:
-        what = "labels" if known == "set" else "classes"
+        one, many = ("label", "labels") if known == "set" else ("class", "classes")
+        which = f"{one if len(found.unknown) == 1 else many} {some(found.unknown)}"
+        if known == "class" and len(found.unknown) == len(set(found.label.tolist())):
+            which = "the label"
         notes.append(
-            f"these features do not know {what} {some(found.unknown)}: rows that have them get no more votes for them "
-            "than others do, so nobody can tell right ones from wrong ones. Their probabilities are halved, and none "
-            "is flagged."
+            f"The features do not predict {which}: rows get no more votes for their own label than other rows do, "
+            "so right ones cannot be told from wrong ones. Their probabilities are halved, and none is flagged."
         )
     across = np.zeros(n, dtype=np.bool_)
     if data.X_val is not None:
@@ -236,10 +240,8 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
     numeric = labels.dtype.kind in "iuf"
     distinct = len(set(labels.tolist()))
     if task is None:
-        whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
-        many = distinct > n / 2 and n > 2 * FEWEST_ROWS
         regressor = hasattr(model, "get_params") and not isinstance(model, type) and is_regressor(model)
-        task = "number" if numeric and (not whole or many or regressor) else "class"
+        task = "number" if _labels.are_numbers(labels) or (numeric and regressor) else "class"
     if task == "number" and not numeric:
         raise InputError(f"'y' must hold numbers to predict for task='number'. Got {some(labels[:5].tolist())}.")
     if distinct < 2:
@@ -250,7 +252,8 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
     if task == "class" and distinct > n / 2:
         raise InputError(
             f"'y' has {distinct} different labels in {n} rows ({some(labels[:5].tolist())}), so it does not name "
-            "classes. Choose the column of the class; for numbers to predict, pass task='number'."
+            "classes. Choose the column of the class; for numbers to predict, pass task='number', which is the default "
+            "for fractions and for more than 30 different numbers, more than one for every 20 rows."
         )
     return task, labels
 
@@ -416,7 +419,10 @@ def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, n
 
 def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Flags]:
     """Names of the labels, and which rows carry which."""
-    frame = nw.from_native(y, allow_series=True, pass_through=True)
+    try:
+        frame = nw.from_native(y, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise InputError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
     if isinstance(frame, nw.DataFrame) or len(getattr(y, "shape", ())) == 2:
         whole = isinstance(frame, nw.DataFrame)
         names = list(frame.columns) if whole else list(range(y.shape[1]))
@@ -445,6 +451,12 @@ def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Fla
             "Drop rows whose labels are not known; an empty list says that a row has none."
         )
     listed = [list(entry) for entry in entries]
+    absent = [i for i, entry in enumerate(listed) if any(map(_labels.is_missing, entry))]
+    if absent:
+        raise InputError(
+            f"{name!r} has a missing label in the list of row {absent[0]}: {quoted(listed[absent[0]])}. Take it out, "
+            "or drop rows whose labels are not known."
+        )
     classes, _ = _labels.encode_labels(object_array([label for entry in listed for label in entry] or [""]))
     place = {label: j for j, label in enumerate(classes.tolist())}
     carried = np.zeros((n_rows, len(place)), dtype=np.bool_)
@@ -514,11 +526,19 @@ def _class_notes(table: dict[str, Array]) -> list[str]:
     rows, flagged, share = table["rows"], table["flagged"], table["share"]
     others = (flagged.sum() - flagged) / np.maximum(rows.sum() - rows, 1)
     condemned = (share >= np.maximum(CONDEMNED_SHARE, CONDEMNED_RATIO * others)) & (flagged >= FEW_FLAGGED)
+    small_one = rows < min(SMALL_SHARE, 0.5 / rows.size) * rows.sum()
+    mostly = small_one & (2 * flagged >= max(flagged.sum(), 1)) & ~condemned
     notes = [
         f"class {quoted(table['label'][j])} is flagged far more often than the others: {share[j]:.0%} of its "
         f"{rows[j]:,} rows, {others[j]:.1%} of all others. These features may not tell it apart; look at some of the "
         "rows before dropping or relabelling any."
         for j in np.flatnonzero(condemned)
+    ]
+    notes += [
+        f"{flagged[j]:,} of {flagged.sum():,} flagged rows {'is' if flagged[j] == 1 else 'are'} of class "
+        f"{quoted(table['label'][j])}, which has {rows[j] / rows.sum():.1%} of all rows. Right labels of a rare class "
+        "often look wrong; look at them one by one before dropping or relabelling any."
+        for j in np.flatnonzero(mostly)
     ]
     small = table["label"][rows < FEW_OF_A_CLASS].tolist()
     if small:

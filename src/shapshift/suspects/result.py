@@ -19,6 +19,8 @@ OUTLIER = "outlier"
 ACROSS = "near-duplicate across train and validation"
 #: Why a row is reported, the most telling first.
 REASONS = (CONTRADICTING, DISAGREE, ACROSS, OUTLIER)
+#: Classes that a summary lists.
+SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,6 +119,11 @@ class Suspects(Result):
         columns = [column.tolist() for column in self.classes.values()]
         return [dict(zip(self.classes, row, strict=True)) for row in zip(*columns, strict=True)]
 
+    def most_flagged(self) -> list[dict[str, Any]]:
+        """List the classes as :meth:`class_rows` does; of many, the ten with the most flagged rows."""
+        rows = self.class_rows()
+        return rows if len(rows) <= SHOWN else sorted(rows, key=lambda one: -int(one["flagged"]))[:SHOWN]
+
     def ranking(self) -> npt.NDArray[np.int64]:
         """Positions of all rows, the most probable first."""
         return np.argsort(-self.probability, kind="stable")
@@ -126,8 +133,10 @@ class Suspects(Result):
         what = "Label" if self.task == "set" else "Class"
         classes = [
             f"{what} {quoted(one['label'])}: {one['flagged']:,} of {one['rows']:,} rows flagged ({one['share']:.1%})."
-            for one in self.class_rows()
+            for one in self.most_flagged()
         ]
+        more = len(self.class_rows()) - len(classes)
+        classes += [f"{more:,} more {'labels' if self.task == 'set' else 'classes'}: see class_frame()."] * (more > 0)
         return "\n".join([*self.findings(), *classes, *(f"Note: {note}" for note in self.notes)])
 
     def findings(self) -> list[str]:
@@ -138,7 +147,8 @@ class Suspects(Result):
         if not flagged:
             said.append(
                 f"No row is flagged: no set of rows is expected to have at most {self.error:.0%} right {what}. The "
-                f"highest probability of a wrong one is {self.probability.max():.2f}; a larger error flags more."
+                f"highest probability of a wrong one is {self.probability.max():.2f}"
+                + ("; a larger error flags more." if self.probability.max() > 0.5 else ".")
             )
             return said
         counts = [(reason, sum(reason in each for each in self.reason[self.flagged].tolist())) for reason in REASONS]

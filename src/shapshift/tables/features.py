@@ -156,7 +156,8 @@ def make_columns(
             f"Values are missing in {listed}. Distances need all of them: fill them in with --impute median (or mean, "
             "or most_frequent), leave columns out with --drop, or remove the rows."
         )
-    warn_rounded("the table", {column.name: column.rounded for column in made})
+    times = 2 if train is val else 1  # the entries of one table are counted once
+    warn_rounded("the table", {column.name: column.rounded // times for column in made})
     return made
 
 
@@ -443,8 +444,8 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         listed = some(list(compress(names, constant)))
         # It adds the same to the distance from a validation point to every training row.
         notes.append(
-            f"{int(constant.sum())} columns have one value in all training rows ({listed}) and cannot tell neighbours "
-            "apart" + ("" if scale == "none" else "; set to 0")
+            f"{int(constant.sum())} {'column has' if constant.sum() == 1 else 'columns have'} one value in all "
+            f"training rows ({listed}) and cannot tell neighbours apart" + ("" if scale == "none" else "; set to 0")
         )
     if scale == "none":
         notes.append(f"did not scale {len(names)} numeric columns: the ones with large numbers dominate the distances")

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from shapshift._arrays import object_array
 from shapshift.checks.inputs import fits_float, rounded_entries, some
+from shapshift.checks.labels import are_numbers
 from shapshift.exceptions import InputError
 from shapshift.tables.files import about, cut
 
@@ -27,7 +28,7 @@ _MANY = 20  # rows from which on "nearly all labels differ" means something
 _NUMBER = re.compile(r"\s*-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\s*")
 _ANY_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _SHOWN = 40  # characters of an entry
-_REGRESSION = "--method regression (TableSpec(target='number'))"
+REGRESSION = "--method regression (TableSpec(target='number'))"
 
 
 def read_names(column: Any, what: str, where: str, *, written: bool = False) -> Array:
@@ -198,14 +199,14 @@ def same_labels(
         raise InputError(
             f"Label {label!r} has {classes.size} distinct values in {train.size} training rows "
             f"({some(classes.tolist())}), so it does not name classes. Choose the column of the class"
-            + (f"; if the label is a number to predict, use {_REGRESSION}." if numeric else ".")
+            + (f"; if the label is a number to predict, use {REGRESSION}." if numeric else ".")
         )
     unseen = ~np.isin(val, classes)
     if unseen.all():
         raise InputError(
             f"No validation row has a label that occurs in training. Label {label!r} has {some(classes.tolist())} in "
             f"the training table and {some(np.unique(val).tolist())} in the validation table. Write the classes the "
-            "same way in both" + (f"; if the label is a number to predict, use {_REGRESSION}." if numeric else ".")
+            "same way in both" + (f"; if the label is a number to predict, use {REGRESSION}." if numeric else ".")
         )
     if unseen.any():
         notes.append(
@@ -221,7 +222,7 @@ def same_labels(
         counts = ", ".join(f"{name!r}: {size}" for name, size in zip(classes[:6].tolist(), sizes[:6], strict=True))
         notes.append(f"label {label!r} has {classes.size} classes in training ({counts}{', ...' * (classes.size > 6)})")
         if numeric and (classes.size > _MANY or (classes.astype(np.float64) % 1 != 0).any()):
-            notes.append(f"the classes of label {label!r} are numbers: to predict a number, use {_REGRESSION}")
+            notes.append(f"the classes of label {label!r} are numbers: to predict a number, use {REGRESSION}")
     alike = names_alike([*classes.tolist(), *np.unique(val).tolist()])
     if alike:
         notes.append(f"labels that differ only in spaces, capitals or writing are different classes: {alike}")
@@ -306,7 +307,7 @@ def is_list(kind: Any) -> bool:
 def seen_target(column: Any) -> str:
     """Tell from a label column what it holds: "class", "number" or "set"; see TableSpec.
 
-    Numbers with fractions, and numbers most of which differ, are taken for numbers to predict.
+    Of numbers, :func:`shapshift.checks.labels.are_numbers` says whether they are classes.
     """
     column = as_written(plain(column))
     if is_list(column.type):
@@ -316,9 +317,7 @@ def seen_target(column: Any) -> str:
         present = pc.replace_substring(present, ",", ".").cast(pa.float64())
     if not len(present) or not (pt.is_integer(present.type) or pt.is_floating(present.type)):
         return "class"
-    numbers = present.to_numpy(zero_copy_only=False)
-    many = len(numbers) > _MANY and np.unique(numbers).size > len(numbers) / 2
-    return "number" if many or (numbers != np.floor(numbers)).any() else "class"
+    return "number" if are_numbers(present.to_numpy(zero_copy_only=False)) else "class"
 
 
 def odd_places(entries: Sequence[Any]) -> list[int]:

@@ -1,5 +1,6 @@
 """Tables to arrays: which columns are features, and everything that is fitted on the training rows."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -265,7 +266,12 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
             odd = set(names) ^ set(other.column_names)
             raise InputError(f"'X' and 'X_val' must have the same columns. Only one has {some(sorted(odd))}.")
         # Named features: a column is never taken for a row number.
-        columns = make_columns(train, other, replace(spec, features=names), names, ("'X'", "'X_val'"), notes)
+        try:
+            columns = make_columns(train, other, replace(spec, features=names), names, ("'X'", "'X_val'"), notes)
+        except InputError as error:  # it names options of the command line
+            raise InputError(
+                re.sub(r"(--drop|--embed|--categorical|--id) [^.;\n]*", "drop the column", str(error))
+            ) from None
     rows, points, _ = encode(columns, spec, notes)
     native = getattr(X, "index", None)
     index = np.asarray(native) if hasattr(native, "names") and hasattr(native, "equals") else None
