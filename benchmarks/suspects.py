@@ -300,7 +300,7 @@ def mean_effects(effects: pd.DataFrame) -> pd.DataFrame:
 def judge(name: str, where: str, asked: float, measured: float, words: str = "at least") -> dict[str, Any]:
     gap = measured - asked  # rounding is no verdict
     met = {"at least": gap >= -1e-9, "more than": gap > 1e-9, "at most": gap <= 1e-9}[words]
-    return {"bar": name, "where": where, "asked": f"{words} {asked:.3f}", "measured": f"{measured:.3f}",
+    return {"bar": name, "where": where, "asked": f"{words} {asked:.3f}", "measured": round(measured, 3),
             "met": "yes" if met else "NO"}  # fmt: skip
 
 

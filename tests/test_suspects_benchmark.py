@@ -121,13 +121,13 @@ def test_bars_on_made_up_numbers(records) -> None:
     assert set(verdicts(bars, "mean F1 of the flagged rows").values()) == {"yes"}
     # Expected 0.1; 3 of 20 flagged labels are right: off by 0.05.
     off = bars[bars["bar"] == "expected error off by"]
-    assert set(off["measured"]) == {"0.050"}
+    assert set(off["measured"]) == {0.05}
     assert set(off["where"].str.split(", ").str[-1]) == {"2 of 2 cells"}
     worst = bars[bars["bar"] == "least change of balanced accuracy"].set_index("where")
     assert worst.loc["drop, forest: a, y, logistic regression"].to_dict() == {
         "bar": "least change of balanced accuracy",
         "asked": "at least -0.005",
-        "measured": "-0.010",
+        "measured": -0.01,
         "met": "NO",
     }
     assert verdicts(bars, "mean change of balanced accuracy")["drop, forest"] == "NO"
@@ -153,9 +153,9 @@ def test_times_are_judged_together() -> None:
     times["shapshift"] = [0.0, 0.0, 0.5, 0.9]
     shares = {bar["where"]: (bar["measured"], bar["met"]) for bar in suspects.judge_times(times)}
     assert shares == {
-        "features against features, 2 datasets": ("0.250", "NO"),
-        "forest against forest, 2 datasets": ("0.225", "NO"),
-        "features against forest, 2 datasets": ("0.125", "yes"),
+        "features against features, 2 datasets": (0.25, "NO"),
+        "forest against forest, 2 datasets": (0.225, "NO"),
+        "features against forest, 2 datasets": (0.125, "yes"),
     }
 
 
