@@ -120,11 +120,15 @@ def condemned_classes(facts: Mapping[str, Any]) -> str:
         f"these validation points, against {one['others_negative']:.0%} of all other rows"
         for one in found
     )
-    balanced = "" if facts["point_weight"] == "balanced" else 'point_weight="balanced" makes all classes count alike, '
+    balanced = (
+        ""
+        if facts["point_weight"] == "balanced"
+        else ('point_weight="balanced" (--point-weight balanced) makes all classes count alike, ')
+    )
     return (
         f"{said}. Points of other classes outvote such a class: a negative value does not say that a row is wrong, and "
-        f"dropping negative rows would drop most of the class. {balanced}find_suspects tells which labels are probably "
-        "wrong, and Valuation.select keeps the shares of the classes"
+        f"dropping negative rows would drop most of the class. {balanced}find_suspects (shapshift suspects) tells "
+        "which labels are probably wrong, and Valuation.select keeps the shares of the classes"
     )
 
 

@@ -71,7 +71,7 @@ MANY_VALUES, MANY_SHARE = 30, 0.05
 def are_numbers(labels: npt.NDArray[Any]) -> bool:
     """Whether labels are numbers to predict, and not classes, where nobody says which.
 
-    They are if they have fractions, or if there are more than 30 different ones, more than one for every 20 rows.
+    They are if they have fractions, or if more than 30 different ones occur and these are more than 5% of the rows.
     """
     if labels.dtype.kind not in "iuf" or not labels.size:
         return False

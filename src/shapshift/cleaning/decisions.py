@@ -363,7 +363,7 @@ class Decisions:
             knows no other.
         task : {"class", "number"}, optional
             What ``y`` holds; by default what the decisions say, else numbers to predict if they have fractions, or if
-            there are more than 30 different ones, more than one for every 20 rows.
+            more than 30 different ones occur and these are more than 5% of the rows.
         lose_classes : bool, default=False
             Whether a class may lose its last row.
         new_classes : bool, default=False

@@ -125,6 +125,8 @@ def clean(run: Run) -> None:
             found = search(run, data)
         for line in found.findings():
             run.terminal.line(line)
+        for note in found.notes:
+            run.terminal.note(note)
         given = Decisions.from_suspects(found, features, labels, action=act.action)
         run.parameters["suspects"] = dict(found.parameters)
     decisions = given.effective()

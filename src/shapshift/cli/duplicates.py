@@ -57,7 +57,7 @@ def duplicates(run: Run) -> None:
     """List rows that occur more than once, exactly or nearly: across owners, TRAIN and VAL, and labels.
 
     Rows are compared as they are, with text and missing entries; labels, ids and owners are not compared. By default
-    near copies are so near that at most a thousandth of the rows would be by chance.
+    the radius of near copies is chosen so that at most 0.1% of the rows would have such a neighbour by chance.
 
     Writes [bold]duplicates.parquet[/] (one line per row that has a copy), [bold]duplicates.npz[/] (for Duplicates.load)
     and [bold]manifest.json[/].

@@ -59,7 +59,7 @@ def suspects(run: Run) -> None:
     label it should rather have, and the reason. Flags as many rows as --error allows: with 0.1, at most one in ten
     of them is expected to be right. Look at them before changing anything.
 
-    A label is a number to predict if it has fractions, or more than 30 different values, more than one for every 20
+    A label is a number to predict if it has fractions, or more than 30 different values that are more than 5% of the
     rows; --task says otherwise. Several label columns of 0 and 1, or a column of lists, are a multi-label table.
 
     Writes [bold]suspects.csv[/] (one line per row), [bold]suspects.npz[/] (for Suspects.load) and

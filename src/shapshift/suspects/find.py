@@ -92,10 +92,11 @@ def find_suspects(
         Classes; numbers to predict; or label sets, as a table of 0 and 1 with a column per label or a list of labels
         per row.
     model : optional
-        Who is asked about a row that it has not seen. By default the nearest rows, a linear model and a forest. A
-        scikit-learn classifier or regressor, that of a ``KNNProxy``, or one of the names "forest", "boosting" and
-        "logistic" takes the place of the forest; a Pipeline gets the rows of a frame as they are. A KNN model of this
-        package, or "neighbors", asks the nearest rows alone.
+        Model that predicts the label of each row without having been fitted on that row. By default the nearest rows,
+        a linear model (of dense rows with at most 1,000 columns) and a forest. A scikit-learn classifier or regressor,
+        that of a ``KNNProxy``, or one of the names "forest", "boosting" and "logistic" takes the place of the forest;
+        a Pipeline gets the rows of a frame as they are. A KNN model of this package, or "neighbors", asks the nearest
+        rows alone.
     X_val, y_val : optional
         Rows whose labels are known to be right. They vote, and are not scored.
     ids : array-like of shape (n,), optional
@@ -104,10 +105,10 @@ def find_suspects(
         Share of right labels allowed among the flagged rows. The flagged rows are the largest set of rows with the
         highest probability for which no more are expected.
     task : {"class", "number", "set"}, optional
-        What `y` holds. By default, numbers are to be predicted if they have fractions, or if there are more than 30
-        different ones, more than one for every 20 rows; all else is a class.
+        What `y` holds. By default, numbers are to be predicted if they have fractions, or if more than 30 different
+        ones occur and these are more than 5% of the rows; all else is a class.
     random_state : int, default=0
-        For the folds of a model and for the model itself.
+        Seed of the model.
     progress : bool, optional
         Whether to show a bar; by default only in a terminal.
 
@@ -130,7 +131,7 @@ def find_suspects(
     Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
     outliers.
 
-    The label set of a row is as probably wrong as the most suspicious of its labels. One share of wrong entries is
+    A row's label set gets the highest probability of any of its labels. One share of wrong entries is
     estimated for all labels together; a note says when the features are too unclear about labels for the stated error.
 
     Examples
@@ -253,7 +254,7 @@ def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
         raise InputError(
             f"'y' has {distinct} different labels in {n} rows ({some(labels[:5].tolist())}), so it does not name "
             "classes. Choose the column of the class; for numbers to predict, pass task='number', which is the default "
-            "for fractions and for more than 30 different numbers, more than one for every 20 rows."
+            "for fractions and for more than 30 different numbers that are more than 5% of the rows."
         )
     return task, labels
 
@@ -353,7 +354,7 @@ def _numbers(data: Features, labels: Array, y_val: Any, asked: dict[str, Any], p
 
 
 def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: bool | None) -> _Found:
-    """Score each label, and take a set for as probably wrong as the most suspicious of its labels."""
+    """Score each label, and give a set the highest probability of any of its labels."""
     n = data.X.shape[0]
     names, carried = _indicators(y, "y", n, "X")
     carried_val = None
