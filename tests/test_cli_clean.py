@@ -165,7 +165,10 @@ def test_categories_keep_their_order_and_other_columns_their_types(here: Path) -
     ran = run("clean", "t.parquet", *options, "--new-classes")
     assert ran.code == 0, ran.err
     new = pq.read_table("out/cleaned.parquet")
-    assert new.schema.equals(table.schema)
+    # Parquet files do not keep the type of the indices.
+    assert new["y"].type.value_type == pa.string()
+    assert new["y"].type.ordered
+    assert new.schema.remove(2).equals(table.schema.remove(2))
     assert new.schema.metadata == {b"mine": b"kept"}
     assert new["y"].to_pylist() == ["mid", "mid", "new", *["high", "mid"] * 18]
     assert new["y"].chunk(0).dictionary.to_pylist() == ["low", "mid", "high", "new"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import ColumnTransformer, make_column_selector
@@ -114,8 +115,8 @@ def test_other_frames_give_the_values_of_pandas(container: str, estimator: Any) 
     frame = people()
     make: Any = {
         "polars": pl.from_pandas,
-        "pyarrow": lambda frame: pl.from_pandas(frame).to_arrow(),
-        "record batch": lambda frame: pl.from_pandas(frame).to_arrow().combine_chunks().to_batches()[0],
+        "pyarrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
+        "record batch": lambda frame: pa.RecordBatch.from_pandas(frame, preserve_index=False),
     }[container]
     expected = sampled(dense).fit(frame, LABELS).value(frame[:5], LABELS[:5])
     fitted = sampled(dense).fit(make(frame), LABELS)
@@ -272,7 +273,7 @@ def test_what_a_model_cannot_take_is_named() -> None:
     frame = people()
     with pytest.raises(ValueError, match=r"Column 'city' of 'X' has type String.*cannot be fitted on it as it is eith"):
         sampled(LogisticRegression()).fit(frame[["age", "city"]], LABELS)
-    with pytest.raises(ValueError, match=r"Column 'city'.*not columns of the dataframe: {'visits'}"):
+    with pytest.raises(ValueError, match=r"Column 'city'.*cannot be fitted on it as it is either"):
         sampled(pipeline(LogisticRegression())).fit(frame[["age", "city", "kind"]], LABELS)
     model = sampled(pipeline(LogisticRegression())).fit(frame, LABELS)
     with pytest.raises(ValueError, match="missing 'city'"):
