@@ -449,7 +449,7 @@ def _read_mixed(frames: list[Any]) -> _Table:
     other.sort_indices()
     missing = np.isnan(dense)
     present = np.where(missing, np.nanmean(np.where(missing.all(axis=0), 0.0, dense), axis=0), dense)
-    kind = str(frames[0].implementation).rsplit(".", 1)[-1].lower()
+    kind = check.frame_kind(frames[0])
     index = [np.asarray(frame.to_native().index) if kind == "pandas" else None for frame in frames]
     return _Table(
         np.where(missing, 0.0, dense),

@@ -364,9 +364,14 @@ def _positions(
     return rows.astype(np.int64)
 
 
-def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
+def frame_kind(frame: nw.DataFrame[Any]) -> str:
+    """Return the library of a frame: "polars", "pyarrow", or "pandas" for all that are like it."""
     kind = str(frame.implementation).rsplit(".", 1)[-1].lower()
-    kind = kind if kind in ("pandas", "polars", "pyarrow") else "pandas"
+    return kind if kind in ("polars", "pyarrow") else "pandas"
+
+
+def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
+    kind = frame_kind(frame)
     native = frame.to_native()
     columns = list(native.column_names if kind == "pyarrow" else native.columns)
     check_shape(native.shape, name)

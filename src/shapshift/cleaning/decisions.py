@@ -246,9 +246,13 @@ class Decisions:
 
     def effective(self) -> Self:
         """Return the decisions that count: the last about each row."""
-        last = list({_text(one): k for k, one in enumerate(self.ids)}.values())
+        last = self._last()
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[k] for k in last) for name in PARTS}
         return replace(self, **parts)
+
+    def _last(self) -> list[int]:
+        """Positions of the decisions that count."""
+        return list({_text(one): k for k, one in enumerate(self.ids)}.values())
 
     def to_frame(self, kind: str = "numpy") -> Any:
         """Tabulate: id, action, label, weight, probability, reason, row.
@@ -399,7 +403,7 @@ class Decisions:
         check.check_flag("Decisions.apply", "lose_classes", lose_classes)
         check.check_flag("Decisions.apply", "new_classes", new_classes)
         by_class = holds_classes(task or self.task, labels)
-        last = list({_text(one): k for k, one in enumerate(self.ids)}.values())  # of several the last one counts
+        last = self._last()
         rows = self._rows_of(last, known)
         for k, now in zip(last, row_hashes(X, labels, rows), strict=True):
             if self.rows[k] not in ("", now):

@@ -100,7 +100,8 @@ class CleaningEffect:
         """Return one number with its interval: value, low, high."""
         at = [self.effect[name] == wanted for name, wanted in (("model", model), ("measure", measure), ("what", what))]
         (row,) = np.flatnonzero(np.logical_and.reduce(at))
-        return tuple(float(self.effect[name][row]) for name in ("value", "low", "high"))  # type: ignore[return-value]
+        value, low, high = (float(self.effect[name][row]) for name in ("value", "low", "high"))
+        return value, low, high
 
     def __repr__(self) -> str:
         parts = [

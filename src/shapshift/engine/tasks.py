@@ -467,7 +467,7 @@ class Sums:
                 return spread_of_points(means, squares, sample[here].shape[0], sample[here], classes)
             if self.classes is not None and task.balanced is not None and group is None:
                 return spread_of_classes(means, *self.classes, task.balanced, weights, sample, classes)
-            products: Any = self.products if group is None else self.group_products[group]  # type: ignore[index]
+            products: Any = self.products if group is None else self.group_products[group]  # type: ignore[index]  # kept with weights
             return spread_of_weighted(means, squares, products, weights[here], sample[here], classes)
         chosen = np.arange(clusters.of_part.size)
         if group is not None:

@@ -74,8 +74,8 @@ class Prepared(NamedTuple):
 
 #: Rows that tell whether a validation set is the training set; fewer may be alike by chance.
 CHECKED_ROWS = 32
-#: Classes of points that count alike whose sums are kept apart, for the standard errors; more of them where these are
-#: at most so many numbers.
+#: With balanced weights, sums are kept for each class of the points, for the standard errors: up to CLASSES_APART
+#: classes, and more as long as they take no more than SUMS_APART numbers.
 CLASSES_APART, SUMS_APART = 32, 2**24
 #: Parameters that never change a result.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")

@@ -257,10 +257,7 @@ def _is_missing(value: Any) -> bool:
 def _kind(rows: Any) -> str:
     """Return the library of a frame; "numpy" for anything else."""
     frame = nw.from_native(rows, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        return "numpy"
-    kind = str(frame.implementation).rsplit(".", 1)[-1].lower()
-    return kind if kind in ("polars", "pyarrow") else "pandas"
+    return check.frame_kind(frame) if isinstance(frame, nw.DataFrame) else "numpy"
 
 
 def _unpacked(X: Any) -> Any:

@@ -41,7 +41,8 @@ FEW_OF_A_CLASS = 10
 FAR = 0.5
 #: Share of rows with contradicting copies above which equal features with different labels are usual in a table.
 COARSE = 0.1
-#: A class is noted as flagged too often from so many times the share of all others, and this share and number, on.
+#: A class gets a note if its flagged share is at least CONDEMNED_RATIO times that of all other rows and at least
+#: CONDEMNED_SHARE, and at least FEW_FLAGGED of its rows are flagged.
 CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
 #: A class is small below this share of the rows, and below half the share that it would have if all were of one size.
 SMALL_SHARE = 0.1

@@ -311,7 +311,7 @@ def _refuse_open_quote(source: Source, encoding: str, dialect: Dialect) -> None:
     if count % 2 == 0:  # every mark has its partner, or an error shows elsewhere
         return
     line, record = 0, _END
-    for line, record in numbered_records(source, encoding, dialect):  # noqa: B007
+    for line, record in numbered_records(source, encoding, dialect):  # noqa: B007  # the last pair is read below
         pass
     if record != _END:
         raise InputError(
