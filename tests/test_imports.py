@@ -18,7 +18,10 @@ ROOT = Path(shapshift.__file__).parent
 # From top to bottom: a module imports from its own layer and from those below it. A package counts as one module.
 LAYERS: list[set[str]] = [
     {"__init__", "__main__", "cli", "report", "plots", "_notebook", "_facts"},
-    {"price", "correct", "design", "audit", "perturb", "mechanism", "evaluation", "duplicates", "suspects", "cleaning"},
+    {
+        *("price", "market", "correct", "design", "audit", "perturb", "mechanism", "evaluation", "duplicates"),
+        *("suspects", "cleaning"),
+    },
     {"knn", "sampled", "store", "cross", "methods", "agreement", "trust"},
     {"engine"},
     {"kernels"},
@@ -28,7 +31,7 @@ LAYERS: list[set[str]] = [
 LONGEST_CHAIN = 8
 # May be imported from below, but only inside a function: a result draws itself, and matplotlib is loaded only then.
 DEFERRED = {"plots", "_notebook"}
-HEAVY = ["torch", "matplotlib", "pandas", "polars", "dask", "ray"]
+HEAVY = ["torch", "matplotlib", "pandas", "polars", "dask", "ray", "sqlalchemy"]
 
 
 def module_name(path: Path) -> str:

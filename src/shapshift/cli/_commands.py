@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import typer
@@ -16,12 +17,13 @@ from shapshift.cli._run import Run
 from shapshift.cli._terminal import Terminal
 from shapshift.exceptions import InputError
 
+HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="shapshift",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 
@@ -91,6 +93,18 @@ def _connected(cluster: str) -> AbstractContextManager[None]:
 
 
 COMMANDS: dict[str, Command] = {}
+#: Help of the groups of commands, such as ``market`` of ``market open``.
+GROUPS = {"market": "Rounds of payment with a ledger, and what tricks would gain."}
+
+
+@cache
+def _group(name: str) -> typer.Typer:
+    """Return the application of a group of commands; of no group, the whole application."""
+    if not name:
+        return app
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", context_settings=HELP)
+    app.add_typer(group, name=name, help=GROUPS[name], rich_help_panel="Commands")
+    return group
 
 
 def command(
@@ -106,6 +120,7 @@ def command(
     Parameters
     ----------
     name : str
+        With the name of its group in front where it is in one, such as "market open".
     *groups : type
         Groups of options, in the order of the help; those of :class:`Said` come last by themselves.
     examples : sequence of str
@@ -132,7 +147,8 @@ def command(
         # typer reads the signature; functions have no such attribute until they are given one.
         invoke.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in spread}
-        app.command(name, help=_help(function, examples), rich_help_panel=panel)(invoke)
+        group, _, own = name.rpartition(" ")
+        _group(group).command(own, help=_help(function, examples), rich_help_panel=panel)(invoke)
         return function
 
     return register
