@@ -409,12 +409,10 @@ def test_price_pays_to_the_cent(here: Path) -> None:
     assert (here / "shapshift-price" / "intervals.csv").exists()
 
 
-def test_price_of_owners_as_players_with_a_replication_check_and_correction(here: Path) -> None:
-    options = ("--budget", 100, "--replicate", "ann")
-    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--owners-as-players", "--json")
+def test_price_of_owners_as_players_and_correction(here: Path) -> None:
+    ran = run("price", "train.csv", "val.csv", *MARKET, "--budget", 100, "--owners-as-players", "--json")
     assert ran.code == 0, ran.err
     assert ran.document["result"]["basis"] == "owners"
-    assert ran.document["result"]["replication"][0]["owner"] == "ann"
     corrected = run(
         "price", "train.csv", "noisy.csv", *MARKET, "--budget", 100, "--clean-val", "val.csv", "--out", "c", "--json"
     )
@@ -435,7 +433,7 @@ def test_price_pays_saved_values(here: Path) -> None:
     assert run(*price, "--out", "noisy").code == 0
     assert paid.payouts != Allocation.load(here / "noisy" / "allocation.npz").payouts
     assert run("rerun", "paid").code == 0
-    for more in (("--noise", "1"), ("--clean-val", "val.csv"), ("--owners-as-players",), ("--replicate", "ann")):
+    for more in (("--noise", "1"), ("--clean-val", "val.csv"), ("--owners-as-players",)):
         ran = run(*price, "--values", "corrected/corrected.npz", *more, "--out", "no")
         assert (ran.code, f"{more[0]} does not go with --values" in ran.err) == (2, True)
     for other in (("--drop", "age"), ("--scale", "none")):

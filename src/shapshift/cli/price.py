@@ -1,7 +1,7 @@
 """``shapshift price``."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -59,7 +59,6 @@ class Checks:
     values: Path | None = option(
         None, "Pay saved values of the training rows: the valuation.npz or corrected.npz of a run.", metavar="FILE"
     )
-    replicate: list[str] | None = option(None, "What OWNER would gain by submitting copies of rows.", metavar="OWNER")
     influence: bool = option(
         False, "Which validation rows decide how much money, and whether they look manipulated. Not with --pool."
     )
@@ -72,7 +71,7 @@ class Checks:
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --values run1/corrected.npz",
-        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --owners-as-players --replicate ann",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --owners-as-players",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --influence --clusters source",
     ],
 )
@@ -85,22 +84,20 @@ def price(run: Run) -> None:
 
     Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load),
     [bold]values.parquet[/] (the values that are paid, one line per row), with --noise or --perturb also
-    [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], with --influence
-    [bold]influence.csv[/], [bold]influential_points.csv[/] and [bold]influence.npz[/], and [bold]manifest.json[/].
+    [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --influence [bold]influence.csv[/],
+    [bold]influential_points.csv[/] and [bold]influence.npz[/], and [bold]manifest.json[/].
     """
     check_payment(run)
     _check_combinations(run)
     checks, table = run[Checks], run.table_name("values")
-    run.will_write(table, "allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
+    run.will_write(table, "allocation.npz", "statements/", "intervals.csv", "payout_audit.npz")
     if checks.influence:
         run.will_write("influence.csv", "influential_points.csv", "influence.npz")
     data = load(run)
     check_owners(data)
     copies = tell_copies(run, data)
-    copiers = [_known_owner(data, name) for name in checks.replicate or []]
     model = fit_model(run, data)
-    if not copiers:
-        data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
+    data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
     if checks.values is not None:
         valuation = _saved_values(run, data, model, checks.values)
     else:
@@ -119,8 +116,6 @@ def price(run: Run) -> None:
         paid = {"valuation": clean, "noisy": shown, "corrected": corrected}
     allocation = pay(run, data, model, valuation, audit_arguments(run, data.classes), corrected=corrected)
     run.result = show.show_payouts(run.terminal, allocation) | {"duplicates": copies.summary()}
-    if copiers:
-        _replicate(run, data, model, copiers)
     if checks.influence:
         _influence(run, data, model)
     show.write_page(run, data, **paid, allocation=allocation, duplicates=copies)
@@ -262,7 +257,6 @@ def _check_combinations(run: Run) -> None:
         "--noise": run[Noise].noise,
         "--perturb": run[Noise].perturb,
         "--clean-val": checks.clean_val,
-        "--replicate": checks.replicate,
         "--influence": checks.influence,
         "--owners-as-players": payment.owners_as_players,
     }
@@ -311,34 +305,6 @@ def check_owners(data: Data) -> None:
     if data.arrays.owners is None:
         names = ", ".join(map(repr, data.train.column_names[:8]))
         raise CommandError(f"--owner must name the owner column. The columns are: {names}.")
-
-
-def _known_owner(data: Data, name: str) -> Any:
-    known = {str(owner): owner for owner in data.arrays.owners.tolist()} if data.arrays.owners is not None else {}
-    if name not in known:
-        raise CommandError(f"--replicate must name an owner. {name!r} is none of: {', '.join(list(known)[:8])}.")
-    return known[name]
-
-
-def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
-    import pyarrow as pa
-
-    from shapshift.price import replication_gain
-
-    found, tables, arrays = [], [], data.arrays
-    terms = _terms(run, data, model)
-    for name in owners:
-        with run.terminal.busy(f"Valuing with copies of the rows of {name}"):
-            result = replication_gain(model, arrays.X_train, arrays.y_train, *data.points, arrays.owners, name, **terms)
-        table = result.to_frame("pyarrow")
-        copier = pa.array([str(name)] * table.num_rows)
-        tables.append(table.add_column(0, "copied_by", copier).set_column(1, "owner", table["owner"].cast(pa.string())))
-        before, after = result.before.payouts[name], result.after.payouts[name]
-        found.append({"owner": name, "before": str(before), "after": str(after), "gain": str(result.gain)})
-        paid = f"{after:,} {terms['currency']}".rstrip()
-        run.terminal.line(f"With a copy of each of its rows, {name} would be paid {paid} ({result.gain:+,}).")
-    run.write_table("replication.csv", pa.concat_tables(tables))
-    run.result["replication"] = found
 
 
 def _influence(run: Run, data: Data, model: Any) -> None:

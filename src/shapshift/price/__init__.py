@@ -6,7 +6,7 @@ from shapshift.price.influence import InfluenceAudit, audit_influence
 from shapshift.price.manipulation import ValidationAttack, attack_validation
 from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
-from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
+from shapshift.price.payout_audit import PayoutAudit, audit_payouts
 from shapshift.price.policy import Policy
 from shapshift.price.sampling import random_blocks
 from shapshift.price.statements import cell as safe_cell
@@ -19,7 +19,6 @@ __all__ = [
     "OwnerValues",
     "PayoutAudit",
     "Policy",
-    "ReplicationCheck",
     "ValidationAttack",
     "allocate_budget",
     "attack_validation",
@@ -27,7 +26,6 @@ __all__ = [
     "audit_payouts",
     "owner_values",
     "random_blocks",
-    "replication_gain",
     "safe_cell",
     "show_money",
     "write_statements",
