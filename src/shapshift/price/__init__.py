@@ -8,23 +8,28 @@ from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.payout_audit import PayoutAudit, audit_payouts
 from shapshift.price.policy import Policy
+from shapshift.price.rule import Clusters, Rule, find_clusters, pay_owners
 from shapshift.price.sampling import random_blocks
 from shapshift.price.statements import cell as safe_cell
 from shapshift.price.statements import write_statements
 
 __all__ = [
     "Allocation",
+    "Clusters",
     "CopyDiscount",
     "InfluenceAudit",
     "OwnerValues",
     "PayoutAudit",
     "Policy",
+    "Rule",
     "ValidationAttack",
     "allocate_budget",
     "attack_validation",
     "audit_influence",
     "audit_payouts",
+    "find_clusters",
     "owner_values",
+    "pay_owners",
     "random_blocks",
     "safe_cell",
     "show_money",
