@@ -47,7 +47,7 @@ class StressTest(Result):
     applies : ndarray of shape (n_games,)
         Whether the seller could play the trick at all.
     average : float
-        Pay of an average seller, without tricks.
+        Pay of an average seller, without tricks; who is charged counts as paid nothing.
     n_sellers : int
     currency : str
     digits : int
@@ -316,11 +316,15 @@ def stress_market(
     def pay(offered: Offer) -> Any:
         whole = Decimal(terms.budget).scaleb(-terms.digits) * scale
         given = (model, offered.X, offered.y, points.rows, y_val, offered.owners, whole)
-        return pay_owners(*given, rule=scaled, order=offered.order, currency=currency, progress=False)
+        options: dict[str, Any] = {"currency": currency, "intervals": False, "progress": False}
+        return pay_owners(*given, rule=scaled, order=offered.order, **options)
+
+    def money(cents: int) -> float:
+        return float(Fraction(cents, scale * 10**terms.digits))
 
     def paid(allocation: Any, names: Sequence[int]) -> float:
         of = dict(zip(allocation.owners, allocation.cents.tolist(), strict=True))
-        return float(Fraction(sum(of.get(name, 0) for name in names), scale * 10**terms.digits))
+        return money(sum(of.get(name, 0) for name in names))
 
     games = [
         (number, at, repeat)
@@ -353,7 +357,7 @@ def stress_market(
         before=before,
         after=after,
         applies=applies,
-        average=paid(honest, range(len(ownership.names))) / len(ownership.names),
+        average=money(int(np.maximum(honest.cents, 0).sum())) / len(ownership.names),
         n_sellers=len(ownership.names),
         currency=currency,
         digits=terms.digits,

@@ -153,6 +153,7 @@ def pay_owners(
     order: Any = None,
     ids: Any = None,
     currency: str = "EUR",
+    intervals: bool = True,
     progress: bool | None = None,
 ) -> Allocation:
     """Value the rows of owners on a validation set and share a budget out among them, by a rule.
@@ -174,6 +175,8 @@ def pay_owners(
         When each row was submitted, see :func:`find_clusters`. Rows of equal order are in the order of the table.
     ids : array-like of shape (n_train,), optional
         By default the table's index, or positions.
+    intervals : bool, default=True
+        Whether to compute what another sample of validation points would pay, which takes longer than the payouts.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -196,7 +199,8 @@ def pay_owners(
     if hasattr(model, "progress"):
         model = clone(model).set_params(progress=progress)
     counted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
-    return pay_counted(counted, rule, X_val, y_val, owners, budget, currency=currency, progress=progress)
+    more: dict[str, Any] = {"currency": currency, "intervals": intervals, "progress": progress}
+    return pay_counted(counted, rule, X_val, y_val, owners, budget, **more)
 
 
 def count_by(
@@ -254,11 +258,12 @@ def pay_counted(
     budget: Any,
     *,
     currency: str = "EUR",
+    intervals: bool = True,
     progress: bool | None = None,
 ) -> Allocation:
     """Pay by a rule with a model that :func:`count_by` fitted."""
     n_val, asked = count_rows(y_val), {}
-    if n_val > 1 and "groups" in signature(model.value).parameters:
+    if intervals and n_val > 1 and "groups" in signature(model.value).parameters:
         asked["groups"] = random_blocks(n_val, model.ids_.size)
     valuation = model.value(X_val, y_val, **asked)
     values = None
