@@ -172,24 +172,22 @@ class Attack(NamedTuple):
 
 #: Tricks by name.
 ATTACKS = {
-    "copy": Attack("submits all rows of its own once more", _copy, drawn=False),
-    "copy x4": Attack("submits all rows of its own four times more", lambda move: _copy(move, times=4), drawn=False),
-    "steal": Attack("submits copies of 20% of the others' rows", _steal, drawn=True),
+    "copy": Attack("adds a copy of each of its rows", _copy, drawn=False),
+    "copy x4": Attack("adds four copies of each of its rows", lambda move: _copy(move, times=4), drawn=False),
+    "steal": Attack("adds copies of 20% of the others' rows", _steal, drawn=True),
     "near-copy": Attack(
-        "submits its own rows once more with noise of 0.3 standard deviations",
-        lambda move: _copy(move, noise=NOISE),
-        drawn=True,
+        "adds its own rows with noise of 0.3 standard deviations", lambda move: _copy(move, noise=NOISE), drawn=True
     ),
     "steal with noise": Attack(
-        "submits 20% of the others' rows with noise of 0.3 standard deviations",
+        "adds 20% of the others' rows with noise of 0.3 standard deviations",
         lambda move: _steal(move, noise=NOISE),
         drawn=True,
     ),
-    "random rows": Attack("doubles its rows by such as are drawn column by column", _random_rows, drawn=True),
-    "mixup": Attack("doubles its rows by averages of two of equal label", _mixup, drawn=True),
+    "random rows": Attack("adds as many rows as it has, drawn column by column", _random_rows, drawn=True),
+    "mixup": Attack("adds averages of pairs of its rows with equal labels", _mixup, drawn=True),
     "split": Attack("splits its rows at random between two names", _split, drawn=True),
     "merge": Attack("sells under one name with another seller", _merge, drawn=True),
-    "hide bad rows": Attack("submits its rows of negative value under a second name", _hide, drawn=False),
+    "hide bad rows": Attack("moves its rows of negative value to a second name", _hide, drawn=False),
 }
 
 
