@@ -174,8 +174,8 @@ class StressTest(Result):
         for one in played:
             if one["attack"] in idle:
                 continue
-            verb = f"{'gains' if one['gain'] > 0 else 'loses'} {self._said(abs(one['gain']))} of an average pay"
-            said = f"A seller who {one['words']} {verb if one['gain'] else 'gains nothing'} on average"
+            said = f"A seller who {one['words']} {'loses' if one['gain'] < 0 else 'gains'} on average "
+            said += f"{self._said(abs(one['gain']))} of an average seller's pay" if one["gain"] else "nothing"
             ends = f"at most {self._said(one['worst'])}"
             if np.isfinite(one["low"]):
                 ends = f"95% interval {self._said(one['low'])} to {self._said(one['high'])}, {ends}"
@@ -376,8 +376,8 @@ def _choose(attackers: Any, names: tuple[Any, ...], seed: int) -> list[int]:
     unknown = [name for name in given if name not in names]
     if unknown or not given:
         raise InputError(
-            f"The 'attackers' parameter of stress_market must be a number of sellers, or names of theirs: "
-            f"{check.some(names)}. Got {check.quoted(unknown[0] if unknown else attackers)} instead."
+            f"The 'attackers' parameter of stress_market must be some of the sellers ({check.some(names)}), or a number "
+            f"of them. Got {check.quoted(unknown[0] if unknown else attackers)} instead."
         )
     return [names.index(name) for name in given]
 
