@@ -203,14 +203,10 @@ class Counted:
         """The model's ``value``, of all rows."""
 
         def value(*args: Any, **options: Any) -> Valuation:
-            return self.expand(self.value_voting(*args, **options))
+            order = {} if self.order is None else {"order": self.order}
+            return self.expand(self.model.value(*args, **options, **order))
 
         return wraps(self.model.value)(value)
-
-    def value_voting(self, *args: Any, **options: Any) -> Valuation:
-        """Value the rows that vote."""
-        found: Valuation = self.model.value(*args, **options, **({} if self.order is None else {"order": self.order}))
-        return found
 
     def expand(self, valuation: Valuation) -> Valuation:
         """Return the values of all rows from those of the rows that vote."""
@@ -222,6 +218,27 @@ class Counted:
         if labels is not None:  # rows of a cluster have one label
             labels = labels[np.searchsorted(own, self.clusters.first)]
         return replace(made, ids=self.ids_, labels=labels)
+
+    def restrict(self, valuation: Valuation) -> Valuation:
+        """Return the values of the rows that vote from those of all rows."""
+        if self.clusters is None:
+            return valuation
+        own, parts = self.clusters.representatives, {}
+        for name, axes in valuation.archive_shapes.items():
+            part = getattr(valuation, name)
+            if isinstance(part, np.ndarray) and "n_train" in axes.split():
+                parts[name] = part.take(own, axis=axes.split().index("n_train"))
+        return replace(valuation, **parts)
+
+    def settle(
+        self, ends: tuple[Indices | None, Indices | None], paid: Indices, codes: Indices
+    ) -> tuple[Indices | None, Indices | None]:
+        """Return intervals of payouts, of which those of owners without a row that votes are the payouts themselves."""
+        low, high = ends
+        if self.clusters is None or low is None or high is None:
+            return ends
+        silent = np.bincount(codes[self.clusters.representatives], minlength=paid.size) == 0
+        return np.where(silent, paid, low), np.where(silent, paid, high)
 
     def owner_values(self, find: Any, X_val: Any, y_val: Any, owners: Any, *args: Any, **options: Any) -> OwnerValues:
         """Return what a function such as ``owner_values`` finds for the rows that vote, for all owners."""

@@ -345,7 +345,9 @@ def audit_payouts(
         players = as_players(X_val, y_val, errors=True)
         contributions = player_contributions(players.values, terms.policy.negatives)
     unperturbed = terms.pay(contributions, keys)[0]
-    sampled = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
+    sampled: Any = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
+    if isinstance(quiet, Counted):
+        sampled = quiet.settle(sampled[:2], unperturbed, ownership.codes)
     draws = pay_draws()
     found = np.empty((len(levels), len(SUMMARIES), len(ownership.names)), dtype=np.int64)
     with progress_bar("Auditing payouts", len(levels) * repeats, progress) as advance:

@@ -292,18 +292,25 @@ def pay_counted(
     if rule.pay_by == "owners":
         values = model.owner_values(owner_values, X_val, y_val, owners, semivalue=rule.semivalue, progress=progress)
     made = allocate_budget(valuation, budget, owners=owners, policy=rule.policy, values=values, currency=currency)
-    return marked(made, rule, model.clusters)
+    return marked(made, rule, model)
 
 
-def marked(allocation: Allocation, rule: Rule, found: Clusters | None) -> Allocation:
+def marked(allocation: Allocation, rule: Rule, model: Counted) -> Allocation:
     """Note the rule in an allocation, and which rows vote."""
     facts: dict[str, Any] = {"rule": rule.to_dict()}
-    first = None
+    found = model.clusters
     if found is not None:
-        first = found.first
         facts["clusters"] = {
             "radius": found.radius,
             "honest": found.honest,
             "rows_that_vote": int(found.representatives.size),
         }
-    return replace(allocation, first=first, parameters={**allocation.parameters, **facts})
+    ends = allocation.sampling_low, allocation.sampling_high
+    low, high = model.settle(ends, allocation.cents, allocation.codes)
+    return replace(
+        allocation,
+        first=None if found is None else found.first,
+        parameters={**allocation.parameters, **facts},
+        sampling_low=low,
+        sampling_high=high,
+    )
