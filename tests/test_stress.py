@@ -161,11 +161,13 @@ def test_bad_moves() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule(), CLIPPED, Rule("owners"), Rule(policy=Policy(deposit=500))], ids=lambda r: r.pay_by
+    "rule",
+    [Rule(), CLIPPED, Rule("owners"), Rule(policy=Policy(deposit=500))],
+    ids=lambda r: r.pay_by,
 )
 def test_gains_are_differences_of_payouts(rule: Rule) -> None:
-    found = stress_market(*GIVEN, rule=rule, attackers=["bob"], n_repeats=1, random_state=4)
-    before = pay_owners(*GIVEN, rule=rule)
+    found = stress_market(*GIVEN, rule=rule, order=range(N), attackers=["bob"], n_repeats=1, random_state=4)
+    before = pay_owners(*GIVEN, rule=rule, order=np.arange(N))
     pay = {name: float(amount) for name, amount in before.payouts.items()}
     assert found.average == pytest.approx(np.maximum(before.cents, 0).mean() / 100, abs=0.01)
     for row in found.to_frame("pandas").itertuples():
@@ -301,6 +303,7 @@ def test_files_and_figures(tmp_path: Path) -> None:
         ({"n_repeats": 0}, "'n_repeats' parameter of stress_market"),
         ({"rule": "clusters"}, "'rule' parameter of stress_market must be a Rule"),
         ({"order": [1, 2]}, "order"),
+        ({"rule": Rule("precedence")}, "needs to know when each row was submitted"),
     ],
 )
 def test_bad_inputs(options: dict[str, Any], message: str) -> None:

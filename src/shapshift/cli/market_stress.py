@@ -7,10 +7,10 @@ from rich.text import Text
 
 from shapshift.cli._commands import command
 from shapshift.cli._data import load, make_model
-from shapshift.cli._options import Columns, Files, Method, Output, option
+from shapshift.cli._options import Columns, Files, Method, Output, Payment, option
 from shapshift.cli._run import Run
 from shapshift.cli._terminal import Terminal
-from shapshift.cli.price import Payment, check_owners, check_payment, payment_rule
+from shapshift.cli.price import check_owners, check_payment, payment_rule
 
 if TYPE_CHECKING:
     from shapshift.market.stress import StressTest
@@ -113,8 +113,8 @@ def show_stress(terminal: Terminal, found: "StressTest") -> dict[str, Any]:
     average = f"{facts['average_pay']:,.{found.digits}f} {facts['currency']}".rstrip()
     terminal.table("What tricks gain", rows, styles)
     terminal.line(
-        f"{facts['attackers']:,} of {facts['sellers']:,} sellers played each trick, one at a time; an average seller is "
-        f"paid {average}. Intervals are over sellers, whose repeats are averaged first."
+        f"{facts['attackers']:,} of {facts['sellers']:,} sellers played each trick, one at a time; an average seller "
+        f"is paid {average}. Intervals are over sellers, whose repeats are averaged first."
     )
     findings = found.findings()
     for sentence in findings:
