@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pacsv
 import pytest
+from cli_files import make_tables, run
 from scipy import sparse, stats
 
 from shapshift import KNNShapley, Policy, StressTest, stress_market
@@ -158,11 +161,13 @@ def test_bad_moves() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule(), CLIPPED, Rule("owners"), Rule(policy=Policy(deposit=500))], ids=lambda r: r.pay_by
+    "rule",
+    [Rule(), CLIPPED, Rule("owners"), Rule(policy=Policy(deposit=500))],
+    ids=lambda r: r.pay_by,
 )
 def test_gains_are_differences_of_payouts(rule: Rule) -> None:
-    found = stress_market(*GIVEN, rule=rule, attackers=["bob"], n_repeats=1, random_state=4)
-    before = pay_owners(*GIVEN, rule=rule)
+    found = stress_market(*GIVEN, rule=rule, order=range(N), attackers=["bob"], n_repeats=1, random_state=4)
+    before = pay_owners(*GIVEN, rule=rule, order=np.arange(N))
     pay = {name: float(amount) for name, amount in before.payouts.items()}
     assert found.average == pytest.approx(np.maximum(before.cents, 0).mean() / 100, abs=0.01)
     for row in found.to_frame("pandas").itertuples():
@@ -290,11 +295,15 @@ def test_files_and_figures(tmp_path: Path) -> None:
         ({"attacks": []}, "'attacks' parameter of stress_market must be a sequence of at least one trick"),
         ({"attacks": ["bribe"]}, "'attacks' parameter of stress_market must be one of 'copy'"),
         ({"attackers": 0}, "'attackers' parameter of stress_market must be at least 1"),
-        ({"attackers": ["zoe"]}, "names of theirs: 'ann', 'bob', 'cid', 'dee'. Got 'zoe'"),
-        ({"attackers": []}, "must be a number of sellers, or names"),
+        (
+            {"attackers": ["zoe"]},
+            "some of the sellers .'ann', 'bob', 'cid', 'dee'., or a number of them. Got 'zoe'",
+        ),
+        ({"attackers": []}, "must be some of the sellers"),
         ({"n_repeats": 0}, "'n_repeats' parameter of stress_market"),
         ({"rule": "clusters"}, "'rule' parameter of stress_market must be a Rule"),
         ({"order": [1, 2]}, "order"),
+        ({"rule": Rule("precedence")}, "needs to know when each row was submitted"),
     ],
 )
 def test_bad_inputs(options: dict[str, Any], message: str) -> None:
@@ -307,3 +316,68 @@ def test_bad_models() -> None:
         stress_market(KNNShapley(metric="precomputed"), *GIVEN[1:])
     with pytest.raises(ValueError, match="'budget' parameter of stress_market"):
         stress_market(*GIVEN[:-1], -1)
+
+
+# --- on the command line --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, table in zip(("train.csv", "val.csv"), make_tables(), strict=True):
+        colours = np.array(["[red]red[/]", "blue", "=cmd()"])[np.arange(table.num_rows) % 3]
+        pacsv.write_csv(table.append_column("colour", pa.array(colours.tolist())), name)
+    return tmp_path
+
+
+COMMAND = ("market", "stress", "train.csv", "val.csv", "--label", "class", "--id", "row", "--owner", "seller")
+
+
+def test_the_command(tables: Path) -> None:
+    ran = run(*COMMAND, "--budget", 1000, "--repeats", 1)
+    assert ran.code == 0, ran.err
+    assert "3 of 3 sellers played each trick" in ran.out
+    for name, attack in ATTACKS.items():
+        assert name in ran.out
+        assert attack.words in ran.out
+    assert "Under this rule a seller gains nothing by copy, copy x4, steal" in ran.out
+    folder = tables / "shapshift-market-stress"
+    found = StressTest.load(folder / "stress.npz")
+    assert found.attackers == ("ann", "bob", "cid")
+    lines = (folder / "stress.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert len(lines) == 1 + found.attack.size
+    assert run(*COMMAND, "--budget", 1000).code == 3
+    assert run("rerun", "shapshift-market-stress").code == 0
+
+
+def test_the_command_says_what_it_found_as_json(tables: Path) -> None:
+    options = ("--budget", 1000, "--attack", "copy", "--attack", "hide bad rows", "--attacker", "bob", "--json")
+    ran = run(*COMMAND, *options)
+    assert ran.code == 0, ran.err
+    result = ran.document["result"]
+    assert [one["attack"] for one in result["attacks"]] == ["copy", "hide bad rows"]
+    assert result["attacks"][0]["gain"] == 0
+    assert result["attacks"][0]["low"] is None
+    assert result["rule"]["pay_by"] == "clusters"
+    assert result["findings"][0].startswith("Under this rule a seller gains nothing by copy")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "--budget must say"),
+        (("--budget", 100, "--attack", "bribe"), "--attack must be one of 'copy'"),
+        (("--budget", 100, "--attacker", "zoe"), "--attacker must be some of the sellers ('ann', 'bob', 'cid')"),
+        (("--budget", 100, "--attackers", 0), "--attackers"),
+        (("--budget", "1,000"), "--budget must be"),
+    ],
+)
+def test_mistakes_on_the_command_line(options: tuple[Any, ...], message: str, tables: Path) -> None:
+    ran = run(*COMMAND, *options)
+    assert (ran.code, message in ran.err) == (2, True), ran.err
+    assert not (tables / "shapshift-market-stress").exists()
+
+
+def test_rows_without_sellers_are_refused(tables: Path) -> None:
+    ran = run(*COMMAND[:-2], "--drop", "seller", "--budget", 100)
+    assert (ran.code, "--owner must name the owner column" in ran.err) == (2, True)

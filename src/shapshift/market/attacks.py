@@ -183,7 +183,7 @@ ATTACKS = {
         lambda move: _steal(move, noise=NOISE),
         drawn=True,
     ),
-    "random rows": Attack("adds as many rows as it has, drawn column by column", _random_rows, drawn=True),
+    "random rows": Attack("doubles its rows with ones drawn column by column", _random_rows, drawn=True),
     "mixup": Attack("adds averages of pairs of its rows with equal labels", _mixup, drawn=True),
     "split": Attack("splits its rows at random between two names", _split, drawn=True),
     "merge": Attack("sells under one name with another seller", _merge, drawn=True),

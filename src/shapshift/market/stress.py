@@ -174,8 +174,8 @@ class StressTest(Result):
         for one in played:
             if one["attack"] in idle:
                 continue
-            verb = f"{'gains' if one['gain'] > 0 else 'loses'} {self._said(abs(one['gain']))} of an average pay"
-            said = f"A seller who {one['words']} {verb if one['gain'] else 'gains nothing'} on average"
+            said = f"A seller who {one['words']} {'loses' if one['gain'] < 0 else 'gains'} on average "
+            said += f"{self._said(abs(one['gain']))} of an average seller's pay" if one["gain"] else "nothing"
             ends = f"at most {self._said(one['worst'])}"
             if np.isfinite(one["low"]):
                 ends = f"95% interval {self._said(one['low'])} to {self._said(one['high'])}, {ends}"
@@ -301,6 +301,8 @@ def stress_market(
             "The 'model' parameter of stress_market must compute distances itself: rows that sellers make up have "
             "features, but no precomputed distances. Choose another metric."
         )
+    if rule.pay_by == "precedence" and order is None:
+        raise InputError("pay_by='precedence' needs to know when each row was submitted. Pass 'order'.")
     terms = Terms.check(caller, budget, rule.policy, currency)
     table = check.check_features(X, "X")
     points = check.match_columns(check.check_features(X_val, "X_val"), table.columns, table.rows.shape[1], "X_val")
@@ -376,8 +378,8 @@ def _choose(attackers: Any, names: tuple[Any, ...], seed: int) -> list[int]:
     unknown = [name for name in given if name not in names]
     if unknown or not given:
         raise InputError(
-            f"The 'attackers' parameter of stress_market must be a number of sellers, or names of theirs: "
-            f"{check.some(names)}. Got {check.quoted(unknown[0] if unknown else attackers)} instead."
+            f"The 'attackers' parameter of stress_market must be some of the sellers ({check.some(names)}), or a "
+            f"number of them. Got {check.quoted(unknown[0] if unknown else attackers)} instead."
         )
     return [names.index(name) for name in given]
 
