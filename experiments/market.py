@@ -1,0 +1,353 @@
+"""What tricks of sellers gain under rules of payment, how the default rule was chosen, and what it costs honest sellers.
+
+**Protocol of the choice**, on generated sets only, on which no table about the real ones rests:
+
+- *Sets*: the eight of `generated` below; 1,000 training rows, 500 validation points, K = 5, seeds 0 to 3.
+- *Sellers*: ten, "alike" (as many rows each, at random: what they are paid differs by chance alone), "different" (sizes
+  1:4, labels wrong in none to 30% of a seller's rows), or "regional" (the same, each with rows of one region).
+- *Candidates*: Shapley values; ``Banzhaf(w)``; Shapley values over subsets of at least cK rows (``filled`` is c = 2).
+- *Criterion*: the candidate under which near-copies gain least, among those under which random rows lose and payouts of
+  honest sellers have a rank correlation of at least 0.9 with Shapley's, both in the mean over seeds, in every set and
+  for all three kinds of sellers.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.datasets import make_blobs, make_classification, make_moons
+
+from experiments.cells import REAL, Settings, run_cells
+from experiments.tables import Interval, interval, markdown_table, select, write_page, write_tables
+from shapshift import Banzhaf, KNNShapley, stress_market
+from shapshift.agreement import spearman
+from shapshift.engine import coefficients
+from shapshift.market.attacks import ATTACKS, Offer
+from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, save_figure, tidy
+from shapshift.price import Policy, Rule, pay_owners
+
+Record = dict[str, Any]
+Split = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
+
+BUDGET, N_OWNERS = 1_000_000, 10
+SELLERS = ("alike", "different", "regional")
+#: Shares of wrong labels of the sellers who are not alike.
+WRONG = (0.0, 0.0, 0.0, 0.0, 0.05, 0.05, 0.1, 0.1, 0.2, 0.3)
+SHARES, SIZES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5), (1, 2, 4, 8, 16)
+SAFE = "clusters, filled"
+TESTED = f"{SAFE}, tested"
+#: Rules by title.
+RULES = {
+    "rows, clip": Rule("rows", policy=Policy(negatives="clip")),
+    "rows": Rule("rows"),
+    "owners as players": Rule("owners"),
+    "precedence": Rule("precedence"),
+    "clusters, Shapley": Rule("clusters", "shapley"),
+    "clusters, Banzhaf": Rule("clusters", "banzhaf"),
+    SAFE: Rule("clusters", "filled"),
+    TESTED: Rule("clusters", "filled", near_copies=True),
+}
+#: Tricks that must gain nothing, and what counts as nothing: rounding, in % of an average pay.
+CLOSED, ROUNDING = ("copy", "copy x4", "steal", "split"), 0.01
+LEAST_SPEARMAN, LEAST_TESTED = 0.9, 0.99
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketSettings(Settings):
+    """Sizes of the experiment.
+
+    Attributes
+    ----------
+    attackers : int
+        Sellers who play each trick, one at a time.
+    noise : tuple of float
+        Noise of near-copies whose gain is compared, in standard deviations of each feature.
+    choice_rows, choice_points, choice_seeds : int
+        Sizes of the generated sets that the default was chosen on.
+    first_seed : int
+        No split of a real set with a lower seed was looked at for this experiment.
+    """
+
+    attackers: int = 4
+    noise: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
+    choice_rows: int = 1000
+    choice_points: int = 500
+    choice_seeds: int = 4
+    first_seed: int = 300
+
+
+FULL = MarketSettings(n_train=1000, n_val=1000, seeds=5, datasets=REAL)
+QUICK = MarketSettings(
+    name="quick",
+    n_train=200,
+    n_val=100,
+    seeds=1,
+    datasets=("phoneme", "pol"),
+    attackers=2,
+    noise=(0.1, 0.3),
+    choice_rows=200,
+    choice_points=100,
+    choice_seeds=1,
+)
+
+
+def generated(seed: int, n: int, m: int) -> Iterator[tuple[str, Split]]:
+    """Make the sets that the default is chosen on: few and many features, classes that overlap, imbalance, clusters."""
+    rng = np.random.default_rng([seed, 77])
+
+    def split(X: Any, y: Any) -> Split:
+        at = rng.permutation(n + m)
+        X, y = X[at], y[at]
+        std = X[:n].std(axis=0)
+        X = (X - X[:n].mean(axis=0)) / np.where(std > 0, std, 1.0)
+        return X[:n], y[:n], X[n:], y[n:]
+
+    def clusters(**given: Any) -> Split:
+        return split(*make_classification(n + m, random_state=seed, **given))
+
+    yield "moons", split(*make_moons(n + m, noise=0.25, random_state=seed))
+    X, y = make_blobs(n + m, n_features=3, centers=9, cluster_std=1.8, random_state=seed)
+    yield "blobs", split(X, y % 3)
+    X = rng.normal(size=(n + m, 5))
+    yield "overlap", split(X, (X[:, 0] + X[:, 1] + 1.5 * rng.normal(size=n + m) > 0).astype(int))
+    yield "two classes", clusters(n_features=12, n_informative=5, n_redundant=3, flip_y=0.05)
+    yield "imbalanced", clusters(n_features=10, n_informative=5, n_redundant=2, weights=[0.85], flip_y=0.05)
+    many = {"n_features": 100, "n_informative": 15, "n_redundant": 10, "n_clusters_per_class": 3}
+    yield "100 features", clusters(**many, class_sep=1.5, flip_y=0.03)
+    yield "five classes", clusters(n_features=15, n_informative=8, n_classes=5, n_clusters_per_class=1)
+    X = rng.integers(-1, 2, (n + m, 8)).astype(float)
+    tree = np.where(X[:, 0] > 0, 3 * X[:, 1] + 2 * X[:, 2] + X[:, 3], 3 * X[:, 4] - 2 * X[:, 5] + X[:, 6])
+    y = (tree + rng.normal(size=n + m) > 0).astype(int)
+    yield "lattice", split(X + 0.05 * rng.normal(size=X.shape), y)
+
+
+def assign(X: Any, y: Any, kind: str, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Give every row a seller; return the sellers, and the labels with the errors that sellers make."""
+    rng, n, labels = np.random.default_rng([seed, SELLERS.index(kind)]), len(y), np.array(y)
+    if kind == "alike":
+        return rng.permutation(n) % N_OWNERS, labels
+    ends = np.cumsum(rng.permutation(np.linspace(1, 4, N_OWNERS)))
+    owners = np.searchsorted(ends / ends[-1], (np.arange(n) + 0.5) / n)
+    if kind == "different":
+        owners = rng.permutation(owners)
+    else:
+        centred = X - X.mean(axis=0)
+        place = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
+        # Regions overlap: places are blurred by half their standard deviation.
+        owners = owners[(place + rng.normal(size=n) * place.std() / 2).argsort().argsort()]
+    classes = np.unique(labels)
+    wrong = np.flatnonzero(rng.random(n) < rng.permutation(WRONG)[owners])
+    shift = rng.integers(1, max(classes.size, 2), wrong.size)
+    labels[wrong] = classes[(np.searchsorted(classes, labels[wrong]) + shift) % classes.size]
+    return owners, labels
+
+
+def pay(split: Split, owners: Any, labels: Any, rule: Rule) -> Any:
+    """Pay sellers who submit one after the other."""
+    X, _, X_val, y_val = split
+    model = KNNShapley(5, progress=False)
+    return pay_owners(
+        model, X, labels, X_val, y_val, owners, BUDGET, rule=rule, order=owners, intervals=False, progress=False
+    )
+
+
+def gains(split: Split, owners: Any, labels: Any, rule: Rule, attackers: int, seed: int, attacks: Any) -> Record:
+    """Gain of each trick in % of an average pay, in the mean over the attackers it applies to."""
+    X, _, X_val, y_val = split
+    found = stress_market(
+        KNNShapley(5, progress=False),
+        X,
+        labels,
+        X_val,
+        y_val,
+        owners,
+        BUDGET,
+        rule=rule,
+        order=owners,
+        attacks=attacks,
+        attackers=attackers,
+        n_repeats=1,
+        random_state=seed,
+        progress=False,
+    )
+    return {one["attack"]: one["gain_percent"] for one in found.summary()["attacks"]}
+
+
+# --- the choice -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def smallest_subsets(size: int) -> Iterator[None]:
+    """Let "filled" draw subsets of at least ``size`` times K rows."""
+    usual = coefficients.FILLED
+    coefficients.FILLED = size
+    coefficients.rank_table.cache_clear()
+    try:
+        yield
+    finally:
+        coefficients.FILLED = usual
+        coefficients.rank_table.cache_clear()
+
+
+def candidates() -> Iterator[tuple[str, float, Rule]]:
+    """Family, parameter and rule of each candidate, to be paid while it is the current one."""
+    yield "Shapley", 0.0, Rule("rows")
+    for w in SHARES:
+        yield "Banzhaf(w)", w, Rule("rows", Banzhaf(w))
+    for c in SIZES:
+        with smallest_subsets(c):
+            yield "at least cK rows", float(c), Rule("rows", "filled")
+
+
+def choose(seed: int, settings: MarketSettings) -> list[Record]:
+    """Pay honest sellers and play tricks on the generated sets of one seed, under every candidate."""
+    records = []
+    for name, split in generated(seed, settings.choice_rows, settings.choice_points):
+        for kind in SELLERS:
+            owners, labels = assign(split[0], split[1], kind, seed)
+            shapley = pay(split, owners, labels, Rule("rows")).cents
+            for family, parameter, rule in candidates():
+                record = {"set": name, "sellers": kind, "family": family, "parameter": parameter}
+                record["spearman"] = spearman(pay(split, owners, labels, rule).cents, shapley)
+                played = gains(split, owners, labels, rule, 2, seed, ("random rows", "near-copy"))
+                records.append(record | {name: float(gain) for name, gain in played.items()})
+    return records
+
+
+def summarize_choice(choices: pd.DataFrame) -> pd.DataFrame:
+    """Of each candidate the means, and the least favourable set and kind of sellers."""
+    by = choices.groupby(["family", "parameter", "set", "sellers"], sort=False)
+    cells = by[["spearman", "random rows", "near-copy"]].mean().groupby(["family", "parameter"], sort=False)
+    found = cells.mean().reset_index()
+    found["least spearman"] = cells["spearman"].min().to_numpy()
+    found["most random rows"] = cells["random rows"].max().to_numpy()
+    found["admitted"] = (found["least spearman"] >= LEAST_SPEARMAN) & (found["most random rows"] < 0)
+    return found
+
+
+# --- the bars ---------------------------------------------------------------------------------------------------------
+
+
+def stress(dataset: str, seed: int, settings: MarketSettings) -> dict[str, list[Record]]:
+    """Play all tricks under all rules on one split, and pay honest sellers.
+
+    Returns
+    -------
+    dict
+        ``gains``, one record per rule and trick; ``honest``, per rule and kind of sellers; ``noise``, per level, gains of
+        near-copies with and without the test.
+    """
+    data = settings.load(dataset, "natural", settings.first_seed + seed)
+    split = (np.asarray(data.X_train, dtype=np.float64), np.asarray(data.y_train), data.X_val, np.asarray(data.y_val))
+    played, honest, noise = [], [], []
+    for kind in SELLERS:
+        owners, labels = assign(split[0], split[1], kind, seed)
+        paid = {name: pay(split, owners, labels, rule) for name, rule in RULES.items()}
+        for name, found in paid.items():
+            silent = 0 if found.first is None else int((found.first != np.arange(owners.size)).sum())
+            row = {"sellers": kind, "rule": name, "spearman": spearman(found.cents, paid["rows"].cents)}
+            row["spearman_safe"] = spearman(found.cents, paid[SAFE].cents)
+            honest.append(row | {"silent": silent / owners.size})
+        if kind == "alike":
+            for name, rule in RULES.items():
+                found = gains(split, owners, labels, rule, settings.attackers, seed, tuple(ATTACKS))
+                played += [{"rule": name, "attack": attack, "gain": gain} for attack, gain in found.items()]
+            for level in settings.noise:
+                for name in (SAFE, TESTED):
+                    gained = [
+                        _near_copy(split, Offer(split[0], labels, owners, owners), seller, level, name, paid[name], seed)
+                        for seller in range(2)
+                    ]
+                    noise.append({"noise": level, "rule": name, "gain": float(np.mean(gained))})
+    return {"gains": played, "honest": honest, "noise": noise}
+
+
+def _near_copy(split: Split, offer: Offer, seller: int, level: float, name: str, before: Any, seed: int) -> float:
+    """Gain of a seller who submits its rows once more with noise, in % of an average pay."""
+    own = offer.owners == seller
+    X = offer.X[own]
+    noise = level * offer.X.std(axis=0) * np.random.default_rng([seed, seller]).normal(size=X.shape)
+    after = offer.with_rows(X + noise, offer.y[own], seller)
+    paid = pay((after.X, after.y, *split[2:]), after.owners, after.y, RULES[name])
+    return float(100 * (paid.cents[seller] - before.cents[seller]) / (before.cents.sum() / N_OWNERS))
+
+
+def market_tables(folder: Path, settings: MarketSettings) -> dict[str, pd.DataFrame]:
+    """Run the experiment, cells stored under the folder.
+
+    Returns
+    -------
+    dict of DataFrame
+        ``choices``, ``gains``, ``honest`` and ``noise``, every seed; ``..._summary``, means with 95% intervals over
+        seeds.
+    """
+    keys = settings.keys()
+    work: dict[Any, Any] = {
+        ("choice", seed): (settings.digest, partial(choose, seed, settings)) for seed in range(settings.choice_seeds)
+    }
+    work |= {
+        (name, seed): (keys[name], partial(stress, name, seed, settings))
+        for name in settings.datasets
+        for seed in range(settings.seeds)
+    }
+    found = run_cells(folder / "cells", work, settings.processes)
+    choices = [{"seed": at, **row} for (kind, at), rows in found.items() if kind == "choice" for row in rows]
+    tables = {"choices": pd.DataFrame(choices)}
+    for table in ("gains", "honest", "noise"):
+        rows = [
+            {"dataset": name, "seed": settings.first_seed + at, **row}
+            for (name, at), part in found.items()
+            if name != "choice"
+            for row in part[table]
+        ]
+        tables[table] = pd.DataFrame(rows)
+    tables["choices_summary"] = summarize_choice(tables["choices"])
+    for table, by, statistics in (
+        ("gains", ["rule", "attack"], ["gain"]),
+        ("honest", ["rule", "sellers"], ["spearman", "spearman_safe", "silent"]),
+        ("noise", ["rule", "noise"], ["gain"]),
+    ):
+        tables[f"{table}_summary"] = summarize(tables[table], by, statistics)
+    return tables
+
+
+def summarize(table: pd.DataFrame, by: list[str], statistics: list[str]) -> pd.DataFrame:
+    """Means with intervals over seeds, for each dataset and for all together."""
+    rows = []
+    for dataset, part in [("all", table), *table.groupby("dataset", sort=False)]:
+        for key, here in part.groupby(by, sort=False):
+            row: Record = {"dataset": dataset, **dict(zip(by, key, strict=True))}
+            for name in statistics:
+                sample = here.groupby("seed")[name].mean().dropna()
+                found = interval(sample) if len(sample) else Interval(np.nan, np.nan, np.nan)
+                row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def draw_choice(summary: pd.DataFrame) -> Any:
+    """Draw what near-copies and random rows gain against the rank correlation with Shapley's payouts."""
+    axes = new_axes(1, 2, size=(4.6, 3.4))[0]
+    colours = {"Shapley": CLEAN, "Banzhaf(w)": NOISY, "at least cK rows": CORRECTED}
+    for ax, column, title in (
+        (axes[0], "near-copy", "near-copies, mean over sets"),
+        (axes[1], "most random rows", "random rows, least favourable set"),
+    ):
+        for family, part in summary.groupby("family", sort=False):
+            x = part["spearman"]
+            ax.plot(x, part[column], "o-", ms=4, lw=1.2, color=colours[str(family)], label=str(family))
+            for at, parameter in zip(part[["spearman", column]].to_numpy(), part["parameter"], strict=True):
+                if parameter:
+                    ax.annotate(f"{parameter:g}", at, textcoords="offset points", xytext=(3, 3), fontsize=7)
+        ax.axvline(LEAST_SPEARMAN, lw=0.8, ls=":", color="0.5")
+        tidy(ax, xlabel="Spearman with Shapley's payouts, mean", ylabel="gain, % of an average pay", title=title)
+    axes[1].axhline(0, lw=0.8, ls=":", color="0.5")
+    tidy(axes[0], legend=True)
+    return axes
