@@ -1,7 +1,6 @@
 """``shapshift price``."""
 
 import inspect
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -250,11 +249,8 @@ def pay(
     owners, (X, y) = data.arrays.owners, data.points
     values = audit = None
     if rule.pay_by == "owners":
-        with warnings.catch_warnings():
-            # allocate_budget says the same in money.
-            warnings.filterwarnings("ignore", message="Owner values are sampled and not as sure")
-            options = terms["owner_options"] | {"progress": run.terminal.progress}
-            values = model.owner_values(owner_values, X, y, owners, **options)
+        options = {"semivalue": rule.semivalue, "progress": run.terminal.progress}
+        values = model.owner_values(owner_values, X, y, owners, **options)
         corrected = noisy = None  # correction is about values of rows
     if arguments is not None:
         made = valuation if valuations is None else valuations
@@ -284,13 +280,13 @@ def pay(
     )
     run.parameters["allocation"] = {
         "policy": terms["policy"].to_dict(),
-        "basis": terms["basis"],
+        "basis": allocation.basis,
         **allocation.parameters,
     }
     if "point_weight" in valuation.parameters:
         run.terminal.line(show.how_points_count(valuation.parameters["point_weight"]))
-    if allocation.sampling_low is not None and (values is None or values.converged):
-        run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
+    if allocation.sampling_low is not None:
+        run.terminal.note(allocation.sampling_note())
     for owner, note in list(allocation.notes.items())[:NAMED]:
         run.terminal.warning(f"{owner}: {note}")
     if len(allocation.notes) > NAMED:
@@ -302,10 +298,10 @@ def pay(
 def _terms(run: Run, rule: "PaymentRule") -> dict[str, Any]:
     """Terms of payment, the same wherever payouts are computed."""
     payment = run[Payment]
-    terms = {"budget": payment.budget, "policy": rule.policy, "currency": payment.currency, "basis": "rows"}
+    terms = {"budget": payment.budget, "policy": rule.policy, "currency": payment.currency}
     if rule.pay_by != "owners":
-        return terms | {"owner_options": None}
-    return terms | {"basis": "owners", "owner_options": {"semivalue": rule.semivalue, "random_state": run.seed}}
+        return terms
+    return terms | {"basis": "owners", "semivalue": rule.semivalue}
 
 
 def _check_combinations(run: Run) -> None:
@@ -369,8 +365,9 @@ def _saved_values(
     from shapshift.valuation import Valuation
 
     saved, asked = Valuation.load(run.input("values", path)), run[Payment].pay_by
-    by_rows = replace(rule, pay_by="rows", radius=None, semivalue=rule.semivalue)
-    for tried in (by_rows, replace(rule, pay_by="clusters")):
+    made_by = saved.parameters.get("semivalue", "shapley")
+    rule = replace(rule, semivalue=made_by if made_by in SEMIVALUES else rule.semivalue)
+    for tried in (replace(rule, pay_by="rows", radius=None), replace(rule, pay_by="clusters")):
         _, model = fit_counted(run, data, tried, clusters)
         ids = data.ids if model.clusters is None else data.ids[clusters.representatives]
         if saved.fingerprint == model.fingerprint_ and saved.ids.tolist() == ids.tolist():
