@@ -1,6 +1,7 @@
 """``shapshift price``."""
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,7 +111,7 @@ def price(run: Run) -> None:
     data = load(run)
     check_owners(data)
     copies = tell_copies(run, data)
-    clusters = list_copies(run, data)
+    clusters = list_copies(run, data, payment_rule(run))
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
     rule = payment_rule(run)
     if checks.values is not None:
@@ -161,7 +162,7 @@ def payment_rule(run: Run) -> "PaymentRule":
     return PaymentRule(pay_by, semivalue, payment.radius, _policy(run))
 
 
-def list_copies(run: Run, data: Data) -> "Clusters":
+def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
     """Find rows that are copies of others, say who has copies of whose rows, and write the list."""
     from shapshift.price import find_clusters
 
@@ -181,7 +182,9 @@ def list_copies(run: Run, data: Data) -> "Clusters":
             said = str(error).replace("The 'order' parameter of find_clusters", f"--order {run[Payment].order}")
             raise CommandError(said) from error
     run.write_table("duplicates.csv", found.duplicates.owners_frame("pyarrow"))
-    show.show_copies(run.terminal, found)
+    show.show_copies(run.terminal, found, paid=not rule.votes_once or run[Checks].values is not None)
+    if data.order is None and found.duplicates.across_owners.any():
+        run.terminal.note("Without --order, the first of equal rows is the one that comes first in TRAIN.")
     return found
 
 
@@ -365,8 +368,10 @@ def _saved_values(
     from shapshift.valuation import Valuation
 
     saved, asked = Valuation.load(run.input("values", path)), run[Payment].pay_by
-    made_by = saved.parameters.get("semivalue", "shapley")
-    rule = replace(rule, semivalue=made_by if made_by in SEMIVALUES else rule.semivalue)
+    # Written as Beta(alpha=4, beta=1) in there, and as beta:4,1 here.
+    name, _, shape = str(saved.parameters.get("semivalue", "shapley")).partition("(")
+    spelled = ":".join(filter(None, [name.lower(), ",".join(re.findall(r"[\d.]+", shape))]))
+    rule = replace(rule, semivalue=parse_semivalue(spelled))
     for tried in (replace(rule, pay_by="rows", radius=None), replace(rule, pay_by="clusters")):
         _, model = fit_counted(run, data, tried, clusters)
         ids = data.ids if model.clusters is None else data.ids[clusters.representatives]

@@ -172,12 +172,7 @@ def list_owners(
                     end -= 1
                     seated[o] -= rows[end]
                 for j in range(end, at, -1):
-                    distances[j], first[j], rows[j], matches[j] = (
-                        distances[j - 1],
-                        first[j - 1],
-                        rows[j - 1],
-                        matches[j - 1],
-                    )
+                    distances[j], first[j], rows[j], matches[j] = distances[j - 1], first[j - 1], rows[j - 1], matches[j - 1]
                 distances[at], first[at], rows[at], matches[at] = d, i, 1, match
                 used[o] = end + 1 - start
             seated[o] += 1
