@@ -540,9 +540,7 @@ def _parameters(valuation: Valuation, values: OwnerValues | None) -> dict[str, A
     if values is not None:
         parameters.pop("semivalue", None)  # that of single rows: nobody is paid by it
         keys = ("semivalue", "confidence")
-        parameters["owner_values"] = {key: values.parameters[key] for key in keys} | {
-            "certificate": values.certificate
-        }
+        parameters["owner_values"] = {key: values.parameters[key] for key in keys} | {"certificate": values.certificate}
     return parameters
 
 
