@@ -262,7 +262,9 @@ def stress(dataset: str, seed: int, settings: MarketSettings) -> dict[str, list[
             for level in settings.noise:
                 for name in (SAFE, TESTED):
                     gained = [
-                        _near_copy(split, Offer(split[0], labels, owners, owners), seller, level, name, paid[name], seed)
+                        _near_copy(
+                            split, Offer(split[0], labels, owners, owners), seller, level, name, paid[name], seed
+                        )
                         for seller in range(2)
                     ]
                     noise.append({"noise": level, "rule": name, "gain": float(np.mean(gained))})
