@@ -334,11 +334,6 @@ def _check_combinations(run: Run) -> None:
             f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums "
             "of values. Leave one of them out."
         )
-    if checks.replicate and payment.pay_by != "rows":
-        raise CommandError(
-            "--replicate says what copies gain where every row is paid: it goes with --pay-by rows. Otherwise copies "
-            "have no vote."
-        )
     if run[Rule].rule != "default" and checks.clean_val is None:
         raise CommandError("--rule goes with --clean-val: without it nothing is corrected. Leave it out.")
     others = {
