@@ -427,8 +427,8 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
     closed = near.groupby("dataset")["gain"].max() <= 0
     judge(
         "near-copies gain nothing with the test, on every dataset",
-        f"on {closed.sum()} of {closed.size} ({', '.join(map(str, closed.index[closed]))}); at most {most['gain']:+.0f}% "
-        f"({most['dataset']})",
+        f"on {closed.sum()} of {closed.size} ({', '.join(map(str, closed.index[closed]))}); at most "
+        f"{most['gain']:+.0f}% ({most['dataset']})",
         bool(closed.all()),
     )
     part = select(honest[honest["dataset"] != "all"], rule=TESTED)
@@ -444,18 +444,19 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
 WHY_NOT = """## Why no rule closes near-copies
 
 Let a seller have n rows, and let it add rows that are drawn near them: a row of its own plus noise. Such rows are a
-sample of the seller's density blurred by the noise. As n grows, noise of a width that goes to 0 slowly makes the blurred
-density that of new rows: their distance in total variation, d, goes to 0. A rule sees rows, not where they come from: a
-test that names an honest seller with probability p names this one with at most p + md for m such rows, and a rule that
-pays honest rows r each in the mean pays these at least r less d times the largest payment. So a rule that leaves honest
-sellers as they are pays near-copies wherever rows are dense compared with the noise, and it should: to the buyer they
-are worth the same. Averages of own rows (mixup) are the plainest case, and gain more than near-copies.
+sample of the seller's density blurred by the noise. As n grows, noise of a width that goes to 0 slowly makes the
+blurred density that of new rows: their distance in total variation, d, goes to 0. A rule sees rows, not where they
+come from: a test that names an honest seller with probability p names this one with at most p + md for m such rows,
+and a rule that pays honest rows r each in the mean pays these at least r less d times the largest payment. So a rule
+that leaves honest sellers as they are pays near-copies wherever rows are dense compared with the noise, and it
+should: to the buyer they are worth the same. Averages of own rows (mixup) are the plainest case, and gain more than
+near-copies.
 
-What can be told apart are copies that lie nearer to their originals than rows lie to each other, which is most of them
-where there are many features. `Rule(near_copies=True)` tests each seller for that, rank against rank with all others
-(`shapshift/price/near_copies.py`); the rows of a seller who is found do not vote where they are nearer to an earlier row
-than half of the others' rows are. It is no default: a seller who honestly repeats measurements of the same objects looks
-the same, and sellers of one region each are found now and then.
+What can be told apart are copies that lie nearer to their originals than rows lie to each other, which is most of
+them where there are many features. `Rule(near_copies=True)` tests each seller for that, rank against rank with all
+others (`shapshift/price/near_copies.py`); the rows of a seller who is found do not vote where they are nearer to an
+earlier row than half of the others' rows are. It is no default: a seller who honestly repeats measurements of the
+same objects looks the same, and sellers of one region each are found now and then.
 """
 
 
@@ -555,12 +556,12 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
             markdown_table(before_and_after()),
             "## How the default was chosen\n",
             textwrap.fill(
-                "On eight generated sets (few and many features, classes that overlap, imbalance, clusters, a lattice), "
+                "On eight generated sets (few and many features, overlapping classes, imbalance, clusters, a lattice), "
                 "never on the real ones; the protocol is in `experiments/market.py`. Sellers who are alike are paid "
                 "differently by chance alone, so that a rank correlation among them says how alike two rules take "
                 "chance; sellers with different sizes and shares of wrong labels, or with one region each, are what "
                 "a market has. The criterion asks for a rank correlation of 0.9 with Shapley's payouts and for losses "
-                "of random rows in every set and for all three, and then for the least gain of near-copies. It chooses: "
+                "of random rows in every set for all three, and then for the least gain of near-copies. It chooses: "
                 f"**{best}**. `least` and `most`: the least favourable set and kind of sellers.",
                 120,
             )
@@ -587,12 +588,12 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
                 ]
             ),
             "## What rules pay honest sellers\n",
-            f"Rank correlation with what plain Shapley values of rows pay, means over seeds. Without tricks, {silent:.1%} of "
-            "the rows do not vote.\n",
+            f"Rank correlation with what plain Shapley values of rows pay, means over seeds. Without tricks, "
+            f"{silent:.1%} of the rows do not vote.\n",
             markdown_table(agreement),
             WHY_NOT,
-            "Gain of a seller who submits its own rows once more, by noise in standard deviations, without and with the "
-            "test:\n",
+            "Gain of a seller who submits its own rows once more, by noise in standard deviations, without and with "
+            "the test:\n",
             markdown_table(curve),
             f"Every seed and all intervals: [tables]({folder}/tables).\n",
         ]
