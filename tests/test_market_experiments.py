@@ -81,7 +81,7 @@ def test_rules_of_payment_are_compared(tmp_path: Path) -> None:
     assert (tables["honest"][tables["honest"]["rule"] == "rows"]["spearman"] == 1).all()
     assert {row["verdict"] for row in market.bars(tables)} <= {"**holds**", "**does not hold**"}
     text = market._page(tables, settings, "market")
-    assert "## Why no rule closes near-copies" in text
+    assert "## Why no rule closes near-copies everywhere" in text
     assert "nan" not in text.split("## Why no rule")[1]
 
 
