@@ -79,6 +79,9 @@ def test_rules_of_payment_are_compared(tmp_path: Path) -> None:
     assert gains[(gains["rule"] == "rows, clip") & (gains["attack"] == "copy x4")]["gain"].iloc[0] > 10
     assert len(tables["choices"]) == 8 * len(market.SELLERS) * len(tables["choices_summary"])
     assert (tables["honest"][tables["honest"]["rule"] == "rows"]["spearman"] == 1).all()
+    copied, known = tables["noise"], gains[gains["attack"] == "near-copy"].set_index("rule")["gain"]
+    assert (copied["gain"] > 0).all()  # sixty rows in five dimensions: nothing is found
+    assert copied["gain"].max() < 4 * known["rows, clip"]
     assert {row["verdict"] for row in market.bars(tables)} <= {"**holds**", "**does not hold**"}
     text = market._page(tables, settings, "market")
     assert "## Why no rule closes near-copies everywhere" in text
