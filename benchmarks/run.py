@@ -314,8 +314,16 @@ def measure() -> list[Row]:
     ]
 
 
+def processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
 def as_table(rows: Sequence[Row]) -> Table:
-    table = Table("what", "time", "pairs/s", "measured", "bar", "met", title=f"shapshift, {os.cpu_count()} cores, d=32")
+    title = f"shapshift, {os.cpu_count()} cores of {processor()}, d={FEATURES}"
+    table = Table("what", "time", "pairs/s", "measured", "bar", "met", title=title)
     for row in rows:
         rate = f"{row.rate / 1e6:.0f} M" if row.pairs else ""
         table.add_row(
@@ -340,6 +348,7 @@ def main() -> None:
             "shapshift": shapshift.__version__,
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "cores": os.cpu_count(),
+            "processor": processor(),
             "system": platform.platform(),
             "numpy": np.__version__,
         }
