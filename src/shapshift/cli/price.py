@@ -1,6 +1,5 @@
 """``shapshift price``."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from shapshift.price import Allocation, Policy
     from shapshift.valuation import Valuation
 
-# Above this many owners, exact enumeration (2**n subsets) is not attempted.
-MOST_ENUMERATED = 16
 # Owners that are named one by one in the terminal.
 NAMED = 3
 
@@ -41,9 +38,6 @@ class Payment:
     )
     currency: str = option("EUR", "How amounts are labelled.", metavar="TEXT")
     owners_as_players: bool = option(False, "Pay for an owner's rows entering together, not for their sum.")
-    permutations: int = option(
-        2000, "With --owners-as-players and more than 16 owners: most orders to draw.", metavar="N", min=4
-    )
 
 
 @dataclass(frozen=True)
@@ -154,14 +148,11 @@ def pay(
     """
     from shapshift.price import allocate_budget, audit_payouts, owner_values, write_statements
 
-    payment, terms = run[Payment], _terms(run, data, model)
+    payment, terms = run[Payment], _terms(run, model)
     owners, (X, y) = data.arrays.owners, data.points
     values = audit = None
     if payment.owners_as_players:
-        with warnings.catch_warnings():
-            # allocate_budget says the same in money.
-            warnings.filterwarnings("ignore", message="Owner values are sampled and not as sure")
-            values = owner_values(model, X, y, owners, **terms["owner_options"], progress=run.terminal.progress)
+        values = owner_values(model, X, y, owners, semivalue=terms["semivalue"], progress=run.terminal.progress)
         corrected = noisy = None  # correction is about values of rows
     if arguments is not None:
         made = valuation if valuations is None else valuations
@@ -195,8 +186,8 @@ def pay(
     }
     if "point_weight" in valuation.parameters:
         run.terminal.line(show.how_points_count(valuation.parameters["point_weight"]))
-    if allocation.sampling_low is not None and (values is None or values.converged):
-        run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
+    if allocation.sampling_low is not None:
+        run.terminal.note(allocation.sampling_note())
     for owner, note in list(allocation.notes.items())[:NAMED]:
         run.terminal.warning(f"{owner}: {note}")
     if len(allocation.notes) > NAMED:
@@ -205,20 +196,13 @@ def pay(
     return allocation
 
 
-def _terms(run: Run, data: Data, model: Any) -> dict[str, Any]:
+def _terms(run: Run, model: Any) -> dict[str, Any]:
     """Terms of payment, the same wherever payouts are computed."""
     payment = run[Payment]
     terms = {"budget": payment.budget, "policy": _policy(run), "currency": payment.currency, "basis": "rows"}
     if not payment.owners_as_players:
-        return terms | {"owner_options": None}
-    n = len(set(data.arrays.owners.tolist())) if data.arrays.owners is not None else 0
-    if n > MOST_ENUMERATED and model.semivalue not in ("shapley", "loo"):
-        raise CommandError(
-            f"--semivalue {model.semivalue} with --owners-as-players is computed for up to {MOST_ENUMERATED} owners, "
-            f"and there are {n:,}. Use --semivalue shapley, which can be sampled, or pay for rows."
-        )
-    drawn = {"semivalue": model.semivalue, "n_permutations": payment.permutations, "random_state": run.seed}
-    return terms | {"basis": "owners", "owner_options": drawn}
+        return terms
+    return terms | {"basis": "owners", "semivalue": model.semivalue}
 
 
 def _check_combinations(run: Run) -> None:
@@ -236,8 +220,8 @@ def _check_combinations(run: Run) -> None:
         )
     if payment.owners_as_players and method.semivalue == "calibrated":
         raise CommandError(
-            "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, loo or "
-            "beta:ALPHA,BETA."
+            "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, "
+            "banzhaf:W, loo or beta:ALPHA,BETA."
         )
     weighed = {
         "--values": checks.values,
@@ -326,7 +310,7 @@ def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
     from shapshift.price import replication_gain
 
     found, tables, arrays = [], [], data.arrays
-    terms = _terms(run, data, model)
+    terms = _terms(run, model)
     for name in owners:
         with run.terminal.busy(f"Valuing with copies of the rows of {name}"):
             result = replication_gain(model, arrays.X_train, arrays.y_train, *data.points, arrays.owners, name, **terms)
@@ -347,7 +331,7 @@ def _influence(run: Run, data: Data, model: Any) -> None:
     from shapshift.price.points import has_training_points
 
     tested = has_training_points(model)
-    terms = {name: entry for name, entry in _terms(run, data, model).items() if name in ("policy", "currency")}
+    terms = {name: entry for name, entry in _terms(run, model).items() if name in ("policy", "currency")}
     with run.terminal.busy("Taking payouts apart by validation row"):
         audit = audit_influence(
             model,
