@@ -423,7 +423,8 @@ def test_price_pays_to_the_cent(here: Path) -> None:
         "--currency",
         "CHF",
     )
-    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--noise", "0.5", "--repeats", 3, "--json")
+    options = (*options, "--pay-by", "rows", "--noise", "0.5", "--repeats", 3)
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--json")
     assert ran.code == 0, ran.err
     result = ran.document["result"]
     paid = [Decimal(entry["payout"]) for entry in result["owners"]]
@@ -444,10 +445,11 @@ def test_price_pays_to_the_cent(here: Path) -> None:
 
 
 def test_price_of_owners_as_players_with_a_replication_check_and_correction(here: Path) -> None:
-    options = ("--budget", 100, "--replicate", "ann")
-    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--pay-by", "owners", "--json")
+    ran = run("price", "train.csv", "val.csv", *MARKET, "--budget", 100, "--pay-by", "owners", "--json")
     assert ran.code == 0, ran.err
     assert ran.document["result"]["basis"] == "owners"
+    options = ("--budget", 100, "--pay-by", "rows", "--replicate", "ann", "--out", "rows")
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--json")
     assert ran.document["result"]["replication"][0]["owner"] == "ann"
     corrected = run(
         "price", "train.csv", "noisy.csv", *MARKET, "--budget", 100, "--clean-val", "val.csv", "--out", "c", "--json"
@@ -476,10 +478,10 @@ def test_price_pays_saved_values(here: Path) -> None:
             "--pay-by",
             "owners",
         ),
-        ("--replicate", "ann"),
+        ("--replicate", "ann", "--pay-by", "rows"),
     ):
         ran = run(*price, "--values", "corrected/corrected.npz", *more, "--out", "no")
-        assert (ran.code, f"{more[0]} does not go with --values" in ran.err) == (2, True)
+        assert (ran.code, f"{more[0]}" in ran.err, "not go with --values" in ran.err) == (2, True, True)
     for other in (("--drop", "age"), ("--scale", "none")):
         ran = run(*price, *other, "--values", "corrected/corrected.npz", "--out", "no")
         assert ran.code == 2

@@ -954,9 +954,9 @@ def test_statements_of_hostile_owners_stay_text(tmp_path: Path) -> None:
     for owner, row in zip(HOSTILE, rows[1:], strict=True):
         assert isinstance(owner, int | float) or not row[0].lstrip().startswith(("=", "+", "-", "@"))
         assert row[0][:1] not in ("\t", "\r", " ")
-        assert float(row[2]) == made.values[HOSTILE.index(owner)] or owner == 1
+        assert float(row[2]) == made.contributions[HOSTILE.index(owner)] or owner == 1
         assert row[-1] in {path.name for path in written}
-    assert sum(Decimal(row[5]) for row in rows[1:]) == 1000
+    assert sum(Decimal(row[4]) for row in rows[1:]) == 1000
     assert rows[1][0] == HOSTILE[0]
 
 
@@ -1149,7 +1149,20 @@ def test_the_command_refuses_what_means_nothing_for_owners_as_players(tables: Pa
 
 
 def test_the_command_writes_copies_sources_and_notes(tables: Path) -> None:
-    ran = run("price", "train.csv", "val.csv", *COMMAND, "--drop", "seller", "--replicate", "ann", "--replicate", "bob")
+    ran = run(
+        "price",
+        "train.csv",
+        "val.csv",
+        *COMMAND,
+        "--drop",
+        "seller",
+        "--pay-by",
+        "rows",
+        "--replicate",
+        "ann",
+        "--replicate",
+        "bob",
+    )
     assert ran.code == 0, ran.err
     rows = read_payouts(tables / "shapshift-price" / "replication.csv")
     assert [(row["copied_by"], row["owner"]) for row in rows[:2]] == [
