@@ -118,7 +118,6 @@ def price(run: Run) -> None:
         rule, model, valuation = _saved_values(run, data, rule, clusters, checks.values)
     else:
         rule, model = fit_counted(run, data, rule, clusters)
-    whole = data
     if not copiers:
         data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
     if checks.values is None:
@@ -140,7 +139,7 @@ def price(run: Run) -> None:
     run.result = show.show_payouts(run.terminal, allocation) | show.show_rule(run.terminal, rule, allocation)
     run.result["duplicates"] = copies.summary() | show.copies_facts(clusters)
     if copiers:
-        _replicate(run, whole, rule, copiers)
+        _replicate(run, data, rule, copiers)
     if checks.influence:
         _influence(run, data, model)
     show.write_page(run, data, **paid, allocation=allocation, duplicates=copies)
