@@ -190,7 +190,7 @@ def check_order(order: Any, ids: npt.NDArray[Any], name: str = "order") -> Codes
     if isinstance(order, str | bytes) or not hasattr(order, "__iter__"):
         raise InputError(f"{expected}. Got {order!r}.")
     if hasattr(order, "loc") and hasattr(order, "index"):
-        order = _aligned(order, ids, name)
+        order = aligned(order, ids, name)
         if getattr(getattr(order, "dtype", None), "ordered", False):
             order = order.cat.codes.where(order.notna())
     labels = check_labels(order, name, ids.size, "X", "date, number or text")

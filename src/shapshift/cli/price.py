@@ -466,11 +466,12 @@ def _influence(run: Run, data: Data, counted: "Counted") -> None:
     from shapshift.price import audit_influence
     from shapshift.price.points import has_training_points
 
-    model, owners = counted.model, data.arrays.owners
+    model: Any = counted.model
+    owners: Any = data.arrays.owners
     if counted.clusters is not None:
         owners = owners[counted.clusters.representatives]
     tested = has_training_points(model)
-    terms = {"policy": _policy(run), "currency": run[Payment].currency}
+    terms: dict[str, Any] = {"policy": _policy(run), "currency": run[Payment].currency}
     with run.terminal.busy("Taking payouts apart by validation row"):
         audit = audit_influence(
             model,

@@ -210,8 +210,9 @@ def report(run: Run) -> None:
     if paid:
         check_owners(data)
     copies = tell_copies(run, data)
-    rule = clusters = None
     model: Any
+    rule: Any = None
+    clusters: Any = None
     if paid:
         # The page is about the values that are paid.
         rule = payment_rule(run)
