@@ -423,7 +423,8 @@ def test_price_pays_to_the_cent(here: Path) -> None:
         "--currency",
         "CHF",
     )
-    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--noise", "0.5", "--repeats", 3, "--json")
+    options = (*options, "--pay-by", "rows", "--noise", "0.5", "--repeats", 3)
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--json")
     assert ran.code == 0, ran.err
     result = ran.document["result"]
     paid = [Decimal(entry["payout"]) for entry in result["owners"]]
@@ -444,10 +445,11 @@ def test_price_pays_to_the_cent(here: Path) -> None:
 
 
 def test_price_of_owners_as_players_with_a_replication_check_and_correction(here: Path) -> None:
-    options = ("--budget", 100, "--replicate", "ann")
-    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--owners-as-players", "--json")
+    ran = run("price", "train.csv", "val.csv", *MARKET, "--budget", 100, "--pay-by", "owners", "--json")
     assert ran.code == 0, ran.err
     assert ran.document["result"]["basis"] == "owners"
+    options = ("--budget", 100, "--pay-by", "rows", "--replicate", "ann", "--out", "rows")
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--json")
     assert ran.document["result"]["replication"][0]["owner"] == "ann"
     corrected = run(
         "price", "train.csv", "noisy.csv", *MARKET, "--budget", 100, "--clean-val", "val.csv", "--out", "c", "--json"
@@ -469,9 +471,17 @@ def test_price_pays_saved_values(here: Path) -> None:
     assert run(*price, "--out", "noisy").code == 0
     assert paid.payouts != Allocation.load(here / "noisy" / "allocation.npz").payouts
     assert run("rerun", "paid").code == 0
-    for more in (("--noise", "1"), ("--clean-val", "val.csv"), ("--owners-as-players",), ("--replicate", "ann")):
+    for more in (
+        ("--noise", "1"),
+        ("--clean-val", "val.csv"),
+        (
+            "--pay-by",
+            "owners",
+        ),
+        ("--replicate", "ann", "--pay-by", "rows"),
+    ):
         ran = run(*price, "--values", "corrected/corrected.npz", *more, "--out", "no")
-        assert (ran.code, f"{more[0]} does not go with --values" in ran.err) == (2, True)
+        assert (ran.code, f"{more[0]}" in ran.err, "not go with --values" in ran.err) == (2, True, True)
     for other in (("--drop", "age"), ("--scale", "none")):
         ran = run(*price, *other, "--values", "corrected/corrected.npz", "--out", "no")
         assert ran.code == 2
@@ -507,7 +517,17 @@ def test_cases_and_design(here: Path) -> None:
     assert set(chosen["row"].to_pylist()) <= set(make_tables()[1]["row"].to_pylist())
 
 
-@pytest.mark.parametrize("basis", [(), ("--owners-as-players",)], ids=["rows", "owners"])
+@pytest.mark.parametrize(
+    "basis",
+    [
+        (),
+        (
+            "--pay-by",
+            "owners",
+        ),
+    ],
+    ids=["rows", "owners"],
+)
 @pytest.mark.parametrize("command", ["report", "price"])
 def test_every_distinct_validation_set_is_valued_once(
     command: str, basis: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch

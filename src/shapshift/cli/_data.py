@@ -10,8 +10,22 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Order, Sample, Weights
+from shapshift.cli._options import (
+    Checked,
+    Columns,
+    Files,
+    Folds,
+    Method,
+    Noise,
+    OneOrTwo,
+    Order,
+    Payment,
+    Sample,
+    Weights,
+)
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -35,6 +49,11 @@ class Data:
     clusters: Any = None
     weights: Any = None
     order: Any = None
+
+    @property
+    def ids(self) -> Any:
+        """Ids of the training rows, or their positions."""
+        return np.arange(len(self.arrays.y_train)) if self.arrays.ids is None else self.arrays.ids
 
     @property
     def classes(self) -> list[Any]:
@@ -141,7 +160,7 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    by_order = run[Order].order
+    by_order = run[Order].order or run[Payment].order
     return Data(train, val, arrays, clusters, weights, None if by_order is None else train[by_order].to_pylist())
 
 
@@ -240,7 +259,8 @@ def _apart(run: Run, table: Any) -> list[str]:
     from shapshift.tables.files import no_column
 
     given = {name: column for name, column in vars(run[Folds]).items() if name in ("groups", "time") and column}
-    given |= {} if run[Order].order is None else {"order": run[Order].order}
+    by_order = run[Order].order or run[Payment].order
+    given |= {} if by_order is None else {"order": by_order}
     for name, column in given.items():
         if column not in table.column_names:
             raise no_column(f"The --{name} column", column, table.column_names, "the table")
@@ -368,9 +388,9 @@ def blocks(model: Any, data: Data) -> dict[str, Any]:
     return {"groups": random_blocks(n_val, len(data.arrays.y_train), data.clusters)}
 
 
-def fit_model(run: Run, data: Data) -> Any:
-    """Fit the model that values the rows."""
-    model = make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+def fit_model(run: Run, data: Data, semivalue: Any = None) -> Any:
+    """Fit the model that values the rows; ``semivalue`` is that of a model that has one, where none was asked for."""
+    model = make_model(run, semivalue).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
     if data.weights is not None:
         if run[Sample].pool:
             raise CommandError("--pool does not go with --point-weight. Leave one of them out.")
@@ -388,13 +408,14 @@ def fit_model(run: Run, data: Data) -> Any:
     return model.pooled()
 
 
-def make_model(run: Run) -> Any:
+def make_model(run: Run, semivalue: Any = None) -> Any:
     """Make the model that the options describe."""
     method = run[Method]
+    asked = None if method.semivalue is None else parse_semivalue(method.semivalue)
     options = {
         "n_neighbors": method.neighbors,
         "utility": method.utility,
-        "semivalue": parse_semivalue(method.semivalue),
+        "semivalue": asked,
         "metric": method.metric,
         "ties": method.ties,
         "boundary_neighbors": method.boundary_neighbors,
@@ -406,6 +427,7 @@ def make_model(run: Run) -> Any:
     # An option at its usual value was not asked for: a method that has no such parameter goes without.
     chosen = {key: value for key, value in options.items() if value != getattr(usual, named.get(key, key))}
     quiet = options | {
+        "semivalue": asked or semivalue or "shapley",
         "n_jobs": method.jobs,
         "max_memory": method.max_memory,
         "progress": run.terminal.progress,

@@ -25,12 +25,14 @@ from shapshift.price.allocation import (
     Allocation,
     check_payable,
     draw_keys,
+    player_contributions,
     row_contributions,
     sampled_payouts,
     share_out,
 )
+from shapshift.price.clusters import Counted
 from shapshift.price.copies import CopyDiscount
-from shapshift.price.owners import value_owners
+from shapshift.price.owners import OwnerValues, value_owners
 from shapshift.price.policy import Policy, Terms
 from shapshift.price.sampling import random_blocks
 from shapshift.valuation import Valuation, corrected_by
@@ -321,8 +323,13 @@ def audit_payouts(
     def pay_rows(valuation: Valuation) -> Cents:
         return terms.pay(row_contributions(valuation.values, ownership, terms.policy.negatives)[1], keys)[0]
 
+    def as_players(X: Any, y: Any, **more: Any) -> OwnerValues:
+        if isinstance(quiet, Counted):
+            return quiet.owner_values(value_owners, X, y, owners, semivalue, **more)
+        return value_owners(quiet, X, y, owners, semivalue, **more)
+
     def pay_players(X: Any, y: Any) -> Cents:
-        return terms.pay(np.maximum(value_owners(quiet, X, y, owners, semivalue).values, 0.0), keys)[0]
+        return terms.pay(player_contributions(as_players(X, y).values, terms.policy.negatives), keys)[0]
 
     def pay_draws() -> Iterator[Cents]:
         if basis == "owners":
@@ -333,10 +340,12 @@ def audit_payouts(
 
     players, contributions = None, row_contributions(clean.values, ownership, terms.policy.negatives)[1]
     if basis == "owners":
-        players = value_owners(quiet, X_val, y_val, owners, semivalue, errors=True)
-        contributions = np.maximum(players.values, 0.0)
+        players = as_players(X_val, y_val, errors=True)
+        contributions = player_contributions(players.values, terms.policy.negatives)
     unperturbed = terms.pay(contributions, keys)[0]
-    sampled = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
+    sampled: Any = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
+    if isinstance(quiet, Counted):
+        sampled = quiet.settle(sampled[:2], unperturbed, ownership.codes)
     draws = pay_draws()
     found = np.empty((len(levels), len(SUMMARIES), len(ownership.names)), dtype=np.int64)
     with progress_bar("Auditing payouts", len(levels) * repeats, progress) as advance:

@@ -105,8 +105,8 @@ def write_statements(
     about = {
         "allocation": allocation,
         "title": title,
-        "total": math.fsum(allocation.contributions),
-        "paid": int(allocation.cents.sum()),
+        "total": math.fsum(np.maximum(allocation.contributions, 0.0)),
+        "paid": int(np.maximum(allocation.cents, 0).sum()),
         "settings": _settings(allocation),
         "context": context,
     }
@@ -129,7 +129,9 @@ def write_statements(
 
 def payout_table(allocation: Allocation, pages: list[str]) -> str:
     """Make the table of all owners as CSV text."""
-    n, paid, total = len(pages), int(allocation.cents.sum()), math.fsum(allocation.contributions)
+    # Of those who contribute; who is charged pays back to the buyer.
+    n, paid = len(pages), int(np.maximum(allocation.cents, 0).sum())
+    total = math.fsum(np.maximum(allocation.contributions, 0.0))
     amounts = {
         name: [to_decimal(amount, allocation.digits) for amount in cents]
         for name, cents in allocation.amounts().items()
@@ -137,8 +139,7 @@ def payout_table(allocation: Allocation, pages: list[str]) -> str:
     columns: dict[str, Sequence[Any]] = {
         "owner": [cell(owner) for owner in allocation.owners],
         "rows": allocation.row_counts.tolist(),
-        "value": allocation.values.tolist(),
-        "contribution": allocation.contributions.tolist(),
+        **{name: numbers.tolist() for name, numbers in allocation.measures().items()},
         "contribution_share": [own / total if total else 0.0 for own in allocation.contributions.tolist()],
         "payout": amounts.pop("payout"),
         "currency": [cell(allocation.currency)] * n,
