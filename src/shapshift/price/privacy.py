@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import encode_labels
-from shapshift.engine.coefficients import Beta, rank_table, size_probabilities
+from shapshift.engine.coefficients import Banzhaf, Beta, rank_table, size_probabilities
 from shapshift.exceptions import InputError
 from shapshift.price.money import parse_money
 from shapshift.price.owners import OwnerValues
@@ -168,7 +168,7 @@ class Privacy:
             return paid
         step = self.cents(terms)
         floor, cap, _ = terms.limits
-        held = (paid == floor) | (paid == (-1 if cap is None else cap)) | (paid == -getattr(terms, "deposit", 0))
+        held = (paid == floor) | (paid == (-1 if cap is None else cap)) | (paid == -terms.deposit)
         left = np.where(held, 0, np.sign(paid) * (np.abs(paid) % step))
         down = np.maximum(paid - left, np.where(paid > 0, floor, paid.min(initial=0)))
         spare = int((paid - down)[paid > 0].sum()) // step
@@ -224,7 +224,7 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
             raise InputError("The 'epsilon' parameter of Privacy needs exact values of owners. Got sampled ones.")
         semivalue = _semivalue(values.parameters["semivalue"])
         return _size_bound(size_probabilities(len(values.owners), semivalue))
-    semivalue, n = _semivalue(parameters["semivalue"]), valuation.n_train
+    semivalue, n = _semivalue(parameters["semivalue"]), int(parameters["n_train"])  # rows that vote
     bound = math.inf if semivalue == "calibrated" else _size_bound(size_probabilities(n, semivalue))
     if valuation.labels is None:
         raise InputError(
@@ -233,7 +233,8 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
         )
     counts = np.bincount(encode_labels(valuation.labels)[1])
     table = rank_table(n, int(parameters["n_neighbors"]), semivalue, parameters["utility"])
-    matches = np.append(counts, 0)  # a point may have a label that no row has
+    # A point may have a label that no row has; where some rows do not vote, how many of a label do is not known.
+    matches = np.append(counts, 0) if n == valuation.n_train else np.arange(min(n, int(counts.max())) + 1)
     beta = table.per_match * matches - table.empty / int(parameters["n_classes"])
     by_rank = _best_places(table.c, int(matches.max()))[matches] + (2 * matches - n) * beta
     return min(bound, float(by_rank.max()))
@@ -264,6 +265,8 @@ def _semivalue(said: str) -> Any:
     """Read a semivalue as results spell it."""
     if found := re.fullmatch(r"Beta\(alpha=([\d.e+-]+), beta=([\d.e+-]+)\)", said):
         return Beta(float(found[1]), float(found[2]))
+    if found := re.fullmatch(r"Banzhaf\(w=([\d.e+-]+)\)", said):
+        return Banzhaf(float(found[1]))
     if said not in ("shapley", "banzhaf", "loo", "calibrated"):
         raise InputError(f"The 'epsilon' parameter of Privacy does not know the semivalue {said!r}. Use 'step'.")
     return said
@@ -284,7 +287,7 @@ def _float_cents(terms: Terms, contributions: Floats) -> Floats:
     """Payments before rounding, in cents; contributions of shape (..., n_owners)."""
     positive = np.maximum(contributions, 0.0)
     paid: Floats = float_payouts(terms, positive) * 10**terms.digits
-    if deposit := getattr(terms, "deposit", 0):
+    if deposit := terms.deposit:
         whole = positive.sum(axis=-1, keepdims=True)
         rate = np.divide(terms.budget - terms.limits[2], whole, out=np.zeros_like(whole), where=whole > 0)
         paid -= np.minimum(rate * np.maximum(-contributions, 0.0), deposit)
