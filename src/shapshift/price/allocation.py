@@ -225,16 +225,21 @@ class Allocation(Result):
         said = f"Owner values are sampled with {how['n_permutations']:,} orders{both}{said}"
         return said if how["converged"] else f"{said} The orders do not reach the tolerance of {how['tolerance']:g}."
 
+    @property
+    def private(self) -> bool:
+        """Whether payouts are rounded or noisy, see :class:`Privacy`."""
+        return "privacy" in self.parameters
+
     def privacy_note(self) -> str:
         """Say what rounding and noise cost the owners; empty where there is neither."""
         facts = self.parameters.get("privacy", {})
         said = []
         if self.noise_mean is not None and self.noise_high is not None:
-            at = int(np.argmax(self.noise_high))
+            mean, high = self.noise_mean, self.noise_high
             said.append(
-                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {self.show(np.median(self.noise_mean))} on "
-                f"average, by more than {self.show(np.median(self.noise_high))} in 1 of 20 cases (median owner; at "
-                f"most {self.show(self.noise_mean[at])} and {self.show(self.noise_high[at])})."
+                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {self.show(np.median(mean))} on average and by "
+                f"more than {self.show(np.median(high))} in 1 of 20 cases (the median owner; {self.show(mean.max())} "
+                f"and {self.show(high.max())} for the owner with most)."
             )
         if "step" in facts:
             said.append(f"Payouts are rounded to multiples of {facts['step']} {self.currency}.")
