@@ -24,6 +24,7 @@ from shapshift.valuation import Valuation
 
 if TYPE_CHECKING:
     from shapshift.price.payout_audit import PayoutAudit
+    from shapshift.price.rule import Rule
 
 Floats = npt.NDArray[np.float64]
 Cents = npt.NDArray[np.int64]
@@ -208,6 +209,26 @@ class Allocation(Result):
             if self.values[i] < 0 < self.contributions[i]
         }
 
+    def sentences(self) -> list[str]:
+        """Say in words by which rule is paid."""
+        if (rule := self._rule()) is not None:
+            return rule.sentences(self.currency, self.digits)
+        total = "the value of all its rows entering together"
+        if self.basis == "rows":
+            total = f"the sum of the {'positive ' if self.policy.negatives == 'clip' else ''}values of its rows"
+        return [f"An owner's contribution is {total}.", *self.policy.sentences(self.currency, self.digits)]
+
+    def invites(self) -> list[str]:
+        """Say by which tricks an owner can gain under the rule, one sentence each."""
+        rule = self._rule()
+        return self.policy.invites() if rule is None else rule.invites()
+
+    def _rule(self) -> "Rule | None":
+        from shapshift.price.rule import Rule
+
+        made = self.parameters.get("rule")
+        return None if made is None else Rule.from_dict(made)
+
     def sampling_note(self) -> str:
         """Say how far payouts may be off because something is sampled; empty where that is not known."""
         if self.sampling_low is None or self.sampling_high is None:
@@ -322,18 +343,21 @@ class Allocation(Result):
         Returns
         -------
         table
-            One row per owner: ``owner``, ``rows``, ``value``, ``contribution``, ``payout``; where known
-            ``sampling_low`` and ``sampling_high``; with an audit also ``low`` and ``high``; with corrected values also
-            ``corrected`` and ``change``. Money is in units of the currency; for exact amounts use ``payouts``.
+            One row per owner: ``owner``, ``rows``, ``contribution``, which the payout is in proportion to
+            (but for floor, cap and deposit), ``payout``; where known ``sampling_low`` and ``sampling_high``; with an
+            audit also ``low`` and ``high``; with corrected values also ``corrected`` and ``change``. Where negative
+            rows count nothing, ``value_of_all_rows`` follows the contribution. Money is in units of the currency; for
+            exact amounts use ``payouts``.
         """
-        columns: dict[str, npt.NDArray[Any]] = {
-            "owner": owner_column(self.owners),
-            "rows": self.row_counts,
-            "value": self.values,
-            "contribution": self.contributions,
-        }
+        columns: dict[str, npt.NDArray[Any]] = {"owner": owner_column(self.owners), "rows": self.row_counts}
+        columns |= self.measures()
         columns |= {name: cents / 10**self.digits for name, cents in self.amounts().items()}
         return to_table(columns, None, kind or self.kind)
+
+    def measures(self) -> dict[str, Floats]:
+        """Columns of :meth:`to_frame` that say what each owner is paid for."""
+        same = np.array_equal(self.values, self.contributions)
+        return {"contribution": self.contributions} | ({} if same else {"value_of_all_rows": self.values})
 
     def amounts(self) -> dict[str, Cents]:
         """Columns of :meth:`to_frame` that are money, in cents."""
