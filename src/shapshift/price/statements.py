@@ -167,7 +167,16 @@ def write_statements(
     change = {} if change is None else change
     expected = "a mapping of owners to lists of (words, cents)"
     check.check_type("write_statements", "change", change, Mapping, expected)
-    head = _letterhead(title, issuer, contact, period, round_name, date, contest_until, locale)
+    head = letterhead(
+        title=title,
+        issuer=issuer,
+        contact=contact,
+        period=period,
+        round_name=round_name,
+        date=date,
+        contest_until=contest_until,
+        locale=locale,
+    )
     names = page_names(allocation.owners)
     table = target / TABLE
     pages = [target / name for name in names]
@@ -505,16 +514,18 @@ def _context(
     return facts
 
 
-def _letterhead(
-    title: str,
-    issuer: str | None,
-    contact: str | None,
-    period: Any,
-    round_name: str | None,
-    date: Any,
-    until: Any,
-    locale: str,
+def letterhead(
+    *,
+    title: str = "",
+    issuer: str | None = None,
+    contact: str | None = None,
+    period: Any = None,
+    round_name: str | None = None,
+    date: Any = None,
+    contest_until: Any = None,
+    locale: str = "en",
 ) -> Letterhead:
+    """Check what all pages say alike, see :func:`write_statements`."""
     from babel.dates import format_date, format_interval
 
     language = parse_locale("write_statements", locale)
@@ -532,10 +543,12 @@ def _letterhead(
         if end < start:
             raise InputError(f"The 'period' parameter of write_statements ends before it starts. Got {period!r}.")
         period = format_interval(start, end, "yMMMMd", locale=language)
-    days = {name: None if day is None else _as_date(name, day) for name, day in (("date", date), ("contest_until", until))}
-    shown = {name: "" if day is None else format_date(day, "long", locale=language) for name, day in days.items()}
-    facts = {"Date": shown["date"], "Period": period, "Round": round_name, "Issued by": issuer, "Contact": contact}
-    return Letterhead(title, {name: said for name, said in facts.items() if said}, shown["contest_until"], language)
+    day, until = (
+        "" if given is None else format_date(_as_date(name, given), "long", locale=language)
+        for name, given in (("date", date), ("contest_until", contest_until))
+    )
+    facts = {"Date": day, "Period": period, "Round": round_name, "Issued by": issuer, "Contact": contact}
+    return Letterhead(title, {name: said for name, said in facts.items() if said}, until, language)
 
 
 def _as_date(name: str, given: Any) -> Date:
