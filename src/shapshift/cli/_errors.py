@@ -63,7 +63,20 @@ _SAME_NAME = (
     "embed_model",
     *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
     *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),
-    *("epsilon", "locale", "date", "contest_until", "data_dir", "rule", "rescale", "boundary_neighbors", "boundary_entropy", "error", "model", "task"),
+    *(
+        "epsilon",
+        "locale",
+        "date",
+        "contest_until",
+        "data_dir",
+        "rule",
+        "rescale",
+        "boundary_neighbors",
+        "boundary_entropy",
+        "error",
+        "model",
+        "task",
+    ),
 )
 #: Classes of shapshift.perturb by their names in --perturb.
 PERTURBATIONS = {

@@ -398,7 +398,9 @@ class Letter:
     date: str | None = option(None, "Date of the statements.", metavar="YYYY-MM-DD")
     contest_until: str | None = option(None, "Until when a payment can be contested.", metavar="YYYY-MM-DD")
     locale: str = option(
-        "en", "How amounts, numbers and dates are written, such as de, de_CH or ja. Sentences are English.", metavar="TEXT"
+        "en",
+        "How amounts, numbers and dates are written, such as de, de_CH or ja. Sentences are English.",
+        metavar="TEXT",
     )
 
 

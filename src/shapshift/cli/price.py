@@ -86,7 +86,7 @@ class Checks:
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --influence --clusters source",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --issuer 'Data Market Ltd.' --contact "
         "pay@market.example --period 'October 2026' --date 2026-11-18 --locale de",
-        "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --epsilon 1 --secret key --round-to 10",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --epsilon 1 --secret key",
     ],
 )
 def price(run: Run) -> None:

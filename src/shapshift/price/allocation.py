@@ -256,11 +256,13 @@ class Allocation(Result):
         facts = self.parameters.get("privacy", {})
         said = []
         if self.noise_mean is not None and self.noise_high is not None:
-            mean, high = self.noise_mean, self.noise_high
+            (mean, most), (high, highest) = (
+                (self.show(int(np.median(moved))), self.show(moved.max()))
+                for moved in (self.noise_mean, self.noise_high)
+            )
             said.append(
-                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {self.show(np.median(mean))} on average and by "
-                f"more than {self.show(np.median(high))} in 1 of 20 cases (the median owner; {self.show(mean.max())} "
-                f"and {self.show(high.max())} for the owner with most)."
+                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {mean} on average and by more than {high} in 1 "
+                f"of 20 cases (the median owner; {most} and {highest} for the owner with most)."
             )
         if "step" in facts:
             said.append(f"Payouts are rounded to multiples of {facts['step']} {self.currency}.")

@@ -1,6 +1,7 @@
 """Statements: one table of all owners, and for each owner a page that says what is paid, why, and how to contest it."""
 
 import csv
+import datetime
 import hashlib
 import io
 import math
@@ -9,7 +10,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date as Date
 from fractions import Fraction
 from functools import cache, cached_property
 from pathlib import Path
@@ -90,10 +90,10 @@ def write_statements(
     title: str = "Statement of payment",
     issuer: str | None = None,
     contact: str | None = None,
-    period: str | tuple[Date | str, Date | str] | None = None,
+    period: str | tuple[datetime.date | str, datetime.date | str] | None = None,
     round_name: str | None = None,
-    date: Date | str | None = None,
-    contest_until: Date | str | None = None,
+    date: datetime.date | str | None = None,
+    contest_until: datetime.date | str | None = None,
     locale: str = "en",
     sources: Mapping[str, str] | None = None,
     features: Sequence[str] | None = None,
@@ -281,7 +281,7 @@ class Page:
             for at in np.flatnonzero(first != self.rows).tolist()
         }
 
-    @property
+    @cached_property
     def account(self) -> list[tuple[str, int]]:
         """How the payment is made up: lines of words and cents."""
         if self.parts is None:
@@ -302,12 +302,12 @@ class Page:
             lines.append((words.get(self.pay.bound[self.number], "A total below zero is not charged"), self.adjustment))
         return lines
 
-    @property
+    @cached_property
     def adjustment(self) -> int:
         """What floor, cap or deposit add to the parts of the rows, in cents."""
         return 0 if self.parts is None else self.cents - sum(self.parts)
 
-    @property
+    @cached_property
     def remarks(self) -> bool:
         """Whether something is to be said of a row."""
         return bool(self.copies) or (self.parts is not None and min(self.parts, default=0) < 0)
@@ -459,7 +459,7 @@ def _printable(text: str) -> str:
 
 
 def _technical(allocation: Allocation) -> dict[str, str]:
-    """What specialists ask for, as far as it tells nothing of other owners and of the validation points."""
+    """Return what specialists ask for, as far as it tells nothing of other owners and of the validation points."""
     parameters = allocation.parameters
     facts = {said: str(parameters[name]) for name, said in _SHOWN.items() if name in parameters}
     facts |= dict(said for name, said in _NAMED.items() if name in parameters)
@@ -474,8 +474,8 @@ def _technical(allocation: Allocation) -> dict[str, str]:
         facts["Disturbed validation points"] = (
             f"{'lowest and highest payout' if interval['bounds'] == 'range' else '5% and 95% quantiles of the payout'} "
             f"over {interval['draws']:,} draws, {interval['draws_per_level']:,} at {'each of ' * (len(levels) > 1)}"
-            f"{len(levels)} level{'s' * (len(levels) > 1)} ({_without_labels(check.some(levels))}), and the undisturbed "
-            "validation points"
+            f"{len(levels)} level{'s' * (len(levels) > 1)} ({_without_labels(check.some(levels))}), and the "
+            "undisturbed validation points"
         )
         if "sigma" in interval:
             facts["\N{GREEK SMALL LETTER SIGMA} is"] = interval["sigma"]
@@ -483,7 +483,7 @@ def _technical(allocation: Allocation) -> dict[str, str]:
         facts["Privacy of the validation points"] = ", ".join(
             f"{name} {private[name]}" for name in ("step", "epsilon") if name in private
         )
-    if "%" in f"{allocation.policy.cap}{allocation.policy.reserve}".replace("0%", "", 1):
+    if any(str(limit).endswith("%") for limit in (allocation.policy.cap, allocation.policy.reserve)):
         facts["Budget"] = allocation.show(allocation.budget_cents)
     return facts | {"Fingerprint of the training rows": allocation.fingerprint}
 
@@ -551,11 +551,11 @@ def letterhead(
     return Letterhead(title, {name: said for name, said in facts.items() if said}, until, language)
 
 
-def _as_date(name: str, given: Any) -> Date:
-    if isinstance(given, Date):
+def _as_date(name: str, given: Any) -> datetime.date:
+    if isinstance(given, datetime.date):
         return given
     try:
-        return Date.fromisoformat(given)
+        return datetime.date.fromisoformat(given)
     except (TypeError, ValueError):
         raise InputError(
             f"The {name!r} parameter of write_statements must be a date, or text such as '2026-11-18'. Got {given!r}."
