@@ -261,8 +261,8 @@ class Allocation(Result):
                 for moved in (self.noise_mean, self.noise_high)
             )
             said.append(
-                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {mean} on average and by more than {high} in 1 "
-                f"of 20 cases (the median owner; {most} and {highest} for the owner with most)."
+                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {mean} on average and by more than {high} "
+                f"in 1 of 20 cases (the median owner; {most} and {highest} for the owner with most)."
             )
         if "step" in facts:
             said.append(f"Payouts are rounded to multiples of {facts['step']} {self.currency}.")

@@ -168,12 +168,12 @@ class Privacy:
             return paid
         step = self.cents(terms)
         floor, cap, _ = terms.limits
-        held = (paid == floor) | (paid == (-1 if cap is None else cap)) | (paid == -terms.deposit)
+        held = np.isin(paid, [floor, floor if cap is None else cap, -terms.deposit])
         left = np.where(held, 0, np.sign(paid) * (np.abs(paid) % step))
         down = np.maximum(paid - left, np.where(paid > 0, floor, paid.min(initial=0)))
         spare = int((paid - down)[paid > 0].sum()) // step
         for at in sorted(np.flatnonzero(left > 0).tolist(), key=lambda at: (-left[at], keys[at])):
-            if spare and (cap is None or down[at] + step <= cap):
+            if spare and down[at] % step == 0 and (cap is None or down[at] + step <= cap):
                 down[at], spare = down[at] + step, spare - 1
         return np.asarray(down, dtype=np.int64)
 
