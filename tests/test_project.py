@@ -104,6 +104,7 @@ PAGES = [
     "docs/incremental.md",
     "docs/manipulation.md",
     "docs/payments.md",
+    "docs/statements.md",
     "docs/suspects.md",
     "docs/cleaning.md",
 ]

@@ -25,6 +25,7 @@ from shapshift.cli._options import (
     Columns,
     Files,
     Folds,
+    Letter,
     Method,
     Noise,
     OneOrTwo,
@@ -176,7 +177,7 @@ def audit(run: Run) -> None:
 
 @command(
     "report",
-    *(Files, Columns, Sample, Weights, Method, Noise, NoisySet, Rule, Payment, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Noise, NoisySet, Rule, Payment, Letter, Tables, Page, Output),
     examples=[
         "shapshift report train.parquet val.parquet --label y",
         "shapshift report train.csv val.csv --label y --owner seller --budget 10000 --report page.html",
