@@ -76,7 +76,7 @@ def statements(folder: Path) -> dict[str, str]:
     "command",
     [
         ("price", *BUDGET, *NOISE),
-        ("price", *BUDGET, "--owners-as-players", "--scale", "none"),
+        ("price", *BUDGET, "--pay-by", "owners", "--scale", "none"),
         ("price", *BUDGET, "--influence"),
         ("price", *BUDGET, "--perturb", "priors:Labelofval=0.2", "--perturb", "flip:0.1", "--repeats", 2),
         ("price", *BUDGET, "--clean-val", "Fileofval.csv", "--policy", "carry", "--impute", "median"),

@@ -104,6 +104,7 @@ PAGES = [
     "docs/incremental.md",
     "docs/manipulation.md",
     "docs/market_stress.md",
+    "docs/payments.md",
     "docs/suspects.md",
     "docs/cleaning.md",
 ]

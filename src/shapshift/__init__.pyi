@@ -48,11 +48,14 @@ from .perturb import ShiftPriors as ShiftPriors
 from .perturb import Subsample as Subsample
 from .price import CopyDiscount as CopyDiscount
 from .price import Policy as Policy
+from .price import Rule as Rule
 from .price import allocate_budget as allocate_budget
 from .price import attack_validation as attack_validation
 from .price import audit_influence as audit_influence
 from .price import audit_payouts as audit_payouts
+from .price import find_clusters as find_clusters
 from .price import owner_values as owner_values
+from .price import pay_owners as pay_owners
 from .price import write_statements as write_statements
 from .sampled import FederatedRound as FederatedRound
 from .sampled import KNNProxy as KNNProxy

@@ -314,8 +314,8 @@ def _check_combinations(run: Run) -> None:
         )
     if as_players and method.semivalue == "calibrated":
         raise CommandError(
-            "--semivalue calibrated is for values of rows. With --pay-by owners use shapley, banzhaf, loo or "
-            "beta:ALPHA,BETA."
+            "--semivalue calibrated is for values of rows. With --pay-by owners use shapley, banzhaf, "
+            "banzhaf:W, loo or beta:ALPHA,BETA."
         )
     weighed = {
         "--values": checks.values,
