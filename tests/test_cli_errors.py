@@ -161,7 +161,6 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
         (("price", *VALUE[1:], "--budget", "1,000"), "--budget must be"),
         (("price", *VALUE[1:], "--budget", "100", "--floor", "60"), "floor"),
         (("price", *VALUE[1:], "--budget", "100", "--cap", "130%"), "--cap, where"),
-        (("price", *VALUE[1:], "--budget", "100", "--replicate", "zoe"), "--replicate must name an owner"),
         (("price", *VALUE[1:-2], "--drop", "seller", "--budget", "9"), "--owner must name"),
         (("cases", *VALUE[1:], "--perturb", "round:1"), "--perturb does not go with this command"),
         (("design", *VALUE[1:], "--select", "10", "--noise", "0.1,0.2"), "one level"),

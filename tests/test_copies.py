@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from shapshift import CopyDiscount, KNNShapley, Policy, allocate_budget, audit_payouts, replication_gain
+from shapshift import CopyDiscount, KNNShapley, Policy, allocate_budget, audit_payouts
+from shapshift.market.attacks import Offer, play
 from shapshift.price import Allocation, write_statements
 
 RNG = np.random.default_rng(0)
@@ -80,21 +81,19 @@ def test_rows_unlike_all_others_are_paid_as_before(tmp_path: Path) -> None:
     assert Allocation.load(tmp_path / "pay.npz").cents.tolist() == plain.cents.tolist()
 
 
-@pytest.mark.parametrize("basis", ["rows", "owners"])
 @pytest.mark.parametrize("negatives", ["clip", "carry"])
-@pytest.mark.parametrize("copies", [1, 3])
-def test_copying_does_not_pay(copies: int, negatives: str, basis: str) -> None:
-    if basis == "owners" and negatives == "carry":
-        pytest.skip("owners as players have no negative rows")
-    options: dict[str, Any] = {"budget": 1000, "copies": copies, "basis": basis, "policy": Policy(negatives=negatives)}
+@pytest.mark.parametrize("attack", ["copy", "copy x4"])
+def test_copying_does_not_pay(attack: str, negatives: str) -> None:
+    offer, policy = Offer(X, Y, OWNERS), Policy(negatives=negatives)
     for owner in sorted(set(OWNERS)):
-        given = (MODEL, X, Y, X_VAL, Y_VAL, OWNERS, owner)
-        plain = replication_gain(*given, **options)
-        found = replication_gain(*given, discount=CopyDiscount(), **options)
-        assert found.gain < 0
-        assert found.before.cents.tolist() == plain.before.cents.tolist()
-        if basis == "rows":
-            assert plain.gain > 0
+        gains = []
+        for discount in (CopyDiscount(0.0), CopyDiscount()):
+            before, after = (
+                discount.apply(payouts(each.X, each.y, each.owners, policy=policy), each.X, each.y).payouts[owner]
+                for each in (offer, play(attack, offer, owner)[0])
+            )
+            gains.append(after - before)
+        assert gains[0] > 0 > gains[1]
 
 
 def test_near_copies_need_a_bandwidth() -> None:
@@ -130,10 +129,6 @@ def test_intervals_are_cut_too() -> None:
         (lambda: CopyDiscount().apply(payouts(), X[:5]), "'X' must have the 90 rows that are paid for. Got 5"),
         (lambda: CopyDiscount().apply(MODEL, X), "'allocation' parameter of CopyDiscount.apply"),
         (lambda: CopyDiscount().factors(X, Y[:5]), "one label for each of the 90 rows"),
-        (
-            lambda: replication_gain(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, "owner 1", budget=10, discount=0.5),  # type: ignore[arg-type]
-            "'discount' parameter of replication_gain must be None or a CopyDiscount",
-        ),
     ],
 )
 def test_bad_inputs(call: Any, message: str) -> None:

@@ -28,7 +28,7 @@ from shapshift import (
     owner_values,
 )
 from shapshift.methods import METHODS, parse_method
-from shapshift.price import Allocation, replication_gain
+from shapshift.price import Allocation
 from shapshift.report import build_report
 
 SPECS = ["knn", "regression", "regression:utility=hard", "threshold:radius=1.5", "weighted", "weighted:max_error=0.2"]
@@ -115,7 +115,6 @@ def test_every_later_step_takes_every_method(spec: str, problem: dict[str, Any],
     paid = audit_payouts(model, problem["X_val"], y_val, 100, owners=problem["owners"], noise=[0.5], repeats=2)
     allocation = allocate_budget(clean, 100, owners=problem["owners"], audit=paid)
     assert sum(allocation.cents) == 100_00
-    replication_gain(model, problem["X"], y, problem["X_val"], y_val, problem["owners"], "ann", budget=100)
     clean.save(tmp_path / "clean.npz")
     assert np.array_equal(Valuation.load(tmp_path / "clean.npz").values, clean.values)
     build_report(

@@ -20,7 +20,6 @@ from shapshift import (
     WeightedKNNShapley,
     cross_value,
     knn_interactions,
-    replication_gain,
 )
 
 RNG = np.random.default_rng(5)
@@ -244,15 +243,6 @@ def test_all_rows_within_the_radius_are_stored() -> None:
     among = radius_neighbors_graph(X, 1.3, mode="distance")
     own = cross_value(ThresholdKNNShapley(1.3, progress=False), X, Y)
     np.testing.assert_allclose(cross_value(model, among, Y).values, own.values, atol=1e-12)
-
-
-def test_copies_of_rows_are_copies_of_columns() -> None:
-    owners = ["a", "b"] * 20
-    given: dict[str, Any] = {"owners": owners, "owner": "a", "budget": 100.0}
-    model = KNNShapley(metric="precomputed", progress=False)
-    complete = sparse.csr_array(D)
-    gains = [replication_gain(model, None, Y, x_val, Y_VAL, **given) for x_val in (D, complete)]
-    assert gains[0].gain == gains[1].gain
 
 
 @pytest.mark.parametrize(

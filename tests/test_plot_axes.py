@@ -33,6 +33,7 @@ from shapshift import (
     find_suspects,
     knn_interactions,
     noise_demo,
+    stress_market,
 )
 from shapshift.plots import audit, mechanism, results
 
@@ -60,6 +61,7 @@ def results_of() -> dict[str, Any]:
         "Interactions": knn_interactions(MODEL, X_VAL, Y_VAL, owners=OWNERS),
         "InfluenceAudit": audit_influence(MODEL, X_VAL, Y_VAL, 100, owners=OWNERS, draws=99),
         "Allocation": allocate_budget(clean, 100, owners=OWNERS),
+        "StressTest": stress_market(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, 100, attackers=2, n_repeats=1, progress=False),
         "ProfileComparison": entropy_profile(X, Y, X_VAL, Y_VAL, draws=50),
         "DesignResult": design_validation(MODEL, X_VAL, Y_VAL, 15, noise=0.5, repeats=2, holdout=2, n_random=5),
         "CaseOne": case_one(MODEL, X_VAL, Y_VAL, noise=LEVELS, repeats=2),
@@ -80,6 +82,7 @@ FUNCTIONS: dict[Callable[..., Any], tuple[int, Callable[[dict[str, Any]], tuple[
     results.plot_interactions: (1, lambda made: (made["Interactions"],)),
     results.plot_influence: (1, lambda made: (made["InfluenceAudit"],)),
     results.plot_payouts: (1, lambda made: (made["Allocation"],)),
+    results.plot_stress: (1, lambda made: (made["StressTest"],)),
     results.plot_profile: (1, lambda made: (made["ProfileComparison"],)),
     results.plot_design: (1, lambda made: (made["DesignResult"],)),
     audit.plot_statistic: (1, lambda made: (made["ShiftAudit"], "std")),
@@ -100,6 +103,7 @@ METHODS = {
     "Interactions.plot": 1,
     "Allocation.plot": 1,
     "InfluenceAudit.plot": 1,
+    "StressTest.plot": 1,
     "ProfileComparison.plot": 1,
     "DesignResult.plot": 1,
     "CaseOne.plot": 3,

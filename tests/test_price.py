@@ -22,7 +22,6 @@ import pytest
 from cli_files import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 from shapshift import Banzhaf, KNNShapley, Valuation
 from shapshift.audit import ShiftStream, audit_shift
@@ -36,7 +35,6 @@ from shapshift.price import (
     audit_payouts,
     owner_values,
     random_blocks,
-    replication_gain,
     safe_cell,
     show_money,
     write_statements,
@@ -671,10 +669,6 @@ def test_intervals_of_players_contain_what_is_paid(semivalue: Any) -> None:
     other = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common, semivalue="loo")
     with pytest.raises(ValueError, match=r"unperturbed validation set it pays \d+ of 20 .* pass the semivalue"):
         allocate_budget(CLEAN, 1000, owners=MANY, values=values, audit=other)
-    found = replication_gain(
-        MODEL, X, Y, X_VAL, Y_VAL, MANY, "owner 3", budget=1000, basis="owners", semivalue=semivalue
-    )
-    assert found.before.payouts == made.payouts
 
 
 def test_intervals_of_another_validation_set_are_refused(audit: PayoutAudit) -> None:
@@ -771,48 +765,6 @@ def test_a_statement_names_the_semivalue_that_was_paid(tmp_path: Path) -> None:
     assert "semivalue" not in made.parameters
     assert made.parameters["owner_values"]["semivalue"] == "shapley"
     assert "loo" not in _page_text(write_statements(made, tmp_path)[1]).split()
-
-
-# --- copies ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("basis", ["rows", "owners"])
-@pytest.mark.parametrize("kind", ["numpy", "pandas", "polars", "sparse", "precomputed"])
-def test_copies_are_paid_as_if_submitted(kind: str, basis: str) -> None:
-    own = OWNERS == "bob"
-    rows, labels = np.concatenate([X, X[own], X[own]]), np.concatenate([Y, Y[own], Y[own]])
-    names = np.concatenate([OWNERS, OWNERS[own], OWNERS[own]])
-    copied = KNNShapley().fit(rows, labels)
-    values = owner_values(copied, X_VAL, Y_VAL, names) if basis == "owners" else None
-    expected = allocate_budget(copied.value(X_VAL, Y_VAL), 1000, owners=names, values=values)
-    train: Any
-    points: Any
-    model, train, points = KNNShapley(), X, X_VAL
-    if kind == "pandas":
-        train, points = pd.DataFrame(X, columns=["p", "q"]), pd.DataFrame(X_VAL[:, ::-1], columns=["q", "p"])
-    elif kind == "polars":
-        train, points = pl.DataFrame(X), pl.DataFrame(X_VAL)
-    elif kind == "sparse":
-        train = sparse.csc_array(X)
-    elif kind == "precomputed":
-        model = KNNShapley(metric="precomputed")
-        train, points = None, ((X_VAL[:, None] - X[None]) ** 2).sum(axis=2)
-    found = replication_gain(model, train, Y, points, Y_VAL, OWNERS, "bob", copies=2, budget=1000, basis=basis)
-    assert found.after.payouts == expected.payouts
-    assert found.gain == found.after.payouts["bob"] - found.before.payouts["bob"]
-    assert sum(found.changes.values()) == 0
-    frame = found.to_frame("pandas")
-    assert (frame["rows_after"] - frame["rows_before"]).sum() == 2 * own.sum()
-    assert "copied 2 times" in repr(found)
-
-
-def test_bad_copies() -> None:
-    with pytest.raises(ValueError, match="must be one of the owners: 'dee'"):
-        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, np.sort(OWNERS)[::-1], "zoe", budget=10)
-    with pytest.raises(ValueError, match="'copies' parameter of replication_gain must be at least 1"):
-        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, "bob", budget=10, copies=0)
-    with pytest.raises(ValueError, match="'budget' parameter of replication_gain"):
-        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, "bob", budget=-10)
 
 
 # --- the result, files and figures ----------------------------------------------------------------------------------
@@ -1148,30 +1100,9 @@ def test_the_command_refuses_what_means_nothing_for_owners_as_players(tables: Pa
     assert made.parameters["owner_values"]["semivalue"] == "banzhaf"
 
 
-def test_the_command_writes_copies_sources_and_notes(tables: Path) -> None:
-    ran = run(
-        "price",
-        "train.csv",
-        "val.csv",
-        *COMMAND,
-        "--drop",
-        "seller",
-        "--pay-by",
-        "rows",
-        "--replicate",
-        "ann",
-        "--replicate",
-        "bob",
-    )
+def test_the_command_writes_sources_and_notes(tables: Path) -> None:
+    ran = run("price", "train.csv", "val.csv", *COMMAND, "--drop", "seller")
     assert ran.code == 0, ran.err
-    rows = read_payouts(tables / "shapshift-price" / "replication.csv")
-    assert [(row["copied_by"], row["owner"]) for row in rows[:2]] == [
-        ("ann", rows[0]["owner"]),
-        ("ann", rows[1]["owner"]),
-    ]
-    assert {row["copied_by"] for row in rows} == {"ann", "bob"}
-    own = next(row for row in rows if row["copied_by"] == row["owner"] == "ann")
-    assert f"{float(own['change']):+,.2f}" in ran.out
     pages = list((tables / "shapshift-price" / "statements").glob("*.html"))
     text = _page_text(pages[0])
     for part in ("Source: train", "sha256 ", "Source: val", "2: p, q", "numbers scaled: standard"):

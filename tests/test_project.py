@@ -103,6 +103,7 @@ PAGES = [
     "docs/larger_than_memory.md",
     "docs/incremental.md",
     "docs/manipulation.md",
+    "docs/market_stress.md",
     "docs/payments.md",
     "docs/statements.md",
     "docs/suspects.md",

@@ -30,6 +30,8 @@ from .knn import WeightedKNNShapley as WeightedKNNShapley
 from .knn.explain import Explanation as Explanation
 from .knn.interactions import Interactions as Interactions
 from .knn.interactions import knn_interactions as knn_interactions
+from .market.stress import StressTest as StressTest
+from .market.stress import stress_market as stress_market
 from .mechanism import case_one as case_one
 from .mechanism import case_two as case_two
 from .mechanism import noise_demo as noise_demo
@@ -55,7 +57,6 @@ from .price import audit_payouts as audit_payouts
 from .price import find_clusters as find_clusters
 from .price import owner_values as owner_values
 from .price import pay_owners as pay_owners
-from .price import replication_gain as replication_gain
 from .price import write_statements as write_statements
 from .sampled import FederatedRound as FederatedRound
 from .sampled import KNNProxy as KNNProxy

@@ -54,6 +54,8 @@ _OPTIONS = {
     ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
     ("Beta", "beta"): "BETA of --semivalue beta:ALPHA,BETA",
     ("OnPoints", "perturbation"): "What stands before @ in --perturb",
+    ("stress_market", "attacks"): "--attack",
+    ("stress_market", "attackers"): "--attacker",
     ("case_one", "n_points"): "--points",
     ("case_two", "n_pairs"): "--points",
 }

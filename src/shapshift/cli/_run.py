@@ -53,7 +53,7 @@ class Run:
     ) -> None:
         self.command, self._options, self.terminal = command, options, terminal
         self._replaces_own, self._called = replaces_own, called or {}
-        self.out = self[Output].out or Path(f"shapshift-{command}")
+        self.out = self[Output].out or Path(f"shapshift-{command.replace(' ', '-')}")
         self.seed = self[Output].seed
         self.page = self[Page].report
         self.result: dict[str, Any] = {}

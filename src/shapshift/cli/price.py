@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,6 @@ from shapshift.cli._data import (
     fit_model,
     load,
     load_other,
-    make_model,
     parse_semivalue,
     tell_copies,
 )
@@ -68,7 +67,6 @@ class Checks:
         "the rows are paid too.",
         metavar="FILE",
     )
-    replicate: list[str] | None = option(None, "What OWNER would gain by submitting copies of rows.", metavar="OWNER")
     influence: bool = option(
         False, "Which validation rows decide how much money, and whether they look manipulated. Not with --pool."
     )
@@ -82,7 +80,7 @@ class Checks:
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --values run1/corrected.npz",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --order submitted --deposit 50",
-        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --pay-by rows --replicate ann",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --pay-by rows",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --influence --clusters source",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --issuer 'Data Market Ltd.' --contact "
         "pay@market.example --period 'October 2026' --date 2026-11-18 --locale de",
@@ -102,8 +100,7 @@ def price(run: Run) -> None:
 
     Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load),
     [bold]values.parquet[/] (the values that are paid, one line per row), [bold]duplicates.csv[/] (who has copies of
-    whose rows), with --noise or --perturb also
-    [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], with --influence
+    whose rows), with --noise or --perturb also [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --influence
     [bold]influence.csv[/], [bold]influential_points.csv[/] and [bold]influence.npz[/], and [bold]manifest.json[/].
     """
     check_payment(run)
@@ -111,21 +108,18 @@ def price(run: Run) -> None:
     _check_privacy(run)
     checks, table = run[Checks], run.table_name("values")
     run.will_write(table, "allocation.npz", "statements/", "duplicates.csv", "intervals.csv", "payout_audit.npz")
-    run.will_write("replication.csv")
     if checks.influence:
         run.will_write("influence.csv", "influential_points.csv", "influence.npz")
     data = load(run)
     check_owners(data)
     copies = tell_copies(run, data)
     clusters = list_copies(run, data, payment_rule(run))
-    copiers = [_known_owner(data, name) for name in checks.replicate or []]
     rule = payment_rule(run)
     if checks.values is not None:
         rule, model, valuation = _saved_values(run, data, rule, clusters, checks.values)
     else:
         rule, model = fit_counted(run, data, rule, clusters)
-    if not copiers:
-        data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
+    data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
     if checks.values is None:
         valuation = model.value(*data.points, **blocks(model, data), **clustered(model, data))
     from shapshift.price.sampling import without_blocks
@@ -144,8 +138,6 @@ def price(run: Run) -> None:
     allocation = pay(run, data, rule, model, valuation, arguments, corrected=corrected)
     run.result = show.show_payouts(run.terminal, allocation) | show.show_rule(run.terminal, rule, allocation)
     run.result["duplicates"] = copies.summary() | show.copies_facts(clusters)
-    if copiers:
-        _replicate(run, data, rule, copiers)
     if checks.influence:
         _influence(run, data, model)
     show.write_page(run, data, **paid, allocation=allocation, duplicates=copies)
@@ -380,18 +372,12 @@ def _check_combinations(run: Run) -> None:
             f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums "
             "of values. Leave one of them out."
         )
-    if checks.replicate and payment.pay_by != "rows":
-        raise CommandError(
-            "--replicate says what copies gain where every row is paid: it goes with --pay-by rows. Otherwise copies "
-            "have no vote."
-        )
     if run[Rule].rule != "default" and checks.clean_val is None:
         raise CommandError("--rule goes with --clean-val: without it nothing is corrected. Leave it out.")
     others = {
         "--noise": run[Noise].noise,
         "--perturb": run[Noise].perturb,
         "--clean-val": checks.clean_val,
-        "--replicate": checks.replicate,
         "--influence": checks.influence,
         f"--pay-by {payment.pay_by}": payment.pay_by in ("owners", "precedence"),
     }
@@ -471,34 +457,6 @@ def check_owners(data: Data) -> None:
     if data.arrays.owners is None:
         names = ", ".join(map(repr, data.train.column_names[:8]))
         raise CommandError(f"--owner must name the owner column. The columns are: {names}.")
-
-
-def _known_owner(data: Data, name: str) -> Any:
-    known = {str(owner): owner for owner in data.arrays.owners.tolist()} if data.arrays.owners is not None else {}
-    if name not in known:
-        raise CommandError(f"--replicate must name an owner. {name!r} is none of: {', '.join(list(known)[:8])}.")
-    return known[name]
-
-
-def _replicate(run: Run, data: Data, rule: "PaymentRule", owners: Sequence[Any]) -> None:
-    import pyarrow as pa
-
-    from shapshift.price import replication_gain
-
-    found, tables, arrays = [], [], data.arrays
-    terms, model = _terms(run, rule), make_model(run, rule.semivalue)
-    for name in owners:
-        with run.terminal.busy(f"Valuing with copies of the rows of {name}"):
-            result = replication_gain(model, arrays.X_train, arrays.y_train, *data.points, arrays.owners, name, **terms)
-        table = result.to_frame("pyarrow")
-        copier = pa.array([str(name)] * table.num_rows)
-        tables.append(table.add_column(0, "copied_by", copier).set_column(1, "owner", table["owner"].cast(pa.string())))
-        before, after = result.before.payouts[name], result.after.payouts[name]
-        found.append({"owner": name, "before": str(before), "after": str(after), "gain": str(result.gain)})
-        paid = f"{after:,} {terms['currency']}".rstrip()
-        run.terminal.line(f"With a copy of each of its rows, {name} would be paid {paid} ({result.gain:+,}).")
-    run.write_table("replication.csv", pa.concat_tables(tables))
-    run.result["replication"] = found
 
 
 def _influence(run: Run, data: Data, counted: "Counted") -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shapshift.design import DesignResult, ProfileComparison
     from shapshift.evaluation import ValuationComparison, ValuationEvaluation
     from shapshift.knn.interactions import Interactions
+    from shapshift.market.stress import StressTest
     from shapshift.price import Allocation, InfluenceAudit
     from shapshift.suspects import Suspects
     from shapshift.valuation import Valuation
@@ -499,6 +500,44 @@ def plot_influence(audit: InfluenceAudit, *, top: int = 20, ax: Any = None) -> A
     title = f"{audit.parameters['n_val']:,} validation points"
     xlabel = f"What one point brings an owner ({as_written(audit.currency)})"
     return tidy(ax, xlabel=xlabel, title=title, legend=bool(audit.flagged.any()))
+
+
+@style()
+def plot_stress(found: StressTest, *, ax: Any = None) -> Any:
+    """Draw what each trick gains: a dot per attacker, the mean over them and its 95% interval.
+
+    Parameters
+    ----------
+    found : StressTest
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    entries = found.summary()["attacks"]
+    if ax is None:
+        ax = new_axes(size=(6.4, 1.5 + 0.32 * len(entries)))
+    names, unit = [], found.percent if found.average > 0 else lambda amount: amount
+    for place, one in enumerate(entries):
+        names.append(one["attack"] if one["attackers"] else f"{one['attack']} (does not apply)")
+        if not one["attackers"]:
+            continue
+        gains = unit(found.gains_of(one["attack"]))
+        ax.plot(gains, np.full(gains.size, place), "o", color="#BBBBBB", markersize=4, zorder=2)
+        mean, low, high = (unit(one[name]) for name in ("gain", "low", "high"))
+        colour = NOISY if mean > 0 else CORRECTED
+        if np.isfinite(low):
+            ax.hlines(place, low, high, color=colour, linewidth=1.6, zorder=3)
+        ax.plot([mean], [place], "D", color=colour, markersize=6, zorder=4)
+    ax.axvline(0, color=CLEAN, linewidth=0.9)
+    ax.set_yticks(np.arange(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    measure = "% of an average seller's pay" if found.average > 0 else as_written(found.currency)
+    tidy(ax, xlabel=f"Gain ({measure})", title=f"What tricks gain: {len(found.attackers)} of {found.n_sellers} sellers")
+    ax.grid(False, axis="y")
+    return ax
 
 
 def _payout_title(allocation: Allocation) -> str:

@@ -6,7 +6,7 @@ from shapshift.price.influence import InfluenceAudit, audit_influence
 from shapshift.price.manipulation import ValidationAttack, attack_validation
 from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
-from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
+from shapshift.price.payout_audit import PayoutAudit, audit_payouts
 from shapshift.price.policy import Policy
 from shapshift.price.privacy import Privacy
 from shapshift.price.rule import Clusters, Rule, find_clusters, pay_owners
@@ -23,7 +23,6 @@ __all__ = [
     "PayoutAudit",
     "Policy",
     "Privacy",
-    "ReplicationCheck",
     "Rule",
     "ValidationAttack",
     "allocate_budget",
@@ -34,7 +33,6 @@ __all__ = [
     "owner_values",
     "pay_owners",
     "random_blocks",
-    "replication_gain",
     "safe_cell",
     "show_money",
     "write_statements",

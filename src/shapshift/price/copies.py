@@ -42,9 +42,9 @@ class CopyDiscount:
     -----
     An owner gains nothing by copying if no copy's share of the budget is above the original's, and a strength of
     log(2). For voting neighbours that is not certain: copies can outvote others.
-    :func:`shapshift.price.replication_gain` with ``discount`` tells for the data at hand. Near copies go undiscounted
-    with a bandwidth of 0; a larger one takes more from honest owners, whose rows resemble each other by nature. A row
-    that somebody else copies is discounted too.
+    Near copies go undiscounted with a bandwidth of 0; a larger one takes more from honest owners, whose rows resemble
+    each other by nature. A row that somebody else copies is discounted too. The rule "clusters" of
+    :class:`shapshift.price.Rule` closes copying without these costs.
 
     Examples
     --------

@@ -1,37 +1,28 @@
-"""What else would have been paid: on other versions of the validation set, or to an owner who copies its rows."""
+"""What else would have been paid, on other versions of the validation set."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
-from sklearn.base import clone
 
-from shapshift._arrays import object_array
 from shapshift._progress import progress_bar
 from shapshift.audit._levels import NOISE, UNORDERED, level_axis, perturbed_sets, read_levels
 from shapshift.checks import inputs as check
-from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners, owner_column
 from shapshift.engine.coefficients import Semivalue
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
-from shapshift.perturb.containers import take_rows
 from shapshift.price.allocation import (
     Allocation,
-    check_payable,
     draw_keys,
     player_contributions,
     row_contributions,
     sampled_payouts,
-    share_out,
 )
 from shapshift.price.clusters import Counted
-from shapshift.price.copies import CopyDiscount
 from shapshift.price.owners import OwnerValues, value_owners
 from shapshift.price.policy import Policy, Terms
 from shapshift.price.sampling import random_blocks
@@ -403,159 +394,3 @@ def _check_basis(basis: Any, corrector: Any) -> None:
         )
     if corrector is not None and basis == "owners":
         raise InputError("The 'corrector' parameter of audit_payouts corrects values of rows; use basis='rows'.")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ReplicationCheck:
-    """Payouts without and with copies of one owner's rows.
-
-    Attributes
-    ----------
-    owner : hashable
-        Who copies.
-    copies : int
-        How many copies of each of its rows are added.
-    before, after : Allocation
-        Payouts without and with them.
-    """
-
-    owner: Any
-    copies: int
-    before: Allocation
-    after: Allocation
-
-    @property
-    def gain(self) -> Decimal:
-        """By how much the owner is paid more; negative when copying costs it."""
-        return self.changes[self.owner]
-
-    @property
-    def changes(self) -> dict[Any, Decimal]:
-        """By how much each owner is paid more."""
-        return self.before.compare(self.after)
-
-    def to_frame(self, kind: str | None = None) -> Any:
-        """Tabulate the payouts.
-
-        Parameters
-        ----------
-        kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
-
-        Returns
-        -------
-        table
-            One row per owner: ``owner``, ``rows_before``, ``rows_after``, ``before``, ``after`` and ``change``, in
-            units of the currency.
-        """
-        columns: dict[str, npt.NDArray[Any]] = {
-            "owner": owner_column(self.before.owners),
-            "rows_before": self.before.row_counts,
-            "rows_after": self.after.row_counts,
-            "before": self.before.cents / 10**self.before.digits,
-            "after": self.after.cents / 10**self.before.digits,
-            "change": (self.after.cents - self.before.cents) / 10**self.before.digits,
-        }
-        return to_table(columns, None, kind or self.before.kind)
-
-    def __repr__(self) -> str:
-        at = self.before.owners.index(self.owner)
-        first, last = self.before.cents[at], self.after.cents[at]
-        return (
-            f"ReplicationCheck({self.owner!r}, {self.before.row_counts[at]} rows copied {self.copies} times: "
-            f"{self.before.show(first, label=False)} to {self.before.show(last)}, {self.gain:+,.{self.before.digits}f})"
-        )
-
-
-def replication_gain(
-    model: Any,
-    X_train: Any,
-    y_train: Any,
-    X_val: Any,
-    y_val: Any,
-    owners: Any,
-    owner: Any,
-    *,
-    budget: Any,
-    copies: int = 1,
-    policy: Policy | None = None,
-    basis: str = "rows",
-    semivalue: Semivalue = "shapley",
-    currency: str = "EUR",
-    discount: CopyDiscount | None = None,
-) -> ReplicationCheck:
-    """Compute what an owner would gain by submitting copies of its rows.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted anew, once without and once with the copies; the one passed stays as it is.
-    X_train, y_train : table of shape (n_train, n_features), array-like of shape (n_train,)
-        Training rows. With ``metric="precomputed"``, ``X_train`` is ignored.
-    X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
-        The validation set.
-    owners : array-like of shape (n_train,)
-        One owner per training row; a pandas Series is matched by its index.
-    owner : hashable
-        Who copies.
-    budget, policy, currency
-        As in :func:`allocate_budget`.
-    copies : int, default=1
-        How many copies of each of its rows the owner adds.
-    basis : {"rows", "owners"}, default="rows"
-        Pay for sums over rows, or for owners as players, see :func:`owner_values`.
-    semivalue : str, Beta or Banzhaf, default="shapley"
-        With ``basis="owners"``, that of :func:`owner_values`; values of rows have the model's.
-    discount : CopyDiscount, optional
-        The discount of copies that the payment used.
-
-    Returns
-    -------
-    ReplicationCheck
-
-    Examples
-    --------
-    >>> from shapshift import KNNShapley
-    >>> from shapshift.price import replication_gain
-    >>> X, y = [[0.0], [1.0], [3.0]], ["a", "b", "b"]
-    >>> replication_gain(
-    ...     KNNShapley(n_neighbors=1), X, y, [[0.9]], ["b"], ["ann", "bob", "cid"], "cid", budget=100
-    ... )
-    ReplicationCheck('cid', 1 rows copied 1 times: 20.00 to 28.57 EUR, +8.57)
-    """
-    check.check_count("replication_gain", "copies", copies)
-    check.check_choice("replication_gain", "basis", basis, ("rows", "owners"))
-    terms = Terms.check("replication_gain", budget, policy, currency)
-    fitted = clone(model).fit(X_train, y_train)
-    ownership = check_owners(owners, fitted.ids_)
-    if owner not in ownership.names:
-        raise InputError(
-            f"The 'owner' parameter of replication_gain must be one of the owners: {check.some(ownership.names)}. Got "
-            f"{check.quoted(owner)} instead."
-        )
-    n = ownership.codes.size
-    own = np.flatnonzero(ownership.codes == ownership.names.index(owner))
-    taken = np.concatenate([np.arange(n), np.tile(own, copies)])
-    all_labels = _labels.check_labels(y_train, "y_train", n, "X_train")
-    precomputed = getattr(model, "metric", None) == "precomputed"
-    copied = clone(model).fit(X_train if precomputed else take_rows(X_train, taken), all_labels[taken])
-    X_copied = (X_val.tocsr() if sparse.issparse(X_val) else np.asarray(X_val))[:, taken] if precomputed else X_val
-    names = object_array([ownership.names[code] for code in ownership.codes])
-
-    if discount is not None and (precomputed or not isinstance(discount, CopyDiscount)):
-        raise InputError(
-            "The 'discount' parameter of replication_gain must be None or a CopyDiscount, and needs the features of "
-            f"the rows. Got {discount!r}{' with precomputed distances' if precomputed else ''}."
-        )
-
-    def allocate(estimator: Any, X: Any, rows: npt.NDArray[np.int64]) -> Allocation:
-        # npt.NDArray[np.int64] as ids: the same rows draw the same lot for an odd cent before and after.
-        valuation = replace(estimator.value(X, y_val), ids=rows)
-        check_payable("valuation", valuation)
-        values = value_owners(estimator, X, y_val, names[rows], semivalue) if basis == "owners" else None
-        made = share_out(valuation, check_owners(names[rows], rows), terms, values)
-        return made if discount is None else discount.apply(made, take_rows(X_train, rows), all_labels[rows])
-
-    return ReplicationCheck(
-        owner, int(copies), allocate(fitted, X_val, np.arange(n)), allocate(copied, X_copied, taken)
-    )

@@ -164,6 +164,7 @@ def pay_owners(
     ids: Any = None,
     currency: str = "EUR",
     privacy: Privacy | None = None,
+    intervals: bool = True,
     progress: bool | None = None,
 ) -> Allocation:
     """Value the rows of owners on a validation set and share a budget out among them, by a rule.
@@ -185,6 +186,8 @@ def pay_owners(
         When each row was submitted, see :func:`find_clusters`. Rows of equal order are in the order of the table.
     ids : array-like of shape (n_train,), optional
         By default the table's index, or positions.
+    intervals : bool, default=True
+        Whether to compute what another sample of validation points would pay, which takes longer than the payouts.
     progress : bool, default=None
         Show a progress bar; None shows it in a terminal only.
 
@@ -207,8 +210,8 @@ def pay_owners(
     if hasattr(model, "progress"):
         model = clone(model).set_params(progress=progress)
     fitted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
-    terms: dict[str, Any] = {"currency": currency, "privacy": privacy, "progress": progress}
-    return pay_counted(fitted, rule, X_val, y_val, owners, budget, **terms)
+    more: dict[str, Any] = {"currency": currency, "privacy": privacy, "intervals": intervals, "progress": progress}
+    return pay_counted(fitted, rule, X_val, y_val, owners, budget, **more)
 
 
 def count_by(
@@ -285,11 +288,12 @@ def pay_counted(
     *,
     currency: str = "EUR",
     privacy: Privacy | None = None,
+    intervals: bool = True,
     progress: bool | None = None,
 ) -> Allocation:
     """Pay by a rule with a model that :func:`count_by` fitted."""
     n_val, asked = count_rows(y_val), {}
-    if n_val > 1 and "groups" in signature(model.value).parameters:
+    if intervals and n_val > 1 and "groups" in signature(model.value).parameters:
         asked["groups"] = random_blocks(n_val, model.ids_.size)
     valuation = model.value(X_val, y_val, **asked)
     values = None
