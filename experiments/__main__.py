@@ -21,6 +21,7 @@ from experiments import (  # noqa: E402, after the check for libraries
     design,
     family,
     manipulation,
+    market,
     paper,
     payouts,
     population,
@@ -55,6 +56,12 @@ EXPERIMENTS = {
         manipulation.QUICK,
         manipulation.run_manipulation,
         "attacks on validation sets, and whether they are found",
+    ),
+    "market": Experiment(
+        market.FULL,
+        market.QUICK,
+        market.run_market,
+        "what tricks of sellers gain under rules of payment",
     ),
     "sensitivity": Experiment(
         sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity, "what the paper leaves open, as options"

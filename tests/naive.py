@@ -41,8 +41,8 @@ def size_weights(n_rows: int, n_neighbors: int, semivalue: Semivalue) -> list[fl
         return [0.5**others] * n_rows
     if semivalue == "loo":
         return [float(s == others) for s in range(n_rows)]
-    if semivalue == "calibrated":
-        smallest = max(0, n_rows - 2 * n_neighbors)
+    if semivalue in ("calibrated", "filled"):
+        smallest = max(0, n_rows - 2 * n_neighbors) if semivalue == "calibrated" else min(2 * n_neighbors, others)
         return [(s >= smallest) / ((n_rows - smallest) * math.comb(others, s)) for s in range(n_rows)]
     raise ValueError(f"unknown semivalue {semivalue!r}")
 

@@ -41,7 +41,9 @@ def exact_size_weights(n_rows: int, n_neighbors: int, semivalue: Semivalue) -> l
         return [Fraction(1, 2**others)] * n_rows
     if semivalue == "loo":
         return [Fraction(int(s == others)) for s in range(n_rows)]
-    smallest = max(0, n_rows - 2 * n_neighbors) if semivalue == "calibrated" else 0
+    smallest = min(2 * n_neighbors, others) if semivalue == "filled" else 0
+    if semivalue == "calibrated":
+        smallest = max(0, n_rows - 2 * n_neighbors)
     return [
         Fraction(int(s >= smallest), (n_rows - smallest) * math.comb(others, s)) for s in range(n_rows)
     ]  # uniform over the sizes from the smallest on; all of them for Shapley

@@ -52,7 +52,7 @@ def both(kind: str, n_train: int, n_val: int, *, seed: int = 0, **parameters: An
     return exact, approximate
 
 
-SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Banzhaf(0.1)]
+SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", "filled", Beta(4, 1), Beta(1, 4), Banzhaf(0.1)]
 
 
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=str)

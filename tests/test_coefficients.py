@@ -13,7 +13,7 @@ from scipy import stats
 
 from shapshift.engine.coefficients import Banzhaf, Beta, rank_table, size_probabilities
 
-NAMES = ["shapley", "banzhaf", "loo", "calibrated"]
+NAMES = ["shapley", "banzhaf", "loo", "calibrated", "filled"]
 SHAPES = [(1, 1), (4, 1), (1, 4), (0.5, 2), (16, 1), (0.5, 0.5), (1, 16)]
 SEMIVALUES: list[reference.Semivalue] = [
     *NAMES,

@@ -25,6 +25,7 @@ SEMIVALUES: list[naive.Semivalue] = [
     "banzhaf",
     "loo",
     "calibrated",
+    "filled",
     ("beta", 1.0, 1.0),
     ("beta", 4.0, 1.0),
     ("beta", 1.0, 4.0),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import manipulation, payouts
+from experiments import manipulation, market, payouts
 from experiments.__main__ import main
 from shapshift.price.manipulation import ATTACKS
 
@@ -67,6 +67,29 @@ def test_payouts_are_compared_with_the_clean_ones(tmp_path: Path) -> None:
 def test_the_command_runs_them(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([name, "--quick", "--datasets", "gaussian", "--out", str(tmp_path)])
     assert f"{name}.md" in capsys.readouterr().out
+
+
+def test_rules_of_payment_are_compared(tmp_path: Path) -> None:
+    tiny = {"n_train": 60, "n_val": 40, "choice_rows": 60, "choice_points": 40, "noise": (0.3,), "attackers": 1}
+    settings = replace(market.QUICK, name="tiny", datasets=("gaussian",), **tiny)
+    tables = market.market_tables(tmp_path, settings)
+    gains = tables["gains"]
+    safe = gains[(gains["rule"] == market.SAFE) & gains["attack"].isin(["copy", "copy x4", "steal"])]
+    assert safe["gain"].abs().max() < 0.01
+    assert gains[(gains["rule"] == "rows, clip") & (gains["attack"] == "copy x4")]["gain"].iloc[0] > 10
+    assert len(tables["choices"]) == 8 * len(market.SELLERS) * len(tables["choices_summary"])
+    assert (tables["honest"][tables["honest"]["rule"] == "rows"]["spearman"] == 1).all()
+    assert {row["verdict"] for row in market.bars(tables)} <= {"**holds**", "**does not hold**"}
+    text = market._page(tables, settings, "market")
+    assert "## Why no rule closes near-copies" in text
+    assert "nan" not in text.split("## Why no rule")[1]
+
+
+def test_candidates_differ_in_their_smallest_subsets_alone() -> None:
+    before = market.coefficients.FILLED
+    found = [market.coefficients.rank_table(60, 5, rule.semivalue, "soft").c for *_, rule in market.candidates()]
+    assert len({tuple(c) for c in found}) == len(found)
+    assert before == market.coefficients.FILLED
 
 
 def test_sections_are_short_and_rest_on_the_stored_tables() -> None:

@@ -20,7 +20,7 @@ from shapshift.engine.rows import distances
 from shapshift.io.archive import write_archive
 from shapshift.store import _lists
 
-SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Banzhaf(0.2)]
+SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", "filled", Beta(4, 1), Beta(1, 4), Banzhaf(0.2)]
 
 
 class Twin:

@@ -25,7 +25,7 @@ from shapshift.kernels.nearest import Lists
 from shapshift.kernels.rank import Batch, Rule
 from shapshift.kernels.truncated import ListValues, truncated_values
 
-SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Beta(0.5, 2), Banzhaf(0.1)]
+SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", "filled", Beta(4, 1), Beta(1, 4), Beta(0.5, 2), Banzhaf(0.1)]
 UTILITIES = ["soft", "hard"]
 
 

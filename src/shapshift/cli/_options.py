@@ -278,8 +278,8 @@ class Method:
     utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.")
     semivalue: str | None = option(
         None,
-        "shapley, banzhaf, loo, calibrated, banzhaf:W such as banzhaf:0.1, or beta:ALPHA,BETA such as beta:4,1; with "
-        "--method sampled also distributional:N such as distributional:50.",
+        "shapley, banzhaf, loo, calibrated, filled, banzhaf:W like banzhaf:0.1, or beta:ALPHA,BETA like beta:4,1; "
+        "with --method sampled also distributional:N such as distributional:50.",
         metavar="NAME",
         show_default="shapley; banzhaf where clusters are paid",
     )

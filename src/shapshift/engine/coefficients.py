@@ -31,7 +31,9 @@ from shapshift.exceptions import InputError
 Floats = npt.NDArray[np.float64]
 Utility = Literal["soft", "hard"]
 
-SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
+SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated", "filled")
+#: Rows of the smallest subsets of "filled", in multiples of K.
+FILLED = 2
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def rank_table(n_rows: int, n_neighbors: int, semivalue: Semivalue, utility: Uti
         Number of training rows.
     n_neighbors : int
         K; may exceed ``n_rows``.
-    semivalue : {"shapley", "banzhaf", "loo", "calibrated"}, Beta or Banzhaf
+    semivalue : {"shapley", "banzhaf", "loo", "calibrated", "filled"}, Beta or Banzhaf
         How subsets are weighted.
     utility : {"soft", "hard"}
         Matches divided by the number of voters, or by K.
@@ -231,7 +233,8 @@ def _draw(n_rows: int, k: int, semivalue: Semivalue) -> _Draw:
         "shapley": _shapley,
         "banzhaf": _banzhaf,
         "loo": _leave_one_out,
-        "calibrated": _calibrated,
+        "calibrated": lambda n, k: _large(n, k, max(n - 2 * k, 0)),  # Yang et al.
+        "filled": lambda n, k: _large(n, k, min(FILLED * k, n - 1)),
     }
     return makers[semivalue](n_rows, k)
 
@@ -268,13 +271,12 @@ def _beta(n_rows: int, k: int, alpha: float, beta: float) -> _Draw:
     return _Draw(size, kth_at)
 
 
-def _calibrated(n_rows: int, k: int) -> _Draw:
-    """Sizes uniform over T..N-1 with T = N - 2K (Yang et al.).
+def _large(n_rows: int, k: int, lowest: int) -> _Draw:
+    """Sizes uniform over lowest..N-1.
 
     Uniform sizes make the K-th drawn row fall on rank i with probability K/(i(i+1)); cutting the small sizes off
     multiplies that by a hypergeometric tail, and the lowest remaining size adds one term of its own.
     """
-    lowest = max(n_rows - 2 * k, 0)
     if lowest == 0:
         return _shapley(n_rows, k)
 

@@ -56,8 +56,9 @@ class KNNShapley(KNNClassModel):
         What a subset of training rows is worth on a validation point: the share of its K nearest members (or of all,
         if there are fewer) that carry the point's label, with 1/C for the empty subset ("soft"); or their number
         divided by K, with 0 for the empty subset ("hard").
-    semivalue : {"shapley", "banzhaf", "loo", "calibrated"}, Beta or Banzhaf, default="shapley"
-        How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K;
+    semivalue : {"shapley", "banzhaf", "loo", "calibrated", "filled"}, Beta or Banzhaf, default="shapley"
+        How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K, and
+        "filled" over sizes of at least 2K, in which all K seats are taken and no row is paid for being there;
         "banzhaf" is ``Banzhaf(0.5)``.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and

@@ -16,6 +16,7 @@ from shapshift.duplicates import Duplicates, find_duplicates
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result
 from shapshift.perturb.containers import count_rows, take_rows
+from shapshift.price.near_copies import find_near_copies
 from shapshift.price.owners import OwnerValues
 from shapshift.valuation import Valuation
 
@@ -33,6 +34,8 @@ class Clusters(Result):
         Position of the row that votes for each row: the earliest of its cluster, its own position where that is itself.
     duplicates : Duplicates
         The clusters with more than one row; its rows are in the order of submission.
+    suspects : tuple
+        Owners whose rows are near copies of earlier ones by the test of ``near_copies``.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Clusters"
@@ -40,6 +43,7 @@ class Clusters(Result):
 
     first: Indices
     duplicates: Duplicates
+    suspects: tuple[Any, ...] = ()
 
     @property
     def representatives(self) -> Indices:
@@ -65,6 +69,11 @@ class Clusters(Result):
                 f"Rows within {self.radius:.3g} standard deviations of each other count as copies; in data without "
                 f"copies that would join about {self.honest:.1f} of {n:,} rows by chance."
             )
+        if self.suspects:
+            said.append(
+                f"Rows of {check.some(self.suspects)} lie nearer to earlier rows than those of others do: near copies "
+                "do not vote."
+            )
         return said
 
     def __repr__(self) -> str:
@@ -78,6 +87,7 @@ def find_clusters(
     owners: Any = None,
     order: Any = None,
     radius: float | None = None,
+    near_copies: bool = False,
     ids: Any = None,
     progress: bool | None = None,
 ) -> Clusters:
@@ -96,6 +106,10 @@ def find_clusters(
     radius : float, optional
         Largest distance of near copies, in standard deviations of the features; 0 for equal rows alone. By default from
         the data, see :func:`shapshift.find_duplicates`.
+    near_copies : bool, default=False
+        Test each owner for near copies outside the radius, see :mod:`shapshift.price.near_copies`. Rows of an owner
+        who is found that are nearer to an earlier row of their label than half the rows of others are do not vote.
+        Needs owners, and rows of numbers.
     ids : array-like of shape (n_train,), optional
         By default the table's index, or positions.
     progress : bool, default=None
@@ -137,7 +151,18 @@ def find_clusters(
     )
     first = np.empty(n, dtype=np.int64)
     first[at] = at[found.clusters()]
-    return Clusters(first, found)
+    clusters = Clusters(first, found)
+    if not near_copies:
+        return clusters
+    if owners is None:
+        raise InputError("The 'near_copies' parameter of find_clusters compares owners. Pass 'owners'.")
+    own = at[np.isin(at, clusters.representatives)]  # in the order of submission
+    rows, codes = check.check_features(take_rows(X, own), "X").rows, _labels.encode_labels(labels[own])[1]
+    suspects, source = find_near_copies(rows, codes.astype(np.int64), ownership.codes[own])
+    for row, of in zip(own[source >= 0].tolist(), own[source[source >= 0]].tolist(), strict=True):
+        first[row] = first[of]  # an earlier row, which is settled
+    first[:] = first[first]  # rows within the radius of such a copy
+    return Clusters(first, found, tuple(ownership.names[code] for code in suspects))
 
 
 def read_order(caller: str, order: Any, ids: npt.NDArray[Any]) -> Indices:

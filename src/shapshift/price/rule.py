@@ -65,6 +65,8 @@ class Rule:
         Largest distance of near copies, see :func:`shapshift.price.find_clusters`; by default from the data.
     policy : Policy
         How the budget is shared out.
+    near_copies : bool, default=False
+        Test each owner for copies with more noise than the radius, see :func:`shapshift.price.find_clusters`.
 
     Notes
     -----
@@ -84,6 +86,7 @@ class Rule:
     semivalue: Any = None
     radius: float | None = None
     policy: Policy = field(default_factory=Policy)
+    near_copies: bool = False
 
     def __post_init__(self) -> None:
         check.check_choice("Rule", "pay_by", self.pay_by, PAY_BY)
@@ -95,6 +98,12 @@ class Rule:
                     "The 'radius' parameter of Rule goes with pay_by='clusters' or 'owners'. Got "
                     f"pay_by={self.pay_by!r}; leave one of them out."
                 )
+        check.check_type("Rule", "near_copies", self.near_copies, bool, "True or False")
+        if self.near_copies and not self.votes_once:
+            raise InputError(
+                "The 'near_copies' parameter of Rule goes with pay_by='clusters' or 'owners'. Got "
+                f"pay_by={self.pay_by!r}; leave one of them out."
+            )
         if self.semivalue is None:
             object.__setattr__(self, "semivalue", SAFE_SEMIVALUE if self.pay_by == "clusters" else "shapley")
         elif isinstance(self.semivalue, str) or not hasattr(self.semivalue, "__dataclass_fields__"):
@@ -132,6 +141,7 @@ class Rule:
             "semivalue": _spelled(self.semivalue),
             "radius": self.radius,
             "policy": self.policy.to_dict(),
+            "near_copies": self.near_copies,
         }
 
     @classmethod
@@ -140,7 +150,7 @@ class Rule:
         name, _, shape = str(given["semivalue"]).partition(":")
         kinds: dict[str, Any] = {"beta": Beta, "banzhaf": Banzhaf}
         semivalue = kinds[name](*map(float, shape.split(","))) if shape and name in kinds else name
-        return cls(given["pay_by"], semivalue, given["radius"], Policy(**given["policy"]))
+        return cls(given["pay_by"], semivalue, given["radius"], Policy(**given["policy"]), given["near_copies"])
 
 
 def _spelled(semivalue: Any) -> str:
@@ -249,7 +259,8 @@ def count_by(
             "metric='precomputed'. Use pay_by='rows', which invites copies."
         )
     if clusters is None:
-        clusters = find_clusters(X, y, owners=owners, order=order, radius=rule.radius, ids=ids, progress=False)
+        given = {"owners": owners, "order": order, "radius": rule.radius, "near_copies": rule.near_copies, "ids": ids}
+        clusters = find_clusters(X, y, **given, progress=False)
     own = clusters.representatives
     labels = _labels.check_labels(y, "y", n, "X")
     return counted(fresh.fit(take_rows(X, own), labels[own], ids=row_ids[own]), row_ids, rule, clusters)
