@@ -34,7 +34,7 @@ from shapshift.market.chain import (
     line,
     verify_export,
 )
-from shapshift.market.databases import Database, open_database
+from shapshift.market.databases import Database, UnreachableError, open_database
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -243,6 +243,11 @@ class Ledger:
         -------
         Verification
             With the first fault in words; nothing is raised for a fault.
+
+        Raises
+        ------
+        LedgerError
+            If the database does not answer.
         """
         chain = Chain(head)
         blobs = 0
@@ -254,6 +259,8 @@ class Ledger:
             for _ in self._checked_blobs(chain):
                 blobs += 1
             fault = next(iter(self._database.faults()), None)
+        except UnreachableError:
+            raise
         except LedgerError as error:
             fault = str(error)
         return chain.result(blobs, fault)
