@@ -53,7 +53,8 @@ def server() -> Iterator[str]:
             os.chown(folder, entry.pw_uid, entry.pw_gid)
         quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "cwd": folder, **who}
         made = subprocess.run(
-            [home / "initdb", "-D", folder / "data", "-U", "tests", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"], **quiet
+            [home / "initdb", "-D", folder / "data", "-U", "tests", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
+            **quiet,
         )  # fmt: skip
         assert made.returncode == 0, made.stdout.decode()
         with open(folder / "log", "wb") as log:

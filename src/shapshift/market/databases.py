@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Seconds to wait for another process that writes.
 PATIENCE = 60
 
+#: Events of which a round has one each.
+ONCE = "(kind = 'open' OR kind = 'close')"
+
 _TEXT = "{0} TEXT NOT NULL CHECK (typeof({0}) = 'text')"
 _SQLITE = {
     "shapshift_ledger": "CREATE TABLE shapshift_ledger (format INTEGER PRIMARY KEY)",
@@ -33,10 +36,8 @@ _SQLITE = {
     + _TEXT.format("digest")
     + ", part INTEGER NOT NULL, codec INTEGER NOT NULL, data BLOB NOT NULL CHECK (typeof(data) = 'blob'), "
     "PRIMARY KEY (digest, part))",
-    "shapshift_once": "CREATE UNIQUE INDEX shapshift_once ON shapshift_events (round, kind) "
-    "WHERE kind = 'open' OR kind = 'close'",
-    "shapshift_rounds": "CREATE INDEX shapshift_rounds ON shapshift_events (round)",
-    "shapshift_sellers": "CREATE INDEX shapshift_sellers ON shapshift_events (seller)",
+    "shapshift_once": f"CREATE UNIQUE INDEX shapshift_once ON shapshift_events (round, kind) WHERE {ONCE}",
+    "shapshift_rounds": "CREATE INDEX shapshift_rounds ON shapshift_events (round, seller)",
 }
 _REFUSAL = "a ledger is append-only"
 # An insert with OR REPLACE asks no trigger of deletions.
@@ -69,7 +70,6 @@ _POSTGRES = (
     "data BYTEA NOT NULL, PRIMARY KEY (digest, part))",
     _SQLITE["shapshift_once"],
     _SQLITE["shapshift_rounds"],
-    _SQLITE["shapshift_sellers"],
     "CREATE FUNCTION shapshift_refuse() RETURNS trigger LANGUAGE plpgsql AS "
     f"$$BEGIN RAISE EXCEPTION '{_REFUSAL}'; END$$",
     *(
