@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -37,6 +38,13 @@ NAMES = [
     "e\u0301 \U0001f600 \u2028 \x7f",
     ":colon %s %(x)s {x} ?",
 ]
+
+
+@pytest.fixture(autouse=True)
+def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests need not wait for the disk."""
+    if request.function is not test_commits_reach_the_disk:
+        monkeypatch.setattr(databases, "SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -214,22 +222,17 @@ def test_payments_must_add_up(tmp_path: Path, change: dict[str, Any], match: str
         ledger.append("open", {}, round="January")
         with pytest.raises(LedgerError, match=match):
             ledger.append("close", {**PAID, **change}, round="January")
-        # The same in a ledger that somebody wrote with a program of their own.
-    other = forged(tmp_path, lambda rows: rows[2].update(body=canonical({**PAID, **change})))
-    assert re_found(other, match)
-    assert "event 3 is wrong" in str(Ledger(other).verify().fault)
-
-
-def re_found(path: Path, match: str) -> bool:
-    with Ledger(path) as ledger:
-        fault = ledger.verify().fault
-    return fault is not None and match in fault
+    # The same in a ledger that somebody wrote with a program of their own.
+    with Ledger(forged(tmp_path, lambda rows: rows[2].update(body=canonical({**PAID, **change})))) as ledger:
+        fault = str(ledger.verify().fault)
+    assert "event 3 is wrong" in fault
+    assert match in fault
 
 
 def test_rounds_are_opened_and_closed_once(where: str) -> None:
     with filled(where) as ledger:
         head = ledger.head()
-        with pytest.raises(LedgerError, match="'January' was closed at 20.*cannot be done twice"):
+        with pytest.raises(LedgerError, match=r"'January' was closed at 20.*cannot be done twice"):
             ledger.append("close", PAID, round="January")
         with pytest.raises(LedgerError, match="'February' was opened at"):
             ledger.append("open", {}, round="February")
@@ -259,7 +262,7 @@ def test_the_database_refuses_what_the_code_never_does(where: str) -> None:
                 ]
             ),
         ):
-            with pytest.raises((sqlite3.Error, sqlalchemy.exc.DBAPIError), match="append-only|(?i:unique)"):
+            with pytest.raises((sqlite3.Error, sqlalchemy.exc.DBAPIError), match=r"append-only|(?i:unique)"):
                 raw(where, statement, guarded=True)
         assert ledger.verify(head=head).ok
 
@@ -311,9 +314,9 @@ def test_times_never_go_back(tmp_path: Path) -> None:
         times = [ledger.append("note", {}).time for _ in range(3)]
         assert times == [f"2026-01-31T{hour}:30:00.000000Z" for hour in (10, 10, 12)]
         assert ledger.verify().ok
-    with Ledger(tmp_path / "market.db", clock=datetime.datetime.now) as ledger:
-        with pytest.raises(InputError, match="with a time zone"):
-            ledger.append("note", {})
+    naive = Ledger(tmp_path / "market.db", clock=datetime.datetime.now)
+    with naive as ledger, pytest.raises(InputError, match="with a time zone"):
+        ledger.append("note", {})
 
 
 CHANGES = {
@@ -427,12 +430,8 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     ),
     "nested": (lambda rows: rows[1].update(body='{"a":' + "[" * 99_999 + "]" * 99_999 + "}"), "no JSON of a ledger"),
     "a long number": (lambda rows: rows[1].update(body='{"a":' + "9" * 9999 + "}"), "no JSON of a ledger"),
-    "bytes as a body": (lambda rows: rows[1].update(body=b"{}"), "is wrong"),
-    "a number as a body": (lambda rows: rows[1].update(body=5), "is wrong"),
-    "a number as a seller": (lambda rows: rows[1].update(seller=b"Ann"), "is wrong"),
     "blobs": (lambda rows: rows[1].update(body='{"blobs":["../x"]}'), "its blobs are no list of digests"),
     "no open": (lambda rows: rows[0].update(kind="note"), "event 3 is wrong: the round 'January' was never open"),
-    "close first": (lambda rows: rows[1].update(kind="open"), "event 2 is wrong: the round 'January' was open before"),
     "time": (lambda rows: rows[1].update(time="yesterday"), "event 2 has no time in UTC"),
     "time back": (lambda rows: rows[3].update(time="2001-01-01T00:00:00.000000Z"), "earlier than the event before"),
     "NUL": (lambda rows: rows[1].update(seller="a\0b"), "has no proper seller"),
@@ -443,29 +442,21 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
 @pytest.mark.parametrize("what", list(FORGERIES))
 def test_a_forged_ledger_is_found(tmp_path: Path, what: str) -> None:
     change, fault = FORGERIES[what]
-    if what in ("bytes as a body", "a number as a body", "a number as a seller"):
-        return wrong_types(tmp_path, what)
-    if what == "close first":  # the index of the database refuses it too
-        with pytest.raises(sqlite3.IntegrityError):
-            forged(tmp_path, change)
-        return None
     path = forged(tmp_path, change)
     with Ledger(path) as ledger:
         found = str(ledger.verify().fault)
         assert fault in found
         assert len(found) < 300
-        assert ledger.verify(head=digest_of(b"")).fault  # whatever else, no crash
-    return None
 
 
-def wrong_types(folder: Path, what: str) -> None:
-    path = folder / "market.db"
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("body", "x'7B7D'"), ("body", "5"), ("body", "NULL"), ("seller", "NULL"), ("seller", "5.5"), ("time", "1"),
+     ("seller", "CAST(x'FF' AS TEXT)"), ("body", "CAST(x'FF' AS TEXT)"), ("digest", "x'00'"), ("kind", "zeroblob(9)")],
+)  # fmt: skip
+def test_values_of_other_types_are_found(tmp_path: Path, column: str, value: str) -> None:
+    path = tmp_path / "market.db"
     filled(path).close()
-    column, value = {
-        "bytes as a body": ("body", b"{}"),
-        "a number as a body": ("body", 5),
-        "a number as a seller": ("seller", None),
-    }[what]
     raw(str(path))
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
@@ -474,14 +465,14 @@ def wrong_types(folder: Path, what: str) -> None:
     connection.close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(f"UPDATE shapshift_events SET {column} = ? WHERE sequence = 2", (value,))
+        connection.execute(f"UPDATE shapshift_events SET {column} = {value} WHERE sequence = 2")
         connection.execute("PRAGMA writable_schema = ON")
         for name, sql in databases._SQLITE.items():
             connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (sql, name))
     connection.close()
     with Ledger(path) as ledger:
-        assert "event 2" in str(ledger.verify().fault)
-        with pytest.raises(LedgerError, match="Event 2"):
+        assert re.search("event 2|decode", str(ledger.verify().fault))
+        with pytest.raises(LedgerError, match=r"Event 2|decode"):
             list(ledger.events())
 
 
@@ -500,7 +491,8 @@ def strangers(folder: Path) -> Iterator[tuple[str, Path, str]]:
         "trigger": ["CREATE TRIGGER shapshift_more AFTER INSERT ON shapshift_events BEGIN SELECT 1; END"],
         "other trigger": [
             "DROP TRIGGER shapshift_events_insert",
-            "CREATE TRIGGER shapshift_events_insert AFTER INSERT ON shapshift_events BEGIN SELECT load_extension('x'); END",
+            "CREATE TRIGGER shapshift_events_insert AFTER INSERT ON shapshift_events "
+            "BEGIN SELECT load_extension('x'); END",
         ],
         "index": ["DROP INDEX shapshift_once"],
         "markup": ['CREATE TABLE "<b>\x1b[31m\u202e" (x)'],
@@ -532,7 +524,7 @@ def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
 
 def test_damaged_pages_are_errors_and_faults(tmp_path: Path) -> None:
     with Ledger.create(tmp_path / "market.db") as ledger:
-        for number in range(200):
+        for number in range(60):
             ledger.append("note", {"text": "x" * 100}, round=str(number))
     data = (tmp_path / "market.db").read_bytes()
     for start in range(4096, len(data), 4096):
@@ -557,9 +549,11 @@ def test_a_file_is_created_once_and_for_its_owner(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="does not exist; create it first"):
         Ledger.create(tmp_path / "no" / "market.db")
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
-    with Ledger(f"sqlite:///{path}".replace("?", "%3F").replace("#", "%23")) if False else Ledger(path) as ledger:
+    with Ledger(path) as ledger:
         assert ledger.head() == head
         assert repr(ledger) == f"Ledger({str(path)!r})"
+    with filled(tmp_path / "plain.db"), Ledger(f"sqlite:///{tmp_path / 'plain.db'}") as ledger:
+        assert ledger.verify().events == 4
 
 
 def test_commits_reach_the_disk(tmp_path: Path) -> None:
@@ -573,9 +567,9 @@ def test_commits_reach_the_disk(tmp_path: Path) -> None:
 
 def test_somebody_who_writes_for_long_is_named(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "PATIENCE", 1)
-    with filled(where) as first, Ledger(where) as second, first._database.writing():
-        with pytest.raises(LedgerError, match="another process has been writing to it for 1 seconds"):
-            second.append("note", {})
+    told = pytest.raises(LedgerError, match="another process has been writing to it for 1 seconds")
+    with filled(where) as first, Ledger(where) as second, first._database.writing(), told:
+        second.append("note", {})
     with Ledger(where) as ledger:
         ledger.append("note", {})
         assert ledger.verify().events == 5
@@ -590,7 +584,7 @@ def test_a_lost_connection_is_told_and_the_command_can_be_repeated(postgres_url:
         )
 
     with filled(postgres_url) as ledger:
-        with pytest.raises(LedgerError, match="cannot be written to.*Run the command again"):
+        with pytest.raises(LedgerError, match=r"cannot be written to.*Run the command again"):
             ledger.append("close", PAID, round="February", blobs={digest_of(b"new"): b"new"}, allowed=cut)
         assert ledger.verify().events == 4
         ledger.append("close", PAID, round="February", blobs={digest_of(b"new"): b"new"})
@@ -694,6 +688,12 @@ EXPORTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "spaces": (edit("events.jsonl", lambda text: text.replace(b",", b", ", 1)), "not canonical JSON"),
     "blob": (edit(f"blobs/{digest_of(TABLE)}", lambda text: text + b" "), f"the blob {digest_of(TABLE)} was changed"),
     "no blob": (lambda folder: (folder / "blobs" / digest_of(TABLE)).unlink(), "cannot be read"),
+    "no blobs": (lambda folder: shutil.rmtree(folder / "blobs"), "cannot be read"),
+    "a link": (
+        lambda folder: ((folder / "blobs" / digest_of(TABLE)).unlink(),
+                        (folder / "blobs" / digest_of(TABLE)).symlink_to("/dev/zero")),
+        "is no plain file",
+    ),
     "more": (lambda folder: (folder / "blobs" / "x\x1by").touch(), "blobs/x\\x1by is named by no event"),
 }  # fmt: skip
 

@@ -378,7 +378,7 @@ class Postgres(Database):
             return [_missing_trigger(name) for name in sorted({*_POSTGRES_TRIGGERS} - {row[0] for row in found})]
 
 
-def open_database(caller: str, where: str | os.PathLike[str]) -> Database:
+def open_database(caller: str, where: object) -> Database:
     """Database of a path or URL; nothing is opened yet."""
     try:
         import sqlalchemy

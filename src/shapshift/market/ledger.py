@@ -11,6 +11,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from pathlib import Path
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Self
@@ -29,6 +30,7 @@ from shapshift.market.chain import (
     Row,
     Verification,
     canonical,
+    check_body,
     check_name,
     check_payments,
     digest_of,
@@ -163,11 +165,7 @@ class Ledger:
             If the ledger refuses the event, or the database does not answer.
         """
         check_name("kind", kind), check_name("round", round), check_name("seller", seller)
-        if not isinstance(body, Mapping) or "blobs" in body:
-            raise InputError(
-                "The 'body' parameter of append must be a mapping without the key 'blobs', which the ledger writes. "
-                f"Got {'that key' if isinstance(body, Mapping) else type(body).__name__} instead."
-            )
+        check_body(body)
         parts = {digest: _packed(digest, data) for digest, data in (blobs or {}).items()}
         text = canonical({**body, **({"blobs": sorted(parts)} if parts else {})})
         if len(text.encode()) > MOST_BODY:
@@ -299,13 +297,13 @@ class Ledger:
             with open(part / "events.jsonl", "wb") as file:
                 previous = START
                 for page in self._checked_pages(chain, progress):
-                    for *fields, digest in page:
-                        file.write(f"{line(*fields, previous)}\n".encode())
-                        previous = digest
+                    for row in page:
+                        file.write(f"{line(*row[:6], previous)}\n".encode())
+                        previous = row[6]
                 file.flush()
                 os.fsync(file.fileno())
             for digest, pieces in self._checked_blobs(chain):
-                written(part / "blobs" / digest, lambda out, pieces=pieces: out.writelines(pieces))
+                written(part / "blobs" / digest, methodcaller("writelines", pieces))
             note = canonical({"events": chain.events, "format": FORMAT, "head": chain.head})
             written(part / "ledger.json", lambda out: out.write(f"{note}\n".encode()))
             os.rename(part, target)
@@ -426,7 +424,7 @@ class Ledger:
             raise LedgerError(f"the blob {min(named).hex()}, which an event names, is missing")
 
 
-def _execute(connection: "sqlalchemy.Connection", query: str, **values: object) -> "sqlalchemy.CursorResult[Any]":
+def _execute(connection: "sqlalchemy.Connection", query: str, **values: object) -> Any:
     from sqlalchemy import text
 
     return connection.execute(text(query), values)
