@@ -365,15 +365,17 @@ class Ledger:
             "LEFT JOIN shapshift_events p ON p.sequence = e.sequence - 1 "
             f"WHERE {' AND '.join(conditions)} ORDER BY e.sequence" + ("" if after is None else f" LIMIT {PAGE}")
         )
-        for *fields, digest, previous in _execute(connection, query, after=after or 0, **given):
-            previous = previous or START
+        for sequence, kind, round_, seller, time, body, digest, before in _execute(
+            connection, query, after=after or 0, **given
+        ):
+            previous = before or START
             try:
-                right = digest_of(line(*fields, previous).encode()) == digest
+                right = digest_of(line(sequence, kind, round_, seller, time, body, previous).encode()) == digest
             except (TypeError, ValueError):
                 right = False
             if not right:
-                raise LedgerError(f"Event {fields[0]} does not have its digest: it was changed. Verify the ledger.")
-            yield Event(*fields, previous, digest)
+                raise LedgerError(f"Event {sequence} does not have its digest: it was changed. Verify the ledger.")
+            yield Event(sequence, kind, round_, seller, time, body, previous, digest)
 
     def _checked_pages(self, chain: Chain, progress: bool | None) -> Iterator[list[Row]]:
         """All events that are there now, page by page: no lock is held while they are checked."""
