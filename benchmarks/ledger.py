@@ -63,7 +63,8 @@ def main() -> None:
     parser.add_argument("--no-submissions", action="store_true", help="rounds are opened and closed, nothing else")
     parser.add_argument("--where", help="URL of an empty PostgreSQL database; an SQLite file otherwise")
     chosen = parser.parse_args()
-    table = Table("rounds", "sellers", "events", "payments", "size", "written in", "verified in", "processor time")
+    title = f"{chosen.rounds:,} rounds, {chosen.sellers:,} sellers"
+    table = Table("events", "payments", "size", "written", "verified", "processor time", title=title)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "market.db")
         with Ledger.create(chosen.where or path) as ledger:
@@ -77,7 +78,7 @@ def main() -> None:
         assert found.ok, found.fault
         size = f"{os.path.getsize(path) / 1e6:,.0f} MB" if path.exists() else ""
     table.add_row(
-        f"{found.rounds:,}", f"{chosen.sellers:,}", f"{found.events:,}", f"{found.payments:,}", size,
+        f"{found.events:,}", f"{found.payments:,}", size,
         f"{written:.1f} s", f"{took:.1f} s", f"{work:.1f} s",
     )  # fmt: skip
     Console().print(table)

@@ -18,6 +18,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,7 +35,7 @@ MOST_BODY = 64 * 2**20
 #: Characters; short enough for the indexes of every database.
 LONGEST = {"kind": 50, "round": 200, "seller": 500}
 # Events that are checked in one go.
-PAGE = 2000
+PAGE = 500
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -250,12 +251,12 @@ def check_payments(content: Mapping[str, Any]) -> int:
     payments = content.get("payments")
     if not isinstance(payments, list | tuple):
         raise LedgerError("its body has no list of payments")
-    for payment in payments:
-        if not (isinstance(payment, list | tuple) and [*map(type, payment)] == [str, int]):
-            raise LedgerError(f"the payment {_short(payment)} is no pair of seller and amount in whole minor units")
+    if not _are_payments(payments):
+        wrong = next(payment for payment in payments if not _are_payments([payment]))
+        raise LedgerError(f"the payment {_short(wrong)} is no pair of seller and amount in whole minor units")
     if len(dict(payments)) < len(payments):
         raise LedgerError("its payments name a seller twice")
-    total = sum(cents for _, cents in payments)
+    total = sum(map(itemgetter(1), payments))
     for name in _MONEY:
         if type(content.get(name)) is not int:
             raise LedgerError(f"its {name} is no integer: {_short(content.get(name))}")
@@ -266,6 +267,16 @@ def check_payments(content: Mapping[str, Any]) -> int:
             f"{total + reserve + unallocated:,}, not to the budget of {budget:,}"
         )
     return len(payments)
+
+
+def _are_payments(payments: Sequence[Any]) -> bool:
+    """Whether all are pairs of text and integer; without a loop in Python, as there can be millions."""
+    return (
+        set(map(type, payments)) <= {list, tuple}
+        and set(map(len, payments)) <= {2}
+        and set(map(type, map(itemgetter(0), payments))) <= {str}
+        and set(map(type, map(itemgetter(1), payments))) <= {int}
+    )
 
 
 def _short(value: object) -> str:

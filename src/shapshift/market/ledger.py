@@ -11,7 +11,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from pathlib import Path
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Self
@@ -47,7 +47,8 @@ __all__ = ["Event", "Ledger", "Verification", "digest_of", "verify_export"]
 
 # Bytes of a blob in one row of the database, before compression.
 _PART = 8 * 2**20
-# Characters of bodies that are read in one go.
+# Events, and bytes of their bodies, that verify reads in one go.
+_FETCHED = 20_000
 _ENOUGH = 64 * 2**20
 _PLAIN, _ZLIB = 0, 1
 
@@ -387,7 +388,7 @@ class Ledger:
             while after < total:
                 query = (
                     f"SELECT {_COLUMNS} FROM shapshift_events e WHERE e.sequence > {after} "
-                    f"AND e.sequence <= {total} ORDER BY e.sequence LIMIT {PAGE}"
+                    f"AND e.sequence <= {total} ORDER BY e.sequence LIMIT {_FETCHED}"
                 )
                 page: list[Row] = []
                 size = 0
@@ -397,11 +398,12 @@ class Ledger:
                     cursor.execute(query)
                     while size < _ENOUGH and (some := cursor.fetchmany(100)):
                         page += some
-                        size += sum(getsizeof(row[5]) for row in some)
+                        size += sum(map(getsizeof, map(itemgetter(5), some)))
                     cursor.close()
                 if not page:
                     return
-                chain.extend(page)
+                for start in range(0, len(page), PAGE):
+                    chain.extend(page[start : start + PAGE])
                 yield page
                 advance(len(page))
                 after = page[-1][0]
