@@ -5,7 +5,8 @@ semivalue is the weighted sum of marginal contributions, as its definition says.
 only; nothing is imported from the package.
 
 Rows are numbered 0..N-1, a subset is an integer whose bit i says whether row i is in it, and ``matches[i]`` says
-whether row i carries the validation point's label. A semivalue is a name or a tuple ``("beta", alpha, beta)``.
+whether row i carries the validation point's label. A semivalue is a name or a tuple, ``("beta", alpha, beta)``
+or ``("banzhaf", w)``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fractions import Fraction
 
 import numpy as np
 
-Semivalue = str | tuple[str, float, float]
+Semivalue = str | tuple[str, float] | tuple[str, float, float]
 Groups = list[list[int]]
 
 BOUNDARY_NEIGHBORS = 5
@@ -29,6 +30,8 @@ BOUNDARY_NEIGHBORS = 5
 def size_weights(n_rows: int, n_neighbors: int, semivalue: Semivalue) -> list[float]:
     """The weight p(s) of one subset of size s = 0..N-1 of the other rows."""
     others = n_rows - 1
+    if isinstance(semivalue, tuple) and semivalue[0] == "banzhaf":
+        return [semivalue[1] ** s * (1 - semivalue[1]) ** (others - s) for s in range(n_rows)]
     if isinstance(semivalue, tuple):
         _, alpha, beta = semivalue
         return [_beta(s + beta, others - s + alpha) / _beta(alpha, beta) for s in range(n_rows)]
@@ -302,3 +305,39 @@ def _sum_in_order(terms: Iterator[float]) -> float:
 def distance_matrix(X_val: np.ndarray, X: np.ndarray, metric: str) -> np.ndarray:
     """One row per validation point, one column per training row."""
     return np.array([[distance(x, z, metric) for z in X] for x in X_val]).reshape(len(X_val), len(X))
+
+
+# --- rows that join class by class ----------------------------------------------------------------------------------
+
+
+def joining_orders(classes: Sequence[int]) -> Iterator[list[int]]:
+    """Every order of all rows in which a row of a smaller class joins before one of a larger class."""
+    numbers = sorted(set(classes))
+    parts = [itertools.permutations([row for row, of in enumerate(classes) if of == number]) for number in numbers]
+    for found in itertools.product(*parts):
+        yield [row for part in found for row in part]
+
+
+def asymmetric_shapley(utility: Sequence[float], classes: Sequence[int]) -> np.ndarray:
+    """Mean marginal contribution of each row over all orders that the classes allow."""
+    values, n_orders = np.zeros(len(classes)), 0
+    for order in joining_orders(classes):
+        subset = 0
+        for row in order:
+            values[row] += utility[subset | 1 << row] - utility[subset]
+            subset |= 1 << row
+        n_orders += 1
+    return values / n_orders
+
+
+def asymmetric_banzhaf(utility: Sequence[float], classes: Sequence[int], w: float) -> np.ndarray:
+    """Expected marginal contribution to all earlier rows and those of the same class that are drawn."""
+    values = np.zeros(len(classes))
+    for row, of in enumerate(classes):
+        earlier = sum(1 << other for other, theirs in enumerate(classes) if theirs < of)
+        peers = [other for other, theirs in enumerate(classes) if theirs == of and other != row]
+        for drawn in itertools.product((False, True), repeat=len(peers)):
+            subset = earlier + sum(1 << other for other, inside in zip(peers, drawn, strict=True) if inside)
+            chance = w ** sum(drawn) * (1 - w) ** (len(peers) - sum(drawn))
+            values[row] += chance * (utility[subset | 1 << row] - utility[subset])
+    return values

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Sample, Weights
+from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Order, Sample, Weights
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -34,6 +34,7 @@ class Data:
     arrays: "Prepared"
     clusters: Any = None
     weights: Any = None
+    order: Any = None
 
     @property
     def classes(self) -> list[Any]:
@@ -140,7 +141,8 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    return Data(train, val, arrays, clusters, weights)
+    by_order = run[Order].order
+    return Data(train, val, arrays, clusters, weights, None if by_order is None else train[by_order].to_pylist())
 
 
 def _worded(run: Run, text: str) -> str:
@@ -234,10 +236,11 @@ def _label_columns(columns: Columns, train: Any, target: str) -> tuple[Columns, 
 
 
 def _apart(run: Run, table: Any) -> list[str]:
-    """Columns of groups or times, which are no features."""
+    """Columns of groups, times or the order of rows, which are no features."""
     from shapshift.tables.files import no_column
 
     given = {name: column for name, column in vars(run[Folds]).items() if name in ("groups", "time") and column}
+    given |= {} if run[Order].order is None else {"order": run[Order].order}
     for name, column in given.items():
         if column not in table.column_names:
             raise no_column(f"The --{name} column", column, table.column_names, "the table")
@@ -343,6 +346,16 @@ def clustered(model: Any, data: Data) -> dict[str, Any]:
             "Leave it out, or choose --method knn."
         )
     return {"clusters": data.clusters}
+
+
+def ordered(model: Any, data: Data) -> dict[str, Any]:
+    """Return what a model's ``value`` must be told where rows join one after the other."""
+    if data.order is None:
+        return {}
+    inside = getattr(model, "model", model)
+    if "order" not in inspect.signature(inside.value).parameters:
+        raise CommandError(f"--order does not go with {type(inside).__name__}. Leave it out, or choose --method knn.")
+    return {"order": data.order}
 
 
 def blocks(model: Any, data: Data) -> dict[str, Any]:
@@ -451,9 +464,8 @@ def _split(given: list[str] | None, names: Sequence[str]) -> list[str]:
 
 
 def parse_semivalue(text: str) -> Any:
-    """Read ``shapley``, ``banzhaf``, ``loo``, ``calibrated``, ``beta:4,1`` or ``distributional:50``."""
-    from shapshift.engine.coefficients import Beta
-    from shapshift.knn.shapley import SEMIVALUES
+    """Read a name such as ``shapley`` or ``loo``, or ``banzhaf:0.1``, ``beta:4,1`` or ``distributional:50``."""
+    from shapshift.engine.coefficients import SEMIVALUES, Banzhaf, Beta
 
     if text in SEMIVALUES:
         return text
@@ -463,15 +475,16 @@ def parse_semivalue(text: str) -> Any:
 
         return Distributional(int(shape))
     try:
-        if name != "beta":
-            raise InputError
-        alpha, beta = (float(part) for part in shape.split(","))
-    except ValueError:
+        kind, length = {"banzhaf": (Banzhaf, 1), "beta": (Beta, 2)}[name]
+        shapes = [float(part) for part in shape.split(",")]
+        if len(shapes) != length:
+            raise ValueError
+    except (KeyError, ValueError):
         raise CommandError(
-            f"--semivalue must be one of {', '.join(SEMIVALUES)}, beta:ALPHA,BETA such as beta:4,1, or "
-            f"distributional:N such as distributional:50 with --method sampled. Got {text!r}."
+            f"--semivalue must be one of {', '.join(SEMIVALUES)}, banzhaf:W such as banzhaf:0.1, beta:ALPHA,BETA such "
+            f"as beta:4,1, or distributional:N such as distributional:50 with --method sampled. Got {text!r}."
         ) from None
-    return Beta(*(int(part) if part.is_integer() else part for part in (alpha, beta)))
+    return kind(*(int(part) if part.is_integer() else part for part in shapes))
 
 
 def parse_levels(text: str) -> list[float]:

@@ -251,6 +251,19 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Which training rows join first."""
+
+    panel: ClassVar[str] = Columns.panel
+    order: str | None = option(
+        None,
+        "Column of TRAIN that says which rows join first, such as a date: each row is worth what it adds to the "
+        "earlier ones. Equal rows join together.",
+        metavar="COLUMN",
+    )
+
+
+@dataclass(frozen=True)
 class Method:
     """How rows are valued."""
 
@@ -265,8 +278,8 @@ class Method:
     utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.")
     semivalue: str = option(
         "shapley",
-        "shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1; with --method sampled also "
-        "distributional:N such as distributional:50.",
+        "shapley, banzhaf, loo, calibrated, banzhaf:W such as banzhaf:0.1, or beta:ALPHA,BETA such as beta:4,1; with "
+        "--method sampled also distributional:N such as distributional:50.",
         metavar="NAME",
     )
     metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option("euclidean", "Distance between rows.")

@@ -110,7 +110,7 @@ class Exact:
         row, reading = 8 * self.task.n_train, READING_BYTES if self.in_file else 0
         return Costs(row, 3 * row + reading, cached_batch(row), FILE_TILE if self.in_file else 1)
 
-    def worker(self, batch: int, block: int) -> RankWorker:
+    def worker(self, batch: int, block: int) -> TileWorker:
         """Make a worker."""
         return RankWorker(self.task, batch, self.allocate)
 
@@ -119,9 +119,9 @@ class Exact:
         return spilled(self.scratch, shape, dtype) if self.spill else np.empty(shape, dtype)
 
 
-def exact_from_file(task: ClassTask, scratch: str | None, runner: Runner) -> Exact:
+def exact_from_file(method: Exact, scratch: str | None, runner: Runner) -> Exact:
     """Exact values of rows in a file: keys in memory if the budget allows, else in a scratch file."""
-    method = Exact(task, in_file=True, scratch=scratch)
+    method = replace(method, in_file=True, scratch=scratch)
     try:
         plan_blocks(method, runner)
     except MemoryBudgetError:
