@@ -108,6 +108,7 @@ PAGES = [
     "docs/statements.md",
     "docs/suspects.md",
     "docs/cleaning.md",
+    "docs/ledger.md",
 ]
 
 
