@@ -1,0 +1,770 @@
+"""Market: rounds of payment on a ledger, from the commitment to a validation file to statements."""
+
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from shapshift._progress import progress_bar
+from shapshift.checks.inputs import some
+from shapshift.checks.names import visible
+from shapshift.exceptions import InputError
+from shapshift.knn import KNNShapley
+from shapshift.market.changes import FACTORS, split_change
+from shapshift.market.ledger import Event, Ledger
+from shapshift.market.offers import Form, ending, file_bytes, form_of, from_parquet, row_keys, to_parquet
+from shapshift.price import Allocation, Policy, write_statements
+from shapshift.price.money import minor_digits, parse_money, show_money, to_decimal
+from shapshift.price.policy import Terms as Budget
+from shapshift.price.rule import Rule, pay_owners
+from shapshift.price.statements import page_names
+from shapshift.tables import prepare
+
+if TYPE_CHECKING:
+    from shapshift.market.ledger import Verification
+
+PathLike = str | os.PathLike[str]
+#: Parameters of the model that a round fixes.
+MODEL = {"n_neighbors": 5, "utility": "soft", "metric": "euclidean", "ties": "average"}
+_LONGEST = 200
+# How often a close begins anew because a seller submitted while it was computed.
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a round fixes when it is opened.
+
+    Attributes
+    ----------
+    budget : int
+        In cents, of which 10**digits make one of the currency.
+    currency : str
+    digits : int
+    period : str
+        What is paid for, such as "October 2026".
+    rule : Rule
+    model : mapping
+        Parameters of :class:`~shapshift.KNNShapley`.
+    form : Form
+        Columns, labels and preparation.
+    commitment : str
+        SHA-256 of the salt and the SHA-256 of the validation file, both in hexadecimal, one after the other.
+    salt : str
+        Digest of the salt, which :meth:`Market.close` reveals.
+    ending : str
+        Ending of the validation file.
+    keep : str
+        Round whose tables stay on offer; empty for none.
+    """
+
+    budget: int
+    currency: str
+    digits: int
+    period: str
+    rule: Rule
+    model: Mapping[str, Any]
+    form: Form
+    commitment: str
+    salt: str
+    ending: str
+    keep: str = ""
+
+    def to_body(self) -> dict[str, Any]:
+        """Return the body of an event."""
+        made = {**vars(self), "model": dict(self.model), "form": self.form.to_dict()}
+        return made | {"rule": json.dumps(self.rule.to_dict(), sort_keys=True)}  # numbers in it are no amounts
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> "Terms":
+        """Make them from what :meth:`to_body` returned."""
+        made = {"rule": Rule.from_dict(json.loads(body["rule"])), "form": Form.from_dict(body["form"])}
+        return cls(**{**body, **made})
+
+    def show(self, cents: int) -> str:
+        """Write an amount for a reader."""
+        return show_money(cents, self.currency, self.digits)
+
+
+class Offer(NamedTuple):
+    """A seller's table: the digest of its blob, its rows, and the number of the event that brought it."""
+
+    table: str
+    rows: int
+    sequence: int
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What a closed round paid.
+
+    Attributes
+    ----------
+    round : str
+    terms : Terms
+    payments : mapping of str to int
+        Seller to cents.
+    reserve, unallocated : int
+        What is kept back, and what could not be paid. With the payments they add up to the budget.
+    tables : mapping of str to Offer
+        Seller to the table that was valued.
+    validation : str
+        Digest of the validation file.
+    copies : tuple of tuple
+        Seller who was first, seller with copies, and number of such rows.
+    previous : str
+        Round that was closed before; empty for the first.
+    time : str
+        When it was closed.
+    digest : str
+        Digest of the event, to be published: it fixes this round and all before it.
+    again : bool
+        Whether it had been closed before this call.
+    """
+
+    round: str
+    terms: Terms
+    payments: Mapping[str, int]
+    reserve: int
+    unallocated: int
+    tables: Mapping[str, Offer]
+    validation: str
+    copies: tuple[tuple[str, str, int], ...]
+    previous: str
+    time: str
+    digest: str
+    allocation: str | None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that payments are computed from."""
+
+    tables: tuple[tuple[str, str], ...]
+    validation: str
+    terms: Terms
+
+
+class _BehindError(Exception):
+    """Something was appended to a round since its events were read."""
+
+
+def commitment(salt: str, digest: str) -> str:
+    """Return what is published about a validation file before it is: ``printf SALT DIGEST | sha256sum``."""
+    return hashlib.sha256(f"{salt}{digest}".encode()).hexdigest()
+
+
+class Market:
+    """Rounds of payment on a ledger.
+
+    Parameters
+    ----------
+    where : path-like or str
+        An SQLite file, or a URL such as ``postgresql://host/name``; made by :meth:`create`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from shapshift.market.rounds import Market
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     val, ann, bob = (Path(folder, f"{name}.csv") for name in ("val", "ann", "bob"))
+    ...     _ = val.write_text("size,class\\n1.0,a\\n1.2,a\\n3.1,b\\n2.9,b\\n")
+    ...     _ = ann.write_text("size,class\\n1.1,a\\n3.0,b\\n")
+    ...     _ = bob.write_text("size,class\\n1.3,a\\n2.5,a\\n")
+    ...     with Market.create(Path(folder, "market.db"), issuer="Example Ltd") as market:
+    ...         terms = market.open("2026-10", val, 100, label="class", model={"n_neighbors": 1})
+    ...         _ = market.submit("2026-10", "ann", ann), market.submit("2026-10", "bob", bob)
+    ...         closed = market.close("2026-10", val)
+    ...         dict(closed.payments), market.close("2026-10", val).again
+    ({'ann': 10000, 'bob': 0}, True)
+    """
+
+    def __init__(self, where: PathLike) -> None:
+        self.ledger = Ledger(where)
+        self._seen: dict[tuple[str, ...], dict[tuple[Any, ...], int]] = {}
+        self._paid: dict[str, Mapping[str, int]] = {}
+        self._files: dict[str, bytes] = {}
+
+    @classmethod
+    def create(
+        cls, where: PathLike, *, issuer: str = "", contact: str = "", currency: str = "EUR", locale: str = "en"
+    ) -> Self:
+        """Make a ledger.
+
+        Parameters
+        ----------
+        where : path-like or str
+            Where nothing is yet.
+        issuer, contact : str
+            Who pays, and whom a seller asks: on every statement.
+        currency : str
+            Of rounds that name none.
+        locale : str
+            Language of amounts and dates on statements, such as "de".
+        """
+        minor_digits("Market.create", currency)
+        Ledger.create(where).close()
+        market = cls(where)
+        body = {"issuer": issuer, "contact": contact, "currency": currency, "locale": locale}
+        market.ledger.append("init", body)
+        return market
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ledger.close()
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """Issuer, contact, currency and locale."""
+        return next((event.body for event in self.ledger.events(kind="init")), {})
+
+    def open(
+        self,
+        round: str,
+        validation: PathLike,
+        budget: Any,
+        *,
+        label: str | None,
+        id: str | None = None,
+        drop: Sequence[str] = (),
+        features: Sequence[str] | None = None,
+        scale: str = "standard",
+        impute: str | bool = False,
+        rule: Rule | None = None,
+        model: Mapping[str, Any] | None = None,
+        currency: str | None = None,
+        period: str = "",
+        keep: bool = False,
+    ) -> Terms:
+        """Open a round: fix its terms, and commit to a validation file without showing it.
+
+        Parameters
+        ----------
+        round : str
+            A new name, such as "2026-10".
+        validation : path-like
+            The validation table. Its digest counts, and what sellers' tables must look like is read from it; the file
+            itself is not stored before :meth:`close`, so keep it.
+        budget : money
+            What is shared out.
+        label, id, drop, features, scale, impute
+            Columns and preparation, see :class:`~shapshift.tables.TableSpec`. Scales and fill values are fitted on the
+            validation rows, so that no seller moves them. ``id`` is a column of sellers' tables.
+        rule : Rule, optional
+            How payments follow from values. Without a floor: it would be paid to every name.
+        model : mapping, optional
+            Parameters ``n_neighbors``, ``utility``, ``metric`` and ``ties`` of :class:`~shapshift.KNNShapley`.
+        currency : str, optional
+            By default that of the ledger.
+        period : str
+            What is paid for, in words; by default the name of the round.
+        keep : bool
+            Whether tables of the round that was closed last stay on offer, unless their sellers submit or withdraw.
+
+        Returns
+        -------
+        Terms
+            Their ``commitment`` is to be published before sellers submit.
+        """
+        _check_name("round", round)
+        rule, currency = Rule() if rule is None else rule, currency or self.about["currency"]
+        if Policy(floor=rule.policy.floor) != Policy():
+            raise InputError(
+                "A round has no floor: it would be paid to every name, and whoever submits under enough names could "
+                "use up the budget. Leave it out."
+            )
+        money = Budget.check("Market.open", budget, rule.policy, currency)
+        _ = money.limits
+        chosen = MODEL | dict(model or {})
+        if len(chosen) > len(MODEL):
+            raise InputError(f"The 'model' parameter of Market.open must have keys among {some(list(MODEL))}.")
+        KNNShapley(**chosen)._check_parameters()
+        content = file_bytes(validation)
+        form, _ = form_of(
+            content, os.fspath(validation), label, id=id, drop=drop, features=features, scale=scale, impute=impute
+        )
+        salt = secrets.token_hex(32)
+        terms = Terms(
+            budget=money.budget,
+            currency=currency,
+            digits=money.digits,
+            period=period or round,
+            rule=rule,
+            model=chosen,
+            form=form,
+            commitment=commitment(salt, _digest(content)),
+            salt=_digest(salt.encode()),
+            ending=ending(os.fspath(validation)),
+            keep=self._kept(form) if keep else "",
+        )
+
+        def allowed(events: Sequence[Event]) -> None:
+            if events:
+                raise InputError(f"There is a round {round!r} already. Choose another name.")
+
+        self.ledger.append("open", terms.to_body(), round=round, blobs={terms.salt: salt.encode()}, allowed=allowed)
+        return terms
+
+    def _kept(self, form: Form) -> str:
+        """Name of the round whose tables stay on offer."""
+        last = self._last_closed()
+        if not last:
+            raise InputError("No round has been closed yet, so there are no tables to keep. Leave 'keep' out.")
+        old = self.terms(last).form
+        if (old.types, old.label, old.id) != (form.types, form.label, form.id):
+            raise InputError(
+                f"Tables of round {last!r} cannot stay on offer: its columns or their types are others. It has "
+                f"{some([*old.types, old.label])}. Leave 'keep' out and let sellers submit again."
+            )
+        if not set(old.labels) <= set(form.labels):
+            gone = [label for label in old.labels if label not in form.labels]
+            raise InputError(
+                f"Tables of round {last!r} cannot stay on offer: the validation file has no row of label {some(gone)} "
+                "any more. Add one, or leave 'keep' out."
+            )
+        if old.impute and not form.impute:
+            raise InputError(
+                f"Tables of round {last!r} cannot stay on offer: they may have missing values, which it filled in. Say "
+                "how with 'impute', or leave 'keep' out."
+            )
+        return last
+
+    def _last_closed(self) -> str:
+        return next((event.round for event in reversed(list(self.ledger.events(kind="close")))), "")
+
+    def terms(self, round: str) -> Terms:
+        """Terms of a round."""
+        return Terms.from_body(self._opened(round, list(self.ledger.events(round=round, kind="open"))).body)
+
+    def _opened(self, round: str, events: Sequence[Event]) -> Event:
+        found = next((event for event in events if event.kind == "open"), None)
+        if found is None:
+            known = self.ledger.rounds()
+            raise InputError(
+                f"There is no round {round!r}. "
+                + (f"The last ones are {some(known[:-6:-1])}." if known else "None has been opened yet.")
+            )
+        return found
+
+    def offers(self, round: str) -> dict[str, Offer]:
+        """Sellers whose tables are on offer, sorted by name, with their tables."""
+        events = list(self.ledger.events(round=round))
+        return self._offers(Terms.from_body(self._opened(round, events).body), events)
+
+    def _offers(self, terms: Terms, events: Sequence[Event]) -> dict[str, Offer]:
+        found = dict(self.closed(terms.keep).tables) if terms.keep else {}
+        for event in events:
+            if event.kind == "submit":
+                found[event.seller] = Offer(event.body["table"], event.body["rows"], event.sequence)
+            elif event.kind == "withdraw":
+                found.pop(event.seller, None)
+        return dict(sorted(found.items()))
+
+    def submit(self, round: str, seller: str, rows: PathLike) -> tuple[Event, list[str]]:
+        """Submit a seller's table to an open round; it takes the place of an earlier one of this seller.
+
+        Parameters
+        ----------
+        round, seller : str
+        rows : path-like
+            A table with the columns of the round. Other columns are left out and not stored.
+
+        Returns
+        -------
+        event : Event
+            Its digest is the receipt.
+        notes : list of str
+
+        Notes
+        -----
+        A row's precedence counts from the first time that this seller submitted a row of the same features and label,
+        in whichever round: correcting other rows, or withdrawing for a month, does not cost it.
+        """
+        _check_name("seller", seller)
+        terms = self.terms(round)
+        table, digest, notes = terms.form.read_offer(os.fspath(rows))
+        content = to_parquet(table)
+        body = {"table": _digest(content), "rows": table.num_rows, "file": digest}
+        event = self.ledger.append(
+            "submit",
+            body,
+            round=round,
+            seller=seller,
+            blobs={body["table"]: content},
+            allowed=lambda events: self._check_open(round, events),
+        )
+        return event, notes
+
+    def withdraw(self, round: str, seller: str) -> Event:
+        """Take a seller's table off an open round."""
+        _check_name("seller", seller)
+        terms = self.terms(round)
+
+        def allowed(events: Sequence[Event]) -> None:
+            self._check_open(round, events)
+            if seller not in self._offers(terms, events):
+                raise InputError(f"Seller {seller!r} has no table in round {round!r}; there is nothing to withdraw.")
+
+        return self.ledger.append("withdraw", {}, round=round, seller=seller, allowed=allowed)
+
+    def _check_open(self, round: str, events: Sequence[Event]) -> None:
+        self._opened(round, events)
+        if any(event.kind == "close" for event in events):
+            raise InputError(f"Round {round!r} is closed: nothing about it can change. Submit to an open round.")
+
+    def close(
+        self,
+        round: str,
+        validation: PathLike,
+        *,
+        n_jobs: int = -1,
+        max_memory: int | str | None = None,
+        progress: bool | None = None,
+    ) -> Closed:
+        """Value the tables of a round, pay, and close it; of a closed round, return what it paid.
+
+        Parameters
+        ----------
+        round : str
+        validation : path-like
+            The very file that the round was opened with.
+        n_jobs, max_memory, progress
+            As in :class:`~shapshift.KNNShapley`.
+
+        Returns
+        -------
+        Closed
+
+        Notes
+        -----
+        Everything is written in one transaction, or nothing is: a call that is killed can be repeated. What is
+        submitted while payments are computed is counted, as they are then computed again.
+        """
+        for _ in range(_TRIES):
+            events = list(self.ledger.events(round=round))
+            terms = Terms.from_body(self._opened(round, events).body)
+            if any(event.kind == "close" for event in events):
+                return replace(self.closed(round), again=True)
+            content = file_bytes(validation)
+            digest, salt = _digest(content), self.ledger.blob(terms.salt).decode()
+            if commitment(salt, digest) != terms.commitment:
+                raise InputError(
+                    f"{os.fspath(validation)!r} is not the validation file that round {round!r} was opened with: its "
+                    f"SHA-256, {digest}, does not fit the commitment {terms.commitment}. Use that very file, byte for "
+                    "byte; saving it anew can change it."
+                )
+            self._forget()
+            self._files[digest] = content
+            offers = self._offers(terms, events)
+            setting = Setting(tuple((seller, offer.table) for seller, offer in offers.items()), digest, terms)
+            allocation = self._allocate(setting, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
+            body, blobs = _paid(setting, allocation)
+            body |= {
+                "salt": salt,
+                "previous": self._last_closed(),
+                "tables": [[seller, *offer] for seller, offer in offers.items()],
+            }
+            known = [event.sequence for event in events]
+
+            def allowed(now: Sequence[Event], known: list[int] = known) -> None:
+                if [event.sequence for event in now] != known:
+                    raise _BehindError
+
+            try:
+                self.ledger.append("close", body, round=round, blobs={**blobs, digest: content}, allowed=allowed)
+            except _BehindError:
+                continue
+            return self.closed(round)
+        raise InputError(
+            f"Round {round!r} was not closed: sellers submitted each time while payments were computed, {_TRIES} "
+            "times. Try again when they have done."
+        )
+
+    def closed(self, round: str) -> Closed:
+        """What a closed round paid."""
+        events = list(self.ledger.events(round=round))
+        terms = Terms.from_body(self._opened(round, events).body)
+        event = next((event for event in events if event.kind == "close"), None)
+        if event is None:
+            raise InputError(f"Round {round!r} is still open. Close it first.")
+        body = event.body
+        return Closed(
+            round=round,
+            terms=terms,
+            payments=dict(map(tuple, body["payments"])),
+            reserve=body["reserve"],
+            unallocated=body["unallocated"],
+            tables={seller: Offer(*offer) for seller, *offer in body["tables"]},
+            validation=body["validation"],
+            copies=tuple((first, other, rows) for first, other, rows in body["copies"]),
+            previous=body["previous"],
+            time=event.time,
+            digest=event.digest,
+            allocation=body["allocation"],
+        )
+
+    def allocation(self, round: str) -> Allocation:
+        """Allocation of a closed round to which sellers submitted."""
+        closed = self.closed(round)
+        if closed.allocation is None:
+            raise InputError(f"Nobody had submitted to round {round!r}, so nothing was allocated.")
+        with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
+            path = Path(folder, "allocation.npz")
+            path.write_bytes(self.ledger.blob(closed.allocation))
+            return Allocation.load(path)
+
+    def _allocate(self, setting: Setting, **options: Any) -> Allocation | None:
+        if not setting.tables:
+            return None
+        terms, form = setting.terms, setting.terms.form
+        tables = {seller: from_parquet(self.ledger.blob(digest)) for seller, digest in setting.tables}
+        sizes = [table.num_rows for table in tables.values()]
+        wanted = [*form.types, form.label]
+        rows = pa.concat_tables([table.select(wanted) for table in tables.values()])
+        # Fitted on the first table: no seller moves a scale.
+        data = prepare(form.read_validation(self._file(setting.validation), terms.ending), rows, form.spec)
+        order = [self._first_seen(seller, table, form) for seller, table in tables.items()]
+        ids = [
+            table[form.id].to_pylist() if form.id else list(map(str, range(1, table.num_rows + 1)))
+            for table in tables.values()
+        ]
+        progress = options.get("progress")
+        return pay_owners(
+            KNNShapley(**terms.model, **options),
+            data.X_val,
+            data.y_val,
+            data.X_train,
+            data.y_train,
+            np.repeat(np.array(list(tables)), sizes),
+            to_decimal(terms.budget, terms.digits),
+            rule=terms.rule,
+            order=np.concatenate(order),
+            ids=np.array([each for part in ids for each in part]),
+            currency=terms.currency,
+            progress=progress,
+        )
+
+    def _forget(self) -> None:
+        """Forget what was kept for repeated valuations, as the ledger may have grown."""
+        self._seen, self._paid, self._files = {}, {}, {}
+
+    def _file(self, digest: str) -> bytes:
+        return self._files[digest] if digest in self._files else self.ledger.blob(digest)
+
+    def _first_seen(self, seller: str, table: Any, form: Form) -> Any:
+        """Sequence number of the event by which the seller submitted each row for the first time."""
+        columns = [*form.types, form.label]
+        key = (seller, *columns)
+        if key not in self._seen:
+            seen: dict[tuple[Any, ...], int] = {}
+            done: set[str] = set()
+            for event in self.ledger.events(kind="submit", seller=seller):
+                if event.body["table"] in done:
+                    continue
+                done.add(event.body["table"])
+                earlier = from_parquet(self.ledger.blob(event.body["table"]))
+                if set(columns) <= set(earlier.column_names):
+                    for row in row_keys(earlier, form):
+                        seen.setdefault(row, event.sequence)
+            self._seen[key] = seen
+        return np.array([self._seen[key][row] for row in row_keys(table, form)], dtype=np.int64)
+
+    def changes(
+        self, round: str, sellers: Sequence[str] | None = None, *, progress: bool | None = None, **options: Any
+    ) -> dict[str, dict[str, int]]:
+        """Say why payments changed since the round before.
+
+        Parameters
+        ----------
+        round : str
+            A closed round.
+        sellers : sequence of str, optional
+            By default all who were paid in it or in the one before. Each can need up to eight valuations.
+        progress : bool, optional
+        **options
+            ``n_jobs`` and ``max_memory``, as in :class:`~shapshift.KNNShapley`.
+
+        Returns
+        -------
+        dict
+            Seller to the cents that each of :data:`~shapshift.market.changes.FACTORS` changed the payment by; they add
+            up to the change exactly. Empty without a round before, or where that was paid in another currency.
+
+        Notes
+        -----
+        The payment is computed for each combination of what changed being old or new, and split by
+        :func:`~shapshift.market.changes.split_change`. A seller who is new or has left owes the whole change to own
+        rows. Where the columns of the rounds differ, rows of one cannot be valued on the other's validation set: own
+        rows, other sellers and the validation set then changed together, and this is listed under the validation set.
+        """
+        new = self.closed(round)
+        old = self.closed(new.previous) if new.previous else None
+        if old is None or old.terms.currency != new.terms.currency:
+            return {}
+        self._forget()
+        asked = sorted({*old.tables, *new.tables}) if sellers is None else list(sellers)
+        strange = [seller for seller in asked if seller not in old.tables and seller not in new.tables]
+        if strange:
+            raise InputError(f"No table of {some(strange)} was in round {old.round!r} or {new.round!r}.")
+        found = {}
+        with progress_bar("Why payments changed", len(asked), progress) as advance:
+            for seller in asked:
+                found[seller] = self._change(old, new, seller, options)
+                advance(1)
+        return found
+
+    def _change(self, old: Closed, new: Closed, seller: str, options: Mapping[str, Any]) -> dict[str, int]:
+        before, after = old.payments.get(seller, 0), new.payments.get(seller, 0)
+        none = dict.fromkeys(FACTORS, 0)
+        if seller not in old.tables or seller not in new.tables:
+            return none | {"own rows": after - before}
+        rounds = (old, new)
+        tables = [{name: offer.table for name, offer in each.tables.items()} for each in rounds]
+        own = [each.pop(seller) for each in tables]
+        terms, validation = [each.terms for each in rounds], [each.validation for each in rounds]
+        sources = [(form.label, dict(form.types)) for form in (each.form for each in terms)]
+        differs = {
+            "own rows": own[0] != own[1],
+            "other sellers": tables[0] != tables[1],
+            "validation set": validation[0] != validation[1] or terms[0].form != terms[1].form,
+            "budget": terms[0].budget != terms[1].budget,
+            "policy": (terms[0].rule, terms[0].model) != (terms[1].rule, terms[1].model),
+        }
+        together = sources[0] != sources[1]
+        changed = [name for name in FACTORS if differs[name] and not (together and name in FACTORS[:2])]
+
+        def pay(new_ones: frozenset[str]) -> int:
+            if len(new_ones) in (0, len(changed)):
+                return after if new_ones else before
+            at = {name: int(name in new_ones) for name in FACTORS}
+            if together:
+                at |= dict.fromkeys(FACTORS[:2], at["validation set"])
+            rows = {**tables[at["other sellers"]], seller: own[at["own rows"]]}
+            by, on = terms[at["policy"]], at["validation set"]
+            fixed = replace(by, budget=terms[at["budget"]].budget, form=terms[on].form, ending=terms[on].ending)
+            setting = Setting(tuple(sorted(rows.items())), validation[on], fixed)
+            return self._payments(setting, options).get(seller, 0)
+
+        return none | split_change(pay, changed)
+
+    def _payments(self, setting: Setting, options: Mapping[str, Any]) -> Mapping[str, int]:
+        """Payments, computed once for equal settings."""
+        terms = setting.terms
+        about = [setting.tables, setting.validation, terms.budget, terms.rule.to_dict(), dict(terms.model)]
+        key = json.dumps([*about, terms.form.to_dict()])
+        if key not in self._paid:
+            allocation = self._allocate(setting, progress=False, **options)
+            self._paid[key] = {} if allocation is None else dict(_paid(setting, allocation)[0]["payments"])
+        return self._paid[key]
+
+    def write_statements(
+        self,
+        round: str,
+        folder: PathLike,
+        *,
+        seller: str | None = None,
+        changes: bool = True,
+        overwrite: bool = False,
+        progress: bool | None = None,
+    ) -> list[Path]:
+        """Write the statements of a closed round, from the ledger alone.
+
+        Parameters
+        ----------
+        round : str
+        folder : path-like
+        seller : str, optional
+            Write the page of this seller only; by default all pages and a table of all payments.
+        changes : bool
+            Whether pages say why payments changed since the round before, see :meth:`changes`.
+        overwrite : bool
+            Whether files of the same names may be replaced.
+        progress : bool, optional
+
+        Returns
+        -------
+        list of Path
+            As :func:`~shapshift.price.write_statements` returns them.
+        """
+        closed, about = self.closed(round), self.about
+        allocation = self.allocation(round)
+        if seller is not None and seller not in closed.payments:
+            raise InputError(f"Seller {seller!r} was not in round {round!r}. It paid {some(list(closed.payments))}.")
+        why = self.changes(round, None if seller is None else [seller], progress=progress) if changes else {}
+        return write_statements(
+            allocation,
+            folder,
+            sources={"round": round, "validation file": f"sha256 {closed.validation[:12]}"},
+            features=list(closed.terms.form.types),
+            notes=closed.terms.form.preparation(),
+            overwrite=overwrite,
+        )
+
+    def verify(
+        self, *, head: str | None = None, recompute: bool = False, progress: bool | None = None, **options: Any
+    ) -> "Verification":
+        """Check the chain of the ledger, what rounds promised, and with ``recompute`` every payment."""
+        raise NotImplementedError
+
+
+def _paid(setting: Setting, allocation: Allocation | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What the event of a close says about payments, and the blob of the allocation."""
+    terms = setting.terms
+    body: dict[str, Any] = {"budget": terms.budget, "validation": setting.validation, "copies": []}
+    if allocation is None:
+        _, _, reserve = terms.rule.policy.cents(terms.budget, terms.digits)
+        rest = {"payments": [], "reserve": reserve, "unallocated": terms.budget - reserve, "allocation": None}
+        return body | rest, {}
+    with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
+        path = Path(folder, "allocation.npz")
+        allocation.save(path)
+        content = path.read_bytes()
+    payments = sorted(zip(map(str, allocation.owners), allocation.cents.tolist(), strict=True))
+    body |= {
+        "payments": [list(payment) for payment in payments],
+        "reserve": allocation.reserve_cents,
+        "unallocated": allocation.unallocated_cents,
+        "allocation": _digest(content),
+        "copies": _copies(allocation),
+    }
+    return body, {body["allocation"]: content}
+
+
+def _copies(allocation: Allocation) -> list[list[Any]]:
+    """Sellers whose rows are copies of a row that another seller submitted before, with how many."""
+    if allocation.first is None:
+        return []
+    firsts, codes = allocation.codes[allocation.first], allocation.codes
+    pairs = Counter(zip(firsts[firsts != codes].tolist(), codes[firsts != codes].tolist(), strict=True))
+    named = [[str(allocation.owners[a]), str(allocation.owners[b]), rows] for (a, b), rows in pairs.items()]
+    return sorted(named, key=lambda one: (-one[2], one[0], one[1]))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _check_name(what: str, name: Any) -> None:
+    """Refuse names that are empty, long, or do not show as they are."""
+    said = f"The name of a {what} must be text of 1 to {_LONGEST} characters"
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST:
+        got = f"{len(name):,} characters" if isinstance(name, str) and len(name) > _LONGEST else repr(name)
+        raise InputError(f"{said}. Got {got}.")
+    if name != name.strip() or visible(name, keep="") != name:
+        raise InputError(
+            f"{said} without spaces at its ends, line breaks and invisible characters. Got {visible(name, keep='')!r}."
+        )
