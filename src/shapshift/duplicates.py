@@ -103,7 +103,7 @@ class Duplicates(Result):
             Position of the earliest training row of the row's group: its own position where there is no other.
         """
         group, own = self.group[: self.ids.size], np.arange(self.ids.size)
-        first = np.full(self.n_groups, self.ids.size)
+        first = np.full(self.n_groups + 1, self.ids.size)
         np.minimum.at(first, group[group >= 0], own[group >= 0])
         return np.where(group < 0, own, first[group])
 
@@ -249,6 +249,7 @@ def find_duplicates(
     ids: Any = None,
     ids_val: Any = None,
     radius: float | None = None,
+    same_label: bool = False,
     progress: bool | None = None,
 ) -> Duplicates:
     """Find rows that occur more than once, exactly or nearly, whatever their owners, splits and labels.
@@ -268,6 +269,8 @@ def find_duplicates(
     radius : float, optional
         Largest distance of near-duplicates, in standard deviations of the features; 0 for exact ones alone. By default
         from the data, see Notes.
+    same_label : bool, default=False
+        Whether only rows with equal labels are duplicates.
     progress : bool, default=None
 
     Returns
@@ -277,9 +280,9 @@ def find_duplicates(
     Notes
     -----
     Exact copies have equal features: 0.0 and -0.0 are equal, and so are two missing entries. Near copies are at a
-    Euclidean distance of at most ``radius``, each number divided by its standard deviation over all rows; two texts
-    that differ count as a distance of the square root of 2, a missing entry and another one as 1 and how far that is
-    from the mean. Sparse rows are compared as they are.
+    Euclidean distance of at most ``radius``, each number divided by its standard deviation over all different
+    rows, which exact copies do not move; two texts that differ count as a distance of the square root of 2, a missing
+    entry and another one as 1 and how far that is from the mean. Sparse rows are compared as they are.
 
     The radius is such that 0.1% of the rows would have another within it by chance, and at most a quarter of the
     typical distance of a row to its nearest one. Both come from the distances of a thousand rows to their 10th and 20th
@@ -288,7 +291,8 @@ def find_duplicates(
 
     A group has an earliest row, in the order of the training rows and then of the validation rows, and all later rows
     near it that are in no earlier group. A row whose only near rows are in other groups joins that of the nearest. So
-    no row is farther than twice the radius from the earliest one, however long a chain of near rows is.
+    no row is farther than twice the radius from the earliest one, however long a chain of near rows is. With
+    ``same_label`` it stays alone instead: no later row then changes which rows are the earliest ones.
 
     Examples
     --------
@@ -313,16 +317,22 @@ def find_duplicates(
     labels = None if y is None else _labels.check_labels(y, "y", n, "X")
     labels_val = None if y_val is None else _labels.check_labels(y_val, "y_val", n_val, "X_val")
     ownership = None if owners is None else _labels.check_owners(owners, ids)
+    if same_label and (labels is None or (X_val is not None and labels_val is None)):
+        raise InputError(f"The 'same_label' parameter of {caller} needs the labels of all rows. Pass 'y' and 'y_val'.")
 
-    parts = [index_rows(rows, "euclidean") for rows in (table.dense, table.other) if rows.shape[1] > 0]
-    place_of, first, hashes = number_equal(*parts)
-    bits = np.zeros(first.size, dtype=np.int8)
-    np.bitwise_or.at(bits, place_of, np.repeat([TRAIN, VALIDATION], [n, n_val]).astype(np.int8))
+    place_of, first, hashes = table.places()
+    contradicting = _contradicting(place_of, labels, labels_val, n)
+    table = table.scaled_by(first)
     # Any rows, but the same in whatever order they come.
     scale = _Scale.of(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]), first.size)
     radius = scale.radius() if radius is None else float(radius)
+    if same_label:
+        table = table.labelled([*labels.tolist(), *([] if labels_val is None else labels_val.tolist())], radius)
+        place_of, first, _ = table.places()
+    bits = np.zeros(first.size, dtype=np.int8)
+    np.bitwise_or.at(bits, place_of, np.repeat([TRAIN, VALIDATION], [n, n_val]).astype(np.int8))
     counts = np.bincount(place_of)
-    near = _near(table.take(first), radius, bits, counts, progress)
+    near = _near(table.take(first), radius, bits, None if same_label else counts, progress)
 
     # Places with one row and no near place have no group.
     grouped = (counts > 1) | np.isfinite(near.distance)
@@ -336,7 +346,7 @@ def find_duplicates(
         ids_val=ids_val,
         group=group,
         distance=np.where(group >= 0, distance, np.nan),
-        contradicting=_contradicting(place_of, labels, labels_val, n),
+        contradicting=contradicting,
         across=((bits | near.seen)[place_of[:n]] & VALIDATION) > 0,
         radius=radius,
         honest=scale.joined(radius),
@@ -349,7 +359,7 @@ def find_duplicates(
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows of both splits: numbers as given and scaled, and a csr_array of what is no number."""
+    """Rows of both splits: numbers as given (0 where missing) and scaled, and a csr_array of what is no number."""
 
     dense: Floats
     scaled: Floats
@@ -361,6 +371,30 @@ class _Table:
 
     def take(self, rows: Indices) -> "_Table":
         return _Table(self.dense[rows], self.scaled[rows], self.other[rows], (rows.size, 0))
+
+    def places(self) -> tuple[Indices, Indices, Any]:
+        """Find equal rows, see :func:`shapshift.engine.duplicates.number_equal`."""
+        return number_equal(*(index_rows(rows, "euclidean") for rows in (self.dense, self.other) if rows.shape[1] > 0))
+
+    def scaled_by(self, rows: Indices) -> "_Table":
+        """Fill in and scale the numbers by what those of some rows are."""
+        numbers, some = self.scaled, self.scaled[rows]
+        if not numbers.size:
+            return self
+        missing = np.isnan(numbers)
+        if missing.any():
+            means = np.nanmean(np.where(np.isnan(some).all(axis=0), 0.0, some), axis=0)
+            numbers = np.where(missing, means, numbers)
+        std: Any = feature_std(np.ascontiguousarray(numbers[rows]))
+        middle = numbers.min(axis=0) / 2 + numbers.max(axis=0) / 2
+        return replace(self, scaled=np.asarray((numbers - middle) / np.where(std == 0, 1.0, std)))
+
+    def labelled(self, labels: list[Any], radius: float) -> "_Table":
+        """Return the rows with a column for each label, by which different ones are farther apart than a radius."""
+        codes = _labels.encode_labels(object_array(labels))[1]
+        apart = np.full(codes.size, 2 * radius + 1)
+        columns = sparse.csr_array((apart, (np.arange(codes.size), codes)), shape=(codes.size, int(codes.max()) + 1))
+        return replace(self, other=sparse.csr_array(sparse.hstack([self.other, columns])))
 
     def joined(self) -> Any:
         """Return all columns as one dense or sparse table."""
@@ -388,7 +422,7 @@ def _read(X: Any, X_val: Any) -> _Table:
         nothing = np.empty((sum(sizes), 0))
         return _Table(nothing, nothing, rows, **about)
     dense = np.concatenate([part.rows for part in parts])
-    return _Table(dense, _scaled(dense), sparse.csr_array((sum(sizes), 0)), **about)
+    return _Table(dense, dense, sparse.csr_array((sum(sizes), 0)), **about)
 
 
 def _frame(X: Any) -> Any:
@@ -447,13 +481,11 @@ def _read_mixed(frames: list[Any]) -> _Table:
     filled = np.ones(rows.size), (rows, column_of[rows, columns_at])
     other = sparse.csr_array(filled, shape=(sum(sizes), offset))
     other.sort_indices()
-    missing = np.isnan(dense)
-    present = np.where(missing, np.nanmean(np.where(missing.all(axis=0), 0.0, dense), axis=0), dense)
     kind = check.frame_kind(frames[0])
     index = [np.asarray(frame.to_native().index) if kind == "pandas" else None for frame in frames]
     return _Table(
-        np.where(missing, 0.0, dense),
-        _scaled(present),
+        np.where(np.isnan(dense), 0.0, dense),
+        dense,
         other,
         (sizes[0], sum(sizes[1:])),
         index[0],
@@ -472,14 +504,6 @@ def _codes(columns: list[Any], name: str) -> Indices:
     if present.size:
         codes[~missing] = _labels.encode_labels(present)[1] + 1
     return codes
-
-
-def _scaled(dense: Floats) -> Floats:
-    if dense.size == 0:
-        return dense
-    std: Any = feature_std(dense)
-    middle = dense.min(axis=0) / 2 + dense.max(axis=0) / 2
-    return np.asarray((dense - middle) / np.where(std == 0, 1.0, std))
 
 
 @dataclass(frozen=True)
@@ -551,8 +575,13 @@ class _Near:
     seen: npt.NDArray[np.int8]
 
 
-def _near(table: _Table, radius: float, bits: npt.NDArray[np.int8], counts: Indices, progress: bool | None) -> _Near:
-    """Compare places; ``bits`` are the splits of their rows and ``counts`` how many those are."""
+def _near(
+    table: _Table, radius: float, bits: npt.NDArray[np.int8], counts: Indices | None, progress: bool | None
+) -> _Near:
+    """Compare places; ``bits`` are the splits of their rows and ``counts`` how many those are.
+
+    A place that leads none but itself joins the group of the nearest, where counts are given.
+    """
     n = bits.size
     leader, distance, seen = np.arange(n), np.full(n, np.inf), np.zeros(n, dtype=np.int8)
     if radius == 0 or n == 1:
@@ -565,9 +594,10 @@ def _near(table: _Table, radius: float, bits: npt.NDArray[np.int8], counts: Indi
         gather_stars(rows, np.argsort(rows.number), found)
         own = np.empty(close.size, dtype=np.int64)
         own[rows.number] = found
-        led = np.bincount(own, weights=counts[close], minlength=close.size)
-        alone = (own == np.arange(close.size)) & (led == 1)
-        own[alone] = own[np.searchsorted(close, partner[close[alone]])]
+        if counts is not None:
+            led = np.bincount(own, weights=counts[close], minlength=close.size)
+            alone = (own == np.arange(close.size)) & (led == 1)
+            own[alone] = own[np.searchsorted(close, partner[close[alone]])]
         leader[close] = close[own]
         distance[close] = np.sqrt(_compare(rows, own, bits[close], False)[0])
     return _Near(leader, distance, seen)

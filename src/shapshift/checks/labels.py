@@ -249,7 +249,7 @@ def check_owners(owners: Any, ids: npt.NDArray[Any], name: str = "owners") -> Ow
             f"The {name!r} parameter must hold one owner for each of the {ids.size} training rows. Got {owners!r}."
         )
     if hasattr(owners, "loc") and hasattr(owners, "index"):
-        owners = _aligned(owners, ids, name)
+        owners = aligned(owners, ids, name)
     elif isinstance(owners, list | tuple):
         owners = object_array(list(owners))  # as they are: an array of strings would drop trailing NUL characters
     labels = check_labels(owners, name, ids.size, "X_train", "owner")
@@ -264,7 +264,7 @@ def owner_column(owners: Sequence[Any]) -> npt.NDArray[Any]:
     return object_array(list(owners) if plain else [str(owner) for owner in owners])
 
 
-def _aligned(owners: Any, ids: npt.NDArray[Any], name: str) -> Any:
+def aligned(owners: Any, ids: npt.NDArray[Any], name: str) -> Any:
     """Bring a pandas Series or frame into the order of the ids."""
     index, wanted = owners.index.tolist(), ids.tolist()
     if index == wanted:

@@ -8,24 +8,29 @@ from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.payout_audit import PayoutAudit, ReplicationCheck, audit_payouts, replication_gain
 from shapshift.price.policy import Policy
+from shapshift.price.rule import Clusters, Rule, find_clusters, pay_owners
 from shapshift.price.sampling import random_blocks
 from shapshift.price.statements import cell as safe_cell
 from shapshift.price.statements import write_statements
 
 __all__ = [
     "Allocation",
+    "Clusters",
     "CopyDiscount",
     "InfluenceAudit",
     "OwnerValues",
     "PayoutAudit",
     "Policy",
     "ReplicationCheck",
+    "Rule",
     "ValidationAttack",
     "allocate_budget",
     "attack_validation",
     "audit_influence",
     "audit_payouts",
+    "find_clusters",
     "owner_values",
+    "pay_owners",
     "random_blocks",
     "replication_gain",
     "safe_cell",

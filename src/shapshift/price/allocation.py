@@ -42,18 +42,20 @@ class Allocation(Result):
     owners : tuple
         Owners, in order of first appearance.
     cents : ndarray of shape (n_owners,)
-        What each is paid, in cents; as money, see ``payouts``.
+        What each is paid, in cents; as money, see ``payouts``. Negative where an owner is charged, see the policy's
+        ``deposit``.
     contributions : ndarray of shape (n_owners,)
-        What payouts are in proportion to: at least 0.
+        What payouts are in proportion to: the total value of each owner, or under "clip" that of its rows with positive
+        values. Who contributes less than nothing is paid nothing, or charged.
     values : ndarray of shape (n_owners,)
-        Total value of each owner, before negative ones are clipped.
+        Total value of each owner, negative rows included.
     row_counts : ndarray of shape (n_owners,)
         Rows of each owner.
     row_values, ids, codes : ndarray of shape (n_train,)
         Value, id and owner number of each training row.
     budget_cents, reserve_cents, unallocated_cents : int
-        The budget, what is kept back by the policy, and what could not be paid. Payouts, reserve and unallocated add
-        up to the budget to the cent.
+        The budget, what is kept back by the policy, and what could not be paid or was collected from deposits, see
+        ``collected``. Payouts, reserve and unallocated add up to the budget to the cent.
     policy : Policy
     basis : {"rows", "owners"}
         Whether contributions are sums over rows, or values of owners as players.
@@ -84,12 +86,15 @@ class Allocation(Result):
         release 0.1.0); empty without one.
     digits : int
         Decimal places of an amount: a "cent" of this result is 1 / 10**digits of the currency.
+    first : ndarray of shape (n_train,) or None
+        Position of the row that votes for each row, its own where it votes itself; rows that do not are worth 0. None
+        where every row votes. See :func:`shapshift.price.find_clusters`.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Allocation"
     archive_shapes: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("owners", "cents", "contributions", "values", "row_counts", *OTHER_PAYOUTS), "n_owners"),
-        **dict.fromkeys(("codes", "ids", "row_values"), "n_train"),
+        **dict.fromkeys(("codes", "ids", "row_values", "first"), "n_train"),
     }
 
     owners: tuple[Any, ...]
@@ -119,6 +124,7 @@ class Allocation(Result):
     sampling_high: Cents | None = None
     digits: int = 2
     sampled: str = ""
+    first: npt.NDArray[np.int64] | None = None
 
     def show(self, cents: int, *, label: bool = True) -> str:
         """Cents of this result for a reader, such as ``1,250.50 EUR``; without the currency if ``label`` is false."""
@@ -147,8 +153,18 @@ class Allocation(Result):
 
     @property
     def unallocated(self) -> Decimal:
-        """What could not be paid: nobody contributed, all are at their cap, or odd cents were kept."""
+        """What could not be paid (nobody contributed, all are at their cap, odd cents were kept) or was collected."""
         return self._money(self.unallocated_cents)
+
+    @property
+    def collected_cents(self) -> int:
+        """What owners are charged against their deposits, in cents; it goes back to the buyer."""
+        return -int(np.minimum(self.cents, 0).sum())
+
+    @property
+    def collected(self) -> Decimal:
+        """What owners are charged against their deposits; it goes back to the buyer."""
+        return self._money(self.collected_cents)
 
     @property
     def correction_changes(self) -> dict[Any, Decimal] | None:
@@ -164,9 +180,10 @@ class Allocation(Result):
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """What holds each payout where it is: "floor", "cap", or "" where it is in proportion."""
+        """What holds each payout where it is: "floor", "cap", "deposit", or "" where it is in proportion."""
         floor, cap, _ = self.policy.cents(self.budget_cents, self.digits)
-        return tuple("cap" if cents == cap else "floor" if 0 < cents == floor else "" for cents in self.cents)
+        held = {cap: "cap", floor or None: "floor", -self.policy.charged(self.digits) or None: "deposit"}
+        return tuple(held.get(int(cents), "") for cents in self.cents)
 
     @property
     def notes(self) -> dict[Any, str]:
@@ -322,7 +339,9 @@ class Allocation(Result):
         if self.cents.size:
             least, most = (self.show(end, label=False) for end in (self.cents.min(), self.cents.max()))
             parts.append(f"payouts={least} to {most}")
-        for name, cents in (("reserve", self.reserve_cents), ("unallocated", self.unallocated_cents)):
+        rest = self.unallocated_cents - self.collected_cents
+        amounts = {"reserve": self.reserve_cents, "collected": self.collected_cents, "unallocated": rest}
+        for name, cents in amounts.items():
             parts += [f"{name}={self.show(cents, label=False)}"] if cents else []
         parts += [f"audited under {self.interval}"] if self.interval else []
         return f"Allocation({', '.join(parts)})"
@@ -353,12 +372,11 @@ def allocate_budget(
         One owner per training row: any hashable names. A pandas Series is matched to the rows by its index; anything
         else by position.
     policy : Policy, optional
-        By default in proportion to the sum of each owner's positive row values.
+        By default in proportion to the sum of each owner's row values, down to nothing.
     values : OwnerValues, optional
-        Pay for these values of owners as players, see :func:`owner_values`, instead of sums over rows. Negative ones
-        count nothing under either rule for negatives. Where they are sampled, the result says how far each payout may
-        be off for that, see ``Allocation.sampling_low``, and a warning names the largest such amount if the sampling
-        did not reach its tolerance.
+        Pay for these values of owners as players, see :func:`owner_values`, instead of sums over rows. Where they are
+        sampled, the result says how far each payout may be off for that, see ``Allocation.sampling_low``, and a warning
+        names the largest such amount if the sampling did not reach its tolerance.
     corrected : Valuation, optional
         The same values after correction: the result then says what correction changes, see
         ``Allocation.correction_changes``. To pay the corrected values, pass them as ``valuation``.
@@ -429,7 +447,7 @@ def share_out(
     if values is None:
         totals, contributions = row_contributions(valuation.values, ownership, policy.negatives)
     else:
-        totals, contributions = values.values, np.maximum(values.values, 0.0)
+        totals, contributions = values.values, player_contributions(values.values, policy.negatives)
     paid, reserve, unallocated = terms.pay(contributions, keys)
     low, high, sampled = sampled_payouts(valuation, ownership, contributions, values, paid, terms)
     harmful = values is None and policy.negatives == "clip" and ((totals < 0) & (contributions > 0)).any()
@@ -517,8 +535,9 @@ def sampled_payouts(
     free = free if free.any() else contributions > 0
     total = math.fsum(contributions[free])
     rate = float(paid[free].sum()) / total if total else 0.0
-    low = np.clip(np.floor(rate * np.maximum(ends[0], 0.0)), floor, most).astype(np.int64)
-    high = np.clip(np.ceil(rate * np.maximum(ends[1], 0.0)), floor, most).astype(np.int64)
+    least = -terms.deposit if terms.deposit else floor
+    low = np.clip(np.floor(rate * ends[0]), least, most).astype(np.int64)
+    high = np.clip(np.ceil(rate * ends[1]), least, most).astype(np.int64)
     return np.minimum(low, paid), np.maximum(high, paid), sampled
 
 
@@ -527,8 +546,13 @@ def row_contributions(values: Floats, ownership: Ownership, negatives: str) -> t
     by_owner = [values[rows].tolist() for rows in ownership.rows_of()]
     totals = np.array([math.fsum(own) for own in by_owner])
     if negatives == "carry":
-        return totals, np.maximum(totals, 0.0)
+        return totals, totals
     return totals, np.array([math.fsum(value for value in own if value > 0) for own in by_owner])
+
+
+def player_contributions(values: Floats, negatives: str) -> Floats:
+    """Contribution of each owner that is a player."""
+    return values if negatives == "carry" else np.maximum(values, 0.0)
 
 
 def _check_owner_values(values: Any, valuation: Valuation, ownership: Ownership) -> None:

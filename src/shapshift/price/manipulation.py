@@ -183,7 +183,7 @@ def attack_validation(
     >>> X, y = load_iris(return_X_y=True)
     >>> model = KNNShapley().fit(X[::2], y[::2])
     >>> attack_validation(model, X[1::2], y[1::2], 1000, owners=["ann", "bob", "cid"] * 25, owner="ann", share=0.1)
-    ValidationAttack('ann', 'points', up to 7 points: 325.92 to 354.03, at most 532.14 EUR)
+    ValidationAttack('ann', 'points', up to 7 points: 325.92 to 358.69, at most 478.07 EUR)
     """
     caller = "attack_validation"
     check.check_choice(caller, "kind", kind, ATTACKS)

@@ -100,7 +100,7 @@ def show_money(cents: int, currency: str = "", digits: int = 2) -> str:
 
 
 def whole_weights(contributions: npt.NDArray[np.float64]) -> list[int]:
-    """Turn non-negative floats into integers in exactly the same proportions."""
+    """Turn floats into integers in exactly the same proportions."""
     ratios = [float(weight).as_integer_ratio() for weight in contributions]
     common = max(bottom for _, bottom in ratios)  # all are powers of two
     return [top * (common // bottom) for top, bottom in ratios]

@@ -24,6 +24,7 @@ from shapshift.price.allocation import (
     Allocation,
     check_payable,
     draw_keys,
+    player_contributions,
     row_contributions,
     sampled_payouts,
     share_out,
@@ -324,7 +325,8 @@ def audit_payouts(
         return terms.pay(row_contributions(valuation.values, ownership, terms.policy.negatives)[1], keys)[0]
 
     def pay_players(X: Any, y: Any) -> Cents:
-        return terms.pay(np.maximum(value_owners(quiet, X, y, owners, options).values, 0.0), keys)[0]
+        found = value_owners(quiet, X, y, owners, options).values
+        return terms.pay(player_contributions(found, terms.policy.negatives), keys)[0]
 
     def pay_draws() -> Iterator[Cents]:
         if basis == "owners":
@@ -336,7 +338,7 @@ def audit_payouts(
     players, contributions = None, row_contributions(clean.values, ownership, terms.policy.negatives)[1]
     if basis == "owners":
         players = value_owners(quiet, X_val, y_val, owners, options, errors=True)
-        contributions = np.maximum(players.values, 0.0)
+        contributions = player_contributions(players.values, terms.policy.negatives)
     unperturbed = terms.pay(contributions, keys)[0]
     sampled = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
     draws = pay_draws()

@@ -32,9 +32,12 @@ class Policy:
 
     Parameters
     ----------
-    negatives : {"clip", "carry"}, default="clip"
-        Rows with negative values count nothing ("clip"), or reduce what their owner is paid ("carry"). An owner whose
-        total is not positive then contributes nothing; it never has to pay.
+    negatives : {"carry", "clip"}, default="carry"
+        Rows with negative values reduce what their owner is paid ("carry"), or count nothing ("clip").
+    deposit : money, default=0
+        What an owner whose total is negative is charged at most, at the rate at which the others are paid: its payout
+        is negative then, and what is collected goes back to the buyer. With 0 nobody has to pay. Where no owner's total
+        is positive there is no rate, and nobody is charged.
     floor : money, default=0
         Least payout of every owner, whatever its contribution.
     cap : money, str or None, default=None
@@ -52,28 +55,30 @@ class Policy:
     Amounts are integers, floats, ``Decimal`` or strings with at most as many decimals as the currency has. Shares are
     rounded down to its minor unit, the cent.
 
-    A floor is paid per name and a cap is escaped by splitting: where names cost nothing, an owner gains by splitting up
-    under either. The same holds for "carry", under which good rows are better sold apart from bad ones. Under plain
-    proportional payment with "clip", splitting gains no more than the rounding of a cent per name.
+    The pay per unit is what is left of the budget, divided by the sum of the positive totals of owners: nothing that is
+    collected is paid out again, so that nobody gains by the losses of others. What each policy invites says
+    :meth:`invites`.
 
     Examples
     --------
     >>> from shapshift.price import Policy
-    >>> Policy(negatives="carry", floor=10, cap="30%")
-    Policy(negatives='carry', floor='10.00', cap='30%', reserve='0.00', odd_cents='draw')
+    >>> Policy(floor=10, cap="30%")
+    Policy(negatives='carry', floor='10.00', cap='30%', reserve='0.00', odd_cents='draw', deposit='0.00')
     """
 
-    negatives: str = "clip"
+    negatives: str = "carry"
     floor: Any = 0
     cap: Any = None
     reserve: Any = 0
     odd_cents: str = "draw"
+    deposit: Any = 0
 
     def __post_init__(self) -> None:
         check.check_choice("Policy", "negatives", self.negatives, ("clip", "carry"))
         check.check_choice("Policy", "odd_cents", self.odd_cents, ("draw", "keep"))
         # One spelling, so that Policy(floor=10) equals Policy(floor="10.00") and files hold plain text.
-        object.__setattr__(self, "floor", _spelled(parse_money("Policy", "floor", self.floor, MOST_DIGITS)))
+        for name in ("floor", "deposit"):
+            object.__setattr__(self, name, _spelled(parse_money("Policy", name, getattr(self, name), MOST_DIGITS)))
         for name in ("cap", "reserve"):
             given = getattr(self, name)
             if given is not None or name == "reserve":
@@ -81,6 +86,11 @@ class Policy:
         if self.cap is not None and not self.cap.endswith("%") and Decimal(self.cap) < Decimal(self.floor):
             raise InputError(
                 f"The 'cap' parameter of Policy must be at least the floor, {self.floor}. Got {self.cap} instead."
+            )
+        if Decimal(self.deposit) and (self.negatives == "clip" or Decimal(self.floor)):
+            other = "negatives='clip', under which no total is negative" if self.negatives == "clip" else "a floor"
+            raise InputError(
+                f"The 'deposit' parameter of Policy, {self.deposit}, does not go with {other}. Leave one of them out."
             )
 
     def cents(self, budget: int, digits: int = 2) -> tuple[int, int | None, int]:
@@ -103,30 +113,18 @@ class Policy:
             )
         return floor, cap, reserve
 
+    def charged(self, digits: int = 2) -> int:
+        """Deposit in cents: what an owner is charged at most."""
+        return parse_money("Policy", "deposit", self.deposit, digits)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters, ready for JSON."""
         return asdict(self)
 
     def sentences(self, currency: str = "", digits: int = 2) -> list[str]:
         """Say in words what the policy does."""
-        unit = f" {currency}" if currency else ""
         cents, cent = ("cents", "cent") if digits == 2 else ("the smallest unit", "unit")
-
-        def amount(text: str) -> str:
-            return f"{text} of the budget" if text.endswith("%") else f"{Decimal(text):.{digits}f}{unit}"
-
-        said = ["Each owner is paid in proportion to its contribution."]
-        said.append(
-            "Rows with a negative value count nothing."
-            if self.negatives == "clip"
-            else "Rows with a negative value reduce what their owner is paid, down to nothing."
-        )
-        if Decimal(self.floor):
-            said.append(f"No owner is paid less than {amount(self.floor)}.")
-        if self.cap is not None:
-            said.append(f"No owner is paid more than {amount(self.cap)}; the rest is shared among the others.")
-        if parse_amount("Policy", "reserve", self.reserve):
-            said.append(f"{amount(self.reserve)} is kept back.")
+        said = ["Each owner is paid in proportion to its contribution.", *self.limits_in_words(currency, digits)]
         said.append(
             f"Payouts are rounded to {cents} by largest remainder; between owners with exactly equal contributions "
             + (
@@ -135,6 +133,52 @@ class Policy:
                 else f"an odd {cent} goes to nobody."
             )
         )
+        return said
+
+    def limits_in_words(self, currency: str = "", digits: int = 2) -> list[str]:
+        """Say what negative values, deposit, floor, cap and reserve do."""
+
+        def amount(text: str) -> str:
+            unit = f" {currency}" if currency else ""
+            return f"{text} of the budget" if text.endswith("%") else f"{Decimal(text):.{digits}f}{unit}"
+
+        down_to = "down to nothing"
+        if Decimal(self.deposit):
+            down_to = (
+                f"and below nothing is charged against its deposit, up to {amount(self.deposit)}; what is collected "
+                "goes back to the buyer"
+            )
+        said = [
+            "Rows with a negative value count nothing."
+            if self.negatives == "clip"
+            else f"Rows with a negative value reduce what their owner is paid, {down_to}."
+        ]
+        if Decimal(self.floor):
+            said.append(f"No owner is paid less than {amount(self.floor)}.")
+        if self.cap is not None:
+            said.append(f"No owner is paid more than {amount(self.cap)}; the rest is shared among the others.")
+        if parse_amount("Policy", "reserve", self.reserve):
+            said.append(f"{amount(self.reserve)} is kept back.")
+        return said
+
+    def invites(self) -> list[str]:
+        """Say by which tricks an owner can gain under the policy, one sentence each."""
+        if self.negatives == "clip":
+            said = [
+                "Clipping negative rows invites random rows: those that help are paid, those that harm cost nothing."
+            ]
+        elif Decimal(self.deposit):
+            said = [
+                "Bad rows under a second name are charged up to the deposit of that name; beyond it, hiding them pays."
+            ]
+        else:
+            said = [
+                "Without a deposit, bad rows are better hidden under a second name, which is never charged for them."
+            ]
+        if Decimal(self.floor):
+            said.append("A floor invites more names, each of which is paid the floor.")
+        if self.cap is not None:
+            said.append("A cap invites splitting: two names have two caps.")
         return said
 
 
@@ -170,8 +214,16 @@ class Terms:
         """Floor, cap and reserve in cents."""
         return self.policy.cents(self.budget, self.digits)
 
+    @cached_property
+    def deposit(self) -> int:
+        """Deposit in cents."""
+        return self.policy.charged(self.digits)
+
     def pay(self, contributions: npt.NDArray[np.float64], keys: list[bytes]) -> tuple[npt.NDArray[np.int64], int, int]:
-        """Payouts, reserve and unallocated rest, in cents; ``keys`` decide about odd cents between equal owners."""
+        """Payouts, reserve and unallocated rest, in cents; ``keys`` decide about odd cents between equal owners.
+
+        Negative contributions are charged up to the deposit; the rest has what is collected.
+        """
         floor, cap, reserve = self.limits
         n, left = contributions.size, self.budget - reserve
         if n * floor > left:
@@ -181,7 +233,13 @@ class Terms:
                 "Lower the floor or raise the budget."
             )
         draws = keys if self.policy.odd_cents == "draw" else [b""] * n
-        shares, unallocated = split_cents(whole_weights(contributions), left, floor, cap, draws)
+        weights = whole_weights(contributions)
+        positive = [max(weight, 0) for weight in weights]
+        shares, unallocated = split_cents(positive, left, floor, cap, draws)
+        if self.deposit and (whole := sum(positive)):
+            charges = [min(-weight * left // whole, self.deposit) if weight < 0 else 0 for weight in weights]
+            shares = [share - charge for share, charge in zip(shares, charges, strict=True)]
+            unallocated += sum(charges)
         return np.array(shares, dtype=np.int64), reserve, unallocated
 
 

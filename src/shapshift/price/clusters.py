@@ -1,0 +1,235 @@
+"""One vote per cluster: rows of equal label that are equal or nearly equal count once, for whoever was first."""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.duplicates import Duplicates, find_duplicates
+from shapshift.exceptions import InputError
+from shapshift.io.results import Result
+from shapshift.perturb.containers import count_rows, take_rows
+from shapshift.price.owners import OwnerValues
+from shapshift.valuation import Valuation
+
+Indices = npt.NDArray[np.int64]
+Found = TypeVar("Found", bound=Result)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Clusters(Result):
+    """Which training rows vote; see :func:`find_clusters`.
+
+    Attributes
+    ----------
+    first : ndarray of shape (n_train,)
+        Position of the row that votes for each row: the earliest of its cluster, its own position where that is itself.
+    duplicates : Duplicates
+        The clusters with more than one row; its rows are in the order of submission.
+    """
+
+    archive_kind: ClassVar[str] = "shapshift.Clusters"
+    archive_shapes: ClassVar[Mapping[str, str]] = {"first": "n_train"}
+
+    first: Indices
+    duplicates: Duplicates
+
+    @property
+    def representatives(self) -> Indices:
+        """Positions of the rows that vote, ascending."""
+        return np.flatnonzero(self.first == np.arange(self.first.size))
+
+    @property
+    def radius(self) -> float:
+        """Distance up to which rows are near each other, in standard deviations of the features."""
+        return self.duplicates.radius
+
+    @property
+    def honest(self) -> float:
+        """How many rows of honest data have another within the radius by chance, whatever their labels: at most."""
+        return self.duplicates.honest
+
+    def findings(self) -> list[str]:
+        """Say in sentences how many rows do not vote, and what the radius costs honest owners."""
+        n, silent = self.first.size, self.first.size - self.representatives.size
+        said = [f"{silent:,} of {n:,} training rows repeat an earlier row of the same label and do not vote."]
+        if self.radius:
+            said.append(
+                f"Rows within {self.radius:.3g} standard deviations of each other count as copies; in data without "
+                f"copies that would join about {self.honest:.1f} of {n:,} rows by chance."
+            )
+        return said
+
+    def __repr__(self) -> str:
+        return f"Clusters(n_train={self.first.size}, vote={self.representatives.size}, radius={self.radius:.3g})"
+
+
+def find_clusters(
+    X: Any,
+    y: Any,
+    *,
+    owners: Any = None,
+    order: Any = None,
+    radius: float | None = None,
+    ids: Any = None,
+    progress: bool | None = None,
+) -> Clusters:
+    """Find the rows that vote when rows of equal label that are equal or nearly equal have one vote together.
+
+    Parameters
+    ----------
+    X : table of shape (n_train, n_features)
+    y : array-like of shape (n_train,)
+        Labels; rows with different ones are never in one cluster.
+    owners : array-like of shape (n_train,), optional
+        Owner of each row, for the table of who has copies of whose rows; decides nothing.
+    order : array-like of shape (n_train,), optional
+        When each row was submitted: dates or numbers, of which the smallest is the earliest. Rows of equal order, and
+        all rows without one, are in the order of the table.
+    radius : float, optional
+        Largest distance of near copies, in standard deviations of the features; 0 for equal rows alone. By default from
+        the data, see :func:`shapshift.find_duplicates`.
+    ids : array-like of shape (n_train,), optional
+        By default the table's index, or positions.
+    progress : bool, default=None
+
+    Returns
+    -------
+    Clusters
+
+    Notes
+    -----
+    Rows are taken in their order: one that is within the radius of an earlier row that votes, and has its label, is in
+    that row's cluster; any other votes. So later rows change nothing about earlier ones. Scale and radius come from
+    different rows, so that equal copies do not move them.
+
+    Examples
+    --------
+    >>> from shapshift.price import find_clusters
+    >>> find_clusters([[1.0], [2.0], [1.0], [1.0]], ["a", "b", "a", "b"]).first.tolist()
+    [0, 1, 0, 3]
+    >>> find_clusters([[1.0], [2.0], [1.0], [1.0]], ["a", "b", "a", "b"], order=[4, 3, 2, 1]).first.tolist()
+    [2, 1, 2, 3]
+    """
+    n = count_rows(X)
+    row_ids = _labels.check_ids(ids, _labels.pandas_index(X)[0], n)
+    labels = _labels.check_labels(y, "y", n, "X")
+    names = None
+    if owners is not None:
+        ownership = _labels.check_owners(owners, row_ids)
+        names = _labels.object_array([ownership.names[code] for code in ownership.codes])
+    at = np.lexsort((np.arange(n), read_order("find_clusters", order, row_ids)))
+    found = find_duplicates(
+        take_rows(X, at),
+        labels[at],
+        owners=None if names is None else names[at],
+        ids=row_ids[at],
+        radius=radius,
+        same_label=True,
+        progress=progress,
+    )
+    first = np.empty(n, dtype=np.int64)
+    first[at] = at[found.clusters()]
+    return Clusters(first, found)
+
+
+def read_order(caller: str, order: Any, ids: npt.NDArray[Any]) -> Indices:
+    """Return a number for each row, the smaller the earlier, and the same for equal entries; all 0 without an order."""
+    if order is None:
+        return np.zeros(ids.size, dtype=np.int64)
+    if hasattr(order, "loc") and hasattr(order, "index"):
+        order = _labels.aligned(order, ids, "order")
+    entries = _labels.check_labels(order, "order", ids.size, "X", "entry")
+    wrong = entries.dtype.kind not in "biufO" or any(isinstance(entry, str | bytes) for entry in entries.tolist())
+    distinct = [] if wrong else list(set(entries.tolist()))
+    try:
+        number = {entry: place for place, entry in enumerate(sorted(distinct))}
+    except TypeError:
+        wrong = True
+    if wrong:
+        raise InputError(
+            f"The 'order' parameter of {caller} must hold dates or numbers, all of one kind. Got "
+            f"{check.some(entries.tolist())}."
+        )
+    return np.fromiter((number[entry] for entry in entries.tolist()), np.int64, ids.size)
+
+
+class Voting:
+    """A model that is fitted on the rows that vote, and values all rows: those that do not vote are worth 0.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Fitted on ``clusters.representatives``.
+    clusters : Clusters
+    ids : ndarray of shape (n_train,)
+        Of all rows.
+    """
+
+    def __init__(self, model: Any, clusters: Clusters, ids: npt.NDArray[Any]) -> None:
+        self.model, self.clusters, self.ids_ = model, clusters, ids
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "model" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def __copy__(self) -> "Voting":
+        return Voting(copy(self.model), self.clusters, self.ids_)
+
+    @property
+    def progress(self) -> Any:
+        """Whether the model shows its progress."""
+        return getattr(self.model, "progress", None)
+
+    @progress.setter
+    def progress(self, shown: bool | None) -> None:
+        self.model.progress = shown
+
+    @property
+    def value(self) -> Callable[..., Valuation]:
+        """The model's ``value``, of all rows."""
+
+        def value(*args: Any, **options: Any) -> Valuation:
+            return self.expand(self.model.value(*args, **options))
+
+        return wraps(self.model.value)(value)
+
+    def expand(self, valuation: Valuation) -> Valuation:
+        """Return the values of all rows from those of the rows that vote."""
+        n, own = self.clusters.first.size, self.clusters.representatives
+        made = scattered(valuation, "n_train", own, n)
+        labels = valuation.labels
+        if labels is not None:  # rows of a cluster have one label
+            labels = labels[np.searchsorted(own, self.clusters.first)]
+        return replace(made, ids=self.ids_, labels=labels)
+
+    def owner_values(self, find: Any, X_val: Any, y_val: Any, owners: Any, *args: Any, **options: Any) -> OwnerValues:
+        """Return what a function such as ``owner_values`` finds for the rows that vote, for all owners."""
+        ownership, own = _labels.check_owners(owners, self.ids_), self.clusters.representatives
+        names = _labels.object_array([ownership.names[code] for code in ownership.codes[own]])
+        found = find(self.model, X_val, y_val, names, *args, **options)
+        number = {name: place for place, name in enumerate(ownership.names)}
+        place = np.array([number[name] for name in found.owners])
+        made = scattered(found, "n_owners", place, len(ownership.names))
+        return replace(made, owners=ownership.names, row_counts=ownership.counts, codes=ownership.codes)
+
+
+def scattered(result: Found, axis: str, places: Indices, size: int) -> Found:
+    """Return a result whose arrays have ``size`` entries along an axis: theirs at some places, else 0."""
+    parts: dict[str, Any] = {}
+    for name, axes in result.archive_shapes.items():
+        part = getattr(result, name)
+        if isinstance(part, np.ndarray) and axis in axes.split() and part.dtype.kind in "biuf":
+            at = axes.split().index(axis)
+            shape = [size if i == at else length for i, length in enumerate(part.shape)]
+            wide = np.zeros(shape, dtype=part.dtype)
+            wide[(slice(None),) * at + (places,)] = part
+            parts[name] = wide
+    return replace(result, **parts)

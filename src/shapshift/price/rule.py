@@ -1,0 +1,290 @@
+"""Rule: what owners are paid for; pay_owners: from tables to payouts."""
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field, replace
+from inspect import signature
+from typing import Any
+
+from sklearn.base import clone
+
+from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
+from shapshift.engine.coefficients import Beta
+from shapshift.exceptions import InputError
+from shapshift.perturb.containers import count_rows, take_rows
+from shapshift.price.allocation import Allocation, allocate_budget
+from shapshift.price.clusters import Clusters as Clusters
+from shapshift.price.clusters import Voting
+from shapshift.price.clusters import find_clusters as find_clusters
+from shapshift.price.owners import owner_values
+from shapshift.price.policy import Policy
+from shapshift.price.sampling import random_blocks
+
+#: What is paid for: rows that vote, all rows, owners as players, or rows in the order of submission.
+PAY_BY = ("clusters", "rows", "owners", "precedence")
+#: How subsets are weighted under the rule that copies and random rows gain nothing from.
+SAFE_SEMIVALUE: Any = "banzhaf"
+
+_VOTES = {
+    "clusters": "Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.",
+    "rows": "Every row counts, copies of other rows included.",
+    "owners": "Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.",
+    "precedence": "Rows are valued in the order in which they were submitted: earlier ones do not know later ones.",
+}
+_INVITES = {
+    "clusters": [
+        "Copies with so much noise that they are outside the radius are paid like new rows.",
+        "So are averages of an owner's own rows (mixup), which help the buyer.",
+    ],
+    "rows": ["Paying for all rows invites copies, of own rows and of those of others: every copy is paid too."],
+    "owners": [
+        "Paying for owners as players invites splitting: two names are paid more than one. Verify who is behind them.",
+        "Copies with so much noise that they are outside the radius are paid like new rows.",
+    ],
+    "precedence": [
+        "Precedence invites being first with anything, and near copies of earlier rows, which are paid like new rows."
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What owners are paid for, and how.
+
+    Parameters
+    ----------
+    pay_by : {"clusters", "rows", "owners", "precedence"}, default="clusters"
+        "clusters": rows of equal label within a radius have one vote, which belongs to the earliest of them, and owners
+        are paid for the sum of the values of their rows that vote. "rows": the values of all rows. "owners": owners as
+        players, on the rows that vote, see :func:`shapshift.price.owner_values`. "precedence": values of all rows in
+        the order of submission (asymmetric Shapley).
+    semivalue : str, Beta or Banzhaf, optional
+        How subsets are weighted. By default Banzhaf values for "clusters", and Shapley values else.
+    radius : float, optional
+        Largest distance of near copies, see :func:`shapshift.price.find_clusters`; by default from the data.
+    policy : Policy
+        How the budget is shared out.
+
+    Notes
+    -----
+    Under the default neither copying one's own rows, nor copying those of others later than them, nor splitting into
+    names with positive totals changes any payout beyond rounding. :meth:`invites` says what still gains.
+
+    Examples
+    --------
+    >>> from shapshift.price import Rule
+    >>> print(Rule().sentences()[0])
+    Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.
+    >>> print(Rule("rows").invites()[0])
+    Paying for all rows invites copies, of own rows and of those of others: every copy is paid too.
+    """
+
+    pay_by: str = "clusters"
+    semivalue: Any = None
+    radius: float | None = None
+    policy: Policy = field(default_factory=Policy)
+
+    def __post_init__(self) -> None:
+        check.check_choice("Rule", "pay_by", self.pay_by, PAY_BY)
+        check.check_type("Rule", "policy", self.policy, Policy, "a Policy, such as Policy(deposit=50)")
+        if self.radius is not None:
+            check.check_number("Rule", "radius", self.radius)
+            if not self.votes_once:
+                raise InputError(
+                    "The 'radius' parameter of Rule goes with pay_by='clusters' or 'owners'. Got "
+                    f"pay_by={self.pay_by!r}; leave one of them out."
+                )
+        if self.semivalue is None:
+            object.__setattr__(self, "semivalue", SAFE_SEMIVALUE if self.pay_by == "clusters" else "shapley")
+
+    @property
+    def votes_once(self) -> bool:
+        """Whether rows of a cluster have one vote together."""
+        return self.pay_by in ("clusters", "owners")
+
+    def sentences(self, currency: str = "", digits: int = 2) -> list[str]:
+        """Say in three sentences what is paid, and in one more each what floor, cap and reserve do."""
+        whom = "an owner's rows together add" if self.pay_by == "owners" else "it adds"
+        what, others = ("an owner", "owners") if self.pay_by == "owners" else ("a row", "rows")
+        how = f"over random subsets of the other {others} ({_spelled(self.semivalue)})"
+        if self.pay_by == "precedence":
+            how = f"over the orders in which rows submitted together can come ({_spelled(self.semivalue)})"
+        paid = "their values" if self.pay_by == "owners" else "the sum of their rows' values"
+        first, *more = self.policy.limits_in_words(currency, digits)
+        return [
+            _VOTES[self.pay_by],
+            f"The value of {what} is what {whom} to the accuracy on the validation rows, on average {how}.",
+            f"Owners are paid in proportion to {paid}. {first}",
+            *more,
+        ]
+
+    def invites(self) -> list[str]:
+        """Say by which tricks an owner can gain under the rule, one sentence each."""
+        return [*_INVITES[self.pay_by], *self.policy.invites()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters, ready for JSON."""
+        semivalue = self.semivalue if isinstance(self.semivalue, str) else list(astuple(self.semivalue))
+        return {"pay_by": self.pay_by, "semivalue": semivalue, "radius": self.radius, "policy": self.policy.to_dict()}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> "Rule":
+        """Make a rule of what :meth:`to_dict` returned."""
+        semivalue = given["semivalue"]
+        if not isinstance(semivalue, str):
+            semivalue = Beta(*semivalue)
+        return cls(given["pay_by"], semivalue, given["radius"], Policy(**given["policy"]))
+
+
+def _spelled(semivalue: Any) -> str:
+    return semivalue if isinstance(semivalue, str) else str(semivalue)
+
+
+def pay_owners(
+    model: Any,
+    X: Any,
+    y: Any,
+    X_val: Any,
+    y_val: Any,
+    owners: Any,
+    budget: Any,
+    *,
+    rule: Rule | None = None,
+    order: Any = None,
+    ids: Any = None,
+    currency: str = "EUR",
+    progress: bool | None = None,
+) -> Allocation:
+    """Value the rows of owners on a validation set and share a budget out among them, by a rule.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted anew, on the rows that count; the one passed stays as it is. Its ``semivalue`` is replaced by the rule's.
+    X, y : table of shape (n_train, n_features), array-like of shape (n_train,)
+        Training rows of all owners and their labels.
+    X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
+        The validation set.
+    owners : array-like of shape (n_train,)
+        One owner per training row; a pandas Series is matched by its index.
+    budget, currency
+        As in :func:`allocate_budget`.
+    rule : Rule, optional
+    order : array-like of shape (n_train,), optional
+        When each row was submitted, see :func:`find_clusters`. Rows of equal order are in the order of the table.
+    ids : array-like of shape (n_train,), optional
+        By default the table's index, or positions.
+    progress : bool, default=None
+        Show a progress bar; None shows it in a terminal only.
+
+    Returns
+    -------
+    Allocation
+        Of all rows. Those that do not vote are worth 0; ``first`` names the rows that vote for them.
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley
+    >>> from shapshift.price import pay_owners
+    >>> X, y = [[0.0], [1.0], [3.0], [1.0]], ["a", "b", "b", "b"]
+    >>> pay = pay_owners(KNNShapley(n_neighbors=1), X, y, [[0.9]], ["b"], ["ann", "bob", "cid", "eve"], 100)
+    >>> {owner: str(amount) for owner, amount in pay.payouts.items()}
+    {'ann': '0.00', 'bob': '83.33', 'cid': '16.67', 'eve': '0.00'}
+    """
+    rule = Rule() if rule is None else rule
+    check.check_type("pay_owners", "rule", rule, Rule, "a Rule, such as Rule(pay_by='rows')")
+    if hasattr(model, "progress"):
+        model = clone(model).set_params(progress=progress)
+    counted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
+    return pay_counted(counted, rule, X_val, y_val, owners, budget, currency=currency, progress=progress)
+
+
+def count_by(
+    model: Any,
+    rule: Rule,
+    X: Any,
+    y: Any,
+    *,
+    owners: Any = None,
+    order: Any = None,
+    ids: Any = None,
+    clusters: Clusters | None = None,
+) -> Any:
+    """Fit a clone of a model on the rows that count by a rule; it values all rows.
+
+    Parameters
+    ----------
+    model : estimator
+    rule : Rule
+    X, y, owners, order, ids
+        As in :func:`pay_owners`.
+    clusters : Clusters, optional
+        Where they are known.
+    """
+    fresh = clone(model)
+    if "semivalue" in fresh.get_params():
+        fresh.set_params(semivalue=rule.semivalue)
+    if not rule.votes_once:
+        return _in_order(fresh.fit(X, y, ids=ids), rule, order)
+    if getattr(model, "metric", None) == "precomputed":
+        raise InputError(
+            f"pay_by={rule.pay_by!r} looks for copies among the features of rows, and there are none with "
+            "metric='precomputed'. Use pay_by='rows', which invites copies."
+        )
+    if clusters is None:
+        clusters = find_clusters(X, y, owners=owners, order=order, radius=rule.radius, ids=ids, progress=False)
+    n, own = count_rows(X), clusters.representatives
+    row_ids = _labels.check_ids(ids, _labels.pandas_index(X, y)[0], n)
+    labels = _labels.check_labels(y, "y", n, "X")
+    return Voting(fresh.fit(take_rows(X, own), labels[own], ids=row_ids[own]), clusters, row_ids)
+
+
+def _in_order(model: Any, rule: Rule, order: Any) -> Any:
+    if rule.pay_by != "precedence":
+        return model
+    raise InputError("pay_by='precedence' is not available.")
+
+
+def pay_counted(
+    model: Any,
+    rule: Rule,
+    X_val: Any,
+    y_val: Any,
+    owners: Any,
+    budget: Any,
+    *,
+    currency: str = "EUR",
+    progress: bool | None = None,
+) -> Allocation:
+    """Pay by a rule with a model that :func:`count_by` fitted."""
+    n_val, asked = count_rows(y_val), {}
+    if n_val > 1 and "groups" in signature(model.value).parameters:
+        asked["groups"] = random_blocks(n_val, model.ids_.size)
+    valuation = model.value(X_val, y_val, **asked)
+    values = None
+    if rule.pay_by == "owners":
+        values = players(model, X_val, y_val, owners, semivalue=rule.semivalue, progress=progress)
+    made = allocate_budget(valuation, budget, owners=owners, policy=rule.policy, values=values, currency=currency)
+    return marked(made, rule, model)
+
+
+def players(model: Any, X_val: Any, y_val: Any, owners: Any, **options: Any) -> Any:
+    """Value owners as players, on the rows that vote."""
+    if isinstance(model, Voting):
+        return model.owner_values(owner_values, X_val, y_val, owners, **options)
+    return owner_values(model, X_val, y_val, owners, **options)
+
+
+def marked(allocation: Allocation, rule: Rule, model: Any) -> Allocation:
+    """Note the rule in an allocation, and which rows vote."""
+    facts: dict[str, Any] = {"rule": rule.to_dict()}
+    first = None
+    if isinstance(model, Voting):
+        found = model.clusters
+        first = found.first
+        facts["clusters"] = {
+            "radius": found.radius,
+            "honest": found.honest,
+            "rows_that_vote": int(found.representatives.size),
+        }
+    return replace(allocation, first=first, parameters={**allocation.parameters, **facts})
