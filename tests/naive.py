@@ -5,7 +5,8 @@ semivalue is the weighted sum of marginal contributions, as its definition says.
 only; nothing is imported from the package.
 
 Rows are numbered 0..N-1, a subset is an integer whose bit i says whether row i is in it, and ``matches[i]`` says
-whether row i carries the validation point's label. A semivalue is a name or a tuple ``("beta", alpha, beta)``.
+whether row i carries the validation point's label. A semivalue is a name or a tuple, ``("beta", alpha, beta)``
+or ``("banzhaf", w)``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fractions import Fraction
 
 import numpy as np
 
-Semivalue = str | tuple[str, float, float]
+Semivalue = str | tuple[str, float] | tuple[str, float, float]
 Groups = list[list[int]]
 
 BOUNDARY_NEIGHBORS = 5
@@ -29,6 +30,8 @@ BOUNDARY_NEIGHBORS = 5
 def size_weights(n_rows: int, n_neighbors: int, semivalue: Semivalue) -> list[float]:
     """The weight p(s) of one subset of size s = 0..N-1 of the other rows."""
     others = n_rows - 1
+    if isinstance(semivalue, tuple) and semivalue[0] == "banzhaf":
+        return [semivalue[1] ** s * (1 - semivalue[1]) ** (others - s) for s in range(n_rows)]
     if isinstance(semivalue, tuple):
         _, alpha, beta = semivalue
         return [_beta(s + beta, others - s + alpha) / _beta(alpha, beta) for s in range(n_rows)]

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-Semivalue = str | tuple[str, float, float]
+Semivalue = str | tuple[str, float] | tuple[str, float, float]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Table:
 def exact_size_weights(n_rows: int, n_neighbors: int, semivalue: Semivalue) -> list[Fraction]:
     """p(s) for s = 0..N-1 as fractions."""
     others = n_rows - 1
+    if isinstance(semivalue, tuple) and semivalue[0] == "banzhaf":
+        return [Fraction(semivalue[1]) ** s * (1 - Fraction(semivalue[1])) ** (others - s) for s in range(n_rows)]
     if isinstance(semivalue, tuple):
         alpha, beta = Fraction(semivalue[1]), Fraction(semivalue[2])
         total = _rising(alpha + beta, others)

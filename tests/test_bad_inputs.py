@@ -47,7 +47,7 @@ def value(X: object = X, y: object = Y, X_val: object = X_VAL, y_val: object = Y
         ("n_neighbors", True, ["integer", "True"]),
         ("utility", "sfot", ["'soft'", "'hard'", "'sfot'"]),
         ("utility", None, ["'soft'", "None"]),
-        ("semivalue", "shaply", ["'shapley'", "'banzhaf'", "'loo'", "'calibrated'", "Beta", "'shaply'"]),
+        ("semivalue", "shaply", ["'shapley'", "'banzhaf'", "'loo'", "'calibrated'", "Beta", "Banzhaf", "'shaply'"]),
         ("semivalue", (4, 1), ["'shapley'", "Beta", "(4, 1)"]),
         ("metric", "minkowski", ["'euclidean'", "'manhattan'", "'cosine'", "'precomputed'", "'minkowski'"]),
         ("ties", "random", ["'average'", "'index'", "'random'"]),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shapshift import Beta, KNNShapley
+from shapshift import Banzhaf, Beta, KNNShapley
 from shapshift.engine import certified, runner
 from shapshift.engine.certified import Buckets, Certificate, Coarseness, choose_coarseness, rank_curve
 from shapshift.engine.coefficients import RankTable, rank_table
@@ -52,7 +52,7 @@ def both(kind: str, n_train: int, n_val: int, *, seed: int = 0, **parameters: An
     return exact, approximate
 
 
-SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4)]
+SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Banzhaf(0.1)]
 
 
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=str)

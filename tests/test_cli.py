@@ -131,6 +131,16 @@ def test_options_reach_the_model(here: Path) -> None:
     assert made["semivalue"] == "Beta(alpha=4, beta=1)"
 
 
+def test_weighted_banzhaf_is_named_by_its_probability(here: Path) -> None:
+    kept = {}
+    for name in ("banzhaf", "banzhaf:0.5", "banzhaf:0.1"):
+        assert run("value", "train.csv", "val.csv", *COLUMNS, "--semivalue", name, "--out", "out", "--force").code == 0
+        kept[name] = Valuation.load("out/valuation.npz")
+    assert kept["banzhaf:0.1"].parameters["semivalue"] == "Banzhaf(w=0.1)"
+    assert kept["banzhaf"].values.tobytes() == kept["banzhaf:0.5"].values.tobytes()
+    assert kept["banzhaf"].values.tobytes() != kept["banzhaf:0.1"].values.tobytes()
+
+
 def test_columns_can_be_listed_with_commas_or_one_by_one(here: Path) -> None:
     for number, options in enumerate(
         (("--drop", "seller,age"), ("--drop", "seller", "--drop", "age"), ("--features", "size,weight"))

@@ -136,6 +136,7 @@ def test_a_path_that_does_not_exist(here: Path) -> None:
     ("arguments", "says"),
     [
         ((*VALUE, "--semivalue", "beta:4"), "beta:ALPHA,BETA"),
+        ((*VALUE, "--semivalue", "banzhaf:0.1,1"), "banzhaf:W such as banzhaf:0.1"),
         ((*VALUE, "--semivalue", "shapely"), "--semivalue must be one of"),
         ((*VALUE, "--max-memory", "lots"), "--max-memory must be"),
         ((*VALUE, "--device", "gpu"), "--device"),

@@ -535,6 +535,7 @@ def test_archives_with_owners_are_priced(array: str, option: str | None, here: P
         (("value", "train.csv", "val.csv"), "--label must name the column of the class"),
         (("price", *FILES, "--budget", "ten"), "--budget must be an amount of money"),
         (("price", *FILES, "--budget", "100", "--reserve", "x"), "--reserve must be an amount"),
+        ((*VALUE, "--semivalue", "banzhaf:0"), "W of --semivalue banzhaf:W must be"),
         ((*VALUE, "--semivalue", "beta:0,1"), "ALPHA of --semivalue beta:ALPHA,BETA must be"),
         (("audit", *FILES, "--perturb", "mask:7"), "of --perturb mask must be"),
     ],

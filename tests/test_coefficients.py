@@ -11,19 +11,25 @@ import pytest
 import reference
 from scipy import stats
 
-from shapshift.engine.coefficients import Beta, rank_table
+from shapshift.engine.coefficients import Banzhaf, Beta, rank_table, size_probabilities
 
 NAMES = ["shapley", "banzhaf", "loo", "calibrated"]
 SHAPES = [(1, 1), (4, 1), (1, 4), (0.5, 2), (16, 1), (0.5, 0.5), (1, 16)]
-SEMIVALUES: list[reference.Semivalue] = [*NAMES, *(("beta", float(a), float(b)) for a, b in SHAPES)]
+SEMIVALUES: list[reference.Semivalue] = [
+    *NAMES,
+    *(("beta", float(a), float(b)) for a, b in SHAPES),
+    *(("banzhaf", w) for w in (0.01, 0.1, 0.9)),
+]
 UTILITIES = ["soft", "hard"]
 
 MILLION = 1_000_000
 LARGE_K = [1, 5, 1000, MILLION // 2, MILLION - 1, MILLION, MILLION + 7]
 
 
-def of_package(semivalue: reference.Semivalue) -> str | Beta:
-    return Beta(semivalue[1], semivalue[2]) if isinstance(semivalue, tuple) else semivalue
+def of_package(semivalue: reference.Semivalue) -> str | Beta | Banzhaf:
+    if isinstance(semivalue, str):
+        return semivalue
+    return (Banzhaf if semivalue[0] == "banzhaf" else Beta)(*semivalue[1:])
 
 
 # --- small tables, without rounding ---------------------------------------------------------------------------------
@@ -145,8 +151,9 @@ def precise_mixture_table(
             """The probability that t of n rows are in the subset."""
             if t > n:
                 return mpmath.mpf(0)
-            if semivalue == "banzhaf":
-                return mpmath.exp(log_choose(n, t) - n * mpmath.log(2))
+            if semivalue[0] in ("b", "banzhaf"):
+                w = mpmath.mpf(0.5 if semivalue == "banzhaf" else semivalue[1])
+                return mpmath.exp(log_choose(n, t) + t * mpmath.log(w) + (n - t) * mpmath.log(1 - w))
             alpha, beta = mpmath.mpf(semivalue[1]), mpmath.mpf(semivalue[2])
             return mpmath.exp(log_choose(n, t) + log_beta(t + beta, n - t + alpha) - log_beta(alpha, beta))
 
@@ -213,6 +220,36 @@ def test_calibrated_without_rounding_at_large_sizes(n_rows: int, n_neighbors: in
     soft = rank_table(n_rows, n_neighbors, "calibrated", "soft")
     np.testing.assert_allclose(soft.c, table.c, rtol=1e-12, atol=1e-18)
     assert (soft.per_match, soft.empty) == (0, 0)
+
+
+# --- the weighted Banzhaf value -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("utility", UTILITIES)
+@pytest.mark.parametrize(("w", "name"), [(0.5, "banzhaf"), (1, "loo")])
+def test_weighted_banzhaf_has_the_bytes_of_its_special_cases(w: float, name: str, utility: str) -> None:
+    for n_rows, n_neighbors in ((1, 1), (2, 1), (2, 5), (30, 4), (1000, 7), (1000, 1003)):
+        found, expected = (rank_table(n_rows, n_neighbors, semivalue, utility) for semivalue in (Banzhaf(w), name))
+        assert found.c.tobytes() == expected.c.tobytes()
+        assert (found.per_match, found.empty) == (expected.per_match, expected.empty)
+    assert size_probabilities(9, Banzhaf(w)).tobytes() == size_probabilities(9, name).tobytes()
+
+
+@pytest.mark.parametrize("utility", UTILITIES)
+def test_the_mean_of_weighted_banzhaf_over_all_w_is_shapley(utility: str) -> None:
+    nodes, weights = np.polynomial.legendre.leggauss(16)  # exact for polynomials of degree 31
+    for n_rows, n_neighbors in ((2, 1), (7, 3), (30, 5), (30, 40)):
+        tables = [rank_table(n_rows, n_neighbors, Banzhaf((1 + node) / 2), utility) for node in nodes]
+        expected = rank_table(n_rows, n_neighbors, "shapley", utility)
+        np.testing.assert_allclose(weights / 2 @ [table.c for table in tables], expected.c, rtol=1e-13)
+        assert weights / 2 @ [table.per_match for table in tables] == pytest.approx(expected.per_match, rel=1e-13)
+        assert weights / 2 @ [table.empty for table in tables] == pytest.approx(expected.empty, rel=1e-13)
+
+
+@pytest.mark.parametrize("bad", [0, -0.1, 1.5, math.nan, math.inf, "0.5", None, True])
+def test_banzhaf_refuses_what_is_no_probability(bad: object) -> None:
+    with pytest.raises(ValueError, match=rf"'w' parameter of Banzhaf must be a number above 0 and at most 1.*{bad}"):
+        Banzhaf(bad)
 
 
 # --- the Beta object ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import naive
 import numpy as np
 import pytest
 
-from shapshift import Beta, KNNShapley
+from shapshift import Banzhaf, Beta, KNNShapley
 
 CIRCLE = np.array([(3, 4), (3, -4), (-3, 4), (-3, -4), (5, 0), (4, 3), (4, -3), (0, 5)], dtype=float)
 VALIDATION = np.array([(0, 0), (2, 0), (1, 1), (0.375, 0.25), (-1.25, 0.5)], dtype=float)
@@ -29,12 +29,18 @@ SEMIVALUES: list[naive.Semivalue] = [
     ("beta", 4.0, 1.0),
     ("beta", 1.0, 4.0),
     ("beta", 0.5, 2.0),
+    ("banzhaf", 0.01),
+    ("banzhaf", 0.1),
+    ("banzhaf", 0.5),
+    ("banzhaf", 0.9),
 ]
 TOLERANCE = 1e-12
 
 
-def of_package(semivalue: naive.Semivalue) -> str | Beta:
-    return Beta(semivalue[1], semivalue[2]) if isinstance(semivalue, tuple) else semivalue
+def of_package(semivalue: naive.Semivalue) -> str | Beta | Banzhaf:
+    if isinstance(semivalue, str):
+        return semivalue
+    return (Banzhaf if semivalue[0] == "banzhaf" else Beta)(*semivalue[1:])
 
 
 def neighbor_counts(n_rows: int) -> list[int]:

@@ -17,6 +17,7 @@ from scipy import sparse
 
 import shapshift
 from shapshift import (
+    Banzhaf,
     Beta,
     KNNShapley,
     Valuation,
@@ -92,6 +93,7 @@ def test_values_are_those_of_the_cpu(gpu_name: str, metric: str, ties: str, grid
         {"semivalue": "loo", "utility": "hard"},
         {"semivalue": "calibrated"},
         {"semivalue": Beta(4, 1)},
+        {"semivalue": Banzhaf(0.1)},
     ],
     ids=str,
 )

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shapshift import Beta
+from shapshift import Banzhaf, Beta
 from shapshift.io.files import locked
 from shapshift.sampled import Complementary, Distributional, Stratified, Truncated
 from shapshift.sampled import _loop as loop
@@ -41,6 +41,8 @@ SAMPLED = [
     (Complementary(1), "shapley", "shapley"),
     ("group_testing", "shapley", "shapley"),
     ("msr", "banzhaf", "banzhaf"),
+    ("msr", Banzhaf(0.3), ("banzhaf", 0.3)),
+    ("permutation", Banzhaf(0.7), ("banzhaf", 0.7)),
 ]
 EXACT = [
     ("exact", "shapley", "shapley"),
@@ -48,7 +50,9 @@ EXACT = [
     ("exact", "loo", "loo"),
     ("exact", Beta(2, 5), ("beta", 2, 5)),
     ("exact", Distributional(2), 2),
+    ("exact", Banzhaf(0.2), ("banzhaf", 0.2)),
     ("loo", "loo", "loo"),
+    ("loo", Banzhaf(1), "loo"),
 ]
 
 
@@ -384,7 +388,7 @@ def test_the_order_of_players_means_nothing_to_exact_values() -> None:
     [
         (
             lambda: choose_sampler("X", "msr", "shapley"),
-            "'semivalue' parameter of X must be 'banzhaf' with sampler='msr'",
+            "'semivalue' parameter of X must be 'banzhaf' or a Banzhaf object with sampler='msr'",
         ),
         (lambda: choose_sampler("X", "complementary", Beta(1, 2)), "must be 'shapley' with sampler='complementary'"),
         (lambda: choose_sampler("X", "permutation", "loo"), "must be 'shapley' or 'banzhaf' or a Beta object"),

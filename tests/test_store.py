@@ -15,12 +15,12 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from shapshift import Beta, KNNShapley, Valuation, ValuationStore
+from shapshift import Banzhaf, Beta, KNNShapley, Valuation, ValuationStore
 from shapshift.engine.rows import distances
 from shapshift.io.archive import write_archive
 from shapshift.store import _lists
 
-SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4)]
+SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Banzhaf(0.2)]
 
 
 class Twin:
@@ -379,6 +379,7 @@ def test_other_containers(kind: str) -> None:
         {},
         {"semivalue": "loo"},
         {"semivalue": Beta(4, 1), "n_neighbors": np.int64(3)},
+        {"semivalue": Banzhaf(0.2)},
         {"method": "truncated", "tol": np.float32(0.1)},
         {"method": "truncated", "tol": 0.01},
     ],

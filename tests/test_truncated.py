@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shapshift import Beta, KNNShapley, Valuation
+from shapshift import Banzhaf, Beta, KNNShapley, Valuation
 from shapshift.engine import truncated as module
 from shapshift.engine.coefficients import rank_table
 from shapshift.engine.rows.distances import index_rows, tile_filler
@@ -25,7 +25,7 @@ from shapshift.kernels.nearest import Lists
 from shapshift.kernels.rank import Batch, Rule
 from shapshift.kernels.truncated import ListValues, truncated_values
 
-SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Beta(0.5, 2)]
+SEMIVALUES = ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Beta(0.5, 2), Banzhaf(0.1)]
 UTILITIES = ["soft", "hard"]
 
 
@@ -36,7 +36,9 @@ def truncate_few_rows() -> Iterator[None]:
         yield
 
 
-def naive_name(semivalue: str | Beta) -> naive.Semivalue:
+def naive_name(semivalue: str | Beta | Banzhaf) -> naive.Semivalue:
+    if isinstance(semivalue, Banzhaf):
+        return ("banzhaf", semivalue.w)
     return ("beta", semivalue.alpha, semivalue.beta) if isinstance(semivalue, Beta) else semivalue
 
 

@@ -19,6 +19,7 @@ from .design import entropy_profile as entropy_profile
 from .design import suggest_labels as suggest_labels
 from .duplicates import Duplicates as Duplicates
 from .duplicates import find_duplicates as find_duplicates
+from .engine.coefficients import Banzhaf as Banzhaf
 from .engine.coefficients import Beta as Beta
 from .evaluation import evaluate_valuation as evaluate_valuation
 from .knn import KNNRegressionShapley as KNNRegressionShapley

@@ -451,9 +451,8 @@ def _split(given: list[str] | None, names: Sequence[str]) -> list[str]:
 
 
 def parse_semivalue(text: str) -> Any:
-    """Read ``shapley``, ``banzhaf``, ``loo``, ``calibrated``, ``beta:4,1`` or ``distributional:50``."""
-    from shapshift.engine.coefficients import Beta
-    from shapshift.knn.shapley import SEMIVALUES
+    """Read a name such as ``shapley`` or ``loo``, or ``banzhaf:0.1``, ``beta:4,1`` or ``distributional:50``."""
+    from shapshift.engine.coefficients import SEMIVALUES, Banzhaf, Beta
 
     if text in SEMIVALUES:
         return text
@@ -463,15 +462,16 @@ def parse_semivalue(text: str) -> Any:
 
         return Distributional(int(shape))
     try:
-        if name != "beta":
-            raise InputError
-        alpha, beta = (float(part) for part in shape.split(","))
-    except ValueError:
+        kind, length = {"banzhaf": (Banzhaf, 1), "beta": (Beta, 2)}[name]
+        shapes = [float(part) for part in shape.split(",")]
+        if len(shapes) != length:
+            raise ValueError
+    except (KeyError, ValueError):
         raise CommandError(
-            f"--semivalue must be one of {', '.join(SEMIVALUES)}, beta:ALPHA,BETA such as beta:4,1, or "
-            f"distributional:N such as distributional:50 with --method sampled. Got {text!r}."
+            f"--semivalue must be one of {', '.join(SEMIVALUES)}, banzhaf:W such as banzhaf:0.1, beta:ALPHA,BETA such "
+            f"as beta:4,1, or distributional:N such as distributional:50 with --method sampled. Got {text!r}."
         ) from None
-    return Beta(*(int(part) if part.is_integer() else part for part in (alpha, beta)))
+    return kind(*(int(part) if part.is_integer() else part for part in shapes))
 
 
 def parse_levels(text: str) -> list[float]:

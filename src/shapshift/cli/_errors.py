@@ -48,6 +48,7 @@ _OPTIONS = {
     ("", "random_state"): "--seed",
     ("Policy", "negatives"): "--policy",
     ("design_validation", "m"): "--select",
+    ("Banzhaf", "w"): "W of --semivalue banzhaf:W",
     ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
     ("Beta", "beta"): "BETA of --semivalue beta:ALPHA,BETA",
     ("OnPoints", "perturbation"): "What stands before @ in --perturb",

@@ -265,8 +265,8 @@ class Method:
     utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.")
     semivalue: str = option(
         "shapley",
-        "shapley, banzhaf, loo, calibrated, or beta:ALPHA,BETA such as beta:4,1; with --method sampled also "
-        "distributional:N such as distributional:50.",
+        "shapley, banzhaf, loo, calibrated, banzhaf:W such as banzhaf:0.1, or beta:ALPHA,BETA such as beta:4,1; with "
+        "--method sampled also distributional:N such as distributional:50.",
         metavar="NAME",
     )
     metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option("euclidean", "Distance between rows.")

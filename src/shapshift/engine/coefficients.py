@@ -19,16 +19,19 @@ with a table :math:`c` that depends on ``N``, ``K`` and the semivalue only. This
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
 Utility = Literal["soft", "hard"]
+
+SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,47 @@ class Beta:
                 raise InputError(
                     f"The {name!r} parameter of Beta must be a positive finite number. Got {shape!r} instead."
                 )
+
+
+@dataclass(frozen=True)
+class Banzhaf:
+    """The weighted Banzhaf value of Li and Yu: every other row is in the subset with probability ``w``.
+
+    ``Banzhaf(0.5)`` is the Banzhaf value, to the byte, and ``Banzhaf(1)`` leave-one-out; the mean over all ``w`` is the
+    Shapley value. A small ``w`` favours small subsets: values reach farther and vary less from one validation set to
+    another.
+
+    Parameters
+    ----------
+    w : float
+        Above 0 and at most 1.
+
+    Examples
+    --------
+    >>> from shapshift import Banzhaf, KNNShapley
+    >>> KNNShapley(semivalue=Banzhaf(0.1))
+    KNNShapley(semivalue=Banzhaf(w=0.1))
+    """
+
+    w: float
+
+    def __post_init__(self) -> None:
+        w: Any = self.w
+        if isinstance(w, bool | np.bool_) or not (isinstance(w, int | float | np.number) and 0 < w <= 1):
+            raise InputError(
+                f"The 'w' parameter of Banzhaf must be a number above 0 and at most 1. Got {w!r} instead. 0.5 is the "
+                "Banzhaf value, 1 is leave-one-out."
+            )
+
+
+#: How subsets are weighted: a name or an object.
+Semivalue = str | Beta | Banzhaf
+
+
+def check_semivalue(caller: str, semivalue: Any, names: tuple[str, ...] = SEMIVALUES) -> None:
+    """Refuse what is neither a semivalue of such a name nor a Beta or Banzhaf object."""
+    if not isinstance(semivalue, Beta | Banzhaf):
+        check.check_choice(caller, "semivalue", semivalue, names, "a Beta(alpha, beta) or a Banzhaf(w) object")
 
 
 @dataclass(frozen=True)
@@ -96,7 +140,7 @@ class _Draw:
 
 
 @lru_cache(maxsize=2)  # every run of an audit asks for the same one
-def rank_table(n_rows: int, n_neighbors: int, semivalue: str | Beta, utility: Utility) -> RankTable:
+def rank_table(n_rows: int, n_neighbors: int, semivalue: Semivalue, utility: Utility) -> RankTable:
     """Coefficient table of a KNN semivalue.
 
     Parameters
@@ -105,7 +149,7 @@ def rank_table(n_rows: int, n_neighbors: int, semivalue: str | Beta, utility: Ut
         Number of training rows.
     n_neighbors : int
         K; may exceed ``n_rows``.
-    semivalue : {"shapley", "banzhaf", "loo", "calibrated"} or Beta
+    semivalue : {"shapley", "banzhaf", "loo", "calibrated"}, Beta or Banzhaf
         How subsets are weighted.
     utility : {"soft", "hard"}
         Matches divided by the number of voters, or by K.
@@ -140,13 +184,13 @@ def _locked(c: Floats) -> Floats:
     return c
 
 
-def size_probabilities(n_players: int, semivalue: str | Beta) -> Floats:
+def size_probabilities(n_players: int, semivalue: Semivalue) -> Floats:
     """How probable each size of the subset is to which a semivalue adds a player: sizes 0 to n_players - 1.
 
     Parameters
     ----------
     n_players : int
-    semivalue : {"shapley", "banzhaf", "loo"} or Beta
+    semivalue : {"shapley", "banzhaf", "loo"}, Beta or Banzhaf
 
     Returns
     -------
@@ -178,9 +222,11 @@ def _size_among_the_rest(n_rows: int, size: Floats) -> Floats:
     return (size * (n_rows - 1 - sizes) + following * (sizes + 1)) / (n_rows - 1)
 
 
-def _draw(n_rows: int, k: int, semivalue: str | Beta) -> _Draw:
+def _draw(n_rows: int, k: int, semivalue: Semivalue) -> _Draw:
     if isinstance(semivalue, Beta):
         return _beta(n_rows, k, float(semivalue.alpha), float(semivalue.beta))
+    if isinstance(semivalue, Banzhaf):
+        return _leave_one_out(n_rows, k) if semivalue.w == 1 else _banzhaf(n_rows, k, float(semivalue.w))
     makers: dict[str, Callable[[int, int], _Draw]] = {
         "shapley": _shapley,
         "banzhaf": _banzhaf,
@@ -194,10 +240,10 @@ def _shapley(n_rows: int, k: int) -> _Draw:
     return _Draw(size=lambda s: np.full(s.shape, 1 / n_rows), kth_at=lambda i: k / (i * (i + 1)))
 
 
-def _banzhaf(n_rows: int, k: int) -> _Draw:
+def _banzhaf(n_rows: int, k: int, w: float = 0.5) -> _Draw:
     return _Draw(
-        size=lambda s: np.asarray(stats.binom.pmf(s, n_rows - 1, 0.5)),
-        kth_at=lambda i: np.asarray(stats.nbinom.pmf(i - k, k, 0.5)),
+        size=lambda s: np.asarray(stats.binom.pmf(s, n_rows - 1, w)),
+        kth_at=lambda i: np.asarray(stats.nbinom.pmf(i - k, k, w)),
     )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import split_missing
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
-from shapshift.engine.coefficients import Beta, rank_table
+from shapshift.engine.coefficients import Semivalue, check_semivalue, rank_table
 from shapshift.engine.exact import Tiled
 from shapshift.engine.rows.distances import tile_filler
 from shapshift.engine.tasks import Sums, Task
@@ -20,7 +20,6 @@ from shapshift.kernels.beliefs import belief_values
 from shapshift.kernels.near import label_shares, look_around
 from shapshift.knn.base import KNNClassModel
 from shapshift.knn.explain import class_sentence, row_name
-from shapshift.knn.shapley import SEMIVALUES
 
 Floats = npt.NDArray[np.float64]
 
@@ -70,7 +69,7 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         n_neighbors: int = 5,
         *,
         utility: str = "soft",
-        semivalue: str | Beta = "shapley",
+        semivalue: Semivalue = "shapley",
         belief_neighbors: int = 5,
         metric: str = "euclidean",
         ties: str = "average",
@@ -211,5 +210,4 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         super()._check_parameters()
         caller = type(self).__name__
         check.check_count(caller, "belief_neighbors", self.belief_neighbors)
-        if not isinstance(self.semivalue, Beta):
-            check.check_choice(caller, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
+        check_semivalue(caller, self.semivalue)

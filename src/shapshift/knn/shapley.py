@@ -14,7 +14,7 @@ from shapshift.checks import inputs as check
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.certified import certified_sums
 from shapshift.engine.checkpoint import Checkpoint
-from shapshift.engine.coefficients import Beta, RankTable, rank_table
+from shapshift.engine.coefficients import RankTable, Semivalue, check_semivalue, rank_table
 from shapshift.engine.duplicates import collapsed_sums, find_duplicates
 from shapshift.engine.exact import Exact, exact_from_file
 from shapshift.engine.gpu import is_on_gpu, torch_device
@@ -32,7 +32,6 @@ from shapshift.valuation import Valuation
 #: Default of ``tol``.
 CERTIFIED_TOL = 1e-3
 TRUNCATED_TOL = 1e-3
-SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated")
 
 
 def no_tiles(here: slice, rows: slice, tile: Any) -> None:
@@ -55,8 +54,9 @@ class KNNShapley(KNNClassModel):
         What a subset of training rows is worth on a validation point: the share of its K nearest members (or of all,
         if there are fewer) that carry the point's label, with 1/C for the empty subset ("soft"); or their number
         divided by K, with 0 for the empty subset ("hard").
-    semivalue : {"shapley", "banzhaf", "loo", "calibrated"} or Beta, default="shapley"
-        How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K.
+    semivalue : {"shapley", "banzhaf", "loo", "calibrated"}, Beta or Banzhaf, default="shapley"
+        How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K;
+        "banzhaf" is ``Banzhaf(0.5)``.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
         ``fit`` ignores the features. Columns that are named by the row ids are matched by name. A scipy sparse matrix
@@ -144,7 +144,7 @@ class KNNShapley(KNNClassModel):
         n_neighbors: int = 5,
         *,
         utility: str = "soft",
-        semivalue: str | Beta = "shapley",
+        semivalue: Semivalue = "shapley",
         metric: str = "euclidean",
         method: str = "exact",
         tol: float | None = None,
@@ -447,8 +447,7 @@ class KNNShapley(KNNClassModel):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         caller = type(self).__name__
-        if not isinstance(self.semivalue, Beta):
-            check.check_choice(caller, "semivalue", self.semivalue, SEMIVALUES, "a Beta(alpha, beta) object")
+        check_semivalue(caller, self.semivalue)
         if self.tol is not None:
             check.check_number(caller, "tol", self.tol)
         if self.search != "exact":

@@ -46,8 +46,8 @@ def check_points_model(caller: str, model: Any) -> KNNModel:
 class PointValues:
     """Values of the training rows on each point of a set, summed up by owner.
 
-    A contribution is the sum of the positive parts of an owner's units: of its rows where the policy clips negative
-    rows, of its total where it carries them.
+    A contribution is the sum over an owner's units: of the positive parts of its rows where the policy clips negative
+    rows, or its total, which may be negative, where it carries them.
 
     Attributes
     ----------
@@ -142,11 +142,14 @@ class PointValues:
 
     def contributions(self, totals: Floats) -> Floats:
         """Contribution of each owner, from the sums of its units."""
-        return np.asarray(self._owner_of_unit @ np.maximum(self.settle(totals), 0.0))
+        return np.asarray(self._owner_of_unit @ self._counting(self.settle(totals)))
 
     def without_one(self, totals: Floats) -> Floats:
         """Contribution of each owner without each point: shape (n_points, n_owners)."""
-        return self.by_owner(lambda values: np.maximum(self.settle(totals[:, None] - values), 0.0))
+        return self.by_owner(lambda values: self._counting(self.settle(totals[:, None] - values)))
+
+    def _counting(self, totals: Floats) -> Floats:
+        return totals if self.negatives == "carry" else np.maximum(totals, 0.0)
 
     def units_of(self, owner: int) -> Indices:
         """Numbers of an owner's units."""
@@ -154,7 +157,7 @@ class PointValues:
 
     def share(self, totals: Floats, owner: int) -> float:
         """Share of an owner in what is contributed, 0 where nobody contributes."""
-        contributions = self.contributions(totals)
+        contributions = np.maximum(self.contributions(totals), 0.0)
         return float(contributions[owner] / contributions.sum()) if contributions[owner] > 0 else 0.0
 
 
@@ -215,8 +218,13 @@ def float_payouts(terms: Terms, contributions: Floats) -> Floats:
     unit = 10**terms.digits
     floor, cap, reserve = terms.limits
     left = (terms.budget - reserve) / unit
-    whole = contributions.sum(axis=-1, keepdims=True)
+    whole = np.maximum(contributions, 0.0).sum(axis=-1, keepdims=True)
     shares: Floats = np.divide(contributions, whole, out=np.zeros_like(contributions), where=whole > 0)
+    if terms.deposit:
+        charged = np.maximum(left * np.minimum(shares, 0.0), -terms.deposit / unit)
+        plain = replace(terms, policy=replace(terms.policy, deposit=0))
+        return np.asarray(float_payouts(plain, contributions) + charged)
+    shares = np.maximum(shares, 0.0)
     if not floor and cap is None:
         return np.asarray(left * shares)
     most = np.where(shares > 0, left if cap is None else cap / unit, floor / unit)
@@ -367,10 +375,10 @@ def make_slots(points: PointValues, k: int, owners: Sequence[int], *, replaced: 
         "carry", so that the sum over all owners is that of the utility.
     """
     totals, one = points.totals(), k == 1 and not replaced
-    contributions, clip = points.contributions(totals), points.negatives == "clip"
+    contributions, clip = np.maximum(points.contributions(totals), 0.0), points.negatives == "clip"
     parts, least = totals[:, None] / max(k, 1), 0.0 if clip else -np.inf
     if one:
-        kept = points.without_one(totals)
+        kept = np.maximum(points.without_one(totals), 0.0)
         values, others = contributions - kept, contributions
     else:
         kept = points.by_owner(lambda values: np.maximum(parts - values, least))

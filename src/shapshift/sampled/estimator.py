@@ -17,7 +17,7 @@ from shapshift.checks.identity import UndescribedError, content_hash
 from shapshift.checks.labels import check_owners
 from shapshift.checks.warnings import collected_warnings
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
-from shapshift.engine.coefficients import Beta
+from shapshift.engine.coefficients import Banzhaf, Beta, Semivalue
 from shapshift.exceptions import InputError
 from shapshift.knn.regression import KNNRegressionShapley
 from shapshift.knn.shapley import KNNShapley
@@ -55,7 +55,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         common one: "logistic", "naive_bayes", "tree", "forest", "svm", "knn", and for regression "linear",
         "tree_regression", "forest_regression". It is copied for every coalition. Where its ``random_state`` is None,
         all copies get the same seed, so that a coalition has one worth.
-    semivalue : {"shapley", "banzhaf", "loo"}, Beta or Distributional, default="shapley"
+    semivalue : {"shapley", "banzhaf", "loo"}, Beta, Banzhaf or Distributional, default="shapley"
         How coalitions are weighted. "loo" is leave-one-out.
     sampler : str or Sampler, default="auto"
         How coalitions are drawn, by name or as an object of :mod:`shapshift.sampled`:
@@ -175,7 +175,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         self,
         estimator: Any,
         *,
-        semivalue: str | Beta | Distributional = "shapley",
+        semivalue: Semivalue | Distributional = "shapley",
         sampler: str | Sampler = "auto",
         utility: str | Callable[[Any, Any, Any], Any] = "auto",
         max_fits: int = 10_000,
@@ -476,8 +476,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         """Refuse parameters that mean nothing, or do not go together."""
         owner, model, utility = type(self).__name__, self._model(), self.utility
         check_estimator(owner, model)
-        if not isinstance(self.semivalue, Beta | Distributional):
-            offered = "a Beta(alpha, beta) or a Distributional(n) object"
+        if not isinstance(self.semivalue, Beta | Banzhaf | Distributional):
+            offered = "a Beta(alpha, beta), Banzhaf(w) or Distributional(n) object"
             check.check_choice(owner, "semivalue", self.semivalue, SEMIVALUES, offered)
         choose_sampler(owner, self.sampler, self.semivalue)
         check_utility(owner, utility)

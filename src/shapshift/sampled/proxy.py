@@ -17,7 +17,7 @@ from shapshift.agreement import spearman
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
-from shapshift.engine.coefficients import Beta
+from shapshift.engine.coefficients import Semivalue
 from shapshift.exceptions import InputError
 from shapshift.knn.base import WeightedModel
 from shapshift.knn.explain import Explanation
@@ -75,7 +75,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         *,
         embed: str | Callable[[Any, Any], Any] = "auto",
         utility: str = "soft",
-        semivalue: str | Beta = "shapley",
+        semivalue: Semivalue = "shapley",
         boundary_neighbors: int = BOUNDARY_NEIGHBORS,
         boundary_entropy: float = 0.0,
         random_state: int | None = 0,
@@ -257,7 +257,7 @@ def knn_proxy(
     *,
     embed: str | Callable[[Any, Any], Any] = "auto",
     n_neighbors: int = 5,
-    semivalue: str | Beta = "shapley",
+    semivalue: Semivalue = "shapley",
     subsample: int = 100,
     sampled: Mapping[str, Any] | None = None,
     ids: Any = None,
@@ -275,7 +275,7 @@ def knn_proxy(
         Training and validation set.
     embed, n_neighbors
         See :class:`KNNProxy`.
-    semivalue : {"shapley", "banzhaf", "loo"} or Beta, default="shapley"
+    semivalue : {"shapley", "banzhaf", "loo"}, Beta or Banzhaf, default="shapley"
         Of both valuations. Banzhaf values of a model are the surest for the same number of fits.
     subsample : int, default=100
         Training rows that are valued both ways; all of them if there are fewer.

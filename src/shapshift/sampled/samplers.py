@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge, RidgeCV
 
 from shapshift.checks import inputs as check
-from shapshift.engine.coefficients import Beta, size_probabilities
+from shapshift.engine.coefficients import Banzhaf, Beta, Semivalue, size_probabilities
 from shapshift.engine.estimate import Observations
 from shapshift.exceptions import InputError
 from shapshift.sampled.game import with_seeds
@@ -51,7 +51,7 @@ class Distributional:
         check.check_count("Distributional", "cardinality", self.cardinality)
 
 
-def size_chances(n_players: int, semivalue: "str | Beta | Distributional") -> Floats:
+def size_chances(n_players: int, semivalue: "Semivalue | Distributional") -> Floats:
     """Probability of each size of the coalition that a player is added to."""
     if isinstance(semivalue, Distributional):
         if semivalue.cardinality > n_players:
@@ -123,7 +123,7 @@ class Sampler:
     """
 
     name: ClassVar[str]
-    kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", Beta, Distributional)
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", Beta, Banzhaf, Distributional)
     weights: ClassVar[tuple[float, ...]] = (1.0,)
     reduction: ClassVar[str] = "mean"
     once: ClassVar[bool] = False
@@ -325,10 +325,10 @@ class GroupTesting(Sampler):
 
 @dataclass(frozen=True)
 class MaximumSampleReuse(Sampler):
-    """Data Banzhaf (Wang and Jia 2023): every coalition is an observation with or without every player."""
+    """Data Banzhaf (Wang and Jia 2023; weighted: Li and Yu 2023): a coalition observes all players, in it or not."""
 
     name: ClassVar[str] = "msr"
-    kinds: ClassVar[tuple[Any, ...]] = ("banzhaf",)
+    kinds: ClassVar[tuple[Any, ...]] = ("banzhaf", Banzhaf)
     weights: ClassVar[tuple[float, ...]] = (1.0, -1.0)
 
     def cost(self, setting: Setting) -> int:
@@ -337,7 +337,8 @@ class MaximumSampleReuse(Sampler):
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
         """Observe the players in one random coalition."""
-        inside = rng.random(setting.n) < 0.5
+        share = setting.chances @ np.arange(setting.n) / (setting.n - 1) if setting.n > 1 else 0.5
+        inside = rng.random(setting.n) < share
         (utility,) = yield inside[None]
         return Observations(np.tile(utility, (setting.n, 1)), np.where(inside, 0, 1))
 
@@ -364,7 +365,7 @@ class Exact(Sampler):
     """All 2^n coalitions, for few players: no sampling error."""
 
     name: ClassVar[str] = "exact"
-    kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", "loo", Beta, Distributional)
+    kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", "loo", Beta, Banzhaf, Distributional)
     once: ClassVar[bool] = True
 
     def cost(self, setting: Setting) -> int:
@@ -561,9 +562,15 @@ SAMPLERS: dict[str, Sampler] = {sampler.name: sampler() for sampler in Sampler._
 
 def choose_sampler(caller: str, sampler: Any, semivalue: Any, n_players: int | None = None, fits: int = 0) -> Sampler:
     """Return the sampler of that name, or the one that suits semivalue and budget; refuse what does not go together."""
+    if semivalue == Banzhaf(1):
+        semivalue = "loo"  # nothing is drawn
     if isinstance(sampler, str) and sampler == "auto":
         few = n_players is not None and n_players <= MOST_ENUMERATED and 2**n_players < fits
-        suited = {"banzhaf": "msr", "loo": "loo"}.get(str(semivalue), "permutation")
+        suited = (
+            "msr"
+            if isinstance(semivalue, Banzhaf)
+            else {"banzhaf": "msr", "loo": "loo"}.get(str(semivalue), "permutation")
+        )
         chosen: Sampler = SAMPLERS["exact" if few and suited != "loo" else suited]
     elif isinstance(sampler, Sampler):
         chosen = sampler

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import sparse
 from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.engine.coefficients import Beta
+from shapshift.engine.coefficients import Banzhaf, Beta
 from shapshift.engine.estimate import joined_error
 from shapshift.engine.rows.distances import TrainingIndex, index_again, kind_of
 from shapshift.engine.search import join_lists
@@ -158,8 +158,8 @@ class State:
         """Split into a header and arrays."""
         model, groups = self.model, []
         settings = {name: getattr(model, name) for name in SETTINGS}
-        if isinstance(model.semivalue, Beta):
-            settings["semivalue"] = (model.semivalue.alpha, model.semivalue.beta)
+        if isinstance(model.semivalue, Beta | Banzhaf):
+            settings["semivalue"] = astuple(model.semivalue)
         index, columns = model._index, model._columns
         arrays: Arrays = {"labels": model.classes_[model.codes_], "ids": model.ids_, **_matrix("rows", index.rows)}
         if self.owners is not None:
@@ -189,7 +189,8 @@ class State:
         """Put together again, or say what does not fit."""
         settings = {name: from_json(given) for name, given in header["settings"].items()}
         if isinstance(settings["semivalue"], tuple):
-            settings["semivalue"] = Beta(*settings["semivalue"])
+            shape = settings["semivalue"]
+            settings["semivalue"] = Banzhaf(*shape) if len(shape) == 1 else Beta(*shape)
         model, columns = KNNShapley(**settings), header["columns"]
         model._check_parameters()
         ids, owners, width = arrays["ids"], arrays.get("owners"), int(header["n_features"])
