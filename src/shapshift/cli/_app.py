@@ -5,14 +5,27 @@ from typing import Annotated
 
 import typer
 
-from shapshift.cli import about, clean, correct, demo, duplicates, explain, price, rerun, suspects, validation, value
+from shapshift.cli import (
+    about,
+    clean,
+    correct,
+    demo,
+    duplicates,
+    explain,
+    market,
+    price,
+    rerun,
+    suspects,
+    validation,
+    value,
+)
 from shapshift.cli._commands import app
 from shapshift.cli._errors import Code
 
 __all__ = ["app"]
 
 # Importing a module registers its commands.
-MODULES = (about, clean, correct, demo, duplicates, explain, price, rerun, suspects, validation, value)
+MODULES = (about, clean, correct, demo, duplicates, explain, market, price, rerun, suspects, validation, value)
 # Their order in the help: as one would use them.
 ORDER = (
     *("value", "explain", "suspects", "clean", "audit", "correct", "price", "report", "duplicates", "cases", "design"),

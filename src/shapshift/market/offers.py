@@ -126,13 +126,12 @@ class Form:
     def _feature(self, name: str, kind: str, stored: Any, where: str) -> Any:
         column = plain(stored)
         wrong = f"Column {name!r} of {where} must hold "
-        if pt.is_null(column.type) or column.null_count or (pt.is_floating(column.type) and _nan(column).any()):
-            if not self.impute:
-                missing = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-                raise InputError(
-                    f"{wrong}a value in every row. {missing.sum():,} of {len(column):,} are missing, the first in row "
-                    f"{missing.argmax()} (counted from 0). Fill them in or leave those rows out."
-                )
+        missing = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        if missing.any() and not self.impute:
+            raise InputError(
+                f"{wrong}a value in every row. {missing.sum():,} of {len(column):,} are missing, the first in row "
+                f"{missing.argmax()} (counted from 0). Fill them in or leave those rows out."
+            )
         if kind.startswith("vector"):
             width = int(kind.split()[-1])
             if not is_list(column.type) or set(pc.unique(pc.list_value_length(column)).to_pylist()) != {width}:
@@ -193,11 +192,6 @@ def _spelled(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _nan(column: Any) -> Array:
-    found: Array = np.isnan(column.to_numpy(zero_copy_only=False))
-    return found
-
-
 def _ids(table: Any, column: str, where: str) -> Any:
     ids = read_names(table[column], f"id {column!r}", where, written=column in about(table).text).astype(str)
     names, counts = np.unique(ids, return_counts=True)
@@ -250,7 +244,7 @@ def _kind(column: Any) -> str:
 
 
 def ending(path: str | Path) -> str:
-    """Ending of a file name, by which the reader knows text formats."""
+    """Return the ending of a file name, by which the reader knows text formats."""
     return "".join(Path(path).suffixes[-2:]).lower()
 
 

@@ -1,16 +1,19 @@
 """Market: rounds of payment on a ledger, from the commitment to a validation file to statements."""
 
+import csv
 import hashlib
+import io
 import json
 import os
 import secrets
+import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,24 +22,25 @@ from shapshift._progress import progress_bar
 from shapshift.checks.inputs import some
 from shapshift.checks.names import visible
 from shapshift.exceptions import InputError
+from shapshift.io.files import destination, hidden_prefix, new_name, write_atomically, write_text
 from shapshift.knn import KNNShapley
+from shapshift.market.chain import digest_of, line
 from shapshift.market.changes import FACTORS, split_change
-from shapshift.market.ledger import Event, Ledger
+from shapshift.market.ledger import Event, Ledger, Verification
 from shapshift.market.offers import Form, ending, file_bytes, form_of, from_parquet, row_keys, to_parquet
-from shapshift.price import Allocation, Policy, write_statements
-from shapshift.price.money import minor_digits, parse_money, show_money, to_decimal
+from shapshift.price import Allocation, Policy, safe_cell, write_statements
+from shapshift.price.clusters import find_clusters
+from shapshift.price.money import minor_digits, show_money, to_decimal
 from shapshift.price.policy import Terms as Budget
 from shapshift.price.rule import Rule, pay_owners
 from shapshift.price.statements import page_names
 from shapshift.tables import prepare
 
-if TYPE_CHECKING:
-    from shapshift.market.ledger import Verification
-
 PathLike = str | os.PathLike[str]
 #: Parameters of the model that a round fixes.
 MODEL = {"n_neighbors": 5, "utility": "soft", "metric": "euclidean", "ties": "average"}
 _LONGEST = 200
+_LINE = ("sequence", "kind", "round", "seller", "time", "body", "previous")
 # How often a close begins anew because a seller submitted while it was computed.
 _TRIES = 5
 
@@ -89,7 +93,7 @@ class Terms:
     def from_body(cls, body: Mapping[str, Any]) -> "Terms":
         """Make them from what :meth:`to_body` returned."""
         made = {"rule": Rule.from_dict(json.loads(body["rule"])), "form": Form.from_dict(body["form"])}
-        return cls(**{**body, **made})
+        return cls(**{name: entry for name, entry in {**body, **made}.items() if name != "blobs"})
 
     def show(self, cents: int) -> str:
         """Write an amount for a reader."""
@@ -156,17 +160,48 @@ class Setting:
     terms: Terms
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What a check of a ledger found.
+
+    Attributes
+    ----------
+    chain : Verification
+    recomputed : int
+        Payments that were computed again.
+    faults : tuple of str
+        What is wrong, in sentences; empty where all is well.
+    """
+
+    chain: Verification
+    recomputed: int
+    faults: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+
 class _BehindError(Exception):
     """Something was appended to a round since its events were read."""
 
 
 def commitment(salt: str, digest: str) -> str:
-    """Return what is published about a validation file before it is: ``printf SALT DIGEST | sha256sum``."""
+    """Return what is published about a validation file before it is shown.
+
+    Examples
+    --------
+    As ``printf %s%s SALT DIGEST | sha256sum`` says:
+
+    >>> commitment("00", "ff")[:8]
+    '8909cde2'
+    """
     return hashlib.sha256(f"{salt}{digest}".encode()).hexdigest()
 
 
 class Market:
-    """Rounds of payment on a ledger.
+    r"""Rounds of payment on a ledger.
 
     Parameters
     ----------
@@ -180,15 +215,15 @@ class Market:
     >>> from shapshift.market.rounds import Market
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     val, ann, bob = (Path(folder, f"{name}.csv") for name in ("val", "ann", "bob"))
-    ...     _ = val.write_text("size,class\\n1.0,a\\n1.2,a\\n3.1,b\\n2.9,b\\n")
-    ...     _ = ann.write_text("size,class\\n1.1,a\\n3.0,b\\n")
-    ...     _ = bob.write_text("size,class\\n1.3,a\\n2.5,a\\n")
+    ...     _ = val.write_text("size,class\n1.0,a\n1.2,a\n3.1,b\n2.9,b\n")
+    ...     _ = ann.write_text("size,class\n1.1,a\n3.0,b\n")
+    ...     _ = bob.write_text("size,class\n1.3,a\n2.5,a\n")
     ...     with Market.create(Path(folder, "market.db"), issuer="Example Ltd") as market:
     ...         terms = market.open("2026-10", val, 100, label="class", model={"n_neighbors": 1})
     ...         _ = market.submit("2026-10", "ann", ann), market.submit("2026-10", "bob", bob)
     ...         closed = market.close("2026-10", val)
     ...         dict(closed.payments), market.close("2026-10", val).again
-    ({'ann': 10000, 'bob': 0}, True)
+    ({'ann': 8000, 'bob': 2000}, True)
     """
 
     def __init__(self, where: PathLike) -> None:
@@ -230,7 +265,7 @@ class Market:
     @property
     def about(self) -> Mapping[str, str]:
         """Issuer, contact, currency and locale."""
-        return next((event.body for event in self.ledger.events(kind="init")), {})
+        return next((event.content for event in self.ledger.events(kind="init")), {})
 
     def open(
         self,
@@ -306,8 +341,8 @@ class Market:
             rule=rule,
             model=chosen,
             form=form,
-            commitment=commitment(salt, _digest(content)),
-            salt=_digest(salt.encode()),
+            commitment=commitment(salt, digest_of(content)),
+            salt=digest_of(salt.encode()),
             ending=ending(os.fspath(validation)),
             keep=self._kept(form) if keep else "",
         )
@@ -348,7 +383,7 @@ class Market:
 
     def terms(self, round: str) -> Terms:
         """Terms of a round."""
-        return Terms.from_body(self._opened(round, list(self.ledger.events(round=round, kind="open"))).body)
+        return Terms.from_body(self._opened(round, list(self.ledger.events(round=round, kind="open"))).content)
 
     def _opened(self, round: str, events: Sequence[Event]) -> Event:
         found = next((event for event in events if event.kind == "open"), None)
@@ -363,16 +398,10 @@ class Market:
     def offers(self, round: str) -> dict[str, Offer]:
         """Sellers whose tables are on offer, sorted by name, with their tables."""
         events = list(self.ledger.events(round=round))
-        return self._offers(Terms.from_body(self._opened(round, events).body), events)
+        return _offers(self._kept_tables(Terms.from_body(self._opened(round, events).content)), events)
 
-    def _offers(self, terms: Terms, events: Sequence[Event]) -> dict[str, Offer]:
-        found = dict(self.closed(terms.keep).tables) if terms.keep else {}
-        for event in events:
-            if event.kind == "submit":
-                found[event.seller] = Offer(event.body["table"], event.body["rows"], event.sequence)
-            elif event.kind == "withdraw":
-                found.pop(event.seller, None)
-        return dict(sorted(found.items()))
+    def _kept_tables(self, terms: Terms) -> Mapping[str, Offer]:
+        return self.closed(terms.keep).tables if terms.keep else {}
 
     def submit(self, round: str, seller: str, rows: PathLike) -> tuple[Event, list[str]]:
         """Submit a seller's table to an open round; it takes the place of an earlier one of this seller.
@@ -398,7 +427,7 @@ class Market:
         terms = self.terms(round)
         table, digest, notes = terms.form.read_offer(os.fspath(rows))
         content = to_parquet(table)
-        body = {"table": _digest(content), "rows": table.num_rows, "file": digest}
+        body = {"table": digest_of(content), "rows": table.num_rows, "file": digest}
         event = self.ledger.append(
             "submit",
             body,
@@ -412,11 +441,11 @@ class Market:
     def withdraw(self, round: str, seller: str) -> Event:
         """Take a seller's table off an open round."""
         _check_name("seller", seller)
-        terms = self.terms(round)
+        kept = self._kept_tables(self.terms(round))
 
         def allowed(events: Sequence[Event]) -> None:
             self._check_open(round, events)
-            if seller not in self._offers(terms, events):
+            if seller not in _offers(kept, events):
                 raise InputError(f"Seller {seller!r} has no table in round {round!r}; there is nothing to withdraw.")
 
         return self.ledger.append("withdraw", {}, round=round, seller=seller, allowed=allowed)
@@ -456,11 +485,11 @@ class Market:
         """
         for _ in range(_TRIES):
             events = list(self.ledger.events(round=round))
-            terms = Terms.from_body(self._opened(round, events).body)
+            terms = Terms.from_body(self._opened(round, events).content)
             if any(event.kind == "close" for event in events):
                 return replace(self.closed(round), again=True)
             content = file_bytes(validation)
-            digest, salt = _digest(content), self.ledger.blob(terms.salt).decode()
+            digest, salt = digest_of(content), self.ledger.blob(terms.salt).decode()
             if commitment(salt, digest) != terms.commitment:
                 raise InputError(
                     f"{os.fspath(validation)!r} is not the validation file that round {round!r} was opened with: its "
@@ -469,10 +498,10 @@ class Market:
                 )
             self._forget()
             self._files[digest] = content
-            offers = self._offers(terms, events)
+            offers = _offers(self._kept_tables(terms), events)
             setting = Setting(tuple((seller, offer.table) for seller, offer in offers.items()), digest, terms)
-            allocation = self._allocate(setting, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
-            body, blobs = _paid(setting, allocation)
+            paid = self._allocate(setting, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
+            body, blobs = _paid(setting, paid)
             body |= {
                 "salt": salt,
                 "previous": self._last_closed(),
@@ -495,13 +524,13 @@ class Market:
         )
 
     def closed(self, round: str) -> Closed:
-        """What a closed round paid."""
+        """Return what a closed round paid."""
         events = list(self.ledger.events(round=round))
-        terms = Terms.from_body(self._opened(round, events).body)
+        terms = Terms.from_body(self._opened(round, events).content)
         event = next((event for event in events if event.kind == "close"), None)
         if event is None:
             raise InputError(f"Round {round!r} is still open. Close it first.")
-        body = event.body
+        body = event.content
         return Closed(
             round=round,
             terms=terms,
@@ -527,7 +556,8 @@ class Market:
             path.write_bytes(self.ledger.blob(closed.allocation))
             return Allocation.load(path)
 
-    def _allocate(self, setting: Setting, **options: Any) -> Allocation | None:
+    def _allocate(self, setting: Setting, **options: Any) -> tuple[Allocation, Any] | None:
+        """Allocate a budget; returns also the position of the first row that each row is a copy of."""
         if not setting.tables:
             return None
         terms, form = setting.terms, setting.terms.form
@@ -542,21 +572,27 @@ class Market:
             table[form.id].to_pylist() if form.id else list(map(str, range(1, table.num_rows + 1)))
             for table in tables.values()
         ]
-        progress = options.get("progress")
-        return pay_owners(
+        offered: dict[str, Any] = {
+            "owners": np.repeat(np.array(list(tables)), sizes),
+            "order": np.concatenate(order),
+            "ids": np.array([each for part in ids for each in part]),
+        }
+        allocation = pay_owners(
             KNNShapley(**terms.model, **options),
             data.X_val,
             data.y_val,
             data.X_train,
             data.y_train,
-            np.repeat(np.array(list(tables)), sizes),
-            to_decimal(terms.budget, terms.digits),
+            budget=to_decimal(terms.budget, terms.digits),
             rule=terms.rule,
-            order=np.concatenate(order),
-            ids=np.array([each for part in ids for each in part]),
             currency=terms.currency,
-            progress=progress,
+            progress=options.get("progress"),
+            **offered,
         )
+        first = allocation.first
+        if first is None:
+            first = find_clusters(data.X_val, data.y_val, radius=0, progress=False, **offered).first
+        return allocation, first
 
     def _forget(self) -> None:
         """Forget what was kept for repeated valuations, as the ledger may have grown."""
@@ -573,10 +609,10 @@ class Market:
             seen: dict[tuple[Any, ...], int] = {}
             done: set[str] = set()
             for event in self.ledger.events(kind="submit", seller=seller):
-                if event.body["table"] in done:
+                if event.content["table"] in done:
                     continue
-                done.add(event.body["table"])
-                earlier = from_parquet(self.ledger.blob(event.body["table"]))
+                done.add(event.content["table"])
+                earlier = from_parquet(self.ledger.blob(event.content["table"]))
                 if set(columns) <= set(earlier.column_names):
                     for row in row_keys(earlier, form):
                         seen.setdefault(row, event.sequence)
@@ -667,8 +703,8 @@ class Market:
         about = [setting.tables, setting.validation, terms.budget, terms.rule.to_dict(), dict(terms.model)]
         key = json.dumps([*about, terms.form.to_dict()])
         if key not in self._paid:
-            allocation = self._allocate(setting, progress=False, **options)
-            self._paid[key] = {} if allocation is None else dict(_paid(setting, allocation)[0]["payments"])
+            paid = self._allocate(setting, progress=False, **options)
+            self._paid[key] = {} if paid is None else dict(_payments(paid[0]))
         return self._paid[key]
 
     def write_statements(
@@ -677,9 +713,8 @@ class Market:
         folder: PathLike,
         *,
         seller: str | None = None,
-        changes: bool = True,
+        why: Mapping[str, Mapping[str, int]] | None = None,
         overwrite: bool = False,
-        progress: bool | None = None,
     ) -> list[Path]:
         """Write the statements of a closed round, from the ledger alone.
 
@@ -689,73 +724,205 @@ class Market:
         folder : path-like
         seller : str, optional
             Write the page of this seller only; by default all pages and a table of all payments.
-        changes : bool
-            Whether pages say why payments changed since the round before, see :meth:`changes`.
+        why : mapping, optional
+            What :meth:`changes` returned: pages then say why payments changed since the round before.
         overwrite : bool
             Whether files of the same names may be replaced.
-        progress : bool, optional
 
         Returns
         -------
         list of Path
             As :func:`~shapshift.price.write_statements` returns them.
         """
-        closed, about = self.closed(round), self.about
-        allocation = self.allocation(round)
+        closed, allocation, about = self.closed(round), self.allocation(round), self.about
         if seller is not None and seller not in closed.payments:
             raise InputError(f"Seller {seller!r} was not in round {round!r}. It paid {some(list(closed.payments))}.")
-        why = self.changes(round, None if seller is None else [seller], progress=progress) if changes else {}
-        return write_statements(
-            allocation,
-            folder,
-            sources={"round": round, "validation file": f"sha256 {closed.validation[:12]}"},
-            features=list(closed.terms.form.types),
-            notes=closed.terms.form.preparation(),
-            overwrite=overwrite,
-        )
+        options: dict[str, Any] = {
+            "issuer": about["issuer"] or None,
+            "contact": about["contact"] or None,
+            "period": closed.terms.period,
+            "date": closed.time[:10],
+            "locale": about["locale"],
+            "sources": {"round": round, "ledger": f"event {closed.digest[:12]}"},
+            "features": list(closed.terms.form.types),
+            "notes": closed.terms.form.preparation(),
+            "change": {name: list(parts.items()) for name, parts in (why or {}).items()},
+        }
+        if seller is None:
+            return write_statements(allocation, folder, overwrite=overwrite, **options)
+        target = Path(folder)
+        page = target / page_names(allocation.owners)[allocation.owners.index(seller)]
+        if os.path.lexists(page) and not overwrite:
+            raise FileExistsError(f"There is a file {str(page)!r} already. Choose another folder, or replace it.")
+        with tempfile.TemporaryDirectory(prefix="shapshift-") as apart:
+            write_statements(allocation, apart, **options)
+            target.mkdir(parents=True, exist_ok=True)
+            return [write_text(page, Path(apart, page.name).read_text(encoding="utf-8"))]
 
     def verify(
         self, *, head: str | None = None, recompute: bool = False, progress: bool | None = None, **options: Any
-    ) -> "Verification":
-        """Check the chain of the ledger, what rounds promised, and with ``recompute`` every payment."""
-        raise NotImplementedError
+    ) -> Verified:
+        """Check the ledger, what rounds promised, and with ``recompute`` every payment.
+
+        Parameters
+        ----------
+        head : str, optional
+            A digest that was noted or published, such as that of a close: the chain must have it.
+        recompute : bool
+            Whether payments are computed again from the tables in the ledger and compared to the cent.
+        progress : bool, optional
+        **options
+            ``n_jobs`` and ``max_memory``, as in :class:`~shapshift.KNNShapley`.
+
+        Returns
+        -------
+        Verified
+        """
+        chain = self.ledger.verify(head=head, progress=progress)
+        self._forget()
+        paid, faults = 0, [] if chain.fault is None else [chain.fault]
+        if chain.ok:
+            names = [event.round for event in self.ledger.events(kind="close")]
+            with progress_bar("Checking rounds", len(names), progress) as advance:
+                for name in names:
+                    faults += [f"Round {name!r}: {fault}" for fault in self._faults(name)]
+                    if recompute:
+                        closed = self.closed(name)
+                        faults += [f"Round {name!r}: {fault}" for fault in self._differences(closed, options)]
+                        paid += len(closed.payments)
+                    advance(1)
+        return Verified(chain, paid, tuple(faults))
+
+    def _faults(self, round: str) -> Iterator[str]:
+        """Promises that a closed round did not keep."""
+        events = list(self.ledger.events(round=round))
+        closed, kinds = self.closed(round), [event.kind for event in events]
+        if commitment(next(e.content["salt"] for e in events if e.kind == "close"), closed.validation) != (
+            closed.terms.commitment
+        ):
+            yield "the validation file is not the one that it was opened with."
+        if kinds[-1] != "close":
+            yield f"something came after it was closed: {kinds[-1]}."
+        if dict(closed.tables) != _offers(self._kept_tables(closed.terms), events):
+            yield "the tables that were valued are not those that were on offer."
+        if set(closed.payments) != set(closed.tables):
+            yield "those who were paid are not those who had submitted."
+        if closed.unallocated + closed.reserve + sum(closed.payments.values()) != closed.terms.budget:
+            yield "the payments do not add up to the budget that it was opened with."
+
+    def _differences(self, closed: Closed, options: Mapping[str, Any]) -> Iterator[str]:
+        """Payments that come out otherwise when they are computed again."""
+        tables = tuple((seller, offer.table) for seller, offer in closed.tables.items())
+        again = self._payments(Setting(tables, closed.validation, closed.terms), options)
+        show = closed.terms.show
+        for seller, cents in closed.payments.items():
+            if again[seller] != cents:
+                yield f"{seller!r} was paid {show(cents)}. Computed again, it is {show(again[seller])}."
+
+    def export(self, folder: PathLike, *, seller: str | None = None, progress: bool | None = None) -> list[Path]:
+        """Write the ledger as files that anybody can check, or what concerns one seller.
+
+        Parameters
+        ----------
+        folder : path-like
+            Must not exist.
+        seller : str, optional
+            Write this seller's own events and tables, and what this seller was paid: nothing of others, nor of the
+            validation files. By default everything, see :meth:`shapshift.market.ledger.Ledger.export`; with the salts
+            of rounds that are still open, so it is for auditors.
+        progress : bool, optional
+
+        Returns
+        -------
+        list of Path
+            What was written.
+        """
+        if seller is None:
+            whole = self.ledger.export(folder, progress=progress)
+            return sorted(path for path in whole.iterdir())
+        events = list(self.ledger.events(seller=seller))
+        if not events:
+            raise InputError(f"Seller {seller!r} never submitted anything to this ledger.")
+        target = Path(folder)
+        if os.path.lexists(target):
+            raise FileExistsError(f"There is {str(target)!r} already. Choose another folder.")
+        hidden = new_name(destination(target).parent, hidden_prefix(target))
+        hidden.mkdir(0o700, parents=True)
+        try:
+            lines = [line(*(getattr(event, name) for name in _LINE)) for event in events]
+            write_text(hidden / "events.jsonl", "".join(f"{each}\n" for each in lines))
+            write_text(hidden / "payments.csv", self._payments_csv(seller))
+            for event in (event for event in events if event.kind == "submit"):
+                content = self.ledger.blob(event.content["table"])
+                write_atomically(
+                    hidden / f"table-{event.sequence}.parquet", lambda file, content=content: file.write(content)
+                )
+            os.rename(hidden, target)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+        return sorted(target.iterdir())
+
+    def _payments_csv(self, seller: str) -> str:
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerow(["round", "period", "closed", "rows", "payment", "currency"])
+        for event in self.ledger.events(kind="close"):
+            closed = self.closed(event.round)
+            if seller in closed.payments:
+                terms, rows = closed.terms, closed.tables[seller].rows
+                amount = to_decimal(closed.payments[seller], terms.digits)
+                cells = (closed.round, terms.period, closed.time, rows, amount, terms.currency)
+                writer.writerow([safe_cell(each) if isinstance(each, str) else each for each in cells])
+        return out.getvalue()
 
 
-def _paid(setting: Setting, allocation: Allocation | None) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What the event of a close says about payments, and the blob of the allocation."""
+def _offers(kept: Mapping[str, Offer], events: Sequence[Event]) -> dict[str, Offer]:
+    """Tables on offer, by seller, after the events of a round."""
+    found = dict(kept)
+    for event in events:
+        if event.kind == "submit":
+            content = event.content
+            found[event.seller] = Offer(content["table"], content["rows"], event.sequence)
+        elif event.kind == "withdraw":
+            found.pop(event.seller, None)
+    return dict(sorted(found.items()))
+
+
+def _paid(setting: Setting, paid: tuple[Allocation, Any] | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return what the event of a close says about payments, and the blob of the allocation."""
     terms = setting.terms
-    body: dict[str, Any] = {"budget": terms.budget, "validation": setting.validation, "copies": []}
-    if allocation is None:
+    body: dict[str, Any] = {"budget": terms.budget, "validation": setting.validation, "version": version("shapshift")}
+    if paid is None:
         _, _, reserve = terms.rule.policy.cents(terms.budget, terms.digits)
-        rest = {"payments": [], "reserve": reserve, "unallocated": terms.budget - reserve, "allocation": None}
-        return body | rest, {}
+        none = {"payments": [], "copies": [], "allocation": None}
+        return body | none | {"reserve": reserve, "unallocated": terms.budget - reserve}, {}
+    allocation, first = paid
     with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
         path = Path(folder, "allocation.npz")
         allocation.save(path)
         content = path.read_bytes()
-    payments = sorted(zip(map(str, allocation.owners), allocation.cents.tolist(), strict=True))
     body |= {
-        "payments": [list(payment) for payment in payments],
+        "payments": _payments(allocation),
         "reserve": allocation.reserve_cents,
         "unallocated": allocation.unallocated_cents,
-        "allocation": _digest(content),
-        "copies": _copies(allocation),
+        "allocation": digest_of(content),
+        "copies": _copies(allocation, first),
     }
     return body, {body["allocation"]: content}
 
 
-def _copies(allocation: Allocation) -> list[list[Any]]:
+def _payments(allocation: Allocation) -> list[list[Any]]:
+    return [list(one) for one in sorted(zip(map(str, allocation.owners), allocation.cents.tolist(), strict=True))]
+
+
+def _copies(allocation: Allocation, first: Any) -> list[list[Any]]:
     """Sellers whose rows are copies of a row that another seller submitted before, with how many."""
-    if allocation.first is None:
-        return []
-    firsts, codes = allocation.codes[allocation.first], allocation.codes
-    pairs = Counter(zip(firsts[firsts != codes].tolist(), codes[firsts != codes].tolist(), strict=True))
+    codes, firsts = allocation.codes, allocation.codes[first]
+    others = firsts != codes
+    pairs = Counter(zip(firsts[others].tolist(), codes[others].tolist(), strict=True))
     named = [[str(allocation.owners[a]), str(allocation.owners[b]), rows] for (a, b), rows in pairs.items()]
     return sorted(named, key=lambda one: (-one[2], one[0], one[1]))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _check_name(what: str, name: Any) -> None:
