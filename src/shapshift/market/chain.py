@@ -240,18 +240,12 @@ def check_payments(content: Mapping[str, Any]) -> int:
     payments = content.get("payments")
     if not isinstance(payments, list | tuple):
         raise LedgerError("its body has no list of payments")
-    total = 0
-    sellers = set()
     for payment in payments:
-        if not (isinstance(payment, list | tuple) and len(payment) == 2):
-            raise LedgerError(f"the payment {_short(payment)} is no pair of seller and amount")
-        seller, cents = payment
-        if type(seller) is not str or type(cents) is not int:
+        if not (isinstance(payment, list | tuple) and [*map(type, payment)] == [str, int]):
             raise LedgerError(f"the payment {_short(payment)} is no pair of seller and amount in whole minor units")
-        sellers.add(seller)
-        total += cents
-    if len(sellers) < len(payments):
+    if len(dict(payments)) < len(payments):
         raise LedgerError("its payments name a seller twice")
+    total = sum(cents for _, cents in payments)
     for name in _MONEY:
         if type(content.get(name)) is not int:
             raise LedgerError(f"its {name} is no integer: {_short(content.get(name))}")
@@ -315,22 +309,22 @@ class Chain:
             Naming the first event that is wrong.
         """
         fault = None
-        for number, (sequence, kind, round_, seller, time, body, digest) in enumerate(rows):
+        head, spelled, sha256 = self.head, self._spelled, hashlib.sha256
+        for expected, (sequence, kind, round_, seller, time, body, digest) in enumerate(rows, self.events + 1):
             try:
-                spelled = self._spelled
+                if sequence != expected:
+                    raise LedgerError(f"follows event {expected - 1}: events are missing, or not in order")
                 try:
                     # As in line(), with names spelled once.
                     text = (
-                        f'{{"body":{body},"kind":{spelled[kind]},"previous":"{self.head}","round":{spelled[round_]},'
+                        f'{{"body":{body},"kind":{spelled[kind]},"previous":"{head}","round":{spelled[round_]},'
                         f'"seller":{spelled[seller]},"sequence":{sequence},"time":"{time}"}}'
                     )
                 except KeyError:
                     self._spell(kind, round_, seller)
-                    text = line(sequence, kind, round_, seller, time, body, self.head)
-                if sequence != self.events + 1:
-                    raise LedgerError(f"follows event {self.events}: events are missing, or not in order")
-                found = hashlib.sha256(text.encode()).hexdigest()
-                if found != digest:
+                    text = line(sequence, kind, round_, seller, time, body, head)
+                head = sha256(text.encode()).hexdigest()
+                if head != digest:
                     raise LedgerError(
                         "does not have its digest: it, or an event before it, was changed after it was written"
                     )
@@ -342,10 +336,10 @@ class Chain:
                     self._time = time
             except (LedgerError, UnicodeEncodeError) as error:
                 fault = LedgerError(f"event {_short(sequence)} {_short_error(error)}")
-                rows = rows[:number]
+                rows = rows[: expected - 1 - self.events]
                 break
-            self.events = sequence
-            self.head = found
+        if rows:
+            self.events, self.head = rows[-1][0], rows[-1][-1]
         if self.missing is not None and any(row[-1] == self.missing for row in rows):
             self.missing = None
         self._extend_contents(rows)

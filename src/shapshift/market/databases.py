@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Seconds to wait for another process that writes.
 PATIENCE = 60
 
+#: Events of which a round has one each.
+ONCE = "(kind = 'open' OR kind = 'close')"
+
 _TEXT = "{0} TEXT NOT NULL CHECK (typeof({0}) = 'text')"
 _SQLITE = {
     "shapshift_ledger": "CREATE TABLE shapshift_ledger (format INTEGER PRIMARY KEY)",
@@ -33,10 +36,8 @@ _SQLITE = {
     + _TEXT.format("digest")
     + ", part INTEGER NOT NULL, codec INTEGER NOT NULL, data BLOB NOT NULL CHECK (typeof(data) = 'blob'), "
     "PRIMARY KEY (digest, part))",
-    "shapshift_once": "CREATE UNIQUE INDEX shapshift_once ON shapshift_events (round, kind) "
-    "WHERE kind = 'open' OR kind = 'close'",
-    "shapshift_rounds": "CREATE INDEX shapshift_rounds ON shapshift_events (round)",
-    "shapshift_sellers": "CREATE INDEX shapshift_sellers ON shapshift_events (seller)",
+    "shapshift_once": f"CREATE UNIQUE INDEX shapshift_once ON shapshift_events (round, kind) WHERE {ONCE}",
+    "shapshift_rounds": "CREATE INDEX shapshift_rounds ON shapshift_events (round, seller)",
 }
 _REFUSAL = "a ledger is append-only"
 # An insert with OR REPLACE asks no trigger of deletions.
@@ -69,7 +70,6 @@ _POSTGRES = (
     "data BYTEA NOT NULL, PRIMARY KEY (digest, part))",
     _SQLITE["shapshift_once"],
     _SQLITE["shapshift_rounds"],
-    _SQLITE["shapshift_sellers"],
     "CREATE FUNCTION shapshift_refuse() RETURNS trigger LANGUAGE plpgsql AS "
     f"$$BEGIN RAISE EXCEPTION '{_REFUSAL}'; END$$",
     *(
@@ -83,6 +83,10 @@ _NETWORK = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ncpfs"),
     *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.davfs"),
 }
+
+
+class UnreachableError(LedgerError):
+    """The database does not answer, or another process keeps it; the ledger itself may be in order."""
 
 
 class Database(ABC):
@@ -132,21 +136,21 @@ class Database(ABC):
     @contextmanager
     def telling(self, what: str) -> Iterator[None]:
         """Put errors of the database into words."""
-        from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+        from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
         try:
             yield
         except SQLAlchemyError as error:
             reason = str(error.orig if isinstance(error, DBAPIError) else error).strip()
-            raise LedgerError(f"The ledger {self.name} cannot {what}: {self.words(reason)}") from None
+            kind = UnreachableError if isinstance(error, OperationalError | InterfaceError) else LedgerError
+            # Not "from error": it may hold a URL with a password, and the bodies of events.
+            raise kind(f"The ledger {self.name} cannot {what}: {self.words(reason, what)}") from None
 
-    def words(self, reason: str) -> str:
+    def words(self, reason: str, what: str) -> str:
         """Say what to do about an error of the database."""
-        if "locked" in reason:
+        if "database is locked" in reason or "lock timeout" in reason:
             return f"another process has been writing to it for {PATIENCE} seconds. Try again when it has ended."
-        if "shapshift_once" in reason or "UNIQUE constraint failed" in reason:
-            return "another process wrote the same event first. Run the command again to see what is there."
-        return f"{reason}."
+        return reason if reason.endswith((".", "?")) else f"{reason}."
 
     def close(self) -> None:
         """Close its connections."""
@@ -287,10 +291,92 @@ def _check_format(name: str, formats: list[Any]) -> None:
         )
 
 
+class Postgres(Database):
+    """A ledger in the first schema of a PostgreSQL database's search path."""
+
+    def __init__(self, url: "sqlalchemy.URL") -> None:
+        from sqlalchemy import URL, create_engine
+
+        secrets = [url.password, *(url.query.get(name) for name in ("password", "sslpassword"))]
+        self._secrets = [str(secret) for secret in secrets if secret]
+        self.name = str(URL.create("postgresql", url.username, None, url.host, url.port, url.database))
+        try:
+            self.engine = create_engine(
+                url.set(drivername="postgresql+psycopg"),
+                hide_parameters=True,
+                pool_pre_ping=True,
+                connect_args={"connect_timeout": 10, "application_name": "shapshift"},
+            )
+        except ImportError as error:
+            raise MissingLibraryError(
+                'A ledger in PostgreSQL needs psycopg. Install it with: pip install "shapshift[postgres]".'
+            ) from error
+
+    def words(self, reason: str, what: str) -> str:
+        """Say what to do, without passwords."""
+        for secret in self._secrets:
+            reason = reason.replace(secret, "***")
+        told = super().words(" ".join(reason.split()), what)
+        if what == "be written to" and "connection" in reason:
+            told += (
+                " Run the command again when the server answers: the event was written whole or not at all, and no "
+                "round is opened or closed twice."
+            )
+        return told
+
+    def create(self) -> None:
+        """Make the tables in one transaction."""
+        with self.telling("be created"), self.engine.begin() as connection:
+            encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+            if encoding != "UTF8":
+                raise LedgerError(
+                    f"The database {self.name} has the encoding {encoding}. A ledger needs one with UTF8: "
+                    "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0."
+                )
+            if self._tables(connection):
+                raise LedgerError(f"{self.name} has a ledger already. Name another database, or open it as it is.")
+            for statement in _POSTGRES:
+                connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(f"INSERT INTO shapshift_ledger VALUES ({FORMAT})")
+
+    @staticmethod
+    def _tables(connection: "sqlalchemy.Connection") -> set[str]:
+        names = ", ".join(f"to_regclass('shapshift_{name}')" for name in ("ledger", "events", "blobs"))
+        query = f"SELECT relname FROM pg_class WHERE oid IN ({names}) AND relkind IN ('r', 'p')"
+        return {row[0] for row in connection.exec_driver_sql(query)}
+
+    def check(self) -> None:
+        """Refuse a database without the tables of a ledger."""
+        with self.reading() as connection:
+            if len(self._tables(connection)) < 3:
+                raise LedgerError(
+                    f"There is no ledger in {self.name}. Create it: Ledger.create or `shapshift market init`."
+                )
+            formats = connection.exec_driver_sql("SELECT format FROM shapshift_ledger LIMIT 2").fetchall()
+        _check_format(self.name, list(formats))
+
+    def lock(self, connection: "sqlalchemy.Connection") -> None:
+        """Lock the one row of the ledger's own table. What is committed shall be on the disk, whatever the default."""
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE}s'")
+        connection.exec_driver_sql(
+            "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        connection.exec_driver_sql("SELECT format FROM shapshift_ledger FOR UPDATE")
+
+    def faults(self) -> list[str]:
+        """Triggers that are gone or switched off."""
+        with self.reading() as connection:
+            found = connection.exec_driver_sql(
+                "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN "
+                "(to_regclass('shapshift_events'), to_regclass('shapshift_blobs'))"
+            )
+            return [_missing_trigger(name) for name in sorted({*_POSTGRES_TRIGGERS} - {row[0] for row in found})]
+
+
 def open_database(caller: str, where: str | os.PathLike[str]) -> Database:
     """Database of a path or URL; nothing is opened yet."""
     try:
-        import sqlalchemy  # noqa: F401
+        import sqlalchemy
     except ImportError as error:
         raise MissingLibraryError(
             'A ledger needs SQLAlchemy. Install it with: pip install "shapshift[market]".'
@@ -300,4 +386,21 @@ def open_database(caller: str, where: str | os.PathLike[str]) -> Database:
             f"The 'where' parameter of {caller} must be the path of a file or a URL such as "
             f"postgresql://user@host/database. Got {type(where).__name__} instead."
         )
-    return SqliteFile(where)
+    if "://" not in (address := os.fspath(where)):
+        return SqliteFile(where)
+    try:
+        url = sqlalchemy.make_url(address)
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        # What was given may hold a password.
+        raise InputError(
+            f"The 'where' parameter of {caller} is no URL of a database. Write "
+            "postgresql://user:password@host/database, with %40 for an @ in the password and %3A for a colon."
+        ) from None
+    if url.drivername == "sqlite" and url.database:
+        return SqliteFile(url.database)
+    if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return Postgres(url)
+    raise InputError(
+        f"The 'where' parameter of {caller} must be the path of an SQLite file or a URL that begins with "
+        f"postgresql://. Got one that begins with {url.drivername}:// instead."
+    )

@@ -10,7 +10,9 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Self
 
 from shapshift._progress import progress_bar
@@ -34,7 +36,7 @@ from shapshift.market.chain import (
     line,
     verify_export,
 )
-from shapshift.market.databases import Database, open_database
+from shapshift.market.databases import ONCE, Database, UnreachableError, open_database
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -243,17 +245,26 @@ class Ledger:
         -------
         Verification
             With the first fault in words; nothing is raised for a fault.
+
+        Raises
+        ------
+        LedgerError
+            If the database does not answer.
         """
         chain = Chain(head)
         blobs = 0
         fault = None
         try:
-            for _ in self._checked_pages(chain, progress):
-                pass
-            chain.finish()
-            for _ in self._checked_blobs(chain):
-                blobs += 1
-            fault = next(iter(self._database.faults()), None)
+            with ThreadPoolExecutor(1) as apart:
+                tables = apart.submit(self._database.faults)
+                for _ in self._checked_pages(chain, progress):
+                    pass
+                chain.finish()
+                for _ in self._checked_blobs(chain):
+                    blobs += 1
+            fault = next(iter(tables.result()), None)
+        except UnreachableError:
+            raise
         except LedgerError as error:
             fault = str(error)
         return chain.result(blobs, fault)
@@ -319,7 +330,7 @@ class Ledger:
     def _check_once(connection: "sqlalchemy.Connection", kind: str, round: str) -> None:
         if kind not in ("open", "close"):
             return
-        query = "SELECT kind, time FROM shapshift_events WHERE round = :round AND (kind = 'open' OR kind = 'close')"
+        query = f"SELECT kind, time FROM shapshift_events WHERE round = :round AND {ONCE}"
         found = {row.kind: row.time for row in _execute(connection, query, round=round)}
         if kind in found:
             done = "opened" if kind == "open" else "closed"
@@ -346,11 +357,15 @@ class Ledger:
     def _select(connection: "sqlalchemy.Connection", after: int | None = None, **chosen: str | None) -> Iterator[Event]:
         """Events with their digests checked; with ``after`` a page of those that follow it."""
         given = {name: value for name, value in chosen.items() if value is not None}
-        conditions = " AND ".join(["e.sequence > :after", *(f"e.{name} = :{name}" for name in given)])
+        conditions = [f"e.{name} = :{name}" for name in given]
+        if once := given.get("kind") in ("open", "close"):
+            conditions.append(ONCE.replace("kind", "e.kind"))
+        # The sum keeps SQLite from taking the sequence where there is a better index.
+        conditions.append("e.sequence + 0 > :after" if once or "round" in given else "e.sequence > :after")
         query = (
             f"SELECT {_COLUMNS}, p.digest AS previous FROM shapshift_events e "
             "LEFT JOIN shapshift_events p ON p.sequence = e.sequence - 1 "
-            f"WHERE {conditions} ORDER BY e.sequence" + ("" if after is None else f" LIMIT {PAGE}")
+            f"WHERE {' AND '.join(conditions)} ORDER BY e.sequence" + ("" if after is None else f" LIMIT {PAGE}")
         )
         for *fields, digest, previous in _execute(connection, query, after=after or 0, **given):
             previous = previous or START
@@ -367,24 +382,23 @@ class Ledger:
         with self._database.reading() as connection:
             last = _execute(connection, _LAST).first()
         total = 0 if last is None else last.sequence
-        query = (
-            f"SELECT {_COLUMNS} FROM shapshift_events e WHERE e.sequence > :after AND e.sequence <= :total "
-            f"ORDER BY e.sequence LIMIT {PAGE}"
-        )
-        after = None
+        after = -(2**62)  # before the lowest sequence there can be, so that a wrong one is found
         with progress_bar("Verifying", max(total, 1), progress) as advance:
-            while after is None or after < total:
+            while after < total:
+                query = (
+                    f"SELECT {_COLUMNS} FROM shapshift_events e WHERE e.sequence > {after} "
+                    f"AND e.sequence <= {total} ORDER BY e.sequence LIMIT {PAGE}"
+                )
                 page: list[Row] = []
                 size = 0
                 with self._database.reading() as connection:
-                    # From the lowest sequence there is, so that a wrong one is found.
-                    result = _execute(connection, query, after=-(2**62) if after is None else after, total=total)
-                    for row in result:
-                        page.append(tuple(row))
-                        size += len(row[5])
-                        if size > _ENOUGH:
-                            break
-                    result.close()
+                    # The driver's own cursor: SQLAlchemy's takes as long as all else together.
+                    cursor = connection.connection.cursor()
+                    cursor.execute(query)
+                    while size < _ENOUGH and (some := cursor.fetchmany(100)):
+                        page += some
+                        size += sum(getsizeof(row[5]) for row in some)
+                    cursor.close()
                 if not page:
                     return
                 chain.extend(page)
