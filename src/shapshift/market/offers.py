@@ -3,6 +3,7 @@
 import hashlib
 import io
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,8 +17,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from shapshift.checks.inputs import some
+from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
-from shapshift.tables import TableSpec, prepare, read_table
+from shapshift.tables import Prepared, TableSpec, prepare, read_table
 from shapshift.tables.files import about, find_parts, marked, no_column, refused, shown
 from shapshift.tables.labels import is_list, odd_entry, plain, read_names
 from shapshift.tables.preparing import read_roles
@@ -86,9 +88,27 @@ class Form:
         said = [f"numbers are scaled by {by[self.scale]} of the validation rows"] if self.scale in by else []
         return [*said, *([f"missing entries are filled in: {self.impute}"] if self.impute else [])]
 
-    def read_validation(self, content: bytes, ending: str) -> Any:
-        """Read the table of a validation file."""
-        return _from_bytes(content, ending, [self.label])
+    def arrays(self, content: bytes, ending: str, rows: Any = None) -> Prepared:
+        """Make features of rows by what is fitted on a validation file: no seller moves a scale.
+
+        Parameters
+        ----------
+        content : bytes
+            Of the validation file.
+        ending : str
+            Of its name.
+        rows : pyarrow.Table, optional
+            Rows of sellers; by default those of the file.
+
+        Returns
+        -------
+        Prepared
+            With the validation rows as ``X_train`` and ``y_train``, and those of sellers as ``X_val`` and ``y_val``.
+        """
+        val = _from_bytes(content, ending, [self.label])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they were shown when the round was opened
+            return prepare(val, val if rows is None else rows, self.spec)
 
     def read_offer(self, path: str | Path, max_memory: int | str | None = None) -> tuple[Any, str, list[str]]:
         """Read a seller's table and bring it to the form of the round.
@@ -225,11 +245,16 @@ def form_of(
     table = _from_bytes(content, ending(path), [name for name in (label, id) if name is not None], path)
     apart = id if id in table.column_names else None
     spec = TableSpec(label, id=apart, drop=drop, features=features, scale=scale, impute=impute)
-    try:
-        roles = read_roles(table, table, spec)
-        prepare(table, table, replace(spec, label=roles.spec.label))
-    except InputError as error:
-        raise InputError(str(error).replace("training", "validation")) from None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            roles = read_roles(table, table, spec)
+            prepare(table, table, spec)
+        except InputError as error:
+            raise InputError(str(error).replace("training", "validation")) from None
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            warn(str(warning.message).replace("training", "validation"))
     if roles.spec.owner is not None or roles.y_val.dtype.kind not in _LABELS:
         raise InputError("The validation file must be a table with a column of classes, such as Parquet or CSV.")
     types = {name: _kind(plain(table[name])) for name in roles.features}

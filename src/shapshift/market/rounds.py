@@ -34,7 +34,6 @@ from shapshift.price.money import minor_digits, show_money, to_decimal
 from shapshift.price.policy import Terms as Budget
 from shapshift.price.rule import Rule, pay_owners
 from shapshift.price.statements import page_names
-from shapshift.tables import prepare
 
 PathLike = str | os.PathLike[str]
 #: Parameters of the model that a round fixes.
@@ -351,8 +350,18 @@ class Market:
             if events:
                 raise InputError(f"There is a round {round!r} already. Choose another name.")
 
+        self._rehearse(terms, content)
         self.ledger.append("open", terms.to_body(), round=round, blobs={terms.salt: salt.encode()}, allowed=allowed)
         return terms
+
+    def _rehearse(self, terms: Terms, content: bytes) -> None:
+        """Pay for a few validation rows: terms that cannot be computed must not open a round that nobody can close."""
+        data = terms.form.arrays(content, terms.ending)
+        rows, budget = (data.X_train[:20], data.y_train[:20]), to_decimal(terms.budget, terms.digits)
+        several = np.arange(len(rows[1]))
+        offered = {"owners": several % 2, "order": several // 2}
+        model = KNNShapley(**terms.model, n_jobs=1)
+        pay_owners(model, *rows, *rows, budget=budget, rule=terms.rule, progress=False, **offered)
 
     def _kept(self, form: Form) -> str:
         """Name of the round whose tables stay on offer."""
@@ -565,8 +574,7 @@ class Market:
         sizes = [table.num_rows for table in tables.values()]
         wanted = [*form.types, form.label]
         rows = pa.concat_tables([table.select(wanted) for table in tables.values()])
-        # Fitted on the first table: no seller moves a scale.
-        data = prepare(form.read_validation(self._file(setting.validation), terms.ending), rows, form.spec)
+        data = form.arrays(self._file(setting.validation), terms.ending, rows)
         order = [self._first_seen(seller, table, form) for seller, table in tables.items()]
         ids = [
             table[form.id].to_pylist() if form.id else list(map(str, range(1, table.num_rows + 1)))
@@ -816,8 +824,8 @@ class Market:
         again = self._payments(Setting(tables, closed.validation, closed.terms), options)
         show = closed.terms.show
         for seller, cents in closed.payments.items():
-            if again[seller] != cents:
-                yield f"{seller!r} was paid {show(cents)}. Computed again, it is {show(again[seller])}."
+            if again.get(seller, 0) != cents:
+                yield f"{seller!r} was paid {show(cents)}. Computed again, it is {show(again.get(seller, 0))}."
 
     def export(self, folder: PathLike, *, seller: str | None = None, progress: bool | None = None) -> list[Path]:
         """Write the ledger as files that anybody can check, or what concerns one seller.
