@@ -156,7 +156,7 @@ class Form:
             width = int(kind.split()[-1])
             if not is_list(column.type) or set(pc.unique(pc.list_value_length(column)).to_pylist()) != {width}:
                 raise InputError(f"{wrong}lists of {width} numbers. It holds {column.type}, or others.")
-            flat = self._feature(name, "number", pc.list_flatten(column), where)
+            flat = _numbers(pc.list_flatten(column), wrong, width)
             if flat.null_count:
                 raise InputError(f"{wrong}a number in every entry of its lists. Leave those rows out.")
             return pa.FixedSizeListArray.from_arrays(flat, width)
@@ -171,28 +171,7 @@ class Form:
             if not (pt.is_string(column.type) or pt.is_integer(column.type) or pt.is_boolean(column.type)):
                 raise InputError(f"{wrong}text. It holds {column.type}. Write it as in the other tables.")
             return column.cast(pa.string())
-        if pt.is_boolean(column.type) or not (
-            pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_decimal(column.type)
-        ):
-            if not pt.is_string(column.type):
-                raise InputError(f"{wrong}numbers. It holds {column.type}.")
-            odd = odd_entry(column.to_pylist())
-            try:
-                column = column.cast(pa.float64())
-            except pa.ArrowException:
-                raise InputError(f"{wrong}numbers, but {odd or 'some entries are none'}. Correct the file.") from None
-        # Unsafe only in that whole numbers beyond 2**53 are rounded.
-        numbers = column.cast(pa.float64(), safe=False)
-        values = numbers.to_numpy(zero_copy_only=False)
-        large = ~(np.abs(values) <= _LARGEST) & ~np.isnan(values)
-        if large.any():
-            at = int(large.argmax())
-            raise InputError(
-                f"{wrong}numbers between -{_LARGEST:g} and {_LARGEST:g}. Row {at} (counted from 0) has {values[at]}. "
-                "Correct it or leave the row out."
-            )
-        # One kind of missing.
-        return pa.array(values, from_pandas=True)
+        return _numbers(column, wrong)
 
     def _label(self, table: Any, where: str) -> Any:
         found = read_names(table[self.label], f"label {self.label!r}", where, written=self.label in about(table).text)
@@ -206,6 +185,29 @@ class Form:
                 "or leave it out."
             )
         return pa.array([known[_spelled(label)] for label in found.tolist()])
+
+
+def _numbers(column: Any, wrong: str, width: int = 1) -> Any:
+    """Column of floats, or the entries of lists of that width; ``wrong`` begins an error."""
+    kind = column.type
+    if pt.is_string(kind):
+        odd = odd_entry(column.to_pylist())
+        try:
+            column = column.cast(pa.float64())
+        except pa.ArrowException:
+            raise InputError(f"{wrong}numbers, but {odd or 'some entries are none'}. Correct the file.") from None
+    elif not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
+        raise InputError(f"{wrong}numbers. It holds {kind}.")
+    # Unsafe only in that whole numbers beyond 2**53 are rounded.
+    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    large = ~(np.abs(values) <= _LARGEST) & ~np.isnan(values)
+    if large.any():
+        at = int(large.argmax())
+        raise InputError(
+            f"{wrong}numbers between -{_LARGEST:g} and {_LARGEST:g}. Row {at // width} (counted from 0) has "
+            f"{values[at]}. Correct it or leave the row out."
+        )
+    return pa.array(values, from_pandas=True)  # one kind of missing
 
 
 def _spelled(label: Any) -> str:
