@@ -46,6 +46,7 @@ from .perturb import ShiftPriors as ShiftPriors
 from .perturb import Subsample as Subsample
 from .price import CopyDiscount as CopyDiscount
 from .price import Policy as Policy
+from .price import Privacy as Privacy
 from .price import allocate_budget as allocate_budget
 from .price import attack_validation as attack_validation
 from .price import audit_influence as audit_influence

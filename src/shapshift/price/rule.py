@@ -18,6 +18,7 @@ from shapshift.price.clusters import Voting
 from shapshift.price.clusters import find_clusters as find_clusters
 from shapshift.price.owners import owner_values
 from shapshift.price.policy import Policy
+from shapshift.price.privacy import Privacy
 from shapshift.price.sampling import random_blocks
 
 #: What is paid for: rows that vote, all rows, owners as players, or rows in the order of submission.
@@ -153,6 +154,7 @@ def pay_owners(
     order: Any = None,
     ids: Any = None,
     currency: str = "EUR",
+    privacy: Privacy | None = None,
     progress: bool | None = None,
 ) -> Allocation:
     """Value the rows of owners on a validation set and share a budget out among them, by a rule.
@@ -167,7 +169,7 @@ def pay_owners(
         The validation set.
     owners : array-like of shape (n_train,)
         One owner per training row; a pandas Series is matched by its index.
-    budget, currency
+    budget, currency, privacy
         As in :func:`allocate_budget`.
     rule : Rule, optional
     order : array-like of shape (n_train,), optional
@@ -196,7 +198,8 @@ def pay_owners(
     if hasattr(model, "progress"):
         model = clone(model).set_params(progress=progress)
     counted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
-    return pay_counted(counted, rule, X_val, y_val, owners, budget, currency=currency, progress=progress)
+    terms: dict[str, Any] = {"currency": currency, "privacy": privacy, "progress": progress}
+    return pay_counted(counted, rule, X_val, y_val, owners, budget, **terms)
 
 
 def count_by(
@@ -254,6 +257,7 @@ def pay_counted(
     budget: Any,
     *,
     currency: str = "EUR",
+    privacy: Privacy | None = None,
     progress: bool | None = None,
 ) -> Allocation:
     """Pay by a rule with a model that :func:`count_by` fitted."""
@@ -264,7 +268,8 @@ def pay_counted(
     values = None
     if rule.pay_by == "owners":
         values = players(model, X_val, y_val, owners, semivalue=rule.semivalue, progress=progress)
-    made = allocate_budget(valuation, budget, owners=owners, policy=rule.policy, values=values, currency=currency)
+    terms: dict[str, Any] = {"policy": rule.policy, "currency": currency, "privacy": privacy}
+    made = allocate_budget(valuation, budget, owners=owners, values=values, **terms)
     return marked(made, rule, model)
 
 
