@@ -639,7 +639,7 @@ def test_datasets_doctor_version(here: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help_with_examples(name: str) -> None:
-    ran = run(name, "--help")
+    ran = run(*name.split(), "--help")
     assert ran.code == 0
     assert f"shapshift {name}" in ran.out
     assert "Examples" in ran.out
@@ -647,8 +647,12 @@ def test_every_command_has_help_with_examples(name: str) -> None:
 
 def test_the_help_lists_commands_and_exit_codes() -> None:
     ran = run("--help")
-    for word in (*COMMANDS, "130", "--force replaces"):
+    for word in ("130", "--force replaces"):
         assert word in ran.out
+    for name in COMMANDS:
+        group, _, own = name.rpartition(" ")
+        assert re.search(rf"^. {own} ", run(*group.split(), "--help").out, re.MULTILINE), name
+        assert re.search(rf"^. {group or own} ", ran.out, re.MULTILINE), name
 
 
 def test_the_installed_command(here: Path) -> None:
@@ -674,7 +678,7 @@ def documented() -> list[str]:
     page = Path(__file__).parent.parent / "docs" / "command_line.md"
     lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("shapshift ")]
     for name in COMMANDS:
-        text = " ".join(run(name, "--help").out.split())
+        text = " ".join(run(*name.split(), "--help").out.split())
         lines += re.findall(r"\$ (shapshift .*?)(?= \$ |╭)", text)
     return lines
 
@@ -685,8 +689,9 @@ def test_documented_options_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(lines) > 30
     for line in lines:
         words = shlex.split(re.split(r" \| jq| && ", line)[0])
-        assert words[1] in COMMANDS, line
-        described = run(words[1], "--help").out
+        name = words[1:3] if " ".join(words[1:3]) in COMMANDS else words[1:2]
+        assert " ".join(name) in COMMANDS, line
+        described = run(*name, "--help").out
         for word in words[2:]:
             if word.startswith("-"):
                 assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", described), line

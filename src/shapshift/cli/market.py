@@ -17,6 +17,7 @@ from shapshift.cli._run import Run
 
 if TYPE_CHECKING:
     from shapshift.market.rounds import Closed, Market
+    from shapshift.price.privacy import Privacy
     from shapshift.price.rule import Rule
 
 # Sellers in a table of the terminal.
@@ -106,6 +107,10 @@ class Terms:
     reserve: str = option("0", "Kept back: an amount, or such as 5%.", metavar="AMOUNT", recorded=False)
     odd_cents: Literal["draw", "keep"] = option(
         "draw", "Cents between exactly equal sellers: draw by hash, or keep back.", recorded=False
+    )
+    round_to: str | None = option(None, "Round payments to multiples of this.", metavar="AMOUNT", recorded=False)
+    epsilon: float | None = option(
+        None, "Add noise, so that payments do not tell what is in FILE: differential privacy.", recorded=False
     )
     currency: str | None = option(None, "By default that of the ledger.", metavar="TEXT", recorded=False)
 
@@ -247,6 +252,7 @@ def open_round(run: Run) -> None:
             currency=terms.currency,
             period=terms.period,
             keep=terms.keep,
+            privacy=_privacy(terms),
         )
         kept = list(market.offers(run[Which].round))
     said, invited = made.rule.sentences(made.currency, made.digits), made.rule.invites()
@@ -374,7 +380,7 @@ def statement(run: Run) -> None:
         else:
             why = {}
         written = market.write_statements(which.round, pages.out, seller=seller, why=why, overwrite=pages.force)
-    split = {name: {part: _money(closed, cents) for part, cents in parts.items()} for name, parts in why.items()}
+    split = {name: {part: _amount(closed, cents) for part, cents in parts.items()} for name, parts in why.items()}
     run.terminal.document(
         {
             "command": run.command,
@@ -385,9 +391,9 @@ def statement(run: Run) -> None:
         }
     )
     rows = [
-        {"seller": name, ">change": f"{sum(why[name].values()) / 10**closed.terms.digits:+,.{closed.terms.digits}f}"}
-        | {f">{part}": amount for part, amount in parts.items()}
-        for name, parts in split.items()
+        {"seller": name, ">change": _money(closed, sum(parts.values()))}
+        | {f">{part}": _money(closed, cents) for part, cents in parts.items()}
+        for name, parts in why.items()
     ]
     if rows:
         run.terminal.line(f"Why payments changed since round {closed.previous}, in {closed.terms.currency}:")
@@ -503,6 +509,12 @@ def _rule(terms: Terms) -> "Rule":
     return Rule(terms.pay_by, semivalue, terms.radius, policy)
 
 
+def _privacy(terms: Terms) -> "Privacy | None":
+    from shapshift.price.privacy import Privacy
+
+    return Privacy(terms.round_to, terms.epsilon) if (terms.round_to, terms.epsilon) != (None, None) else None
+
+
 def _next(run: Run, name: str, round: str, rest: str, given: Where | None = None) -> None:
     where = given or (run[Which] if run.has(Which) else run[Where])
     words = shlex.join([_shown(where.ledger), round])
@@ -515,14 +527,19 @@ def _money(closed: "Closed", cents: int) -> str:
     return show_money(cents, "", closed.terms.digits)
 
 
+def _amount(closed: "Closed", cents: int) -> str:
+    """Write an amount for programs."""
+    return _money(closed, cents).replace(",", "")
+
+
 def _facts(closed: "Closed") -> dict[str, Any]:
     return {
         "round": closed.round,
         "currency": closed.terms.currency,
-        "budget": _money(closed, closed.terms.budget),
-        "payments": {seller: _money(closed, cents) for seller, cents in closed.payments.items()},
-        "reserve": _money(closed, closed.reserve),
-        "unallocated": _money(closed, closed.unallocated),
+        "budget": _amount(closed, closed.terms.budget),
+        "payments": {seller: _amount(closed, cents) for seller, cents in closed.payments.items()},
+        "reserve": _amount(closed, closed.reserve),
+        "unallocated": _amount(closed, closed.unallocated),
         "copies": [{"first": first, "copies": other, "rows": rows} for first, other, rows in closed.copies],
         "closed": closed.time,
         "head": closed.digest,

@@ -7,6 +7,14 @@ from itertools import combinations
 
 #: What a payment depends on, in the order of a statement.
 FACTORS = ("own rows", "other sellers", "validation set", "budget", "policy")
+#: The same for the seller who reads it.
+WORDS = {
+    "own rows": "Your own rows",
+    "other sellers": "Rows of other sellers",
+    "validation set": "The buyer's test points",
+    "budget": "The budget",
+    "policy": "The rule of payment",
+}
 
 
 def split_change(pay: Callable[[frozenset[str]], int], factors: Sequence[str] = FACTORS) -> dict[str, int]:

@@ -25,13 +25,14 @@ from shapshift.exceptions import InputError
 from shapshift.io.files import destination, hidden_prefix, new_name, write_atomically, write_text
 from shapshift.knn import KNNShapley
 from shapshift.market.chain import digest_of, line
-from shapshift.market.changes import FACTORS, split_change
+from shapshift.market.changes import FACTORS, WORDS, split_change
 from shapshift.market.ledger import Event, Ledger, Verification
 from shapshift.market.offers import Form, ending, file_bytes, form_of, from_parquet, row_keys, to_parquet
 from shapshift.price import Allocation, Policy, safe_cell, write_statements
 from shapshift.price.clusters import find_clusters
 from shapshift.price.money import minor_digits, show_money, to_decimal
 from shapshift.price.policy import Terms as Budget
+from shapshift.price.privacy import Privacy
 from shapshift.price.rule import Rule, pay_owners
 from shapshift.price.statements import page_names
 
@@ -69,6 +70,10 @@ class Terms:
         Ending of the validation file.
     keep : str
         Round whose tables stay on offer; empty for none.
+    step, epsilon : str or None
+        Rounding and noise, see :class:`~shapshift.Privacy`.
+    secret : str
+        Digest of what the noise comes from, so that payments can be computed again; empty without noise.
     """
 
     budget: int
@@ -82,6 +87,9 @@ class Terms:
     salt: str
     ending: str
     keep: str = ""
+    step: str | None = None
+    epsilon: str | None = None
+    secret: str = ""
 
     def to_body(self) -> dict[str, Any]:
         """Return the body of an event."""
@@ -93,6 +101,12 @@ class Terms:
         """Make them from what :meth:`to_body` returned."""
         made = {"rule": Rule.from_dict(json.loads(body["rule"])), "form": Form.from_dict(body["form"])}
         return cls(**{name: entry for name, entry in {**body, **made}.items() if name != "blobs"})
+
+    def privacy(self, seed: str | None = None) -> Privacy | None:
+        """Return how payments are kept from telling what is in the validation file."""
+        if self.step is None and self.epsilon is None:
+            return None
+        return Privacy(self.step, None if self.epsilon is None else float(self.epsilon), seed)
 
     def show(self, cents: int) -> str:
         """Write an amount for a reader."""
@@ -248,7 +262,7 @@ class Market:
         locale : str
             Language of amounts and dates on statements, such as "de".
         """
-        minor_digits("Market.create", currency)
+        minor_digits("create", currency)
         Ledger.create(where).close()
         market = cls(where)
         body = {"issuer": issuer, "contact": contact, "currency": currency, "locale": locale}
@@ -283,6 +297,7 @@ class Market:
         currency: str | None = None,
         period: str = "",
         keep: bool = False,
+        privacy: Privacy | None = None,
     ) -> Terms:
         """Open a round: fix its terms, and commit to a validation file without showing it.
 
@@ -308,6 +323,8 @@ class Market:
             What is paid for, in words; by default the name of the round.
         keep : bool
             Whether tables of the round that was closed last stay on offer, unless their sellers submit or withdraw.
+        privacy : Privacy, optional
+            Rounding or noise, without a seed: the ledger keeps one, and it is never revealed to sellers.
 
         Returns
         -------
@@ -321,17 +338,18 @@ class Market:
                 "A round has no floor: it would be paid to every name, and whoever submits under enough names could "
                 "use up the budget. Leave it out."
             )
-        money = Budget.check("Market.open", budget, rule.policy, currency)
+        money = Budget.check("open", budget, rule.policy, currency)
         _ = money.limits
         chosen = MODEL | dict(model or {})
         if len(chosen) > len(MODEL):
-            raise InputError(f"The 'model' parameter of Market.open must have keys among {some(list(MODEL))}.")
+            raise InputError(f"The 'model' parameter of open must have keys among {some(list(MODEL))}.")
         KNNShapley(**chosen)._check_parameters()
         content = file_bytes(validation)
         form, _ = form_of(
             content, os.fspath(validation), label, id=id, drop=drop, features=features, scale=scale, impute=impute
         )
-        salt = secrets.token_hex(32)
+        salt, seed = secrets.token_hex(32), secrets.token_hex(32)
+        noisy = privacy is not None and privacy.epsilon is not None
         terms = Terms(
             budget=money.budget,
             currency=currency,
@@ -344,6 +362,9 @@ class Market:
             salt=digest_of(salt.encode()),
             ending=ending(os.fspath(validation)),
             keep=self._kept(form) if keep else "",
+            step=None if privacy is None or privacy.step is None else str(privacy.step),
+            epsilon=None if privacy is None or privacy.epsilon is None else repr(float(privacy.epsilon)),
+            secret=digest_of(seed.encode()) if noisy else "",
         )
 
         def allowed(events: Sequence[Event]) -> None:
@@ -351,7 +372,8 @@ class Market:
                 raise InputError(f"There is a round {round!r} already. Choose another name.")
 
         self._rehearse(terms, content)
-        self.ledger.append("open", terms.to_body(), round=round, blobs={terms.salt: salt.encode()}, allowed=allowed)
+        blobs = {terms.salt: salt.encode()} | ({terms.secret: seed.encode()} if noisy else {})
+        self.ledger.append("open", terms.to_body(), round=round, blobs=blobs, allowed=allowed)
         return terms
 
     def _rehearse(self, terms: Terms, content: bytes) -> None:
@@ -361,7 +383,8 @@ class Market:
         several = np.arange(len(rows[1]))
         offered = {"owners": several % 2, "order": several // 2}
         model = KNNShapley(**terms.model, n_jobs=1)
-        pay_owners(model, *rows, *rows, budget=budget, rule=terms.rule, progress=False, **offered)
+        terms_of: dict[str, Any] = {"rule": terms.rule, "privacy": terms.privacy(), "currency": terms.currency}
+        pay_owners(model, *rows, *rows, budget=budget, progress=False, **terms_of, **offered)
 
     def _kept(self, form: Form) -> str:
         """Name of the round whose tables stay on offer."""
@@ -594,6 +617,7 @@ class Market:
             budget=to_decimal(terms.budget, terms.digits),
             rule=terms.rule,
             currency=terms.currency,
+            privacy=terms.privacy(self.ledger.blob(terms.secret).decode() if terms.secret else None),
             progress=options.get("progress"),
             **offered,
         )
@@ -646,7 +670,8 @@ class Market:
         -------
         dict
             Seller to the cents that each of :data:`~shapshift.market.changes.FACTORS` changed the payment by; they add
-            up to the change exactly. Empty without a round before, or where that was paid in another currency.
+            up to the change exactly. Empty without a round before, where that was paid in another currency, and where
+            payments are rounded or noisy.
 
         Notes
         -----
@@ -658,6 +683,8 @@ class Market:
         new = self.closed(round)
         old = self.closed(new.previous) if new.previous else None
         if old is None or old.terms.currency != new.terms.currency:
+            return {}
+        if any(one.terms.privacy() is not None for one in (old, new)):
             return {}
         self._forget()
         asked = sorted({*old.tables, *new.tables}) if sellers is None else list(sellers)
@@ -751,10 +778,14 @@ class Market:
             "period": closed.terms.period,
             "date": closed.time[:10],
             "locale": about["locale"],
-            "sources": {"round": round, "ledger": f"event {closed.digest[:12]}"},
+            "round_name": round,
+            "sources": {"ledger": f"event {closed.digest[:12]}"},
             "features": list(closed.terms.form.types),
             "notes": closed.terms.form.preparation(),
-            "change": {name: list(parts.items()) for name, parts in (why or {}).items()},
+            "change": {
+                name: [(WORDS[part], cents) for part, cents in parts.items() if cents]
+                for name, parts in (why or {}).items()
+            },
         }
         if seller is None:
             return write_statements(allocation, folder, overwrite=overwrite, **options)
