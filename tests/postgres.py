@@ -37,7 +37,7 @@ def missing() -> str:
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server(fsync: str = "on") -> Iterator[str]:
     """Start a server that listens on a socket in its own folder; yield its URL."""
     if GIVEN:
         yield GIVEN
@@ -61,7 +61,7 @@ def server() -> Iterator[str]:
             running = subprocess.Popen(
                 [
                     home / "postgres", "-D", folder / "data", "-k", folder, "-c", "listen_addresses=",
-                    "-c", "shared_buffers=32MB", "-c", "max_connections=50",
+                    "-c", f"fsync={fsync}", "-c", "shared_buffers=32MB", "-c", "max_connections=50",
                 ],
                 **{**quiet, "stdout": log},
             )  # fmt: skip

@@ -105,6 +105,7 @@ PAGES = [
     "docs/manipulation.md",
     "docs/suspects.md",
     "docs/cleaning.md",
+    "docs/ledger.md",
 ]
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -179,6 +180,15 @@ def _check_content(content: object, place: str) -> None:
     )
 
 
+def check_body(body: object) -> None:
+    """Refuse what cannot be the body of an event."""
+    if not isinstance(body, Mapping) or "blobs" in body:
+        raise InputError(
+            "The 'body' parameter of append must be a mapping without the key 'blobs', which the ledger writes. "
+            f"Got {'that key' if isinstance(body, Mapping) else type(body).__name__} instead."
+        )
+
+
 def read_body(text: object) -> dict[str, Any]:
     """Read a body, refusing every other spelling than the canonical one.
 
@@ -329,7 +339,7 @@ class Chain:
                         "does not have its digest: it, or an event before it, was changed after it was written"
                     )
                 if time != self._time:
-                    if not (isinstance(time, str) and _TIME.fullmatch(time)):
+                    if _TIME.fullmatch(str(time)) is None:
                         raise LedgerError(f"has no time in UTC: {_short(time)}")
                     if time < self._time:
                         raise LedgerError(f"is of {time}, earlier than the event before, of {self._time}")
@@ -445,6 +455,8 @@ def verify_export(
     home = Path(folder)
     chain = Chain(head)
     try:
+        if not all((home / name).is_file() for name in ("ledger.json", "events.jsonl")):
+            raise LedgerError("one of them is missing")
         with open(home / "ledger.json", "rb") as file:
             note = read_body(file.read(10_000).decode().rstrip("\n"))
         size = (home / "events.jsonl").stat().st_size
@@ -469,11 +481,11 @@ def verify_export(
             raise LedgerError(f"the last event is not the one that ledger.json names, {_short(note.get('head'))}")
         chain.finish()
         for digest in sorted(chain.blobs):
-            check_blob(home / "blobs", digest.hex())
+            _check_blob(home / "blobs" / digest.hex())
             blobs += 1
-        unnamed = {path.name for path in (home / "blobs").iterdir()} - {digest.hex() for digest in chain.blobs}
-        if unnamed:
-            raise LedgerError(f"blobs/{_short(min(unnamed))[1:-1]} is named by no event")
+        for path in (home / "blobs").glob("*"):
+            if not (is_digest(path.name) and bytes.fromhex(path.name) in chain.blobs):
+                raise LedgerError(f"blobs/{visible(path.name, keep='')} is named by no event")
     except LedgerError as error:
         fault = str(error)
     return chain.result(blobs, fault)
@@ -499,15 +511,17 @@ def _exported_rows(lines: Iterable[bytes], chain: Chain) -> Iterable[Row]:
         except (LedgerError, UnicodeDecodeError) as error:
             raise LedgerError(f"event {sequence} is wrong: {_short(error)}") from None
         previous = digest_of(raw[:-1])
-        yield (*(event[name] for name in fields), _encode(event["body"]), previous)  # type: ignore[misc]
+        yield (*(event[name] for name in fields), _encode(event["body"]), previous)
 
 
-def check_blob(folder: Path, digest: str) -> None:
+def _check_blob(path: Path) -> None:
     """Refuse an exported blob that is missing or changed."""
     try:
-        with open(folder / digest, "rb") as file:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise LedgerError(f"the blob {path.name} is no plain file")
+        with open(path, "rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise LedgerError(f"the blob {digest} cannot be read: {error.strerror}") from None
-    if found != digest:
-        raise LedgerError(f"the blob {digest} was changed")
+        raise LedgerError(f"the blob {path.name} cannot be read: {error.strerror}") from None
+    if found != path.name:
+        raise LedgerError(f"the blob {path.name} was changed")

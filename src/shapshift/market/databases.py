@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: Seconds to wait for another process that writes.
 PATIENCE = 60
 
+#: What SQLite does to bring a transaction to the disk.
+SYNCHRONOUS = "EXTRA"
 #: Events of which a round has one each.
 ONCE = "(kind = 'open' OR kind = 'close')"
 
@@ -136,13 +138,16 @@ class Database(ABC):
     @contextmanager
     def telling(self, what: str) -> Iterator[None]:
         """Put errors of the database into words."""
-        from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+        from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+        driver: Any = self.engine.dialect.dbapi
         try:
             yield
-        except SQLAlchemyError as error:
-            reason = str(error.orig if isinstance(error, DBAPIError) else error).strip()
-            kind = UnreachableError if isinstance(error, OperationalError | InterfaceError) else LedgerError
+        except (SQLAlchemyError, driver.Error) as error:
+            found = error.orig if isinstance(error, DBAPIError) else error
+            reason = str(found).strip()
+            away = isinstance(found, driver.OperationalError | driver.InterfaceError) and "decode" not in reason
+            kind = UnreachableError if away else LedgerError
             # Not "from error": it may hold a URL with a password, and the bodies of events.
             raise kind(f"The ledger {self.name} cannot {what}: {self.words(reason, what)}") from None
 
@@ -188,7 +193,7 @@ class SqliteFile(Database):
         address = f"file:{quote(os.path.abspath(path))}?mode=rw"
         connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * MOST_BODY)
-        for setting in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = EXTRA"):
+        for setting in ("trusted_schema = OFF", "cell_size_check = ON", f"synchronous = {SYNCHRONOUS}"):
             connection.execute(f"PRAGMA {setting}")
         return connection
 
@@ -373,7 +378,7 @@ class Postgres(Database):
             return [_missing_trigger(name) for name in sorted({*_POSTGRES_TRIGGERS} - {row[0] for row in found})]
 
 
-def open_database(caller: str, where: str | os.PathLike[str]) -> Database:
+def open_database(caller: str, where: object) -> Database:
     """Database of a path or URL; nothing is opened yet."""
     try:
         import sqlalchemy

@@ -11,6 +11,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from pathlib import Path
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Self
@@ -29,6 +30,7 @@ from shapshift.market.chain import (
     Row,
     Verification,
     canonical,
+    check_body,
     check_name,
     check_payments,
     digest_of,
@@ -163,11 +165,7 @@ class Ledger:
             If the ledger refuses the event, or the database does not answer.
         """
         check_name("kind", kind), check_name("round", round), check_name("seller", seller)
-        if not isinstance(body, Mapping) or "blobs" in body:
-            raise InputError(
-                "The 'body' parameter of append must be a mapping without the key 'blobs', which the ledger writes. "
-                f"Got {'that key' if isinstance(body, Mapping) else type(body).__name__} instead."
-            )
+        check_body(body)
         parts = {digest: _packed(digest, data) for digest, data in (blobs or {}).items()}
         text = canonical({**body, **({"blobs": sorted(parts)} if parts else {})})
         if len(text.encode()) > MOST_BODY:
@@ -299,13 +297,13 @@ class Ledger:
             with open(part / "events.jsonl", "wb") as file:
                 previous = START
                 for page in self._checked_pages(chain, progress):
-                    for *fields, digest in page:
-                        file.write(f"{line(*fields, previous)}\n".encode())
-                        previous = digest
+                    for row in page:
+                        file.write(f"{line(*row[:6], previous)}\n".encode())
+                        previous = row[6]
                 file.flush()
                 os.fsync(file.fileno())
             for digest, pieces in self._checked_blobs(chain):
-                written(part / "blobs" / digest, lambda out, pieces=pieces: out.writelines(pieces))
+                written(part / "blobs" / digest, methodcaller("writelines", pieces))
             note = canonical({"events": chain.events, "format": FORMAT, "head": chain.head})
             written(part / "ledger.json", lambda out: out.write(f"{note}\n".encode()))
             os.rename(part, target)
@@ -367,15 +365,17 @@ class Ledger:
             "LEFT JOIN shapshift_events p ON p.sequence = e.sequence - 1 "
             f"WHERE {' AND '.join(conditions)} ORDER BY e.sequence" + ("" if after is None else f" LIMIT {PAGE}")
         )
-        for *fields, digest, previous in _execute(connection, query, after=after or 0, **given):
-            previous = previous or START
+        for sequence, kind, round_, seller, time, body, digest, before in _execute(
+            connection, query, after=after or 0, **given
+        ):
+            previous = before or START
             try:
-                right = digest_of(line(*fields, previous).encode()) == digest
+                right = digest_of(line(sequence, kind, round_, seller, time, body, previous).encode()) == digest
             except (TypeError, ValueError):
                 right = False
             if not right:
-                raise LedgerError(f"Event {fields[0]} does not have its digest: it was changed. Verify the ledger.")
-            yield Event(*fields, previous, digest)
+                raise LedgerError(f"Event {sequence} does not have its digest: it was changed. Verify the ledger.")
+            yield Event(sequence, kind, round_, seller, time, body, previous, digest)
 
     def _checked_pages(self, chain: Chain, progress: bool | None) -> Iterator[list[Row]]:
         """All events that are there now, page by page: no lock is held while they are checked."""
@@ -426,7 +426,7 @@ class Ledger:
             raise LedgerError(f"the blob {min(named).hex()}, which an event names, is missing")
 
 
-def _execute(connection: "sqlalchemy.Connection", query: str, **values: object) -> "sqlalchemy.CursorResult[Any]":
+def _execute(connection: "sqlalchemy.Connection", query: str, **values: object) -> Any:
     from sqlalchemy import text
 
     return connection.execute(text(query), values)
