@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from shapshift import CopyDiscount, KNNShapley, Policy, allocate_budget, audit_payouts, replication_gain
-from shapshift.price import Allocation, write_statements
+from shapshift.price import Allocation, Policy, write_statements
 
 RNG = np.random.default_rng(0)
 Y = np.arange(90) % 3
@@ -56,7 +56,7 @@ def test_without_labels_all_rows_are_compared() -> None:
 def test_payouts_are_cut_by_the_share_that_is_discounted(tmp_path: Path) -> None:
     rows = np.vstack([X, X[:10]])
     labels, owners = np.append(Y, Y[:10]), np.append(OWNERS, ["copier"] * 10)
-    plain = payouts(rows, labels, owners)
+    plain = payouts(rows, labels, owners, policy=Policy(negatives="clip"))
     found = CopyDiscount().apply(plain, rows, labels)
     factors, helpful = np.ones(100), np.maximum(plain.row_values, 0.0)
     factors[:10] = factors[90:] = 0.5

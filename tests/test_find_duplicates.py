@@ -44,7 +44,7 @@ def stars(rows: np.ndarray, radius: float) -> list[int]:
 
 
 def scaled(rows: np.ndarray) -> np.ndarray:
-    std = rows.std(axis=0)
+    std = np.unique(rows, axis=0).std(axis=0)  # copies do not move the scale
     return rows / np.where(std == 0, 1, std)
 
 

@@ -121,7 +121,7 @@ def payout_facts(allocation: Any) -> dict[str, Any]:
     names = ("sampling_low", "sampling_high", "low", "high", "corrected")
     columns = {"payout": allocation.cents} | {name: getattr(allocation, name) for name in names}
     known = {name: cents for name, cents in columns.items() if cents is not None}
-    notes = allocation.notes
+    notes, measures = allocation.notes, allocation.measures()
 
     def amount(cents: Any) -> Decimal:
         return Decimal(int(cents)).scaleb(-allocation.digits)
@@ -130,6 +130,7 @@ def payout_facts(allocation: Any) -> dict[str, Any]:
         "budget": amount(allocation.budget_cents),
         "reserve": amount(allocation.reserve_cents),
         "unallocated": amount(allocation.unallocated_cents),
+        "collected": amount(allocation.collected_cents),
         "currency": allocation.currency,
         "basis": allocation.basis,
         "interval": allocation.interval or None,
@@ -137,7 +138,7 @@ def payout_facts(allocation: Any) -> dict[str, Any]:
             {
                 "owner": owner,
                 "rows": int(allocation.row_counts[at]),
-                "value": float(allocation.values[at]),
+                **{name: float(numbers[at]) for name, numbers in measures.items()},
                 **{name: amount(cents[at]) for name, cents in known.items()},
                 **({"note": notes[owner]} if owner in notes else {}),
             }

@@ -10,8 +10,10 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Sample, Weights
+from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Payment, Sample, Weights
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -34,6 +36,12 @@ class Data:
     arrays: "Prepared"
     clusters: Any = None
     weights: Any = None
+    order: Any = None
+
+    @property
+    def ids(self) -> Any:
+        """Ids of the training rows, or their positions."""
+        return np.arange(len(self.arrays.y_train)) if self.arrays.ids is None else self.arrays.ids
 
     @property
     def classes(self) -> list[Any]:
@@ -140,7 +148,8 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    return Data(train, val, arrays, clusters, weights)
+    order = None if run[Payment].order is None else train[run[Payment].order].to_pylist()
+    return Data(train, val, arrays, clusters, weights, order)
 
 
 def _worded(run: Run, text: str) -> str:
@@ -238,6 +247,7 @@ def _apart(run: Run, table: Any) -> list[str]:
     from shapshift.tables.files import no_column
 
     given = {name: column for name, column in vars(run[Folds]).items() if name in ("groups", "time") and column}
+    given |= {} if run[Payment].order is None else {"order": run[Payment].order}
     for name, column in given.items():
         if column not in table.column_names:
             raise no_column(f"The --{name} column", column, table.column_names, "the table")
@@ -355,9 +365,9 @@ def blocks(model: Any, data: Data) -> dict[str, Any]:
     return {"groups": random_blocks(n_val, len(data.arrays.y_train), data.clusters)}
 
 
-def fit_model(run: Run, data: Data) -> Any:
-    """Fit the model that values the rows."""
-    model = make_model(run).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
+def fit_model(run: Run, data: Data, semivalue: Any = None) -> Any:
+    """Fit the model that values the rows; ``semivalue`` is that of a model that has one, where none was asked for."""
+    model = make_model(run, semivalue).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
     if data.weights is not None:
         if run[Sample].pool:
             raise CommandError("--pool does not go with --point-weight. Leave one of them out.")
@@ -375,13 +385,14 @@ def fit_model(run: Run, data: Data) -> Any:
     return model.pooled()
 
 
-def make_model(run: Run) -> Any:
+def make_model(run: Run, semivalue: Any = None) -> Any:
     """Make the model that the options describe."""
     method = run[Method]
+    asked = None if method.semivalue is None else parse_semivalue(method.semivalue)
     options = {
         "n_neighbors": method.neighbors,
         "utility": method.utility,
-        "semivalue": parse_semivalue(method.semivalue),
+        "semivalue": asked,
         "metric": method.metric,
         "ties": method.ties,
         "boundary_neighbors": method.boundary_neighbors,
@@ -393,6 +404,7 @@ def make_model(run: Run) -> Any:
     # An option at its usual value was not asked for: a method that has no such parameter goes without.
     chosen = {key: value for key, value in options.items() if value != getattr(usual, named.get(key, key))}
     quiet = options | {
+        "semivalue": asked or semivalue or "shapley",
         "n_jobs": method.jobs,
         "max_memory": method.max_memory,
         "progress": run.terminal.progress,

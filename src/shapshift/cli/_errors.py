@@ -47,6 +47,8 @@ _OPTIONS = {
     ("", "n_jobs"): "--jobs",
     ("", "random_state"): "--seed",
     ("Policy", "negatives"): "--policy",
+    ("Privacy", "step"): "--round-to",
+    ("Privacy", "seed"): "The file of --secret",
     ("design_validation", "m"): "--select",
     ("Banzhaf", "w"): "W of --semivalue banzhaf:W",
     ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
@@ -61,7 +63,20 @@ _SAME_NAME = (
     "embed_model",
     *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
     *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),
-    *("data_dir", "rule", "rescale", "boundary_neighbors", "boundary_entropy", "error", "model", "task"),
+    *(
+        "epsilon",
+        "locale",
+        "date",
+        "contest_until",
+        "data_dir",
+        "rule",
+        "rescale",
+        "boundary_neighbors",
+        "boundary_entropy",
+        "error",
+        "model",
+        "task",
+    ),
 )
 #: Classes of shapshift.perturb by their names in --perturb.
 PERTURBATIONS = {

@@ -263,11 +263,12 @@ class Method:
     )
     neighbors: int = option(5, "K of the KNN classifier.", "-k", metavar="K", min=1)
     utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.")
-    semivalue: str = option(
-        "shapley",
+    semivalue: str | None = option(
+        None,
         "shapley, banzhaf, loo, calibrated, banzhaf:W such as banzhaf:0.1, or beta:ALPHA,BETA such as beta:4,1; with "
         "--method sampled also distributional:N such as distributional:50.",
         metavar="NAME",
+        show_default="shapley; banzhaf where clusters are paid",
     )
     metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option("euclidean", "Distance between rows.")
     ties: Literal["average", "index"] = option(
@@ -340,6 +341,84 @@ class Rule:
         "default",
         "default meets the clean positive count to the row and leaves parts of under 5 points alone; paper is the "
         "published behaviour: nearest quantile, parts of any size.",
+    )
+
+
+@dataclass(frozen=True)
+class Payment:
+    """How the budget is shared out."""
+
+    panel: ClassVar[str] = "Payment"
+    budget: str | None = option(None, "What to share out, such as 10000 or 99.50.", metavar="AMOUNT")
+    pay_by: Literal["clusters", "rows", "owners", "precedence"] | None = option(
+        None,
+        "clusters: copies and near copies of a row count once, for whoever was first; invites copies too noisy for the "
+        "radius. rows: all rows; invites copies. owners: an owner's rows entering together; invites splitting into two "
+        "names. precedence: rows in the order of --order; invites being first, and near copies.",
+        show_default="clusters; rows with --values",
+    )
+    radius: float | None = option(
+        None,
+        "Distance up to which rows of equal label are copies, in standard deviations of the features; 0: equal rows.",
+        metavar="DISTANCE",
+        min=0.0,
+        show_default="from the data",
+    )
+    order: str | None = option(
+        None,
+        "Column of TRAIN that says when rows were submitted: dates or numbers. The earliest of equal rows counts.",
+        metavar="COLUMN",
+        show_default="order of the table",
+    )
+    policy: Literal["carry", "clip"] = option(
+        "carry",
+        "carry: rows with negative values reduce what their owner is paid; without --deposit that invites hiding bad "
+        "rows under a second name. clip: they count nothing; that invites random rows.",
+    )
+    deposit: str = option("0", "With carry, what an owner with a negative total is charged at most.", metavar="AMOUNT")
+    floor: str = option("0", "Least payout of every owner; invites more names.", metavar="AMOUNT")
+    cap: str | None = option(
+        None, "Largest payout: an amount, or such as 30%; invites splitting into several names.", metavar="AMOUNT"
+    )
+    reserve: str = option("0", "Kept back: an amount, or such as 5%.", metavar="AMOUNT")
+    odd_cents: Literal["draw", "keep"] = option(
+        "draw", "Cents between exactly equal owners: draw by hash, or keep back."
+    )
+    currency: str = option("EUR", "How amounts are labelled.", metavar="TEXT")
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What statements to owners say beside the payment."""
+
+    panel: ClassVar[str] = "Statements"
+    issuer: str | None = option(None, "Who pays.", metavar="TEXT")
+    contact: str | None = option(None, "Whom owners write to, such as an e-mail address.", metavar="TEXT")
+    period: str | None = option(None, "What is paid for, such as 'October 2026'.", metavar="TEXT")
+    date: str | None = option(None, "Date of the statements.", metavar="YYYY-MM-DD")
+    contest_until: str | None = option(None, "Until when a payment can be contested.", metavar="YYYY-MM-DD")
+    locale: str = option(
+        "en",
+        "How amounts, numbers and dates are written, such as de, de_CH or ja. Sentences are English.",
+        metavar="TEXT",
+    )
+
+
+@dataclass(frozen=True)
+class Private:
+    """How payouts are kept from telling what is in the validation set."""
+
+    panel: ClassVar[str] = "Payment"
+    round_to: str | None = option(
+        None, "Round payouts to multiples of an amount, against probing of VAL by resubmission.", metavar="AMOUNT"
+    )
+    epsilon: float | None = option(
+        None,
+        "Add noise to what owners are paid for: epsilon-differential privacy of the rows of VAL. Needs --secret.",
+        metavar="E",
+    )
+    secret: Path | None = option(
+        None, "File of at least 16 random bytes that only you know, from which the noise comes.", metavar="FILE"
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit, Thresholds
     from shapshift.correct import CorrectionEvaluation
     from shapshift.knn.explain import Explanation
-    from shapshift.price import Allocation
+    from shapshift.price import Allocation, Clusters, Rule
     from shapshift.valuation import Valuation
 
 SHOWN = 5
@@ -220,7 +220,7 @@ def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) 
     best = sorted(facts["owners"], key=lambda one: -one["payout"])
     rows = []
     for one in best[:shown]:
-        row = {"owner": one["owner"], ">rows": f"{one['rows']:,}", ">value": f"{one['value']:+.4f}"}
+        row = {"owner": one["owner"], ">rows": f"{one['rows']:,}", ">contribution": f"{one['contribution']:+.4f}"}
         row[">payout"] = f"{one['payout']:,}"
         if "sampling_low" in one:
             row[">95% interval"] = f"{one['sampling_low']:,} to {one['sampling_high']:,}"
@@ -232,10 +232,54 @@ def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) 
     terminal.table(f"Payouts of {facts['budget']:,} {facts['currency']}".rstrip(), rows)
     if len(best) > shown:
         terminal.line(f"... and {len(best) - shown:,} more owners, see statements/payouts.csv")
-    for name, amount in (("Kept back", facts["reserve"]), ("Not allocated", facts["unallocated"])):
+    amounts = {
+        "Kept back": facts["reserve"],
+        "Collected from deposits, back to the buyer": facts["collected"],
+        "Not allocated": facts["unallocated"] - facts["collected"],
+    }
+    for name, amount in amounts.items():
         if amount:
             terminal.line(f"{name}: {amount:,} {facts['currency']}".rstrip())
     return facts
+
+
+def show_copies(terminal: Terminal, found: "Clusters") -> None:
+    """Say how many rows repeat earlier ones, who has copies of whose rows, and by which radius."""
+    if found.representatives.size == found.first.size:
+        return
+    repeated, *radius = found.findings()
+    terminal.line(repeated)
+    pairs = found.duplicates.owners_frame("pyarrow").to_pylist()
+    rows = [
+        {"first": one["owner"], "copied by": one["other"], ">rows": f"{one['rows']:,}", ">exact": f"{one['exact']:,}"}
+        for one in pairs[:SHOWN]
+    ]
+    if rows:
+        terminal.table("Copies across owners", rows)
+    if len(pairs) > SHOWN:
+        terminal.line(f"... and {len(pairs) - SHOWN:,} more pairs of owners, see duplicates.csv")
+    for said in radius:
+        terminal.note(said)
+
+
+def copies_facts(found: "Clusters") -> dict[str, Any]:
+    """Return the same for JSON."""
+    return {
+        "rows_that_repeat": int(found.first.size - found.representatives.size),
+        "radius": found.radius,
+        "honest": found.honest,
+        "owners": found.duplicates.owners_frame("pyarrow").to_pylist(),
+    }
+
+
+def show_rule(terminal: Terminal, rule: "Rule", allocation: "Allocation") -> dict[str, Any]:
+    """Say how is paid, and what that invites; return both for JSON."""
+    said, invites = rule.sentences(allocation.currency, allocation.digits), rule.invites()
+    for sentence_ in said:
+        terminal.line(sentence_)
+    for sentence_ in invites:
+        terminal.note(sentence_)
+    return {"rule": {**rule.to_dict(), "sentences": said, "invites": invites}}
 
 
 def number(value: float, form: str) -> str:

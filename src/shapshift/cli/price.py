@@ -1,49 +1,55 @@
 """``shapshift price``."""
 
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _show as show
 from shapshift.cli._commands import command
-from shapshift.cli._data import Data, audit_arguments, blocks, clustered, fit_model, load, load_other, tell_copies
+from shapshift.cli._data import (
+    Data,
+    audit_arguments,
+    blocks,
+    clustered,
+    fit_model,
+    load,
+    load_other,
+    make_model,
+    parse_semivalue,
+    tell_copies,
+)
 from shapshift.cli._errors import CommandError
-from shapshift.cli._options import Columns, Files, Method, Noise, Output, Page, Rule, Sample, Tables, Weights, option
+from shapshift.cli._options import (
+    Columns,
+    Files,
+    Letter,
+    Method,
+    Noise,
+    Output,
+    Page,
+    Payment,
+    Private,
+    Rule,
+    Sample,
+    Tables,
+    Weights,
+    option,
+)
 from shapshift.cli._run import Run
+from shapshift.exceptions import InputError
 from shapshift.methods import parse_method
 
 if TYPE_CHECKING:
-    from shapshift.price import Allocation, Policy
+    from shapshift.price import Allocation, Clusters, Policy, Privacy
+    from shapshift.price import Rule as PaymentRule
+    from shapshift.price.clusters import Counted
     from shapshift.valuation import Valuation
 
-# Above this many owners, exact enumeration (2**n subsets) is not attempted.
-MOST_ENUMERATED = 16
 # Owners that are named one by one in the terminal.
 NAMED = 3
-
-
-@dataclass(frozen=True)
-class Payment:
-    """How the budget is shared out."""
-
-    panel: ClassVar[str] = "Payment"
-    budget: str | None = option(None, "What to share out, such as 10000 or 99.50.", metavar="AMOUNT")
-    policy: Literal["clip", "carry"] = option(
-        "clip", "Treat negative values of rows as zero, or let them reduce what their owner is paid."
-    )
-    floor: str = option("0", "Least payout of every owner.", metavar="AMOUNT")
-    cap: str | None = option(None, "Largest payout: an amount, or such as 30%.", metavar="AMOUNT")
-    reserve: str = option("0", "Kept back: an amount, or such as 5%.", metavar="AMOUNT")
-    odd_cents: Literal["draw", "keep"] = option(
-        "draw", "Cents between exactly equal owners: draw by hash, or keep back."
-    )
-    currency: str = option("EUR", "How amounts are labelled.", metavar="TEXT")
-    owners_as_players: bool = option(False, "Pay for an owner's rows entering together, not for their sum.")
-    permutations: int = option(
-        2000, "With --owners-as-players and more than 16 owners: most orders to draw.", metavar="N", min=4
-    )
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,14 @@ class Checks:
     panel: ClassVar[str] = Payment.panel
     clean_val: Path | None = option(
         None,
-        "Clean validation rows, when VAL is noisy: say what correction changes. Not with --owners-as-players.",
+        "Clean validation rows, when VAL is noisy: say what correction changes. Not with --pay-by owners.",
         metavar="FILE",
     )
     values: Path | None = option(
-        None, "Pay saved values of the training rows: the valuation.npz or corrected.npz of a run.", metavar="FILE"
+        None,
+        "Pay saved values of the training rows as they are: the valuation.npz or corrected.npz of a run. Copies among "
+        "the rows are paid too.",
+        metavar="FILE",
     )
     replicate: list[str] | None = option(None, "What OWNER would gain by submitting copies of rows.", metavar="OWNER")
     influence: bool = option(
@@ -67,43 +76,58 @@ class Checks:
 
 @command(
     "price",
-    *(Files, Columns, Sample, Weights, Method, Payment, Checks, Rule, Noise, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Payment, Private, Checks, Rule, Noise, Letter, Tables, Page, Output),
     examples=[
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --values run1/corrected.npz",
-        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --owners-as-players --replicate ann",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --order submitted --deposit 50",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --pay-by rows --replicate ann",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --influence --clusters source",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --issuer 'Data Market Ltd.' --contact "
+        "pay@market.example --period 'October 2026' --date 2026-11-18 --locale de",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --epsilon 1 --secret key",
     ],
 )
 def price(run: Run) -> None:
     """Share a budget out among the owners of the training rows.
+
+    Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first; owners are
+    paid for the Banzhaf values of their rows, negative ones included. Copies, and splitting into several names, then
+    gain nothing. Who has copies of whose rows is listed before anything is paid; --pay-by chooses another rule.
 
     Each payout comes with the interval in which another sample of validation rows would pay, and with --noise or
     --perturb with the range in which it moves. Payouts, what is kept back and
     what cannot be allocated add up to the budget to the cent.
 
     Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load),
-    [bold]values.parquet[/] (the values that are paid, one line per row), with --noise or --perturb also
+    [bold]values.parquet[/] (the values that are paid, one line per row), [bold]duplicates.csv[/] (who has copies of
+    whose rows), with --noise or --perturb also
     [bold]intervals.csv[/] and [bold]payout_audit.npz[/], with --replicate [bold]replication.csv[/], with --influence
     [bold]influence.csv[/], [bold]influential_points.csv[/] and [bold]influence.npz[/], and [bold]manifest.json[/].
     """
     check_payment(run)
     _check_combinations(run)
+    _check_privacy(run)
     checks, table = run[Checks], run.table_name("values")
-    run.will_write(table, "allocation.npz", "statements/", "intervals.csv", "payout_audit.npz", "replication.csv")
+    run.will_write(table, "allocation.npz", "statements/", "duplicates.csv", "intervals.csv", "payout_audit.npz")
+    run.will_write("replication.csv")
     if checks.influence:
         run.will_write("influence.csv", "influential_points.csv", "influence.npz")
     data = load(run)
     check_owners(data)
     copies = tell_copies(run, data)
+    clusters = list_copies(run, data)
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
-    model = fit_model(run, data)
+    rule = payment_rule(run)
+    if checks.values is not None:
+        rule, model, valuation = _saved_values(run, data, rule, clusters, checks.values)
+    else:
+        rule, model = fit_counted(run, data, rule, clusters)
+    whole = data
     if not copiers:
         data = data.released(table=checks.clean_val is None and not show.shows_features(run, data))
-    if checks.values is not None:
-        valuation = _saved_values(run, data, model, checks.values)
-    else:
+    if checks.values is None:
         valuation = model.value(*data.points, **blocks(model, data), **clustered(model, data))
     from shapshift.price.sampling import without_blocks
 
@@ -115,21 +139,94 @@ def price(run: Run) -> None:
         from shapshift.correct import BoundaryCorrector
 
         clean = model.value(*load_other(run, "clean_val", checks.clean_val, data))
-        corrected = BoundaryCorrector(rule=run[Rule].rule).fit(clean).transform(shown)
+        corrected = correct_counted(BoundaryCorrector(rule=run[Rule].rule), model, clean, shown)
         paid = {"valuation": clean, "noisy": shown, "corrected": corrected}
-    allocation = pay(run, data, model, valuation, audit_arguments(run, data.classes), corrected=corrected)
-    run.result = show.show_payouts(run.terminal, allocation) | {"duplicates": copies.summary()}
+    arguments = audit_arguments(run, data.classes)
+    allocation = pay(run, data, rule, model, valuation, arguments, corrected=corrected)
+    run.result = show.show_payouts(run.terminal, allocation) | show.show_rule(run.terminal, rule, allocation)
+    run.result["duplicates"] = copies.summary() | show.copies_facts(clusters)
     if copiers:
-        _replicate(run, data, model, copiers)
+        _replicate(run, whole, rule, copiers)
     if checks.influence:
         _influence(run, data, model)
     show.write_page(run, data, **paid, allocation=allocation, duplicates=copies)
 
 
+def payment_rule(run: Run) -> "PaymentRule":
+    """Return the rule that the options describe."""
+    from shapshift.price import Rule as PaymentRule
+
+    payment, asked = run[Payment], run[Method].semivalue
+    pay_by = payment.pay_by or "clusters"
+    if payment.radius is not None and pay_by in ("rows", "precedence"):
+        raise CommandError(
+            f"--radius says which rows are copies, and --pay-by {pay_by} pays for copies too. Leave one of them out."
+        )
+    if pay_by == "precedence" and payment.order is None:
+        raise CommandError("--pay-by precedence needs --order, the column that says when rows were submitted.")
+    semivalue = None if asked is None else parse_semivalue(asked)
+    return PaymentRule(pay_by, semivalue, payment.radius, _policy(run))
+
+
+def list_copies(run: Run, data: Data) -> "Clusters":
+    """Find rows that are copies of others, say who has copies of whose rows, and write the list."""
+    from shapshift.price import find_clusters
+
+    arrays = data.arrays
+    with run.terminal.busy("Looking for copies"):
+        try:
+            found = find_clusters(
+                arrays.X_train,
+                arrays.y_train,
+                owners=arrays.owners,
+                order=data.order,
+                radius=run[Payment].radius,
+                ids=data.ids,
+                progress=False,
+            )
+        except InputError as error:
+            said = str(error).replace("The 'order' parameter of find_clusters", f"--order {run[Payment].order}")
+            raise CommandError(said) from error
+    run.write_table("duplicates.csv", found.duplicates.owners_frame("pyarrow"))
+    show.show_copies(run.terminal, found)
+    return found
+
+
+def fit_counted(run: Run, data: Data, rule: "PaymentRule", clusters: "Clusters") -> tuple["PaymentRule", "Counted"]:
+    """Fit the model on the rows that count, and return it with the rule as it holds for the model."""
+    from shapshift.price.rule import counted
+
+    arrays, own = data.arrays, clusters.representatives
+    if rule.votes_once and own.size < data.ids.size:
+        kept = replace(arrays, X_train=arrays.X_train[own], y_train=arrays.y_train[own], ids=data.ids[own])
+        model = fit_model(run, replace(data, arrays=kept), rule.semivalue)
+    else:
+        model = fit_model(run, data, rule.semivalue)
+    if rule.pay_by == "precedence" and "order" not in inspect.signature(model.value).parameters:
+        raise CommandError(
+            f"--pay-by precedence does not go with --method {run[Method].method}, which knows no order. Choose "
+            "--method knn."
+        )
+    if rule.pay_by != "owners":
+        rule = replace(rule, semivalue=getattr(model, "semivalue", "shapley"))
+    return rule, counted(model, data.ids, rule, clusters if rule.votes_once else None, data.order)
+
+
+def correct_counted(corrector: Any, model: Any, clean: "Valuation", noisy: "Valuation") -> "Valuation":
+    """Correct noisy values by clean ones; rows that do not vote are worth 0, and stay so."""
+    from shapshift.price.clusters import Counted
+
+    if not isinstance(model, Counted):
+        corrected: Valuation = corrector.fit(clean).transform(noisy)
+        return corrected
+    return model.expand(corrector.fit(model.restrict(clean)).transform(model.restrict(noisy)))
+
+
 def pay(
     run: Run,
     data: Data,
-    model: Any,
+    rule: "PaymentRule",
+    model: "Counted",
     valuation: "Valuation",
     arguments: Mapping[str, Any] | None,
     *,
@@ -141,7 +238,7 @@ def pay(
 
     Parameters
     ----------
-    run, data, model, valuation
+    run, data, rule, model, valuation
         What is paid, and how.
     arguments : mapping or None
         Those of the audit that the intervals come from; None for no intervals.
@@ -153,15 +250,17 @@ def pay(
         Those that the intervals rest on, where they are made anyway, see :func:`shapshift.price.audit_payouts`.
     """
     from shapshift.price import allocate_budget, audit_payouts, owner_values, write_statements
+    from shapshift.price.rule import marked
 
-    payment, terms = run[Payment], _terms(run, data, model)
+    payment, terms = run[Payment], _terms(run, rule)
     owners, (X, y) = data.arrays.owners, data.points
     values = audit = None
-    if payment.owners_as_players:
+    if rule.pay_by == "owners":
         with warnings.catch_warnings():
             # allocate_budget says the same in money.
             warnings.filterwarnings("ignore", message="Owner values are sampled and not as sure")
-            values = owner_values(model, X, y, owners, **terms["owner_options"], progress=run.terminal.progress)
+            options = terms["owner_options"] | {"progress": run.terminal.progress}
+            values = model.owner_values(owner_values, X, y, owners, **options)
         corrected = noisy = None  # correction is about values of rows
     if arguments is not None:
         made = valuation if valuations is None else valuations
@@ -178,16 +277,23 @@ def pay(
         noisy=noisy,
         audit=audit,
         currency=payment.currency,
+        privacy=_privacy(run),
     )
+    allocation = marked(allocation, rule, model)
     allocation.save(run.path("allocation.npz"))
+    # A digest of VAL would tell whether a guess of all its rows is right.
+    hidden = {"secret", "val"} if run[Private].epsilon is not None else {"secret"}
     write_statements(
         allocation,
         run.path("statements/payouts.csv").parent,
         # Every owner reads these: nothing that occurs in a table, nor the names of files, which may be those of others.
-        sources=run.digests(),
+        sources={name: said for name, said in run.digests().items() if name not in hidden},
         features=data.feature_columns(),
         notes=data.preparation(),
+        **vars(run[Letter]),
     )
+    if allocation.private:
+        run.terminal.note(allocation.privacy_note())
     run.parameters["allocation"] = {
         "policy": terms["policy"].to_dict(),
         "basis": terms["basis"],
@@ -205,44 +311,64 @@ def pay(
     return allocation
 
 
-def _terms(run: Run, data: Data, model: Any) -> dict[str, Any]:
+def _privacy(run: Run) -> "Privacy | None":
+    from shapshift.price import Privacy
+
+    private = run[Private]
+    if private.round_to is None and private.epsilon is None:
+        return None
+    seed = None if private.secret is None else run.input("secret", private.secret).read_bytes()
+    return Privacy(private.round_to, private.epsilon, seed)
+
+
+def _check_privacy(run: Run) -> None:
+    """Refuse noise without a secret, and results that would tell what rounding and noise hide."""
+    private, noise, checks = run[Private], run[Noise], run[Checks]
+    if (private.epsilon is None) != (private.secret is None):
+        raise CommandError(
+            "--epsilon goes with --secret, a file that the noise comes from, so that the run can be repeated: such as "
+            "32 bytes of /dev/urandom. Give both, or neither."
+        )
+    others = {"--noise": noise.noise, "--perturb": noise.perturb, "--clean-val": checks.clean_val}
+    given = [name for name, value in others.items() if value]
+    if given and (private.epsilon is not None or private.round_to is not None):
+        asked = "--round-to" if private.epsilon is None else "--epsilon"
+        raise CommandError(f"{given[0]} does not go with {asked}: it tells what that hides. Leave one of them out.")
+    _privacy(run)
+
+
+def _terms(run: Run, rule: "PaymentRule") -> dict[str, Any]:
     """Terms of payment, the same wherever payouts are computed."""
     payment = run[Payment]
-    terms = {"budget": payment.budget, "policy": _policy(run), "currency": payment.currency, "basis": "rows"}
-    if not payment.owners_as_players:
+    terms = {"budget": payment.budget, "policy": rule.policy, "currency": payment.currency, "basis": "rows"}
+    if rule.pay_by != "owners":
         return terms | {"owner_options": None}
-    n = len(set(data.arrays.owners.tolist())) if data.arrays.owners is not None else 0
-    if n > MOST_ENUMERATED and model.semivalue not in ("shapley", "loo"):
-        raise CommandError(
-            f"--semivalue {model.semivalue} with --owners-as-players is computed for up to {MOST_ENUMERATED} owners, "
-            f"and there are {n:,}. Use --semivalue shapley, which can be sampled, or pay for rows."
-        )
-    drawn = {"semivalue": model.semivalue, "n_permutations": payment.permutations, "random_state": run.seed}
-    return terms | {"basis": "owners", "owner_options": drawn}
+    return terms | {"basis": "owners", "owner_options": {"semivalue": rule.semivalue, "random_state": run.seed}}
 
 
 def _check_combinations(run: Run) -> None:
     """Refuse options that contradict each other, before anything is read."""
     payment, checks, method = run[Payment], run[Checks], run[Method]
-    if payment.owners_as_players and checks.clean_val is not None:
+    as_players = payment.pay_by == "owners"
+    if as_players and checks.clean_val is not None:
         raise CommandError(
-            "--clean-val does not go with --owners-as-players: correction acts on values of rows, and owners are paid "
+            "--clean-val does not go with --pay-by owners: correction acts on values of rows, and owners are paid "
             "for their rows entering together. Leave one of them out."
         )
-    if payment.owners_as_players and parse_method(method.method).name != "knn":
+    if as_players and parse_method(method.method).name != "knn":
         raise CommandError(
-            f"--method {method.method} does not go with --owners-as-players: owners are valued through the utility of "
+            f"--method {method.method} does not go with --pay-by owners: owners are valued through the utility of "
             "--method knn. Leave one of them out."
         )
-    if payment.owners_as_players and method.semivalue == "calibrated":
+    if as_players and method.semivalue == "calibrated":
         raise CommandError(
-            "--semivalue calibrated is for values of rows. With --owners-as-players use shapley, banzhaf, loo or "
+            "--semivalue calibrated is for values of rows. With --pay-by owners use shapley, banzhaf, loo or "
             "beta:ALPHA,BETA."
         )
     weighed = {
         "--values": checks.values,
         "--influence": checks.influence,
-        "--owners-as-players": payment.owners_as_players,
+        "--pay-by owners": as_players,
     }
     if run[Weights].point_weight is not None and any(weighed.values()):
         other = next(name for name, value in weighed.items() if value)
@@ -250,8 +376,8 @@ def _check_combinations(run: Run) -> None:
             f"--point-weight does not go with {other}, which does not know weights of validation rows. Leave one of "
             "them out."
         )
-    if checks.influence and (payment.owners_as_players or run[Sample].pool):
-        other = "--owners-as-players" if payment.owners_as_players else "--pool"
+    if checks.influence and (as_players or payment.pay_by == "precedence" or run[Sample].pool):
+        other = "--pool" if run[Sample].pool else f"--pay-by {payment.pay_by}"
         raise CommandError(
             f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums "
             "of values. Leave one of them out."
@@ -264,7 +390,7 @@ def _check_combinations(run: Run) -> None:
         "--clean-val": checks.clean_val,
         "--replicate": checks.replicate,
         "--influence": checks.influence,
-        "--owners-as-players": payment.owners_as_players,
+        f"--pay-by {payment.pay_by}": payment.pay_by in ("owners", "precedence"),
     }
     given = [name for name, value in others.items() if value]
     if checks.values is not None and given:
@@ -274,25 +400,50 @@ def _check_combinations(run: Run) -> None:
         )
 
 
-def _saved_values(run: Run, data: Data, model: Any, path: Path) -> "Valuation":
-    """Values of an earlier run, of these very training rows."""
+def _saved_values(
+    run: Run, data: Data, rule: "PaymentRule", clusters: "Clusters", path: Path
+) -> tuple["PaymentRule", "Counted", "Valuation"]:
+    """Values of an earlier run, of these very training rows or of those of them that vote, and the rule they follow."""
     from shapshift.valuation import Valuation
 
-    saved = Valuation.load(run.input("values", path))
-    ids = range(len(data.arrays.y_train)) if data.arrays.ids is None else data.arrays.ids.tolist()
-    if saved.fingerprint != model.fingerprint_ or saved.ids.tolist() != list(ids):
+    saved, asked = Valuation.load(run.input("values", path)), run[Payment].pay_by
+    by_rows = replace(rule, pay_by="rows", radius=None, semivalue=rule.semivalue)
+    for tried in (by_rows, replace(rule, pay_by="clusters")):
+        _, model = fit_counted(run, data, tried, clusters)
+        ids = data.ids if model.clusters is None else data.ids[clusters.representatives]
+        if saved.fingerprint == model.fingerprint_ and saved.ids.tolist() == ids.tolist():
+            break
+    else:
         raise CommandError(
             f"--values must be values of these training rows. {str(path)!r} holds those of other rows, or of the same "
             "rows with other labels, ids, columns or scaling. Use the files and column options of the run that made it."
         )
-    run.terminal.note(f"Paying the saved values of {path}; VAL is not valued.")
-    return saved
+    copies = data.ids.size - clusters.representatives.size
+    if asked == "clusters" and tried.pay_by == "rows" and copies:
+        raise CommandError(
+            f"--pay-by clusters pays for the rows that vote, and {str(path)!r} holds values of all rows: {copies:,} of "
+            "them are copies of earlier rows, and the values of the others depend on them. Leave --values out, or say "
+            "--pay-by rows."
+        )
+    if asked == "rows" and tried.pay_by == "clusters":
+        raise CommandError(
+            f"--pay-by rows pays for all rows, and {str(path)!r} holds values of the rows that vote alone. Leave "
+            "--pay-by out."
+        )
+    voting = "" if tried.pay_by == "rows" else " of the rows that vote"
+    run.terminal.note(f"Paying the saved values{voting} of {path} as they are; VAL is not valued.")
+    if tried.pay_by == "rows" and copies:
+        run.terminal.warning(
+            f"Saved values of all rows are paid, so {copies:,} copies of earlier rows are paid too. Without --values "
+            "they would not be."
+        )
+    return tried, model, model.expand(saved)
 
 
 def _policy(run: Run) -> "Policy":
     from shapshift.price import Policy
 
-    named = {name: getattr(run[Payment], name) for name in ("floor", "cap", "reserve", "odd_cents")}
+    named = {name: getattr(run[Payment], name) for name in ("floor", "cap", "reserve", "odd_cents", "deposit")}
     return Policy(negatives=run[Payment].policy, **named)
 
 
@@ -302,8 +453,11 @@ def check_payment(run: Run) -> None:
     if payment.budget is None:
         raise CommandError("--budget must say what to share out, such as --budget 10000.")
     from shapshift.price.policy import Terms
+    from shapshift.price.statements import letterhead
 
-    _ = Terms.check("allocate_budget", payment.budget, _policy(run), payment.currency).limits
+    letterhead(**vars(run[Letter]))
+    terms = Terms.check("allocate_budget", payment.budget, payment_rule(run).policy, payment.currency)
+    _ = terms.limits, terms.deposit
 
 
 def check_owners(data: Data) -> None:
@@ -320,13 +474,13 @@ def _known_owner(data: Data, name: str) -> Any:
     return known[name]
 
 
-def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
+def _replicate(run: Run, data: Data, rule: "PaymentRule", owners: Sequence[Any]) -> None:
     import pyarrow as pa
 
     from shapshift.price import replication_gain
 
     found, tables, arrays = [], [], data.arrays
-    terms = _terms(run, data, model)
+    terms, model = _terms(run, rule), make_model(run, rule.semivalue)
     for name in owners:
         with run.terminal.busy(f"Valuing with copies of the rows of {name}"):
             result = replication_gain(model, arrays.X_train, arrays.y_train, *data.points, arrays.owners, name, **terms)
@@ -341,19 +495,22 @@ def _replicate(run: Run, data: Data, model: Any, owners: Sequence[Any]) -> None:
     run.result["replication"] = found
 
 
-def _influence(run: Run, data: Data, model: Any) -> None:
+def _influence(run: Run, data: Data, counted: "Counted") -> None:
     """Say which validation rows decide how much money; for the operator, so nothing of it is in the statements."""
     from shapshift.price import audit_influence
     from shapshift.price.points import has_training_points
 
+    model, owners = counted.model, data.arrays.owners
+    if counted.clusters is not None:
+        owners = owners[counted.clusters.representatives]
     tested = has_training_points(model)
-    terms = {name: entry for name, entry in _terms(run, data, model).items() if name in ("policy", "currency")}
+    terms = {"policy": _policy(run), "currency": run[Payment].currency}
     with run.terminal.busy("Taking payouts apart by validation row"):
         audit = audit_influence(
             model,
             *data.points,
             run[Payment].budget,
-            owners=data.arrays.owners,
+            owners=owners,
             clusters=data.clusters,
             reference="train" if tested else None,
             random_state=run.seed,

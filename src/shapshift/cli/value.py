@@ -24,11 +24,13 @@ from shapshift.cli._options import (
     Columns,
     Files,
     Folds,
+    Letter,
     Method,
     Noise,
     OneOrTwo,
     Output,
     Page,
+    Payment,
     Restart,
     Rule,
     Sample,
@@ -38,7 +40,15 @@ from shapshift.cli._options import (
 )
 from shapshift.cli._run import Run
 from shapshift.cli.correct import evaluate_correction, write_correction
-from shapshift.cli.price import Payment, check_owners, check_payment, pay
+from shapshift.cli.price import (
+    check_owners,
+    check_payment,
+    correct_counted,
+    fit_counted,
+    list_copies,
+    pay,
+    payment_rule,
+)
 
 if TYPE_CHECKING:
     from shapshift.audit import ShiftAudit
@@ -161,7 +171,7 @@ def audit(run: Run) -> None:
 
 @command(
     "report",
-    *(Files, Columns, Sample, Weights, Method, Noise, NoisySet, Rule, Payment, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Noise, NoisySet, Rule, Payment, Letter, Tables, Page, Output),
     examples=[
         "shapshift report train.parquet val.parquet --label y",
         "shapshift report train.csv val.csv --label y --owner seller --budget 10000 --report page.html",
@@ -171,7 +181,8 @@ def report(run: Run) -> None:
     """Value, audit, correct and price in one go, on one page.
 
     VAL is the clean validation set. The audit perturbs it (0.1, 0.2, 0.5 and 1 unless --noise or --perturb says
-    otherwise); the correction is shown on a noisy version of it. With --owner and --budget the page shows payouts too.
+    otherwise); the correction is shown on a noisy version of it. With --owner and --budget the page shows payouts too,
+    and is about the values that are paid, see 'shapshift price'.
 
     Writes [bold]report.html[/] in the folder (or where --report says), and everything that value, audit, correct and
     price write.
@@ -185,14 +196,23 @@ def report(run: Run) -> None:
     names = [run.table_name(stem) for stem in ("values", "rows", "corrected")]
     names += ["valuation.npz", "audit.npz", "shift.csv", "corrected.npz", "corrector.json", "evaluation.csv"]
     paid = run[Payment].budget is not None
-    run.will_write(*names, *(["allocation.npz", "intervals.csv", "payout_audit.npz", "statements/"] * paid))
+    run.will_write(
+        *names, *(["allocation.npz", "duplicates.csv", "intervals.csv", "payout_audit.npz", "statements/"] * paid)
+    )
     if paid:
         check_payment(run)
     data = load(run)
     if paid:
         check_owners(data)
     copies = tell_copies(run, data)
-    model = fit_model(run, data)
+    rule = clusters = None
+    model: Any
+    if paid:
+        # The page is about the values that are paid.
+        clusters = list_copies(run, data)
+        rule, model = fit_counted(run, data, payment_rule(run), clusters)
+    else:
+        model = fit_model(run, data)
     noisy_val = run[NoisySet].noisy_val
     data = data.released(table=noisy_val is None and not show.shows_features(run, data))
     arguments = audit_arguments(run, data.classes, LEVELS) or {}
@@ -209,8 +229,8 @@ def report(run: Run) -> None:
         noisy = model.value(*load_other(run, "noisy_val", noisy_val, data))
     else:
         noisy = model.value(*_strongest(arguments).bind(model).with_seed(run.seed)(*data.points))
-    corrector = BoundaryCorrector(rule=run[Rule].rule).fit(valuation)
-    corrected = corrector.transform(noisy)
+    corrector = BoundaryCorrector(rule=run[Rule].rule)
+    corrected = correct_counted(corrector, model, valuation, noisy)
     corrector.save(run.path("corrector.json"))
     write_correction(run, data, corrected, noisy)
     evaluation = evaluate_correction(run, corrected, valuation, noisy)
@@ -218,7 +238,8 @@ def report(run: Run) -> None:
     allocation = None
     if paid:
         shown = {"corrected": corrected, "noisy": noisy}
-        allocation = pay(run, data, model, in_blocks, arguments, **shown, valuations=chain([in_blocks], stream))
+        made = chain([in_blocks], stream)
+        allocation = pay(run, data, rule, model, in_blocks, arguments, **shown, valuations=made)
     audit = stream.audit()
     _write_audit(run, audit)
     show.write_page(
@@ -240,6 +261,9 @@ def report(run: Run) -> None:
         "payouts": None if allocation is None else show.show_payouts(run.terminal, allocation),
         "duplicates": copies.summary(),
     }
+    if rule is not None and allocation is not None:
+        run.result |= show.show_rule(run.terminal, rule, allocation)
+        run.result["duplicates"] |= show.copies_facts(clusters)
 
 
 def _checkpoint(run: Run, model: Any) -> dict[str, Any]:

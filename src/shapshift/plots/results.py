@@ -453,7 +453,9 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
         ax.barh([shown.size], [allocation.cents[rest].sum() / unit], height=0.62, color="#BBBBBB", linewidth=0)
     ax.set_yticks(np.arange(len(names)), names)
     ax.set_ylim(len(names) - 0.4, -0.6)  # the largest on top
-    ax.set_xlim(left=0)
+    least = [part.min() for part in (money, low, after, sampled[0]) if part is not None]
+    if not least or min(least) >= 0:
+        ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter(lambda amount, _: f"{amount:,.10g}")
     tidy(ax, xlabel=f"Payout ({as_written(allocation.currency)})", title=_payout_title(allocation))
     if any(part is not None for part in (low, after, sampled[0])):
@@ -501,8 +503,10 @@ def plot_influence(audit: InfluenceAudit, *, top: int = 20, ax: Any = None) -> A
 
 def _payout_title(allocation: Allocation) -> str:
     n = len(allocation.owners)
-    said = f"{allocation.show(allocation.cents.sum())} to {n:,} owner{'s' if n != 1 else ''}"
-    for name, cents in (("kept back", allocation.reserve_cents), ("unallocated", allocation.unallocated_cents)):
+    paid, collected = np.maximum(allocation.cents, 0).sum(), allocation.collected_cents
+    said = f"{allocation.show(paid)} to {n:,} owner{'s' if n != 1 else ''}"
+    rest = allocation.unallocated_cents - collected
+    for name, cents in (("kept back", allocation.reserve_cents), ("collected", collected), ("unallocated", rest)):
         said += f", {allocation.show(cents, label=False)} {name}" if cents else ""
     return as_written(said)
 

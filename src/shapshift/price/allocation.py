@@ -24,6 +24,7 @@ from shapshift.valuation import Valuation
 
 if TYPE_CHECKING:
     from shapshift.price.payout_audit import PayoutAudit
+    from shapshift.price.rule import Rule
 
 Floats = npt.NDArray[np.float64]
 Cents = npt.NDArray[np.int64]
@@ -208,6 +209,26 @@ class Allocation(Result):
             if self.values[i] < 0 < self.contributions[i]
         }
 
+    def sentences(self) -> list[str]:
+        """Say in words by which rule is paid."""
+        if (rule := self._rule()) is not None:
+            return rule.sentences(self.currency, self.digits)
+        total = "the value of all its rows entering together"
+        if self.basis == "rows":
+            total = f"the sum of the {'positive ' if self.policy.negatives == 'clip' else ''}values of its rows"
+        return [f"An owner's contribution is {total}.", *self.policy.sentences(self.currency, self.digits)]
+
+    def invites(self) -> list[str]:
+        """Say by which tricks an owner can gain under the rule, one sentence each."""
+        rule = self._rule()
+        return self.policy.invites() if rule is None else rule.invites()
+
+    def _rule(self) -> "Rule | None":
+        from shapshift.price.rule import Rule
+
+        made = self.parameters.get("rule")
+        return None if made is None else Rule.from_dict(made)
+
     def sampling_note(self) -> str:
         """Say how far payouts may be off because something is sampled; empty where that is not known."""
         if self.sampling_low is None or self.sampling_high is None:
@@ -235,11 +256,13 @@ class Allocation(Result):
         facts = self.parameters.get("privacy", {})
         said = []
         if self.noise_mean is not None and self.noise_high is not None:
-            mean, high = self.noise_mean, self.noise_high
+            (mean, most), (high, highest) = (
+                (self.show(int(np.median(moved))), self.show(moved.max()))
+                for moved in (self.noise_mean, self.noise_high)
+            )
             said.append(
-                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {self.show(np.median(mean))} on average and by "
-                f"more than {self.show(np.median(high))} in 1 of 20 cases (the median owner; {self.show(mean.max())} "
-                f"and {self.show(high.max())} for the owner with most)."
+                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {mean} on average and by more than {high} "
+                f"in 1 of 20 cases (the median owner; {most} and {highest} for the owner with most)."
             )
         if "step" in facts:
             said.append(f"Payouts are rounded to multiples of {facts['step']} {self.currency}.")
@@ -322,18 +345,21 @@ class Allocation(Result):
         Returns
         -------
         table
-            One row per owner: ``owner``, ``rows``, ``value``, ``contribution``, ``payout``; where known
-            ``sampling_low`` and ``sampling_high``; with an audit also ``low`` and ``high``; with corrected values also
-            ``corrected`` and ``change``. Money is in units of the currency; for exact amounts use ``payouts``.
+            One row per owner: ``owner``, ``rows``, ``contribution``, which the payout is in proportion to
+            (but for floor, cap and deposit), ``payout``; where known ``sampling_low`` and ``sampling_high``; with an
+            audit also ``low`` and ``high``; with corrected values also ``corrected`` and ``change``. Where negative
+            rows count nothing, ``value_of_all_rows`` follows the contribution. Money is in units of the currency; for
+            exact amounts use ``payouts``.
         """
-        columns: dict[str, npt.NDArray[Any]] = {
-            "owner": owner_column(self.owners),
-            "rows": self.row_counts,
-            "value": self.values,
-            "contribution": self.contributions,
-        }
+        columns: dict[str, npt.NDArray[Any]] = {"owner": owner_column(self.owners), "rows": self.row_counts}
+        columns |= self.measures()
         columns |= {name: cents / 10**self.digits for name, cents in self.amounts().items()}
         return to_table(columns, None, kind or self.kind)
+
+    def measures(self) -> dict[str, Floats]:
+        """Columns of :meth:`to_frame` that say what each owner is paid for."""
+        same = np.array_equal(self.values, self.contributions)
+        return {"contribution": self.contributions} | ({} if same else {"value_of_all_rows": self.values})
 
     def amounts(self) -> dict[str, Cents]:
         """Columns of :meth:`to_frame` that are money, in cents."""

@@ -160,28 +160,34 @@ def read_order(caller: str, order: Any, ids: npt.NDArray[Any]) -> Indices:
     return np.fromiter((number[entry] for entry in entries.tolist()), np.int64, ids.size)
 
 
-class Voting:
-    """A model that is fitted on the rows that vote, and values all rows: those that do not vote are worth 0.
+class Counted:
+    """A fitted model that values all rows by what counts under a rule of payment.
 
     Parameters
     ----------
     model : fitted estimator
-        Fitted on ``clusters.representatives``.
-    clusters : Clusters
+        Fitted on the rows that vote.
     ids : ndarray of shape (n_train,)
         Of all rows.
+    clusters : Clusters, optional
+        Which rows vote; the others are worth 0. All rows without them.
+    order : ndarray of shape (n_train,), optional
+        Passed on to the model's ``value``.
     """
 
-    def __init__(self, model: Any, clusters: Clusters, ids: npt.NDArray[Any]) -> None:
-        self.model, self.clusters, self.ids_ = model, clusters, ids
+    def __init__(
+        self, model: Any, ids: npt.NDArray[Any], clusters: Clusters | None = None, order: Indices | None = None
+    ) -> None:
+        self.model, self.ids_, self.clusters, self.order = model, ids, clusters, order
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "model" not in self.__dict__:
+        # What a model explains, borrows or weights is about the rows that it was fitted on.
+        if name.startswith("__") or name in ("model", "explain", "pooled", "weighted"):
             raise AttributeError(name)
         return getattr(self.model, name)
 
-    def __copy__(self) -> "Voting":
-        return Voting(copy(self.model), self.clusters, self.ids_)
+    def __copy__(self) -> "Counted":
+        return Counted(copy(self.model), self.ids_, self.clusters, self.order)
 
     @property
     def progress(self) -> Any:
@@ -197,12 +203,15 @@ class Voting:
         """The model's ``value``, of all rows."""
 
         def value(*args: Any, **options: Any) -> Valuation:
-            return self.expand(self.model.value(*args, **options))
+            order = {} if self.order is None else {"order": self.order}
+            return self.expand(self.model.value(*args, **options, **order))
 
         return wraps(self.model.value)(value)
 
     def expand(self, valuation: Valuation) -> Valuation:
         """Return the values of all rows from those of the rows that vote."""
+        if self.clusters is None:
+            return valuation
         n, own = self.clusters.first.size, self.clusters.representatives
         made = scattered(valuation, "n_train", own, n)
         labels = valuation.labels
@@ -210,8 +219,32 @@ class Voting:
             labels = labels[np.searchsorted(own, self.clusters.first)]
         return replace(made, ids=self.ids_, labels=labels)
 
+    def restrict(self, valuation: Valuation) -> Valuation:
+        """Return the values of the rows that vote from those of all rows."""
+        if self.clusters is None:
+            return valuation
+        own, parts = self.clusters.representatives, {}
+        for name, axes in valuation.archive_shapes.items():
+            part = getattr(valuation, name)
+            if isinstance(part, np.ndarray) and "n_train" in axes.split():
+                parts[name] = part.take(own, axis=axes.split().index("n_train"))
+        return replace(valuation, **parts)
+
+    def settle(
+        self, ends: tuple[Indices | None, Indices | None], paid: Indices, codes: Indices
+    ) -> tuple[Indices | None, Indices | None]:
+        """Return intervals of payouts, of which those of owners without a row that votes are the payouts themselves."""
+        low, high = ends
+        if self.clusters is None or low is None or high is None:
+            return ends
+        silent = np.bincount(codes[self.clusters.representatives], minlength=paid.size) == 0
+        return np.where(silent, paid, low), np.where(silent, paid, high)
+
     def owner_values(self, find: Any, X_val: Any, y_val: Any, owners: Any, *args: Any, **options: Any) -> OwnerValues:
         """Return what a function such as ``owner_values`` finds for the rows that vote, for all owners."""
+        if self.clusters is None:
+            found: OwnerValues = find(self.model, X_val, y_val, owners, *args, **options)
+            return found
         ownership, own = _labels.check_owners(owners, self.ids_), self.clusters.representatives
         names = _labels.object_array([ownership.names[code] for code in ownership.codes[own]])
         found = find(self.model, X_val, y_val, names, *args, **options)

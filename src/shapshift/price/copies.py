@@ -129,6 +129,7 @@ class CopyDiscount:
             kept[number] = factor.mean()
             if whole > 0:
                 kept[number] = max(math.fsum(np.where(carried > 0, carried * factor, carried)) / whole, 0.0)
+        kept[allocation.cents < 0] = 1.0  # what is charged stays
         others: dict[str, Any] = {}
         for name in OTHER_PAYOUTS:
             cents = getattr(allocation, name)

@@ -29,8 +29,9 @@ from shapshift.price.allocation import (
     sampled_payouts,
     share_out,
 )
+from shapshift.price.clusters import Counted
 from shapshift.price.copies import CopyDiscount
-from shapshift.price.owners import GameOptions, value_owners
+from shapshift.price.owners import GameOptions, OwnerValues, value_owners
 from shapshift.price.policy import Policy, Terms
 from shapshift.price.sampling import random_blocks
 from shapshift.valuation import Valuation, corrected_by
@@ -324,9 +325,13 @@ def audit_payouts(
     def pay_rows(valuation: Valuation) -> Cents:
         return terms.pay(row_contributions(valuation.values, ownership, terms.policy.negatives)[1], keys)[0]
 
+    def as_players(X: Any, y: Any, **more: Any) -> OwnerValues:
+        if isinstance(quiet, Counted):
+            return quiet.owner_values(value_owners, X, y, owners, options, **more)
+        return value_owners(quiet, X, y, owners, options, **more)
+
     def pay_players(X: Any, y: Any) -> Cents:
-        found = value_owners(quiet, X, y, owners, options).values
-        return terms.pay(player_contributions(found, terms.policy.negatives), keys)[0]
+        return terms.pay(player_contributions(as_players(X, y).values, terms.policy.negatives), keys)[0]
 
     def pay_draws() -> Iterator[Cents]:
         if basis == "owners":
@@ -337,10 +342,12 @@ def audit_payouts(
 
     players, contributions = None, row_contributions(clean.values, ownership, terms.policy.negatives)[1]
     if basis == "owners":
-        players = value_owners(quiet, X_val, y_val, owners, options, errors=True)
+        players = as_players(X_val, y_val, errors=True)
         contributions = player_contributions(players.values, terms.policy.negatives)
     unperturbed = terms.pay(contributions, keys)[0]
-    sampled = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
+    sampled: Any = sampled_payouts(clean, ownership, contributions, players, unperturbed, terms)
+    if isinstance(quiet, Counted):
+        sampled = quiet.settle(sampled[:2], unperturbed, ownership.codes)
     draws = pay_draws()
     found = np.empty((len(levels), len(SUMMARIES), len(ownership.names)), dtype=np.int64)
     with progress_bar("Auditing payouts", len(levels) * repeats, progress) as advance:

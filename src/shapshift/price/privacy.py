@@ -168,12 +168,12 @@ class Privacy:
             return paid
         step = self.cents(terms)
         floor, cap, _ = terms.limits
-        held = (paid == floor) | (paid == (-1 if cap is None else cap)) | (paid == -terms.deposit)
+        held = np.isin(paid, [floor, floor if cap is None else cap, -terms.deposit])
         left = np.where(held, 0, np.sign(paid) * (np.abs(paid) % step))
         down = np.maximum(paid - left, np.where(paid > 0, floor, paid.min(initial=0)))
         spare = int((paid - down)[paid > 0].sum()) // step
-        for at in sorted(np.flatnonzero(left > 0), key=lambda at: (-left[at], keys[at])):
-            if spare and (cap is None or down[at] + step <= cap):
+        for at in sorted(np.flatnonzero(left > 0).tolist(), key=lambda at: (-left[at], keys[at])):
+            if spare and down[at] % step == 0 and (cap is None or down[at] + step <= cap):
                 down[at], spare = down[at] + step, spare - 1
         return np.asarray(down, dtype=np.int64)
 
@@ -247,7 +247,7 @@ def _size_bound(probabilities: Floats) -> float:
 
 
 def _best_places(c: Floats, most: int) -> Floats:
-    """Sums over k = 1..m of the largest c_j + (j - 2k + 1)(c_(j-1) - c_j), j >= k, for m = 0..most.
+    """Return sums over k = 1..m of the largest c_j + (j - 2k + 1)(c_(j-1) - c_j), j >= k, m = 0..most.
 
     The term falls with k, so that the first of a block of places bounds the others.
     """

@@ -9,12 +9,12 @@ from sklearn.base import clone
 
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.engine.coefficients import Beta
+from shapshift.engine.coefficients import Banzhaf, Beta, check_semivalue
 from shapshift.exceptions import InputError
 from shapshift.perturb.containers import count_rows, take_rows
 from shapshift.price.allocation import Allocation, allocate_budget
 from shapshift.price.clusters import Clusters as Clusters
-from shapshift.price.clusters import Voting
+from shapshift.price.clusters import Counted, read_order
 from shapshift.price.clusters import find_clusters as find_clusters
 from shapshift.price.owners import owner_values
 from shapshift.price.policy import Policy
@@ -97,6 +97,8 @@ class Rule:
                 )
         if self.semivalue is None:
             object.__setattr__(self, "semivalue", SAFE_SEMIVALUE if self.pay_by == "clusters" else "shapley")
+        elif isinstance(self.semivalue, str) or not hasattr(self.semivalue, "__dataclass_fields__"):
+            check_semivalue("Rule", self.semivalue)
 
     @property
     def votes_once(self) -> bool:
@@ -125,20 +127,27 @@ class Rule:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters, ready for JSON."""
-        semivalue = self.semivalue if isinstance(self.semivalue, str) else list(astuple(self.semivalue))
-        return {"pay_by": self.pay_by, "semivalue": semivalue, "radius": self.radius, "policy": self.policy.to_dict()}
+        return {
+            "pay_by": self.pay_by,
+            "semivalue": _spelled(self.semivalue),
+            "radius": self.radius,
+            "policy": self.policy.to_dict(),
+        }
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> "Rule":
         """Make a rule of what :meth:`to_dict` returned."""
-        semivalue = given["semivalue"]
-        if not isinstance(semivalue, str):
-            semivalue = Beta(*semivalue)
+        name, _, shape = str(given["semivalue"]).partition(":")
+        kinds: dict[str, Any] = {"beta": Beta, "banzhaf": Banzhaf}
+        semivalue = kinds[name](*map(float, shape.split(","))) if shape and name in kinds else name
         return cls(given["pay_by"], semivalue, given["radius"], Policy(**given["policy"]))
 
 
 def _spelled(semivalue: Any) -> str:
-    return semivalue if isinstance(semivalue, str) else str(semivalue)
+    """Write a semivalue as the command line does: ``shapley``, ``banzhaf:0.1``, ``beta:4,1``."""
+    if isinstance(semivalue, str):
+        return semivalue
+    return f"{type(semivalue).__name__.lower()}:{','.join(f'{shape:g}' for shape in astuple(semivalue))}"
 
 
 def pay_owners(
@@ -197,9 +206,9 @@ def pay_owners(
     check.check_type("pay_owners", "rule", rule, Rule, "a Rule, such as Rule(pay_by='rows')")
     if hasattr(model, "progress"):
         model = clone(model).set_params(progress=progress)
-    counted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
+    fitted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
     terms: dict[str, Any] = {"currency": currency, "privacy": privacy, "progress": progress}
-    return pay_counted(counted, rule, X_val, y_val, owners, budget, **terms)
+    return pay_counted(fitted, rule, X_val, y_val, owners, budget, **terms)
 
 
 def count_by(
@@ -212,7 +221,7 @@ def count_by(
     order: Any = None,
     ids: Any = None,
     clusters: Clusters | None = None,
-) -> Any:
+) -> Counted:
     """Fit a clone of a model on the rows that count by a rule; it values all rows.
 
     Parameters
@@ -227,8 +236,10 @@ def count_by(
     fresh = clone(model)
     if "semivalue" in fresh.get_params():
         fresh.set_params(semivalue=rule.semivalue)
+    n = count_rows(X) if X is not None else count_rows(y)
+    row_ids = _labels.check_ids(ids, _labels.pandas_index(X, y)[0], n)
     if not rule.votes_once:
-        return _in_order(fresh.fit(X, y, ids=ids), rule, order)
+        return counted(fresh.fit(X, y, ids=ids), row_ids, rule, order=order)
     if getattr(model, "metric", None) == "precomputed":
         raise InputError(
             f"pay_by={rule.pay_by!r} looks for copies among the features of rows, and there are none with "
@@ -236,20 +247,36 @@ def count_by(
         )
     if clusters is None:
         clusters = find_clusters(X, y, owners=owners, order=order, radius=rule.radius, ids=ids, progress=False)
-    n, own = count_rows(X), clusters.representatives
-    row_ids = _labels.check_ids(ids, _labels.pandas_index(X, y)[0], n)
+    own = clusters.representatives
     labels = _labels.check_labels(y, "y", n, "X")
-    return Voting(fresh.fit(take_rows(X, own), labels[own], ids=row_ids[own]), clusters, row_ids)
+    return counted(fresh.fit(take_rows(X, own), labels[own], ids=row_ids[own]), row_ids, rule, clusters)
 
 
-def _in_order(model: Any, rule: Rule, order: Any) -> Any:
+def counted(model: Any, ids: Any, rule: Rule, clusters: Clusters | None = None, order: Any = None) -> Counted:
+    """Make a model that values all rows by a rule.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        On the rows that vote, where ``clusters`` are given.
+    ids : ndarray of shape (n_train,)
+        Of all rows.
+    rule : Rule
+    clusters : Clusters, optional
+    order : array-like of shape (n_train,), optional
+        As in :func:`pay_owners`.
+    """
     if rule.pay_by != "precedence":
-        return model
-    raise InputError("pay_by='precedence' is not available.")
+        return Counted(model, ids, clusters)
+    if order is None:
+        raise InputError("pay_by='precedence' needs to know when each row was submitted. Pass 'order'.")
+    if "order" not in signature(model.value).parameters:
+        raise InputError(f"pay_by='precedence' needs a model that values rows in an order, not {type(model).__name__}.")
+    return Counted(model, ids, order=read_order("pay_owners", order, ids))
 
 
 def pay_counted(
-    model: Any,
+    model: Counted,
     rule: Rule,
     X_val: Any,
     y_val: Any,
@@ -267,29 +294,28 @@ def pay_counted(
     valuation = model.value(X_val, y_val, **asked)
     values = None
     if rule.pay_by == "owners":
-        values = players(model, X_val, y_val, owners, semivalue=rule.semivalue, progress=progress)
+        values = model.owner_values(owner_values, X_val, y_val, owners, semivalue=rule.semivalue, progress=progress)
     terms: dict[str, Any] = {"policy": rule.policy, "currency": currency, "privacy": privacy}
     made = allocate_budget(valuation, budget, owners=owners, values=values, **terms)
     return marked(made, rule, model)
 
 
-def players(model: Any, X_val: Any, y_val: Any, owners: Any, **options: Any) -> Any:
-    """Value owners as players, on the rows that vote."""
-    if isinstance(model, Voting):
-        return model.owner_values(owner_values, X_val, y_val, owners, **options)
-    return owner_values(model, X_val, y_val, owners, **options)
-
-
-def marked(allocation: Allocation, rule: Rule, model: Any) -> Allocation:
+def marked(allocation: Allocation, rule: Rule, model: Counted) -> Allocation:
     """Note the rule in an allocation, and which rows vote."""
     facts: dict[str, Any] = {"rule": rule.to_dict()}
-    first = None
-    if isinstance(model, Voting):
-        found = model.clusters
-        first = found.first
+    found = model.clusters
+    if found is not None:
         facts["clusters"] = {
             "radius": found.radius,
             "honest": found.honest,
             "rows_that_vote": int(found.representatives.size),
         }
-    return replace(allocation, first=first, parameters={**allocation.parameters, **facts})
+    ends = allocation.sampling_low, allocation.sampling_high
+    low, high = model.settle(ends, allocation.cents, allocation.codes)
+    return replace(
+        allocation,
+        first=None if found is None else found.first,
+        parameters={**allocation.parameters, **facts},
+        sampling_low=low,
+        sampling_high=high,
+    )

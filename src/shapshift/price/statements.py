@@ -1,6 +1,7 @@
 """Statements: one table of all owners, and for each owner a page that says what is paid, why, and how to contest it."""
 
 import csv
+import datetime
 import hashlib
 import io
 import math
@@ -9,7 +10,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date as Date
 from fractions import Fraction
 from functools import cache, cached_property
 from pathlib import Path
@@ -90,10 +90,10 @@ def write_statements(
     title: str = "Statement of payment",
     issuer: str | None = None,
     contact: str | None = None,
-    period: str | tuple[Date | str, Date | str] | None = None,
+    period: str | tuple[datetime.date | str, datetime.date | str] | None = None,
     round_name: str | None = None,
-    date: Date | str | None = None,
-    contest_until: Date | str | None = None,
+    date: datetime.date | str | None = None,
+    contest_until: datetime.date | str | None = None,
     locale: str = "en",
     sources: Mapping[str, str] | None = None,
     features: Sequence[str] | None = None,
@@ -167,7 +167,16 @@ def write_statements(
     change = {} if change is None else change
     expected = "a mapping of owners to lists of (words, cents)"
     check.check_type("write_statements", "change", change, Mapping, expected)
-    head = _letterhead(title, issuer, contact, period, round_name, date, contest_until, locale)
+    head = letterhead(
+        title=title,
+        issuer=issuer,
+        contact=contact,
+        period=period,
+        round_name=round_name,
+        date=date,
+        contest_until=contest_until,
+        locale=locale,
+    )
     names = page_names(allocation.owners)
     table = target / TABLE
     pages = [target / name for name in names]
@@ -272,7 +281,7 @@ class Page:
             for at in np.flatnonzero(first != self.rows).tolist()
         }
 
-    @property
+    @cached_property
     def account(self) -> list[tuple[str, int]]:
         """How the payment is made up: lines of words and cents."""
         if self.parts is None:
@@ -293,12 +302,12 @@ class Page:
             lines.append((words.get(self.pay.bound[self.number], "A total below zero is not charged"), self.adjustment))
         return lines
 
-    @property
+    @cached_property
     def adjustment(self) -> int:
         """What floor, cap or deposit add to the parts of the rows, in cents."""
         return 0 if self.parts is None else self.cents - sum(self.parts)
 
-    @property
+    @cached_property
     def remarks(self) -> bool:
         """Whether something is to be said of a row."""
         return bool(self.copies) or (self.parts is not None and min(self.parts, default=0) < 0)
@@ -450,7 +459,7 @@ def _printable(text: str) -> str:
 
 
 def _technical(allocation: Allocation) -> dict[str, str]:
-    """What specialists ask for, as far as it tells nothing of other owners and of the validation points."""
+    """Return what specialists ask for, as far as it tells nothing of other owners and of the validation points."""
     parameters = allocation.parameters
     facts = {said: str(parameters[name]) for name, said in _SHOWN.items() if name in parameters}
     facts |= dict(said for name, said in _NAMED.items() if name in parameters)
@@ -465,8 +474,8 @@ def _technical(allocation: Allocation) -> dict[str, str]:
         facts["Disturbed validation points"] = (
             f"{'lowest and highest payout' if interval['bounds'] == 'range' else '5% and 95% quantiles of the payout'} "
             f"over {interval['draws']:,} draws, {interval['draws_per_level']:,} at {'each of ' * (len(levels) > 1)}"
-            f"{len(levels)} level{'s' * (len(levels) > 1)} ({_without_labels(check.some(levels))}), and the undisturbed "
-            "validation points"
+            f"{len(levels)} level{'s' * (len(levels) > 1)} ({_without_labels(check.some(levels))}), and the "
+            "undisturbed validation points"
         )
         if "sigma" in interval:
             facts["\N{GREEK SMALL LETTER SIGMA} is"] = interval["sigma"]
@@ -474,7 +483,7 @@ def _technical(allocation: Allocation) -> dict[str, str]:
         facts["Privacy of the validation points"] = ", ".join(
             f"{name} {private[name]}" for name in ("step", "epsilon") if name in private
         )
-    if "%" in f"{allocation.policy.cap}{allocation.policy.reserve}".replace("0%", "", 1):
+    if any(str(limit).endswith("%") for limit in (allocation.policy.cap, allocation.policy.reserve)):
         facts["Budget"] = allocation.show(allocation.budget_cents)
     return facts | {"Fingerprint of the training rows": allocation.fingerprint}
 
@@ -505,16 +514,18 @@ def _context(
     return facts
 
 
-def _letterhead(
-    title: str,
-    issuer: str | None,
-    contact: str | None,
-    period: Any,
-    round_name: str | None,
-    date: Any,
-    until: Any,
-    locale: str,
+def letterhead(
+    *,
+    title: str = "",
+    issuer: str | None = None,
+    contact: str | None = None,
+    period: Any = None,
+    round_name: str | None = None,
+    date: Any = None,
+    contest_until: Any = None,
+    locale: str = "en",
 ) -> Letterhead:
+    """Check what all pages say alike, see :func:`write_statements`."""
     from babel.dates import format_date, format_interval
 
     language = parse_locale("write_statements", locale)
@@ -532,17 +543,19 @@ def _letterhead(
         if end < start:
             raise InputError(f"The 'period' parameter of write_statements ends before it starts. Got {period!r}.")
         period = format_interval(start, end, "yMMMMd", locale=language)
-    days = {name: None if day is None else _as_date(name, day) for name, day in (("date", date), ("contest_until", until))}
-    shown = {name: "" if day is None else format_date(day, "long", locale=language) for name, day in days.items()}
-    facts = {"Date": shown["date"], "Period": period, "Round": round_name, "Issued by": issuer, "Contact": contact}
-    return Letterhead(title, {name: said for name, said in facts.items() if said}, shown["contest_until"], language)
+    day, until = (
+        "" if given is None else format_date(_as_date(name, given), "long", locale=language)
+        for name, given in (("date", date), ("contest_until", contest_until))
+    )
+    facts = {"Date": day, "Period": period, "Round": round_name, "Issued by": issuer, "Contact": contact}
+    return Letterhead(title, {name: said for name, said in facts.items() if said}, until, language)
 
 
-def _as_date(name: str, given: Any) -> Date:
-    if isinstance(given, Date):
+def _as_date(name: str, given: Any) -> datetime.date:
+    if isinstance(given, datetime.date):
         return given
     try:
-        return Date.fromisoformat(given)
+        return datetime.date.fromisoformat(given)
     except (TypeError, ValueError):
         raise InputError(
             f"The {name!r} parameter of write_statements must be a date, or text such as '2026-11-18'. Got {given!r}."

@@ -409,16 +409,17 @@ def _payout_table(allocation: Allocation, order: Ints, names: list[str], unit: U
         amounts |= {"noisy": allocation.uncorrected, "after correction": allocation.corrected}
         amounts["change"] = allocation.corrected - before
     known = {name: cents for name, cents in amounts.items() if cents is not None}
+    measures = allocation.measures()
     body = [
         [
             names[i],
             count(allocation.row_counts[i]),
-            unit.show(float(allocation.values[i])),
+            *(unit.show(float(numbers[i])) for numbers in measures.values()),
             *(money(allocation, cents[i], label=False) for cents in known.values()),
         ]
         for i in order
     ]
-    return DataTable(["owner", "rows", "total value", *known], body)
+    return DataTable(["owner", "rows", *(name.replace("_", " ") for name in measures), *known], body)
 
 
 # Shift

@@ -457,19 +457,25 @@ def payouts(names: Sequence[str], allocation: Allocation, draws: Draws | None = 
     paid, low, high = allocation.cents, allocation.low, allocation.high
     if not names:
         return "There is nobody to pay."
-    first, total, nothing = int(np.argmax(paid)), int(paid.sum()), int((paid == 0).sum())
+    first, total = int(np.argmax(paid)), int(np.maximum(paid, 0).sum())
+    nothing, charged = int((paid == 0).sum()), int((paid < 0).sum())
     said = ["Nobody is paid anything."]
     if total:
         share = f"{percent(paid[first] / total)} of the {money(allocation, total)} paid out"
         said = [f"{names[first]} is paid most: {money(allocation, paid[first])}, {share}."]
     for cents, what in (
         (allocation.reserve_cents, "kept back as reserve"),
-        (allocation.unallocated_cents, "not paid to anyone"),
+        (allocation.unallocated_cents - allocation.collected_cents, "not paid to anyone"),
     ):
         if cents:
             said.append(f"{money(allocation, cents)} {either(cents / 10**allocation.digits, 'is', 'are')} {what}.")
     if nothing and total:
         said.append(f"{count(nothing)} of {plural(len(names), 'owner')} {either(nothing, 'is', 'are')} paid nothing.")
+    if charged:
+        said.append(
+            f"{count(charged)} of {plural(len(names), 'owner')} {either(charged, 'is', 'are')} charged "
+            f"{money(allocation, allocation.collected_cents)} against deposits, which go back to the buyer."
+        )
     said += _paid_for_harm(names, allocation)
     if low is None or high is None:
         return " ".join([*said, "How far another validation set would have paid differently was not measured."])

@@ -30,6 +30,8 @@ CATEGORICAL = ("onehot", "ordinal")
 IMPUTE = ("median", "mean", "most_frequent")
 MOST_CATEGORIES = 50
 _COLUMNS = 32  # sorted together
+# Steps of splitmix64.
+_MIXING = tuple((np.uint64(s), np.uint64(f)) for s, f in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)))
 _LONG_TEXT = 60  # characters on average
 _FEW_ROWS = 20  # below this, "all distinct" says nothing
 _ID_NAME = re.compile(r"(.*[_\W])?(id|uuid|guid|key|index|idx|row|rowid|row_number)", re.IGNORECASE)
@@ -354,8 +356,9 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
     X_train, X_val : ndarray of float64
     feature_names : list of str
     """
+    different = _different(columns)
     blocks = [
-        _encoded(column, spec.categorical, notes)
+        _encoded(column, spec.categorical, different, notes)
         if column.kind == "category"
         else (
             _embedded(column, spec.embed_model, notes)
@@ -369,7 +372,7 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
     kinds = np.repeat([column.kind for column in columns], [len(block[2]) for block in blocks])
     numbers = kinds == "number"
     if np.isnan(train).any() or np.isnan(val).any():
-        filler = SimpleImputer(strategy=spec.impute).fit(train.compress(numbers, axis=1))
+        filler = SimpleImputer(strategy=spec.impute).fit(train[different].compress(numbers, axis=1))
         for side in (train, val):
             side[:, numbers] = filler.transform(side.compress(numbers, axis=1))
     filled = [column for column in columns if any(column.missing())]
@@ -384,16 +387,41 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
     if scaled.any():
         # Compressed arrays are row-major, as the whole ones are: sums of another order would be other floats.
         sides = train.compress(scaled, axis=1), val.compress(scaled, axis=1)
-        train[:, scaled], val[:, scaled] = _scaled(*sides, list(compress(names, scaled)), spec.scale, notes)
+        scaled_names = list(compress(names, scaled))
+        train[:, scaled], val[:, scaled] = _scaled(*sides, scaled_names, spec.scale, different, notes)
     elif spec.scale != "none":
         notes.append("nothing was scaled: there is no column of numbers")
     return train, val, _distinct(names)
 
 
-def _encoded(column: Column, categorical: str, notes: list[str]) -> tuple[Array, Array, list[str]]:
+def _different(columns: Sequence[Column]) -> Any:
+    """Rows of the training table that differ from all earlier ones, by which columns are filled in and scaled.
+
+    Where rows belong to somebody, copies would otherwise move the scale for all. Returns an index: of all rows, as a
+    slice, where no two are equal.
+    """
+    keys = np.zeros(len(columns[0].train) if columns else 0, dtype=np.uint64)
+    for column in columns:
+        if column.kind == "number":
+            entries = column.train.reshape(keys.size, -1)
+        else:
+            number: dict[Any, int] = {}
+            codes = [number.setdefault(entry, len(number)) for entry in column.train.tolist()]
+            entries = np.array(codes, dtype=np.float64)[:, None]
+        for part in entries.T:
+            # Adding zero turns -0.0 into 0.0; all missing entries get the same bits.
+            keys += np.where(np.isnan(part), np.nan, part + 0.0).view(np.uint64)
+            for shift, factor in _MIXING:
+                keys ^= keys >> shift
+                keys *= factor
+    found, first = np.unique(keys, return_index=True)
+    return slice(None) if found.size == keys.size else np.sort(first)
+
+
+def _encoded(column: Column, categorical: str, different: Any, notes: list[str]) -> tuple[Array, Array, list[str]]:
     train, val = column.train[:, None], column.val[:, None]
     if any(column.missing()):
-        filler = SimpleImputer(strategy="most_frequent", missing_values=None).fit(train)
+        filler = SimpleImputer(strategy="most_frequent", missing_values=None).fit(train[different])
         train, val = filler.transform(train), filler.transform(val)
     categories = column.order if column.order is not None else sorted(set(train[:, 0].tolist()))
     in_order = set(categories)
@@ -438,7 +466,9 @@ def _embedded(column: Column, chosen: str | None, notes: list[str]) -> tuple[Arr
     return train, val, names
 
 
-def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: list[str]) -> tuple[Floats, Floats]:
+def _scaled(
+    train: Floats, val: Floats, names: list[str], scale: str, different: Any, notes: list[str]
+) -> tuple[Floats, Floats]:
     constant = train.max(axis=0) == train.min(axis=0)
     if constant.any():
         listed = some(list(compress(names, constant)))
@@ -456,17 +486,18 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
         if scale == "standard":
             # A few columns at a time and in ascending order: the order of the rows does not change a digit.
             starts = range(0, train.shape[1], _COLUMNS)
-            fitted = [StandardScaler().fit(np.sort(train[:, j : j + _COLUMNS], axis=0)) for j in starts]
+            fitted = [StandardScaler().fit(np.sort(train[different, j : j + _COLUMNS], axis=0)) for j in starts]
             scaler.fit(train[:1])
             scaler.mean_, scaler.scale_ = (
                 np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_")
             )
         else:
-            scaler.fit(train)
+            rows = train[different]
+            scaler.fit(rows)
             # Where half the rows or more share a value, the range between the quartiles says nothing.
-            low, high = np.percentile(train, [25, 75], axis=0)
+            low, high = np.percentile(rows, [25, 75], axis=0)
             narrow = (low == high) & ~constant
-            scaler.scale_ = np.where(narrow, train.std(axis=0), scaler.scale_)
+            scaler.scale_ = np.where(narrow, rows.std(axis=0), scaler.scale_)
             if narrow.any():
                 listed = some(list(compress(names, narrow)))
                 notes.append(
@@ -482,7 +513,8 @@ def _scaled(train: Floats, val: Floats, names: list[str], scale: str, notes: lis
             f"Scaling overflows in {listed}: the numbers are too large for their spread to be computed. Correct the "
             "entries, or leave the columns out with --drop."
         )
-    notes.append(f"scaled {len(names)} numeric columns with {type(scaler).__name__} fitted on the training rows")
+    which = "" if isinstance(different, slice) else f"{different.size:,} different "
+    notes.append(f"scaled {len(names)} numeric columns with {type(scaler).__name__} fitted on the {which}training rows")
     return train, val
 
 
