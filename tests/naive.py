@@ -305,3 +305,39 @@ def _sum_in_order(terms: Iterator[float]) -> float:
 def distance_matrix(X_val: np.ndarray, X: np.ndarray, metric: str) -> np.ndarray:
     """One row per validation point, one column per training row."""
     return np.array([[distance(x, z, metric) for z in X] for x in X_val]).reshape(len(X_val), len(X))
+
+
+# --- rows that join class by class ----------------------------------------------------------------------------------
+
+
+def joining_orders(classes: Sequence[int]) -> Iterator[list[int]]:
+    """Every order of all rows in which a row of a smaller class joins before one of a larger class."""
+    numbers = sorted(set(classes))
+    parts = [itertools.permutations([row for row, of in enumerate(classes) if of == number]) for number in numbers]
+    for found in itertools.product(*parts):
+        yield [row for part in found for row in part]
+
+
+def asymmetric_shapley(utility: Sequence[float], classes: Sequence[int]) -> np.ndarray:
+    """Mean marginal contribution of each row over all orders that the classes allow."""
+    values, n_orders = np.zeros(len(classes)), 0
+    for order in joining_orders(classes):
+        subset = 0
+        for row in order:
+            values[row] += utility[subset | 1 << row] - utility[subset]
+            subset |= 1 << row
+        n_orders += 1
+    return values / n_orders
+
+
+def asymmetric_banzhaf(utility: Sequence[float], classes: Sequence[int], w: float) -> np.ndarray:
+    """Expected marginal contribution to all earlier rows and those of the same class that are drawn."""
+    values = np.zeros(len(classes))
+    for row, of in enumerate(classes):
+        earlier = sum(1 << other for other, theirs in enumerate(classes) if theirs < of)
+        peers = [other for other, theirs in enumerate(classes) if theirs == of and other != row]
+        for drawn in itertools.product((False, True), repeat=len(peers)):
+            subset = earlier + sum(1 << other for other, inside in zip(peers, drawn, strict=True) if inside)
+            chance = w ** sum(drawn) * (1 - w) ** (len(peers) - sum(drawn))
+            values[row] += chance * (utility[subset | 1 << row] - utility[subset])
+    return values

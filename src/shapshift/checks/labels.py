@@ -173,6 +173,61 @@ def describe_weights(given: Any, weights: npt.NDArray[np.float64] | None) -> dic
     return {"point_weight": "given", "weight_digest": [weights.size, digest]}
 
 
+def check_order(order: Any, ids: npt.NDArray[Any], name: str = "order") -> Codes:
+    """Match an order of the training rows to them, by index where it has one; return the class number of each row.
+
+    Parameters
+    ----------
+    order : array-like of shape (n_train,)
+        Dates, numbers or texts; equal ones make a class. A pandas Series is matched by its index to ``ids``, and
+        ordered categories of pandas come in their order.
+    ids : ndarray of shape (n_train,)
+        Row ids.
+    name : str
+        How messages call the order.
+    """
+    expected = f"The {name!r} parameter must hold a date, number or text for each of the {ids.size} training rows"
+    if isinstance(order, str | bytes) or not hasattr(order, "__iter__"):
+        raise InputError(f"{expected}. Got {order!r}.")
+    if hasattr(order, "loc") and hasattr(order, "index"):
+        order = _aligned(order, ids, name)
+        if getattr(getattr(order, "dtype", None), "ordered", False):
+            order = order.cat.codes.where(order.notna())
+    labels = check_labels(order, name, ids.size, "X", "date, number or text")
+    if labels.dtype != object:
+        return np.unique(labels, return_inverse=True)[1].astype(np.int32)
+    try:
+        distinct = sorted(set(labels.tolist()))
+    except TypeError as error:
+        raise InputError(f"{expected} that can be compared with all others: {error}. Use one kind for all.") from None
+    if all(isinstance(entry, str) for entry in distinct):
+        _check_digits(distinct, name)
+    numbers = {entry: k for k, entry in enumerate(distinct)}
+    return np.fromiter((numbers[entry] for entry in labels), np.int32, labels.size)
+
+
+def _check_digits(texts: list[str], name: str) -> None:
+    """Refuse numbers that come in another order as text."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return
+    for k in range(1, len(texts)):
+        if numbers[k] < numbers[k - 1]:
+            raise InputError(
+                f"The {name!r} parameter holds numbers as text, where {quoted(texts[k - 1])} comes before "
+                f"{quoted(texts[k])}. Pass numbers."
+            )
+
+
+def describe_order(order: Codes | None) -> dict[str, Any]:
+    """Return what the parameters of a result say of an order of the training rows: its number of classes, a digest."""
+    if order is None:
+        return {}
+    digest = hashlib.blake2b(order.tobytes(), digest_size=8).hexdigest()
+    return {"order": int(order.max()) + 1, "order_digest": digest}
+
+
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
     """How many training rows there are when there are no features, and their index, from the rows or the labels."""
     if y is None or not hasattr(y, "__len__") or len(y) == 0:

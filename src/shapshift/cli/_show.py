@@ -243,12 +243,20 @@ def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) 
     return facts
 
 
-def show_copies(terminal: Terminal, found: "Clusters") -> None:
-    """Say how many rows repeat earlier ones, who has copies of whose rows, and by which radius."""
+def show_copies(terminal: Terminal, found: "Clusters", *, paid: bool) -> None:
+    """Say how many rows repeat earlier ones, who has copies of whose rows, and by which radius.
+
+    Parameters
+    ----------
+    terminal : Terminal
+    found : Clusters
+    paid : bool
+        Whether copies are paid too.
+    """
     if found.representatives.size == found.first.size:
         return
     repeated, *radius = found.findings()
-    terminal.line(repeated)
+    terminal.line(repeated.replace("do not vote", "are paid too") if paid else repeated)
     pairs = found.duplicates.owners_frame("pyarrow").to_pylist()
     rows = [
         {"first": one["owner"], "copied by": one["other"], ">rows": f"{one['rows']:,}", ">exact": f"{one['exact']:,}"}

@@ -152,7 +152,7 @@ def demo(run: Run) -> None:
     files = [shlex.quote(str(run.out / name)) for name in ("train.csv", "val.csv")]
     run.terminal.line(
         f"The same from files: shapshift report {' '.join(files)} --label diagnosis --owner seller "
-        f"--budget {BUDGET} --policy carry --noise {levels} --repeats {REPEATS} --raw-features"
+        f"--budget {BUDGET} --pay-by rows --noise {levels} --repeats {REPEATS} --raw-features"
         + (f" --seed {run.seed}" if run.seed else "")
     )
     run.parameters = {"valuation": dict(clean.parameters), "audit": dict(audit.parameters)}

@@ -1,7 +1,7 @@
 """``shapshift price``."""
 
 import inspect
-import warnings
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +117,7 @@ def price(run: Run) -> None:
     data = load(run)
     check_owners(data)
     copies = tell_copies(run, data)
-    clusters = list_copies(run, data)
+    clusters = list_copies(run, data, payment_rule(run))
     copiers = [_known_owner(data, name) for name in checks.replicate or []]
     rule = payment_rule(run)
     if checks.values is not None:
@@ -168,7 +168,7 @@ def payment_rule(run: Run) -> "PaymentRule":
     return PaymentRule(pay_by, semivalue, payment.radius, _policy(run))
 
 
-def list_copies(run: Run, data: Data) -> "Clusters":
+def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
     """Find rows that are copies of others, say who has copies of whose rows, and write the list."""
     from shapshift.price import find_clusters
 
@@ -188,7 +188,9 @@ def list_copies(run: Run, data: Data) -> "Clusters":
             said = str(error).replace("The 'order' parameter of find_clusters", f"--order {run[Payment].order}")
             raise CommandError(said) from error
     run.write_table("duplicates.csv", found.duplicates.owners_frame("pyarrow"))
-    show.show_copies(run.terminal, found)
+    show.show_copies(run.terminal, found, paid=not rule.votes_once or run[Checks].values is not None)
+    if data.order is None and found.duplicates.across_owners.any():
+        run.terminal.note("Without --order, the first of equal rows is the one that comes first in TRAIN.")
     return found
 
 
@@ -256,11 +258,8 @@ def pay(
     owners, (X, y) = data.arrays.owners, data.points
     values = audit = None
     if rule.pay_by == "owners":
-        with warnings.catch_warnings():
-            # allocate_budget says the same in money.
-            warnings.filterwarnings("ignore", message="Owner values are sampled and not as sure")
-            options = terms["owner_options"] | {"progress": run.terminal.progress}
-            values = model.owner_values(owner_values, X, y, owners, **options)
+        options = {"semivalue": rule.semivalue, "progress": run.terminal.progress}
+        values = model.owner_values(owner_values, X, y, owners, **options)
         corrected = noisy = None  # correction is about values of rows
     if arguments is not None:
         made = valuation if valuations is None else valuations
@@ -296,13 +295,13 @@ def pay(
         run.terminal.note(allocation.privacy_note())
     run.parameters["allocation"] = {
         "policy": terms["policy"].to_dict(),
-        "basis": terms["basis"],
+        "basis": allocation.basis,
         **allocation.parameters,
     }
     if "point_weight" in valuation.parameters:
         run.terminal.line(show.how_points_count(valuation.parameters["point_weight"]))
-    if allocation.sampling_low is not None and (values is None or values.converged):
-        run.terminal.note(allocation.sampling_note())  # when not converged, a warning has said so
+    if allocation.sampling_low is not None:
+        run.terminal.note(allocation.sampling_note())
     for owner, note in list(allocation.notes.items())[:NAMED]:
         run.terminal.warning(f"{owner}: {note}")
     if len(allocation.notes) > NAMED:
@@ -340,10 +339,10 @@ def _check_privacy(run: Run) -> None:
 def _terms(run: Run, rule: "PaymentRule") -> dict[str, Any]:
     """Terms of payment, the same wherever payouts are computed."""
     payment = run[Payment]
-    terms = {"budget": payment.budget, "policy": rule.policy, "currency": payment.currency, "basis": "rows"}
+    terms = {"budget": payment.budget, "policy": rule.policy, "currency": payment.currency}
     if rule.pay_by != "owners":
-        return terms | {"owner_options": None}
-    return terms | {"basis": "owners", "owner_options": {"semivalue": rule.semivalue, "random_state": run.seed}}
+        return terms
+    return terms | {"basis": "owners", "semivalue": rule.semivalue}
 
 
 def _check_combinations(run: Run) -> None:
@@ -407,8 +406,11 @@ def _saved_values(
     from shapshift.valuation import Valuation
 
     saved, asked = Valuation.load(run.input("values", path)), run[Payment].pay_by
-    by_rows = replace(rule, pay_by="rows", radius=None, semivalue=rule.semivalue)
-    for tried in (by_rows, replace(rule, pay_by="clusters")):
+    # Written as Beta(alpha=4, beta=1) in there, and as beta:4,1 here.
+    name, _, shape = str(saved.parameters.get("semivalue", "shapley")).partition("(")
+    spelled = ":".join(filter(None, [name.lower(), ",".join(re.findall(r"[\d.]+", shape))]))
+    rule = replace(rule, semivalue=parse_semivalue(spelled))
+    for tried in (replace(rule, pay_by="rows", radius=None), replace(rule, pay_by="clusters")):
         _, model = fit_counted(run, data, tried, clusters)
         ids = data.ids if model.clusters is None else data.ids[clusters.representatives]
         if saved.fingerprint == model.fingerprint_ and saved.ids.tolist() == ids.tolist():

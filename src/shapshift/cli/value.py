@@ -209,8 +209,9 @@ def report(run: Run) -> None:
     model: Any
     if paid:
         # The page is about the values that are paid.
-        clusters = list_copies(run, data)
-        rule, model = fit_counted(run, data, payment_rule(run), clusters)
+        rule = payment_rule(run)
+        clusters = list_copies(run, data, rule)
+        rule, model = fit_counted(run, data, rule, clusters)
     else:
         model = fit_model(run, data)
     noisy_val = run[NoisySet].noisy_val

@@ -119,9 +119,9 @@ class Exact:
         return spilled(self.scratch, shape, dtype) if self.spill else np.empty(shape, dtype)
 
 
-def exact_from_file(task: ClassTask, scratch: str | None, runner: Runner) -> Exact:
+def exact_from_file(method: Exact, scratch: str | None, runner: Runner) -> Exact:
     """Exact values of rows in a file: keys in memory if the budget allows, else in a scratch file."""
-    method = Exact(task, in_file=True, scratch=scratch)
+    method = replace(method, in_file=True, scratch=scratch)
     try:
         plan_blocks(method, runner)
     except MemoryBudgetError:

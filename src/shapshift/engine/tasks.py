@@ -78,6 +78,8 @@ class Task:
         sums of values times squared weights, the products, are kept beside the squares.
     balanced : ndarray of shape (n_val,) or None
         Class number of each point where the weights make classes count alike, and sums are to be kept by class.
+    order : ndarray of shape (n_train,) or None
+        Where rows join one class after the other: the number of each one's class, from 0 on.
     """
 
     fill: Filler
@@ -98,6 +100,7 @@ class Task:
     threshold: float = 0.0
     weights: Floats | None = None
     balanced: Indices | None = None
+    order: Codes | None = None
 
     @cached_property
     def edges(self) -> Floats:

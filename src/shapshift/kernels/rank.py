@@ -147,7 +147,7 @@ def rank_values(tile: Floats, codes: Codes, batch: Batch, rule: Rule, scratch: R
         row = tile[p]
         order, window = order_rows(row, codes, batch.targets[p], scratch.work)
         for r in range(batch.reference.shape[1]):
-            found.ranks[p, r] = _rank_of(row, order, batch.reference[p, r], window)
+            found.ranks[p, r] = rank_of(row, order, batch.reference[p, r], window)
         walk(Ordered(row, order, codes), rule, batch.bases[p], exact, scratch)
         for r in range(nearest.shape[1]):
             nearest[p, r] = row_of(order[r])
@@ -244,7 +244,7 @@ def order_rows(row, codes, target, work):
 
 
 @kernel
-def _rank_of(row, order, i, window):
+def rank_of(row, order, i, window):
     """Rank of row i in the order: search for its image, then look at the few rows that share it."""
     first, last, shift = window
     image = np.uint64((min(max(row.view(np.int64)[i], first), last) - first) >> shift)

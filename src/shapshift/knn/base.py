@@ -356,6 +356,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             sums = self._run(by_class, runner).folded(given.task)
         about = self._about(given.task, sums) | sums.notes
         about |= _labels.describe_weights(asked.get("point_weight"), given.task.weights)
+        about |= _labels.describe_order(given.task.order)
         valuation = self._valuation(given.task, sums, about)
         self._check_unchanged(given.points)
         return valuation, sums.neighborhood(given.task)
@@ -504,6 +505,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         }
         if task.weights is not None:
             run["point_weight"] = digest_arrays(task.weights)
+        if task.order is not None:
+            run["order"] = digest_arrays(task.order)
         chosen = {name: str(entry) for name, entry in self.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
         return Checkpoint(folder, run | chosen)
 

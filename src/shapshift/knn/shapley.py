@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from shapshift.checks import inputs as check
+from shapshift.checks import labels as _labels
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.certified import certified_sums
 from shapshift.engine.checkpoint import Checkpoint
@@ -18,6 +19,7 @@ from shapshift.engine.coefficients import RankTable, Semivalue, check_semivalue,
 from shapshift.engine.duplicates import collapsed_sums, find_duplicates
 from shapshift.engine.exact import Exact, exact_from_file
 from shapshift.engine.gpu import is_on_gpu, torch_device
+from shapshift.engine.precedence import check_precedence, precedence
 from shapshift.engine.rows.distances import FileRows, kind_of
 from shapshift.engine.runner import Runner
 from shapshift.engine.search import SEARCHES
@@ -183,6 +185,7 @@ class KNNShapley(KNNClassModel):
         clusters: Any = None,
         point_weight: Any = None,
         matrix: bool = False,
+        order: Any = None,
         exclude: Any = None,
         pool: Any = None,
         correction: Any = None,
@@ -209,6 +212,12 @@ class KNNShapley(KNNClassModel):
             means over the points, exactly; standard errors are those of weighted means.
         matrix : bool, default=False
             Also return each row's value on each single point: n_train x n_val numbers.
+        order : array-like of shape (n_train,), optional
+            Which rows join first, for asymmetric Shapley values: dates, numbers, or texts such as ISO dates, which are
+            compared as texts. Rows with the smallest entry are valued as if they were alone, those with the next one
+            as what they add to them, and so on; equal ones join together, in all orders. A pandas Series is matched by
+            its index to the row ids. For ``method="exact"`` on the CPU, Shapley and (weighted) Banzhaf values; it takes
+            no pool and no correction.
         exclude : int array of shape (n_val,), optional
             For points that are training rows themselves: the position of a row that the point does not see, -1 for
             none. The row is ranked last, whatever its distance, so that the others share the point without it. To
@@ -233,6 +242,11 @@ class KNNShapley(KNNClassModel):
         -------
         Valuation
         """
+        if order is not None and not (pool is None and correction is None):
+            raise InputError(
+                "The 'order' parameter does not go with 'pool' or 'correction', which take all rows to join together. "
+                "Leave one of them out."
+            )
         if pool is not None:
             if self._is_graph(X_val) or self._is_graph(pool):
                 raise InputError(
@@ -248,7 +262,7 @@ class KNNShapley(KNNClassModel):
                 self._check_correction(correction, groups)
             return pooled_valuation(self, X_val, y_val, pool, groups=groups, correction=correction)
         if correction is None:
-            asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude}
+            asked = {"groups": groups, "clusters": clusters, "matrix": matrix, "exclude": exclude, "order": order}
             return self._value(X_val, y_val, checkpoint=checkpoint, point_weight=point_weight, **asked)[0]
         self._check_correction(correction, matrix or None, groups, clusters, point_weight, exclude, checkpoint)
         return corrected_values(self, X_val, y_val, correction)
@@ -292,16 +306,31 @@ class KNNShapley(KNNClassModel):
             )
 
     def _value(self, X_val: Any, y_val: Any, **asked: Any) -> tuple[Valuation, Neighborhood]:
-        if asked.get("point_weight") is None or self.device == "cpu":
+        here_only = [name for name in ("point_weight", "order") if asked.get(name) is not None]
+        if not here_only or self.device == "cpu":
             return super()._value(X_val, y_val, **asked)
         if self.device == "cuda":
             raise InputError(
-                f"The 'point_weight' parameter of {type(self).__name__}.value is for the CPU. Got a model with "
+                f"The {here_only[0]!r} parameter of {type(self).__name__}.value is for the CPU. Got a model with "
                 "device='cuda'. Set device='cpu' or 'auto'."
             )
         here = copy.copy(self)
         here.device = "cpu"
         return here._value(X_val, y_val, **asked)
+
+    def _prepare(self, X_val: Any, y_val: Any, *, order: Any = None, **asked: Any) -> Prepared:
+        given = super()._prepare(X_val, y_val, **asked)
+        if order is None:
+            return given
+        caller = type(self).__name__
+        if self.method != "exact" or self._is_graph(given.points):
+            got = "a sparse neighbour graph" if self._is_graph(given.points) else f"method={self.method!r}"
+            raise InputError(
+                f"The 'order' parameter of {caller}.value is for exact values. Got {got}. Use method='exact' and all "
+                "distances."
+            )
+        check_precedence(caller, self.semivalue)
+        return given._replace(task=replace(given.task, order=_labels.check_order(order, self.ids_)))
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> ClassTask:
         average, table = self.ties == "average", self._rank_table(self._index.n_rows)
@@ -325,6 +354,9 @@ class KNNShapley(KNNClassModel):
         return rank_table(n_rows, int(self.n_neighbors), self.semivalue, utility)
 
     def _run(self, given: Prepared, runner: Runner) -> Sums:
+        if given.task.order is not None:
+            method: Exact = precedence(given.task, int(self.n_neighbors), self.semivalue, self.utility)
+            return runner.sums(exact_from_file(method, self.scratch, runner) if self._index.in_file else method)
         gpu = self._gpu_rows(given.points, runner.checkpoint is not None)
         if gpu is not None:
             tol = self._tol() if self.method == "certified" else None
@@ -337,7 +369,9 @@ class KNNShapley(KNNClassModel):
                 )
             sums = graph_sums(given.task, given.points, given.excluded, runner)
             return sums if given.task.own is None else sums.without_own(given.task, given.task.own)
-        exact = exact_from_file(given.task, self.scratch, runner) if self._index.in_file else Exact(given.task)
+        exact = Exact(given.task)
+        if self._index.in_file:
+            exact = exact_from_file(exact, self.scratch, runner)
         run = {"exact": self._exact, "certified": self._certified, "truncated": self._truncated}[self.method]
         sums = run(exact, given.points, given.excluded, runner)
         return sums if given.task.own is None else sums.without_own(given.task, given.task.own)

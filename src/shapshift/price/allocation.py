@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Cents = npt.NDArray[np.int64]
 
-#: What the interval of a payout is about.
-POINTS, POINTS_AND_ORDERS, OWNER_VALUES = "validation points", "validation points and orders", "owner values"
+#: What the interval of a payout is about; the latter in files of release 0.1.0, which sampled values of owners.
+POINTS, OWNER_VALUES = "validation points", "owner values"
 #: Payouts, in cents, that an allocation may carry beside those that are paid.
 OTHER_PAYOUTS = (
     *("sampling_low", "sampling_high", "low", "high", "uncorrected", "corrected", "carried"),
@@ -83,12 +82,11 @@ class Allocation(Result):
         Payouts, in cents, if negative rows reduced what their owner is paid, where the policy clips them and an owner
         with a negative total is paid for its rows with positive values.
     sampling_low, sampling_high : ndarray of shape (n_owners,) or None
-        Payouts, in cents, at both ends of a 95% interval: what another sample of validation points would pay, and for
-        sampled owner values what more sampling would. None where neither is known. No part of ``low`` and ``high``,
-        which are about noise in the same points.
+        Payouts, in cents, at both ends of a 95% interval: what another sample of validation points would pay. None
+        where that is not known. No part of ``low`` and ``high``, which are about noise in the same points.
     sampled : str
-        What that interval is about: "validation points", "validation points and orders", "owner values" (in files of
-        release 0.1.0); empty without one.
+        What that interval is about: "validation points", or "owner values" in files of release 0.1.0; empty without
+        one.
     digits : int
         Decimal places of an amount: a "cent" of this result is 1 / 10**digits of the currency.
     unprotected : ndarray of shape (n_owners,) or None
@@ -242,8 +240,7 @@ class Allocation(Result):
         if self.sampled == POINTS:
             return f"T{points}{said}"
         how = self.parameters["owner_values"]
-        both = f", and t{points}" if self.sampled == POINTS_AND_ORDERS else ""
-        said = f"Owner values are sampled with {how['n_permutations']:,} orders{both}{said}"
+        said = f"Owner values are sampled with {how['n_permutations']:,} orders{said}"
         return said if how["converged"] else f"{said} The orders do not reach the tolerance of {how['tolerance']:g}."
 
     @property
@@ -491,8 +488,6 @@ def allocate_budget(
                 "what rounding and noise hide. Leave one of them out."
             )
     made = share_out(valuation, ownership, terms, values, **others, privacy=privacy)
-    if values is not None and not values.converged:
-        warnings.warn(made.sampling_note(), UserWarning, stacklevel=2)
     return made if audit is None else made.with_interval(audit)
 
 
@@ -586,18 +581,12 @@ def sampled_payouts(
 ) -> tuple[Cents, Cents, str] | tuple[None, None, str]:
     """Payouts, in cents, at both ends of the interval of what each owner contributes, and what is sampled.
 
-    The pay per unit of contribution is held: the interval of rows is one of shares, and sampled owner values add up to
-    the same total in every sample.
+    The pay per unit of contribution is held: the interval is one of shares.
     """
     if values is not None:
-        half, sampled = values.order_widths, OWNER_VALUES
-        if half is None:  # of release 0.1.0
-            half = (values.high - values.low) / 2
-        if values.block_sums is not None and values.block_sizes is not None:
-            half = np.hypot(share_errors(values.block_sums, values.block_sizes, values.values), half)
-            sampled = POINTS if values.method == "exact" else POINTS_AND_ORDERS
-        elif values.method == "exact":
+        if values.block_sums is None or values.block_sizes is None:
             return None, None, ""
+        half, sampled = share_errors(values.block_sums, values.block_sizes, values.values), POINTS
         ends = values.values - half, values.values + half
     else:
         blocks = block_sums(valuation)
@@ -656,13 +645,8 @@ def _parameters(valuation: Valuation, values: OwnerValues | None) -> dict[str, A
     }
     if values is not None:
         parameters.pop("semivalue", None)  # that of single rows: nobody is paid by it
-        keys = ("semivalue", "tolerance", "confidence", "random_state")
-        parameters["owner_values"] = {key: values.parameters[key] for key in keys} | {
-            "method": values.method,
-            "n_permutations": values.n_permutations,
-            "half_width": values.half_width,
-            "converged": values.converged,
-        }
+        keys = ("semivalue", "confidence")
+        parameters["owner_values"] = {key: values.parameters[key] for key in keys} | {"certificate": values.certificate}
     return parameters
 
 

@@ -161,7 +161,7 @@ def read_order(caller: str, order: Any, ids: npt.NDArray[Any]) -> Indices:
 
 
 class Counted:
-    """A fitted model that values all rows by what counts under a rule of payment.
+    """A fitted model that values all rows by what counts under a rule of payment; else it is that model.
 
     Parameters
     ----------
@@ -175,10 +175,15 @@ class Counted:
         Passed on to the model's ``value``.
     """
 
+    model: Any
+    ids_: npt.NDArray[Any]
+    clusters: Clusters | None
+    order: Indices | None
+
     def __init__(
         self, model: Any, ids: npt.NDArray[Any], clusters: Clusters | None = None, order: Indices | None = None
     ) -> None:
-        self.model, self.ids_, self.clusters, self.order = model, ids, clusters, order
+        self.__dict__.update(model=model, ids_=ids, clusters=clusters, order=order)
 
     def __getattr__(self, name: str) -> Any:
         # What a model explains, borrows or weights is about the rows that it was fitted on.
@@ -189,24 +194,27 @@ class Counted:
     def __copy__(self) -> "Counted":
         return Counted(copy(self.model), self.ids_, self.clusters, self.order)
 
-    @property
-    def progress(self) -> Any:
-        """Whether the model shows its progress."""
-        return getattr(self.model, "progress", None)
-
-    @progress.setter
-    def progress(self, shown: bool | None) -> None:
-        self.model.progress = shown
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.model, name, value)  # how it computes, and what it shows
 
     @property
     def value(self) -> Callable[..., Valuation]:
         """The model's ``value``, of all rows."""
+        return self._wrapped(self.model.value, self.expand)
 
-        def value(*args: Any, **options: Any) -> Valuation:
-            order = {} if self.order is None else {"order": self.order}
-            return self.expand(self.model.value(*args, **options, **order))
+    @property
+    def value_and_neighbors(self) -> Callable[..., Any]:
+        """The model's ``value_and_neighbors``, with the values of all rows and neighbours among those that vote."""
+        return self._wrapped(self.model.value_and_neighbors, lambda found: (self.expand(found[0]), *found[1:]))
 
-        return wraps(self.model.value)(value)
+    def _wrapped(self, find: Callable[..., Any], then: Callable[[Any], Any]) -> Callable[..., Any]:
+        order = {} if self.order is None else {"order": self.order}
+
+        @wraps(find)
+        def found(*args: Any, **options: Any) -> Any:
+            return then(find(*args, **options, **order))
+
+        return found
 
     def expand(self, valuation: Valuation) -> Valuation:
         """Return the values of all rows from those of the rows that vote."""

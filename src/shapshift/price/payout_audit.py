@@ -17,6 +17,7 @@ from shapshift.audit._levels import NOISE, UNORDERED, level_axis, perturbed_sets
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners, owner_column
+from shapshift.engine.coefficients import Semivalue
 from shapshift.exceptions import InputError
 from shapshift.io.results import Result, to_table
 from shapshift.perturb.containers import take_rows
@@ -31,7 +32,7 @@ from shapshift.price.allocation import (
 )
 from shapshift.price.clusters import Counted
 from shapshift.price.copies import CopyDiscount
-from shapshift.price.owners import GameOptions, OwnerValues, value_owners
+from shapshift.price.owners import OwnerValues, value_owners
 from shapshift.price.policy import Policy, Terms
 from shapshift.price.sampling import random_blocks
 from shapshift.valuation import Valuation, corrected_by
@@ -71,7 +72,7 @@ class PayoutAudit(Result):
     policy : Policy
     basis : {"rows", "owners"}
     parameters : mapping
-        ``repeats``, ``random_state``, ``relative``, ``corrector``, ``owner_options``, ``perturbations``, and the
+        ``repeats``, ``random_state``, ``relative``, ``corrector``, ``semivalue``, ``perturbations``, and the
         ``model``'s.
     fingerprint : str
         Hash of the training rows and labels.
@@ -164,12 +165,12 @@ class PayoutAudit(Result):
         moved = np.flatnonzero(self.clean != allocation.cents)
         if moved.size:
             at = moved[0]
-            seed = "; for owners as players pass the options of owner_values as owner_options, the seed above all"
+            other = "; for owners as players pass the semivalue of owner_values"
             raise InputError(
                 f"{said}on the unperturbed validation set it pays {moved.size} of {len(self.owners)} owners another "
                 f"amount: {check.quoted(self.owners[at])} {allocation.show(self.clean[at])} instead of "
                 f"{allocation.show(allocation.cents[at])}. Audit the validation set and the model that made the values"
-                f"{seed if self.basis == 'owners' else ''}."
+                f"{other if self.basis == 'owners' else ''}."
             )
 
     def about(self, *, up_to: float | None = None, bounds: str = "range") -> dict[str, Any]:
@@ -249,7 +250,7 @@ def audit_payouts(
     random_state: int | None = 0,
     policy: Policy | None = None,
     basis: str = "rows",
-    owner_options: Mapping[str, Any] | None = None,
+    semivalue: Semivalue = "shapley",
     corrector: Any = None,
     relative: bool = False,
     currency: str = "EUR",
@@ -274,10 +275,8 @@ def audit_payouts(
         As in :func:`shapshift.audit_shift`.
     basis : {"rows", "owners"}, default="rows"
         Pay for sums over rows, or for owners as players, see :func:`owner_values`.
-    owner_options : mapping, optional
-        With ``basis="owners"``, the options of :func:`owner_values` that the payment used: ``method``, ``semivalue``,
-        ``max_players_exact``, ``n_permutations``, ``tolerance``, ``random_state``. Every run draws the same orders, so
-        that the interval shows what the validation set moves, not the sampling.
+    semivalue : str, Beta or Banzhaf, default="shapley"
+        With ``basis="owners"``, that of :func:`owner_values`; values of rows have the model's.
     corrector : fitted corrector, optional
         Applied to each perturbed valuation before it is paid: anything with ``transform(valuation)``, your own too.
     valuations : Valuation or iterator of Valuation, optional
@@ -309,7 +308,6 @@ def audit_payouts(
     seed = check.check_seed("audit_payouts", random_state)
     terms = Terms.check("audit_payouts", budget, policy, currency)
     _check_basis(basis, corrector)
-    options = GameOptions.check("audit_payouts", owner_options, basis)
     quiet = check.check_model("audit_payouts", model)  # its bar would stand in the way of this one
     perturbed = perturbed_sets(quiet, X_val, y_val, levels, seed, repeats)
     taken: Iterator[Valuation]
@@ -327,8 +325,8 @@ def audit_payouts(
 
     def as_players(X: Any, y: Any, **more: Any) -> OwnerValues:
         if isinstance(quiet, Counted):
-            return quiet.owner_values(value_owners, X, y, owners, options, **more)
-        return value_owners(quiet, X, y, owners, options, **more)
+            return quiet.owner_values(value_owners, X, y, owners, semivalue, **more)
+        return value_owners(quiet, X, y, owners, semivalue, **more)
 
     def pay_players(X: Any, y: Any) -> Cents:
         return terms.pay(player_contributions(as_players(X, y).values, terms.policy.negatives), keys)[0]
@@ -374,7 +372,7 @@ def audit_payouts(
             "random_state": seed,
             "relative": bool(relative),
             "corrector": None if corrector is None else type(corrector).__name__,
-            "owner_options": {name: _plain(getattr(options, name)) for name in owner_options or {}},
+            "semivalue": str(semivalue) if basis == "owners" else None,
             "perturbations": [level.parameters for level in levels],
             "model": dict(clean.parameters),
         },
@@ -394,10 +392,6 @@ def _valued_in_blocks(model: Any, X_val: Any, y_val: Any) -> Valuation:
         asked["groups"] = random_blocks(n_val, n_train)
     found: Valuation = model.value(X_val, y_val, **asked)
     return found
-
-
-def _plain(option: Any) -> Any:
-    return option if option is None or isinstance(option, str | int | float) else str(option)
 
 
 def _check_basis(basis: Any, corrector: Any) -> None:
@@ -486,7 +480,7 @@ def replication_gain(
     copies: int = 1,
     policy: Policy | None = None,
     basis: str = "rows",
-    owner_options: Mapping[str, Any] | None = None,
+    semivalue: Semivalue = "shapley",
     currency: str = "EUR",
     discount: CopyDiscount | None = None,
 ) -> ReplicationCheck:
@@ -510,8 +504,8 @@ def replication_gain(
         How many copies of each of its rows the owner adds.
     basis : {"rows", "owners"}, default="rows"
         Pay for sums over rows, or for owners as players, see :func:`owner_values`.
-    owner_options : mapping, optional
-        With ``basis="owners"``, the options of :func:`owner_values` that the payment used.
+    semivalue : str, Beta or Banzhaf, default="shapley"
+        With ``basis="owners"``, that of :func:`owner_values`; values of rows have the model's.
     discount : CopyDiscount, optional
         The discount of copies that the payment used.
 
@@ -531,7 +525,6 @@ def replication_gain(
     """
     check.check_count("replication_gain", "copies", copies)
     check.check_choice("replication_gain", "basis", basis, ("rows", "owners"))
-    options = GameOptions.check("replication_gain", owner_options, basis)  # one seed: the same draws before and after
     terms = Terms.check("replication_gain", budget, policy, currency)
     fitted = clone(model).fit(X_train, y_train)
     ownership = check_owners(owners, fitted.ids_)
@@ -559,7 +552,7 @@ def replication_gain(
         # npt.NDArray[np.int64] as ids: the same rows draw the same lot for an odd cent before and after.
         valuation = replace(estimator.value(X, y_val), ids=rows)
         check_payable("valuation", valuation)
-        values = value_owners(estimator, X, y_val, names[rows], options) if basis == "owners" else None
+        values = value_owners(estimator, X, y_val, names[rows], semivalue) if basis == "owners" else None
         made = share_out(valuation, check_owners(names[rows], rows), terms, values)
         return made if discount is None else discount.apply(made, take_rows(X_train, rows), all_labels[rows])
 

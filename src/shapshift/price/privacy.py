@@ -220,8 +220,8 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
             f"{f' with {check.some(other)}' if other else ''}. Use 'step', or pay other values."
         )
     if values is not None:
-        if values.method != "exact":
-            raise InputError("The 'epsilon' parameter of Privacy needs exact values of owners. Got sampled ones.")
+        if math.isnan(values.certificate):  # of release 0.1.0, maybe sampled
+            raise InputError("The 'epsilon' parameter of Privacy needs exact values of owners. Compute them again.")
         semivalue = _semivalue(values.parameters["semivalue"])
         return _size_bound(size_probabilities(len(values.owners), semivalue))
     semivalue, n = _semivalue(parameters["semivalue"]), int(parameters["n_train"])  # rows that vote

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_text
-from shapshift.price.allocation import POINTS, POINTS_AND_ORDERS, Allocation
+from shapshift.price.allocation import POINTS, Allocation
 from shapshift.price.money import local_money, parse_locale, parse_money, round_parts, to_decimal, whole_weights
 from shapshift.price.rule import Rule
 
@@ -352,7 +352,7 @@ class Page:
     @property
     def sampled_points(self) -> bool:
         """Whether the interval is about the sample of validation points."""
-        return self.pay.sampled in (POINTS, POINTS_AND_ORDERS)
+        return self.pay.sampled == POINTS
 
 
 def payout_table(allocation: Allocation, pages: list[str], references: list[str]) -> str:
