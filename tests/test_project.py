@@ -103,6 +103,7 @@ PAGES = [
     "docs/larger_than_memory.md",
     "docs/incremental.md",
     "docs/manipulation.md",
+    "docs/market.md",
     "docs/suspects.md",
     "docs/cleaning.md",
     "docs/ledger.md",

@@ -30,6 +30,7 @@ from .knn import WeightedKNNShapley as WeightedKNNShapley
 from .knn.explain import Explanation as Explanation
 from .knn.interactions import Interactions as Interactions
 from .knn.interactions import knn_interactions as knn_interactions
+from .market.rounds import Market as Market
 from .mechanism import case_one as case_one
 from .mechanism import case_two as case_two
 from .mechanism import noise_demo as noise_demo
