@@ -300,9 +300,10 @@ def submit(run: Run) -> None:
     given = run[Submission]
     if (given.rows is None) != given.withdraw:
         raise CommandError("Name the file of the seller's rows, or say --withdraw; not both.")
+    notes: list[str] = []
     with _market(run, given) as market:
         if given.rows is None:
-            event, notes, told = market.withdraw(given.round, given.seller), [], "has withdrawn"
+            event, told = market.withdraw(given.round, given.seller), "has withdrawn"
         else:
             before = market.offers(given.round).get(given.seller)
             event, notes = market.submit(given.round, given.seller, given.rows)
@@ -366,9 +367,9 @@ def statement(run: Run) -> None:
         changes = pages.changes
         if changes is None:
             sellers = 1 if seller is not None else len(closed.payments)
-            rows = sum(offer.rows for offer in closed.tables.values())
+            offered = sum(offer.rows for offer in closed.tables.values())
             points = market.allocation(which.round).parameters["n_val"] if closed.payments else 0
-            changes = 8 * sellers * rows * points <= MOST_PAIRS
+            changes = 8 * sellers * offered * points <= MOST_PAIRS
             if not changes:
                 run.terminal.note(
                     "Why payments changed is left out, as it takes long for so many sellers; ask for one with "

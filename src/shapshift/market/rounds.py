@@ -22,7 +22,7 @@ from shapshift._progress import progress_bar
 from shapshift.checks.inputs import some
 from shapshift.checks.names import visible
 from shapshift.exceptions import InputError
-from shapshift.io.files import destination, hidden_prefix, new_name, write_atomically, write_text
+from shapshift.io.files import destination, hidden_prefix, new_name, write_text
 from shapshift.knn import KNNShapley
 from shapshift.market.chain import digest_of, line
 from shapshift.market.changes import FACTORS, WORDS, split_change
@@ -38,7 +38,7 @@ from shapshift.price.statements import page_names
 
 PathLike = str | os.PathLike[str]
 #: Parameters of the model that a round fixes.
-MODEL = {"n_neighbors": 5, "utility": "soft", "metric": "euclidean", "ties": "average"}
+MODEL: dict[str, Any] = {"n_neighbors": 5, "utility": "soft", "metric": "euclidean", "ties": "average"}
 _LONGEST = 200
 _LINE = ("sequence", "kind", "round", "seller", "time", "body", "previous")
 # How often a close begins anew because a seller submitted while it was computed.
@@ -344,7 +344,7 @@ class Market:
         if len(chosen) > len(MODEL):
             raise InputError(f"The 'model' parameter of open must have keys among {some(list(MODEL))}.")
         KNNShapley(**chosen)._check_parameters()
-        content = file_bytes(validation)
+        content = file_bytes(os.fspath(validation))
         form, _ = form_of(
             content, os.fspath(validation), label, id=id, drop=drop, features=features, scale=scale, impute=impute
         )
@@ -381,10 +381,9 @@ class Market:
         data = terms.form.arrays(content, terms.ending)
         rows, budget = (data.X_train[:20], data.y_train[:20]), to_decimal(terms.budget, terms.digits)
         several = np.arange(len(rows[1]))
-        offered = {"owners": several % 2, "order": several // 2}
         model = KNNShapley(**terms.model, n_jobs=1)
-        terms_of: dict[str, Any] = {"rule": terms.rule, "privacy": terms.privacy(), "currency": terms.currency}
-        pay_owners(model, *rows, *rows, budget=budget, progress=False, **terms_of, **offered)
+        options: dict[str, Any] = {"rule": terms.rule, "privacy": terms.privacy(), "currency": terms.currency}
+        pay_owners(model, *rows, *rows, several % 2, budget, order=several // 2, progress=False, **options)
 
     def _kept(self, form: Form) -> str:
         """Name of the round whose tables stay on offer."""
@@ -520,7 +519,7 @@ class Market:
             terms = Terms.from_body(self._opened(round, events).content)
             if any(event.kind == "close" for event in events):
                 return replace(self.closed(round), again=True)
-            content = file_bytes(validation)
+            content = file_bytes(os.fspath(validation))
             digest, salt = digest_of(content), self.ledger.blob(terms.salt).decode()
             if commitment(salt, digest) != terms.commitment:
                 raise InputError(
@@ -892,10 +891,7 @@ class Market:
             write_text(hidden / "events.jsonl", "".join(f"{each}\n" for each in lines))
             write_text(hidden / "payments.csv", self._payments_csv(seller))
             for event in (event for event in events if event.kind == "submit"):
-                content = self.ledger.blob(event.content["table"])
-                write_atomically(
-                    hidden / f"table-{event.sequence}.parquet", lambda file, content=content: file.write(content)
-                )
+                (hidden / f"table-{event.sequence}.parquet").write_bytes(self.ledger.blob(event.content["table"]))
             os.rename(hidden, target)
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -934,7 +930,7 @@ def _paid(setting: Setting, paid: tuple[Allocation, Any] | None) -> tuple[dict[s
     body: dict[str, Any] = {"budget": terms.budget, "validation": setting.validation, "version": version("shapshift")}
     if paid is None:
         _, _, reserve = terms.rule.policy.cents(terms.budget, terms.digits)
-        none = {"payments": [], "copies": [], "allocation": None}
+        none: dict[str, Any] = {"payments": [], "copies": [], "allocation": None}
         return body | none | {"reserve": reserve, "unallocated": terms.budget - reserve}, {}
     allocation, first = paid
     with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
