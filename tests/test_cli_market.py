@@ -12,6 +12,8 @@ import pyarrow.csv as pacsv
 import pytest
 from cli_files import make_tables, run
 
+from shapshift.market import databases
+
 pytest.importorskip("sqlalchemy", reason="the ledger needs it")
 
 ROUND = ("--label", "class", "--id", "row", "--drop", "seller")
@@ -28,6 +30,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         own = rows.filter(pa.compute.equal(rows["seller"], seller))
         pacsv.write_csv(own, f"{seller}.csv")
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests need not wait for the disk."""
+    monkeypatch.setattr(databases, "SYNCHRONOUS", "OFF")
 
 
 def month(name: str, val: str, *more: object, submit: tuple[str, ...] = ("ann", "bob", "cid")) -> None:
