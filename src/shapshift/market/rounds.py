@@ -145,6 +145,10 @@ class Closed:
         When it was closed.
     digest : str
         Digest of the event, to be published: it fixes this round and all before it.
+    allocation : str or None
+        Digest of the allocation; None where nobody had submitted.
+    salt : str
+        What proves the commitment, see :func:`commitment`.
     again : bool
         Whether it had been closed before this call.
     """
@@ -161,6 +165,7 @@ class Closed:
     time: str
     digest: str
     allocation: str | None
+    salt: str
     again: bool = False
 
 
@@ -556,7 +561,9 @@ class Market:
 
     def closed(self, round: str) -> Closed:
         """Return what a closed round paid."""
-        events = list(self.ledger.events(round=round))
+        return self._closed(round, list(self.ledger.events(round=round)))
+
+    def _closed(self, round: str, events: Sequence[Event]) -> Closed:
         terms = Terms.from_body(self._opened(round, events).content)
         event = next((event for event in events if event.kind == "close"), None)
         if event is None:
@@ -575,6 +582,7 @@ class Market:
             time=event.time,
             digest=event.digest,
             allocation=body["allocation"],
+            salt=body["salt"],
         )
 
     def allocation(self, round: str) -> Allocation:
@@ -823,24 +831,22 @@ class Market:
             names = [event.round for event in self.ledger.events(kind="close")]
             with progress_bar("Checking rounds", len(names), progress) as advance:
                 for name in names:
-                    faults += [f"Round {name!r}: {fault}" for fault in self._faults(name)]
+                    events = list(self.ledger.events(round=name))
+                    closed = self._closed(name, events)
+                    found = list(self._faults(closed, events))
                     if recompute:
-                        closed = self.closed(name)
-                        faults += [f"Round {name!r}: {fault}" for fault in self._differences(closed, options)]
+                        found += self._differences(closed, options)
                         paid += len(closed.payments)
+                    faults += [f"Round {name!r}: {fault}" for fault in found]
                     advance(1)
         return Verified(chain, paid, tuple(faults))
 
-    def _faults(self, round: str) -> Iterator[str]:
+    def _faults(self, closed: Closed, events: Sequence[Event]) -> Iterator[str]:
         """Promises that a closed round did not keep."""
-        events = list(self.ledger.events(round=round))
-        closed, kinds = self.closed(round), [event.kind for event in events]
-        if commitment(next(e.content["salt"] for e in events if e.kind == "close"), closed.validation) != (
-            closed.terms.commitment
-        ):
+        if commitment(closed.salt, closed.validation) != closed.terms.commitment:
             yield "the validation file is not the one that it was opened with."
-        if kinds[-1] != "close":
-            yield f"something came after it was closed: {kinds[-1]}."
+        if events[-1].kind != "close":
+            yield f"something came after it was closed: {events[-1].kind}."
         if dict(closed.tables) != _offers(self._kept_tables(closed.terms), events):
             yield "the tables that were valued are not those that were on offer."
         if set(closed.payments) != set(closed.tables):
