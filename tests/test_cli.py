@@ -141,6 +141,30 @@ def test_weighted_banzhaf_is_named_by_its_probability(here: Path) -> None:
     assert kept["banzhaf"].values.tobytes() != kept["banzhaf:0.1"].values.tobytes()
 
 
+def test_rows_join_in_the_order_of_a_column(here: Path) -> None:
+    train = pacsv.read_csv("train.csv")
+    days = np.datetime64("2024-01-01") + np.arange(N_TRAIN) % 7
+    pq.write_table(train.append_column("day", pa.array(days)), "train.parquet")
+    tables = ("value", "train.parquet", "val.csv", *MARKET)
+    ran = run(*tables, "--order", "day", "--out", "out")
+    assert ran.code == 0, ran.err
+    assert "Rows joined in 7 classes, one after the other." in ran.out
+    found = Valuation.load("out/valuation.npz")
+    assert found.parameters["order"]["classes"] == 7
+    assert run(*tables, "--drop", "day", "--out", "plain").code == 0
+    assert Valuation.load("plain/valuation.npz").fingerprint == found.fingerprint  # the day is no feature
+    assert run("rerun", "out").code == 0
+    assert run(*tables, "--drop", "day", "--order", "seller", "--out", "sellers").code == 0
+    assert Valuation.load("sellers/valuation.npz").parameters["order"]["classes"] == len(OWNERS)
+    for more, message in (
+        (("--order", "dya"), "The --order column"),
+        (("--order", "day", "--pool"), "--order needs VAL, and does not go with --pool"),
+        (("--order", "day", "--method", "threshold:radius=1"), "--order does not go with ThresholdKNNShapley"),
+    ):
+        ran = run(*tables, *more, "--out", "other")
+        assert (ran.code, message in ran.err) == (2, True), ran.err
+
+
 def test_columns_can_be_listed_with_commas_or_one_by_one(here: Path) -> None:
     for number, options in enumerate(
         (("--drop", "seller,age"), ("--drop", "seller", "--drop", "age"), ("--features", "size,weight"))

@@ -251,6 +251,19 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Which training rows join first."""
+
+    panel: ClassVar[str] = Columns.panel
+    order: str | None = option(
+        None,
+        "Column of TRAIN that says which rows join first, such as a date: each row is worth what it adds to the "
+        "earlier ones. Equal rows join together.",
+        metavar="COLUMN",
+    )
+
+
+@dataclass(frozen=True)
 class Method:
     """How rows are valued."""
 
