@@ -445,7 +445,7 @@ def test_price_pays_to_the_cent(here: Path) -> None:
 
 def test_price_of_owners_as_players_with_a_replication_check_and_correction(here: Path) -> None:
     options = ("--budget", 100, "--replicate", "ann")
-    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--owners-as-players", "--json")
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--pay-by", "owners", "--json")
     assert ran.code == 0, ran.err
     assert ran.document["result"]["basis"] == "owners"
     assert ran.document["result"]["replication"][0]["owner"] == "ann"
@@ -469,7 +469,15 @@ def test_price_pays_saved_values(here: Path) -> None:
     assert run(*price, "--out", "noisy").code == 0
     assert paid.payouts != Allocation.load(here / "noisy" / "allocation.npz").payouts
     assert run("rerun", "paid").code == 0
-    for more in (("--noise", "1"), ("--clean-val", "val.csv"), ("--owners-as-players",), ("--replicate", "ann")):
+    for more in (
+        ("--noise", "1"),
+        ("--clean-val", "val.csv"),
+        (
+            "--pay-by",
+            "owners",
+        ),
+        ("--replicate", "ann"),
+    ):
         ran = run(*price, "--values", "corrected/corrected.npz", *more, "--out", "no")
         assert (ran.code, f"{more[0]} does not go with --values" in ran.err) == (2, True)
     for other in (("--drop", "age"), ("--scale", "none")):
@@ -507,7 +515,17 @@ def test_cases_and_design(here: Path) -> None:
     assert set(chosen["row"].to_pylist()) <= set(make_tables()[1]["row"].to_pylist())
 
 
-@pytest.mark.parametrize("basis", [(), ("--owners-as-players",)], ids=["rows", "owners"])
+@pytest.mark.parametrize(
+    "basis",
+    [
+        (),
+        (
+            "--pay-by",
+            "owners",
+        ),
+    ],
+    ids=["rows", "owners"],
+)
 @pytest.mark.parametrize("command", ["report", "price"])
 def test_every_distinct_validation_set_is_valued_once(
     command: str, basis: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from shapshift import CopyDiscount, KNNShapley, Policy, allocate_budget, audit_payouts, replication_gain
-from shapshift.price import Allocation, Policy, write_statements
+from shapshift.price import Allocation, write_statements
 
 RNG = np.random.default_rng(0)
 Y = np.arange(90) % 3

@@ -548,7 +548,17 @@ def test_price_with_one_training_row_leaves_the_test_out(tmp_path: Path, monkeyp
     assert set(ran.document["result"]["influence"]["p_values"].values()) == {None}
 
 
-@pytest.mark.parametrize("more", [("--owners-as-players",), ("--pool",)], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [
+        (
+            "--pay-by",
+            "owners",
+        ),
+        ("--pool",),
+    ],
+    ids=str,
+)
 def test_price_refuses_what_does_not_go_together(
     more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,9 +285,9 @@ def test_bad_methods_are_refused(here: Path, arguments: tuple[str, ...], says: s
 
 
 def test_owners_as_players_need_knn(here: Path) -> None:
-    ran = run("price", *CLASSES, "--owner", "seller", "--budget", 100, "--owners-as-players", "--method", "weighted")
+    ran = run("price", *CLASSES, "--owner", "seller", "--budget", 100, "--pay-by", "owners", "--method", "weighted")
     assert ran.code == 2
-    assert "does not go with --owners-as-players" in " ".join(ran.err.split())
+    assert "does not go with --pay-by owners" in " ".join(ran.err.split())
 
 
 def test_a_number_that_never_changes_is_noted(here: Path) -> None:

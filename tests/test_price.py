@@ -24,13 +24,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shapshift import KNNShapley, Valuation
+from shapshift import Banzhaf, KNNShapley, Valuation
 from shapshift.audit import ShiftStream, audit_shift
 from shapshift.correct import BoundaryCorrector
 from shapshift.perturb import GaussianNoise, Round, Subsample
 from shapshift.price import (
     Allocation,
-    OwnerValues,
     PayoutAudit,
     Policy,
     allocate_budget,
@@ -244,10 +243,10 @@ FOUR = (["a", "a", "b", "c", "d"], [0.4, -0.1, 0.2, -0.5, 0.0])
     [
         (Policy(), ["60.00", "40.00", "0.00", "0.00"], "0.00"),
         (Policy(negatives="clip"), ["66.67", "33.33", "0.00", "0.00"], "0.00"),
-        (Policy(deposit=200), ["60.00", "40.00", "-100.00", "0.00"], "100.00"),
+        (Policy(deposit=200), ["60.00", "40.00", "-99.99", "0.00"], "99.99"),
         (Policy(deposit="50.01"), ["60.00", "40.00", "-50.01", "0.00"], "50.01"),
-        (Policy(deposit="50.01", reserve="75%"), ["15.00", "10.00", "-25.00", "0.00"], "25.00"),
-        (Policy(deposit=200, cap=50), ["50.00", "50.00", "-100.00", "0.00"], "100.00"),
+        (Policy(deposit="50.01", reserve="75%"), ["15.00", "10.00", "-24.99", "0.00"], "24.99"),
+        (Policy(deposit=200, cap=50), ["50.00", "50.00", "-99.99", "0.00"], "99.99"),
         (Policy(floor=10, negatives="clip"), ["53.33", "26.67", "10.00", "10.00"], "0.00"),
         (Policy(cap=50), ["50.00", "50.00", "0.00", "0.00"], "0.00"),
         (Policy(cap="40%"), ["40.00", "40.00", "0.00", "0.00"], "20.00"),
@@ -496,7 +495,7 @@ def test_owners_as_players_are_paid_for_their_own_values() -> None:
     np.testing.assert_allclose(made.cents / 100, 500 * expected / expected.sum(), atol=0.01)
     assert made.basis == "owners"
     assert accounted(made) == 500
-    assert made.parameters["owner_values"]["method"] == "exact"
+    assert made.parameters["owner_values"]["certificate"] == players.certificate < 1e-13
     with pytest.raises(ValueError, match="same training rows and owners"):
         allocate_budget(CLEAN, 500, owners=OWNERS[::-1], values=players)
     with pytest.raises(ValueError, match="Leave one of them out"):
@@ -655,25 +654,27 @@ def test_bad_audits(arguments: dict[str, Any], message: str) -> None:
         audit_payouts(MODEL, X_VAL, Y_VAL, 10, owners=OWNERS, **arguments)
 
 
-# --- owners as players, sampled -------------------------------------------------------------------------------------
+# --- owners as players ----------------------------------------------------------------------------------------------
 
 MANY = np.array([f"owner {i}" for i in range(20)])[np.arange(80) % 20]
-UNSURE = pytest.mark.filterwarnings("ignore:Owner values are sampled")
 
 
-@UNSURE
-def test_intervals_of_sampled_owners_contain_what_is_paid_whatever_the_seed() -> None:
-    options = {"random_state": 5, "n_permutations": 60}
-    values = owner_values(MODEL, X_VAL, Y_VAL, MANY, **options)
-    common: dict[str, Any] = {"owners": MANY, "noise": [0.1], "repeats": 2, "basis": "owners", "random_state": 5}
-    same = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common, owner_options=options)
+@pytest.mark.parametrize("semivalue", ["shapley", "banzhaf", Banzhaf(0.1)], ids=["shapley", "banzhaf", "weighted"])
+def test_intervals_of_players_contain_what_is_paid(semivalue: Any) -> None:
+    values = owner_values(MODEL, X_VAL, Y_VAL, MANY, semivalue=semivalue)
+    common: dict[str, Any] = {"owners": MANY, "noise": [0.1], "repeats": 2, "basis": "owners"}
+    same = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common, semivalue=semivalue)
     made = allocate_budget(CLEAN, 1000, owners=MANY, values=values, audit=same)
     np.testing.assert_array_equal(same.clean, made.cents)
     assert ((made.low <= made.cents) & (made.cents <= made.high)).all()
-    assert same.parameters["owner_options"] == options
-    other = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common, owner_options={"n_permutations": 60})
-    with pytest.raises(ValueError, match=r"unperturbed validation set it pays \d+ of 20 .* the seed above all"):
+    assert same.parameters["semivalue"] == str(semivalue)
+    other = audit_payouts(MODEL, X_VAL, Y_VAL, 1000, **common, semivalue="loo")
+    with pytest.raises(ValueError, match=r"unperturbed validation set it pays \d+ of 20 .* pass the semivalue"):
         allocate_budget(CLEAN, 1000, owners=MANY, values=values, audit=other)
+    found = replication_gain(
+        MODEL, X, Y, X_VAL, Y_VAL, MANY, "owner 3", budget=1000, basis="owners", semivalue=semivalue
+    )
+    assert found.before.payouts == made.payouts
 
 
 def test_intervals_of_another_validation_set_are_refused(audit: PayoutAudit) -> None:
@@ -682,58 +683,12 @@ def test_intervals_of_another_validation_set_are_refused(audit: PayoutAudit) -> 
         allocate_budget(noisy, 1000, owners=OWNERS, audit=audit)
 
 
-@pytest.mark.parametrize(
-    ("options", "basis", "message"),
-    [
-        (3, "owners", "must be a mapping"),
-        ({"groups": 1}, "owners", "takes method, semivalue"),
-        ({"random_state": 1}, "rows", "goes with basis='owners' only"),
-    ],
-)
-def test_bad_owner_options(options: Any, basis: str, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        audit_payouts(MODEL, X_VAL, Y_VAL, 10, owners=OWNERS, noise=[1], basis=basis, owner_options=options)
-    with pytest.raises((TypeError, ValueError), match=message):
-        replication_gain(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, "bob", budget=10, basis=basis, owner_options=options)
-
-
-@UNSURE
-def test_replication_is_valued_with_the_options_of_the_payment() -> None:
-    options = {"random_state": 5, "n_permutations": 60}
-    common: dict[str, Any] = {"budget": 1000, "basis": "owners"}
-    found = replication_gain(MODEL, X, Y, X_VAL, Y_VAL, MANY, "owner 3", **common, owner_options=options)
-    paid = allocate_budget(CLEAN, 1000, owners=MANY, values=owner_values(MODEL, X_VAL, Y_VAL, MANY, **options))
-    assert found.before.payouts == paid.payouts
-
-
-def sampled(seed: int, orders: int = 40, tolerance: float = 0.05) -> OwnerValues:
-    return owner_values(
-        MODEL, X_VAL, Y_VAL, OWNERS, method="sample", n_permutations=orders, random_state=seed, tolerance=tolerance
-    )
-
-
-@UNSURE
-@pytest.mark.parametrize("policy", [Policy(), Policy(floor=200, reserve="5%", cap="40%")])
-def test_sampling_intervals_cover_what_exact_values_pay(policy: Policy) -> None:
-    exact = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=policy, values=owner_values(MODEL, X_VAL, Y_VAL, OWNERS))
-    assert exact.sampled == "validation points"
-    covered = []
-    for seed in range(60):
-        made = allocate_budget(CLEAN, 1000, owners=OWNERS, policy=policy, values=sampled(seed))
-        assert made.sampling_low is not None
-        assert made.sampling_high is not None
-        assert ((made.sampling_low <= made.cents) & (made.cents <= made.sampling_high)).all()
-        covered.append((made.sampling_low <= exact.cents) & (exact.cents <= made.sampling_high))
-    assert np.mean(covered) >= 0.88
-
-
-def test_unsure_payouts_are_said_to_be(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="not as sure as asked for"):
-        values = sampled(1)
-    with pytest.warns(UserWarning, match=r"off by up to [\d.]+ EUR to either .* not reach the tolerance of 0.05"):
-        made = allocate_budget(CLEAN, 1000, owners=OWNERS, values=values)
+def test_payouts_of_players_say_what_another_sample_would_pay(tmp_path: Path) -> None:
+    made = allocate_budget(CLEAN, 1000, owners=OWNERS, values=owner_values(MODEL, X_VAL, Y_VAL, OWNERS))
+    assert made.sampled == "validation points"
     assert made.sampling_low is not None
     assert made.sampling_high is not None
+    assert ((made.sampling_low <= made.cents) & (made.cents <= made.sampling_high)).all()
     widest = max((made.cents - made.sampling_low).max(), (made.sampling_high - made.cents).max())
     assert show_money(widest, "EUR") in made.sampling_note()
     low, high = show_money(made.sampling_low[0]), show_money(made.sampling_high[0], "EUR")
@@ -746,9 +701,7 @@ def test_unsure_payouts_are_said_to_be(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Allocation.load(tmp_path / "pay.npz").sampling_high, made.sampling_high)
     labels = [text.get_text() for text in made.plot().get_legend().get_texts()]
     plt.close("all")
-    assert labels == ["95%, validation points and orders are a sample", "paid"]
-    sure = allocate_budget(CLEAN, 1000, owners=OWNERS, values=sampled(1, 10**5, 0.2))  # no warning: an error here
-    assert "tolerance" not in sure.sampling_note()
+    assert labels == ["95%, validation points are a sample", "paid"]
 
 
 def population() -> tuple[Any, Any]:
@@ -892,7 +845,7 @@ def test_allocations_and_audits_come_back_from_files(tmp_path: Path, audit: Payo
 def test_frames_and_reprs(audit: PayoutAudit) -> None:
     made = allocate_budget(CLEAN, 1000, owners=OWNERS, audit=audit, policy=Policy())
     for kind in ("pandas", "polars", "pyarrow"):
-        assert made.to_frame(kind).shape == (4, 9)
+        assert made.to_frame(kind).shape == (4, 8)
         assert audit.to_frame(kind).shape == (12, 10)
     frame = made.to_frame("pandas")
     assert frame["payout"].sum() == pytest.approx(1000)
@@ -1172,24 +1125,18 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_pays_sampled_owners_with_its_seed(tables: Path) -> None:
-    options = ("--label", "y", "--owner", "seller", "--drop", "who", "--budget", 100, "--owners-as-players")
-    ran = run("price", "train.csv", "val.csv", *options, "--noise", "0.1", "--repeats", 1, "--seed", 3, "--json")
+def test_the_command_pays_many_owners_as_players(tables: Path) -> None:
+    options = ("--label", "y", "--owner", "seller", "--drop", "who", "--budget", 100, "--pay-by", "owners")
+    ran = run("price", "train.csv", "val.csv", *options, "--noise", "0.1", "--repeats", 1, "--json")
     assert ran.code == 0, ran.err
     for entry in ran.document["result"]["owners"]:
         assert Decimal(entry["low"]) <= Decimal(entry["payout"]) <= Decimal(entry["high"])
         assert Decimal(entry["sampling_low"]) <= Decimal(entry["payout"]) <= Decimal(entry["sampling_high"])
-    assert ran.err.count("Owner values are sampled") == 1
-    few = run("price", "train.csv", "val.csv", *options, "--permutations", 40, "--out", "few")
-    assert "sampled with 40 orders" in few.err
-    assert Allocation.load("few/allocation.npz").parameters["owner_values"]["n_permutations"] == 40
-    refused = run("price", "train.csv", "val.csv", *options, "--semivalue", "banzhaf", "--out", "b")
-    assert refused.code == 2
-    assert "for up to 16 owners, and there are 20" in refused.err
+    assert run("price", "train.csv", "val.csv", *options, "--semivalue", "banzhaf", "--out", "b").code == 0
 
 
 def test_the_command_refuses_what_means_nothing_for_owners_as_players(tables: Path) -> None:
-    options = (*COMMAND, "--drop", "seller", "--owners-as-players")
+    options = (*COMMAND, "--drop", "seller", "--pay-by", "owners")
     ran = run("price", "train.csv", "noisy.csv", *options, "--clean-val", "val.csv")
     assert ran.code == 2
     assert "correction acts on values of rows" in ran.err

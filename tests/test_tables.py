@@ -785,7 +785,7 @@ def test_values_no_one_can_use() -> None:
     unprepared(pair(a=([1.0, inf, 3], [1.0, -inf])), TableSpec("y"), "'a'", "1 training and 1 validation")
     unprepared(pair(a=([None, None], [1.0, 2])), TableSpec("y", impute="mean"), "no value in any training row")
     unprepared(pair(a=([None, None], [None, None])), TableSpec("y", impute="mean"), "--drop a")
-    unprepared(pair(a=([1e308, -1e308, 1e308], [1.0, 2])), TableSpec("y"), "'a'", "too large")
+    unprepared(pair(a=([1e308, -1e308, 1.1e308], [1.0, 2])), TableSpec("y"), "'a'", "too large")
     unprepared(pair(a=([{"b": 1}, {"b": 2}], [{"b": 1}, {"b": 2}])), TableSpec("y"), "'a'", "struct")
     days = pd.date_range("2024-01-01", periods=3)
     unprepared(pair(when=(days, days)), TableSpec("y"), "'when'", "timestamp", "--drop when")

@@ -160,13 +160,8 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    by_order = _order(run)
+    by_order = run[Order].order or run[Payment].order
     return Data(train, val, arrays, clusters, weights, None if by_order is None else train[by_order].to_pylist())
-
-
-def _order(run: Run) -> str | None:
-    """Return the column of the order in which rows were submitted, or join."""
-    return run[Payment].order or run[Order].order
 
 
 def _worded(run: Run, text: str) -> str:
@@ -264,7 +259,8 @@ def _apart(run: Run, table: Any) -> list[str]:
     from shapshift.tables.files import no_column
 
     given = {name: column for name, column in vars(run[Folds]).items() if name in ("groups", "time") and column}
-    given |= {} if _order(run) is None else {"order": str(_order(run))}
+    by_order = run[Order].order or run[Payment].order
+    given |= {} if by_order is None else {"order": by_order}
     for name, column in given.items():
         if column not in table.column_names:
             raise no_column(f"The --{name} column", column, table.column_names, "the table")

@@ -361,8 +361,8 @@ def _check_combinations(run: Run) -> None:
         )
     if as_players and method.semivalue == "calibrated":
         raise CommandError(
-            "--semivalue calibrated is for values of rows. With --pay-by owners use shapley, banzhaf, loo or "
-            "beta:ALPHA,BETA."
+            "--semivalue calibrated is for values of rows. With --pay-by owners use shapley, banzhaf, "
+            "banzhaf:W, loo or beta:ALPHA,BETA."
         )
     weighed = {
         "--values": checks.values,
@@ -380,6 +380,11 @@ def _check_combinations(run: Run) -> None:
         raise CommandError(
             f"--influence does not go with {other}: it takes payouts apart by validation row, which needs plain sums "
             "of values. Leave one of them out."
+        )
+    if checks.replicate and payment.pay_by != "rows":
+        raise CommandError(
+            "--replicate says what copies gain where every row is paid: it goes with --pay-by rows. Otherwise copies "
+            "have no vote."
         )
     if run[Rule].rule != "default" and checks.clean_val is None:
         raise CommandError("--rule goes with --clean-val: without it nothing is corrected. Leave it out.")

@@ -172,7 +172,12 @@ def list_owners(
                     end -= 1
                     seated[o] -= rows[end]
                 for j in range(end, at, -1):
-                    distances[j], first[j], rows[j], matches[j] = distances[j - 1], first[j - 1], rows[j - 1], matches[j - 1]
+                    distances[j], first[j], rows[j], matches[j] = (
+                        distances[j - 1],
+                        first[j - 1],
+                        rows[j - 1],
+                        matches[j - 1],
+                    )
                 distances[at], first[at], rows[at], matches[at] = d, i, 1, match
                 used[o] = end + 1 - start
             seated[o] += 1
@@ -331,9 +336,9 @@ def multiply_classes(counts: Longs, size: int, lane: Lane) -> int:
 
 @kernel
 def add_costs(counts: Longs, size: int, lane: Lane) -> float:
-    """Add to the costs of all classes what rows are worth by ``lane.steps``; returns what they are worth to their owner.
+    """Add what rows cost to all classes; returns what they are worth to their owner, who is not counted.
 
-    The owner of the rows is not counted. Steps of ``size`` and above are 0.
+    What the rows are worth is in ``lane.steps``, which is used up. Steps of ``size`` and above are 0.
     """
     steps, less, costs = lane.steps, lane.less, lane.costs
     k = counts.size - 1
@@ -544,7 +549,7 @@ def weighted_total(polynomial: Floats, weights: Floats) -> float:
 
 @kernel
 def lost(worth_without: Floats, mine: Floats, lane: Lane) -> float:
-    """What an owner with the polynomial ``mine`` costs others: q times seats lost, 1-q + q z^n (..) against 1."""
+    """Sum up what an owner with the polynomial ``mine`` loses to rows whose worth without it is given."""
     total = 0.0
     k = mine.shape[0]
     for i in range(LANES):

@@ -441,11 +441,11 @@ def _small_coalitions(task: ClassTask, ownership: Ownership, k: int, rules: Rule
 
 @lru_cache(maxsize=8)
 def sizes_rule(n_players: int, semivalue: Semivalue) -> tuple[Floats, Floats, float]:
-    """Nodes and weights for the probability q with which players are in, and a bound of the error in any value.
+    r"""Nodes and weights for the probability q with which players are in, and a bound of the error in any value.
 
-    What a player brings is :math:`\\sum_j B_j(q) u_j` with the Bernstein polynomials of degree n_players - 1 and numbers
-    between -1 and 1: what the player brings to coalitions of j others on average. So no error exceeds the sum over j of
-    what the rule makes of :math:`B_j` less its integral, the probability of size j.
+    What a player brings is :math:`\sum_j B_j(q) u_j` with the Bernstein polynomials of degree n_players - 1 and u_j,
+    what the player brings to coalitions of j others on average: between -1 and 1. So no error exceeds the sum over j of
+    how far the rule for :math:`B_j` is from its integral, the probability of size j.
     """
     if semivalue == "banzhaf" or isinstance(semivalue, Banzhaf):
         return np.array([getattr(semivalue, "w", 0.5)], dtype=np.float64), np.ones(1), 0.0
@@ -504,7 +504,7 @@ def _gauss(nodes: int, alpha: float, beta: float) -> tuple[Floats, Floats]:
 
 
 def bernstein_means(q: Floats, weights: Floats, degree: int) -> Floats:
-    """What a rule makes of each Bernstein polynomial.
+    """Apply a rule to each Bernstein polynomial.
 
     Binomial probabilities come from their ratios, outwards from the largest, and are made to add up to 1: that is
     accurate where logarithms of factorials are not.
