@@ -106,6 +106,7 @@ PAGES = [
     "docs/market_stress.md",
     "docs/payments.md",
     "docs/statements.md",
+    "docs/market.md",
     "docs/suspects.md",
     "docs/cleaning.md",
     "docs/ledger.md",

@@ -30,6 +30,7 @@ from .knn import WeightedKNNShapley as WeightedKNNShapley
 from .knn.explain import Explanation as Explanation
 from .knn.interactions import Interactions as Interactions
 from .knn.interactions import knn_interactions as knn_interactions
+from .market.rounds import Market as Market
 from .market.stress import StressTest as StressTest
 from .market.stress import stress_market as stress_market
 from .mechanism import case_one as case_one
@@ -48,8 +49,8 @@ from .perturb import ShiftPriors as ShiftPriors
 from .perturb import Subsample as Subsample
 from .price import CopyDiscount as CopyDiscount
 from .price import Policy as Policy
-from .price import Rule as Rule
 from .price import Privacy as Privacy
+from .price import Rule as Rule
 from .price import allocate_budget as allocate_budget
 from .price import attack_validation as attack_validation
 from .price import audit_influence as audit_influence

@@ -34,7 +34,7 @@ class Code(IntEnum):
     USAGE = 2, "an option or an input file is not as it must be"
     EXISTS = 3, "results are there already; --force replaces those of the same command"
     CANNOT_WRITE = 4, "results cannot be written: no permission, disk full"
-    OTHER_BYTES = 5, "the files of rerun differ from those that the manifest names"
+    OTHER_BYTES = 5, "the files of rerun differ from those that the manifest names, or a ledger is not as it must be"
     INTERRUPTED = 130, "interrupted by Ctrl-C; the results are whole or not there"
     TERMINATED = 143, "terminated; the results are whole or not there"
 
