@@ -24,7 +24,7 @@ from shapshift.price.sampling import random_blocks
 #: What is paid for: rows that vote, all rows, owners as players, or rows in the order of submission.
 PAY_BY = ("clusters", "rows", "owners", "precedence")
 #: How subsets are weighted under the rule that copies and random rows gain nothing from.
-SAFE_SEMIVALUE: Any = "banzhaf"
+SAFE_SEMIVALUE: Any = "filled"
 
 _VOTES = {
     "clusters": "Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.",
