@@ -29,7 +29,7 @@ test: lint  ## check the style and the types, then run the tests
 # Kernels that check indices are other code, with a cache of their own; memory is measured without the checks.
 test-bounds: $(VENV)/.test  ## run the tests of the kernels with every index checked against the size of its array
 	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds $(PY) -m pytest -q -n $(WORKERS) -k "not peak_memory" $(ARGS) \
-		$(foreach name,exact certified truncated numerics duplicates neighbors relatives interactions owner_values store semi_supervised \
+		$(foreach name,exact certified truncated numerics duplicates neighbors relatives interactions owner_values precedence store semi_supervised \
 		sharded search,tests/test_$(name).py)
 
 test-lowest: $(VENV)/.test  ## run most tests with the oldest libraries that pyproject.toml allows

@@ -25,7 +25,7 @@ from rich.table import Table
 from scipy.spatial.distance import cdist
 
 import shapshift
-from shapshift import KNNShapley, audit_shift
+from shapshift import KNNShapley, audit_shift, owner_values
 from shapshift._numba import kernel
 
 FEATURES = 32
@@ -230,6 +230,23 @@ def explain_row(n_train: int, n_val: int, n_rows: int, bar: float, repeats: int)
     )  # fmt: skip
 
 
+def owners_row(n_train: int, n_val: int, n_owners: int, more_owners: int, bar: float, repeats: int) -> Row:
+    X, y, X_val, y_val = arrays(n_train, n_val)
+    model = KNNShapley(n_jobs=-1, progress=False).fit(X, y)
+    few, many = (np.random.default_rng(1).integers(0, number, n_train) for number in (n_owners, more_owners))
+    owner_values(model, X_val[:2], y_val[:2], few, progress=False)
+    base, whole = in_turns(
+        repeats,
+        lambda: seconds(lambda: owner_values(model, X_val, y_val, few, progress=False)),
+        lambda: seconds(lambda: owner_values(model, X_val, y_val, many, progress=False)),
+    )
+    ratio = whole / base
+    return Row(
+        f"{more_owners:,} owners as players, N={n_train:,} m={n_val:,}", whole, n_train * n_val, ratio,
+        f"times {n_owners:,} owners", f"at most {bar:g}", ratio <= bar, f"{whole / n_val * 1e3:.1f} ms per point",
+    )  # fmt: skip
+
+
 def peak_memory(n_train: int, n_val: int) -> None:
     X, y, X_val, y_val = arrays(n_train, n_val)
     start = time.perf_counter()
@@ -289,14 +306,24 @@ def measure() -> list[Row]:
         pooled_row(10_000, 1_000, bar=1.2, repeats=3),
         explain_row(20_000, 2_000, 100, bar=1.2, repeats=5),
         explain_row(100_000, 1_000, 100, bar=1.2, repeats=5),
+        owners_row(100_000, 128, 100, 1_000, bar=10, repeats=3),
+        owners_row(100_000, 64, 1_000, 5_000, bar=8, repeats=3),
         audit_row(10, 20, bar=1.15),
         memory_row(1_000_000, 1_000, bar=1.5),
         start_up_row(),
     ]
 
 
+def processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
 def as_table(rows: Sequence[Row]) -> Table:
-    table = Table("what", "time", "pairs/s", "measured", "bar", "met", title=f"shapshift, {os.cpu_count()} cores, d=32")
+    title = f"shapshift, {os.cpu_count()} cores of {processor()}, d={FEATURES}"
+    table = Table("what", "time", "pairs/s", "measured", "bar", "met", title=title)
     for row in rows:
         rate = f"{row.rate / 1e6:.0f} M" if row.pairs else ""
         table.add_row(
@@ -321,6 +348,7 @@ def main() -> None:
             "shapshift": shapshift.__version__,
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "cores": os.cpu_count(),
+            "processor": processor(),
             "system": platform.platform(),
             "numpy": np.__version__,
         }

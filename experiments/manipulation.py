@@ -87,15 +87,16 @@ another population than the training rows raise one too, with no attacker at wor
 EXAMPLE = """\
 from sklearn.datasets import make_moons
 
-from shapshift import KNNShapley, attack_validation, audit_influence
+from shapshift import KNNShapley, Policy, attack_validation, audit_influence
 
 X, y = make_moons(1200, noise=0.3, random_state=0)
 sellers = ["ann", "bob", "cid", "dee"] * 150
 model = KNNShapley().fit(X[:600], y[:600])
-print(audit_influence(model, X[600:], y[600:], 1000, owners=sellers))
-attack = attack_validation(model, X[600:], y[600:], 1000, owners=sellers, owner="ann", share=0.1)
+terms = {"owners": sellers, "policy": Policy(negatives="clip")}
+print(audit_influence(model, X[600:], y[600:], 1000, **terms))
+attack = attack_validation(model, X[600:], y[600:], 1000, **terms, owner="ann", share=0.1)
 print(attack)
-found = audit_influence(model, attack.X, attack.y, 1000, owners=sellers)
+found = audit_influence(model, attack.X, attack.y, 1000, **terms)
 print(found.finding.replace(". ", ".\\n"))
 """
 
@@ -300,9 +301,9 @@ def _page(tables: dict[str, pd.DataFrame], settings: ManipulationSettings) -> st
     return PAGE.replace("{example}", EXAMPLE).replace("{printed}", printed.getvalue()) + "\n".join(
         [
             textwrap.fill(said, 120) + "\n",
-            'Negative rows clipped (`Policy(negatives="clip")`, the default):\n',
+            'Negative rows clipped (`Policy(negatives="clip")`):\n',
             measured(tables, "clip"),
-            'Negative rows carried (`Policy(negatives="carry")`):\n',
+            'Negative rows carried (`Policy(negatives="carry")`, the default):\n',
             measured(tables, "carry"),
             textwrap.fill(alarms, 120) + "\n",
             "Every seed is in `attacks.csv` and `honest.csv`, means with 95% intervals over seeds in `summary.csv`, "

@@ -18,6 +18,7 @@ from shapshift import (
     EntropyNormalizer,
     GaussianNoise,
     KNNShapley,
+    Policy,
     PosteriorCorrector,
     Valuation,
     allocate_budget,
@@ -35,6 +36,8 @@ VERSIONS = {
     "posterior": "posterior",
     "pooled": "pooled",
 }
+#: The tables pay for rows with positive values alone.
+CLIP = Policy(negatives="clip")
 #: The yardstick: what another clean sample of as many points pays.
 ANOTHER = "another sample"
 
@@ -89,9 +92,9 @@ def move_payouts(dataset: str, seed: int, settings: PayoutSettings) -> list[Reco
     records = []
     for sellers in SELLERS:
         owners = assign(data, settings.n_owners, sellers, seed)
-        paid = allocate_budget(clean, BUDGET, owners=owners).cents / 100
+        paid = allocate_budget(clean, BUDGET, owners=owners, policy=CLIP).cents / 100
         for (sigma, version), valuation in versions.items():
-            now = allocate_budget(valuation, BUDGET, owners=owners).cents / 100
+            now = allocate_budget(valuation, BUDGET, owners=owners, policy=CLIP).cents / 100
             moved = np.abs(now - paid)
             records.append(
                 {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +32,23 @@ def no_data_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", refuse)
     monkeypatch.setattr(sklearn.datasets, "fetch_20newsgroups", refuse)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """URL of a PostgreSQL server for this session."""
+    import postgres
+
+    if reason := postgres.missing():
+        pytest.skip(reason)
+    with postgres.server(fsync="off") as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """URL of an empty schema, for one test."""
+    import postgres
+
+    with postgres.schema(postgres_server) as url:
+        yield url

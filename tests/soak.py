@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import postgres
 from reliability import ALONE, can_have_disks
 
 TESTS = Path(__file__).parent
@@ -66,6 +67,13 @@ def main() -> None:
             "model shared by threads": lambda: apart("load_runs", f"shared_model(8, {times(30)})"),
             "memory after many calls": lambda: apart("load_runs", f"many_calls({times(5000)})"),
         }
+        for kind, reason in (("sqlite", ""), ("postgres", postgres.missing())):
+            if reason:
+                print(f"not done: {reason}")
+            else:
+                parts[f"rounds of a ledger, {kind}"] = lambda kind=kind: apart(
+                    "ledger_runs", f"main({kind!r}, {times(300)})"
+                )
         if can_have_disks():
             parts["disk full"] = lambda: apart("reliability", f"full_disk({place('disk')})", *ALONE)
         for kind, module in (("dask", "distributed"), ("ray", "ray")):

@@ -141,6 +141,30 @@ def test_weighted_banzhaf_is_named_by_its_probability(here: Path) -> None:
     assert kept["banzhaf"].values.tobytes() != kept["banzhaf:0.1"].values.tobytes()
 
 
+def test_rows_join_in_the_order_of_a_column(here: Path) -> None:
+    train = pacsv.read_csv("train.csv")
+    days = np.datetime64("2024-01-01") + np.arange(N_TRAIN) % 7
+    pq.write_table(train.append_column("day", pa.array(days)), "train.parquet")
+    tables = ("value", "train.parquet", "val.csv", *MARKET)
+    ran = run(*tables, "--order", "day", "--out", "out")
+    assert ran.code == 0, ran.err
+    assert "Rows joined in 7 classes, one after the other." in ran.out
+    found = Valuation.load("out/valuation.npz")
+    assert found.parameters["order"]["classes"] == 7
+    assert run(*tables, "--drop", "day", "--out", "plain").code == 0
+    assert Valuation.load("plain/valuation.npz").fingerprint == found.fingerprint  # the day is no feature
+    assert run("rerun", "out").code == 0
+    assert run(*tables, "--drop", "day", "--order", "seller", "--out", "sellers").code == 0
+    assert Valuation.load("sellers/valuation.npz").parameters["order"]["classes"] == len(OWNERS)
+    for more, message in (
+        (("--order", "dya"), "The --order column"),
+        (("--order", "day", "--pool"), "--order needs VAL, and does not go with --pool"),
+        (("--order", "day", "--method", "threshold:radius=1"), "--order does not go with ThresholdKNNShapley"),
+    ):
+        ran = run(*tables, *more, "--out", "other")
+        assert (ran.code, message in ran.err) == (2, True), ran.err
+
+
 def test_columns_can_be_listed_with_commas_or_one_by_one(here: Path) -> None:
     for number, options in enumerate(
         (("--drop", "seller,age"), ("--drop", "seller", "--drop", "age"), ("--features", "size,weight"))
@@ -399,7 +423,8 @@ def test_price_pays_to_the_cent(here: Path) -> None:
         "--currency",
         "CHF",
     )
-    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--noise", "0.5", "--repeats", 3, "--json")
+    options = (*options, "--pay-by", "rows", "--noise", "0.5", "--repeats", 3)
+    ran = run("price", "train.csv", "val.csv", *MARKET, *options, "--json")
     assert ran.code == 0, ran.err
     result = ran.document["result"]
     paid = [Decimal(entry["payout"]) for entry in result["owners"]]
@@ -445,7 +470,7 @@ def test_price_pays_saved_values(here: Path) -> None:
     assert run("rerun", "paid").code == 0
     for more in (("--noise", "1"), ("--clean-val", "val.csv"), ("--pay-by", "owners")):
         ran = run(*price, "--values", "corrected/corrected.npz", *more, "--out", "no")
-        assert (ran.code, f"{more[0]} does not go with --values" in ran.err) == (2, True)
+        assert (ran.code, f"{more[0]}" in ran.err, "not go with --values" in ran.err) == (2, True, True)
     for other in (("--drop", "age"), ("--scale", "none")):
         ran = run(*price, *other, "--values", "corrected/corrected.npz", "--out", "no")
         assert ran.code == 2

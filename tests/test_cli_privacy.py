@@ -77,12 +77,15 @@ def statements(folder: Path) -> dict[str, str]:
     [
         ("price", *BUDGET, *NOISE),
         ("price", *BUDGET, "--pay-by", "owners", "--scale", "none"),
+        ("price", *BUDGET, "--pay-by", "rows", "--policy", "clip", "--issuer", "Data Market", "--locale", "de"),
+        ("price", *BUDGET, "--deposit", "30", "--round-to", "10"),
+        ("price", *BUDGET, "--epsilon", "2", "--secret", "Fileofval.csv"),
         ("price", *BUDGET, "--influence"),
         ("price", *BUDGET, "--perturb", "priors:Labelofval=0.2", "--perturb", "flip:0.1", "--repeats", 2),
         ("price", *BUDGET, "--clean-val", "Fileofval.csv", "--policy", "carry", "--impute", "median"),
         ("report", *BUDGET, *NOISE),
     ],
-    ids=["price", "players", "influence", "priors", "correction", "report"],
+    ids=["price", "players", "rows", "rounded", "noisy", "influence", "priors", "correction", "report"],
 )
 def test_a_statement_names_nobody_and_nothing_else(command: tuple[object, ...], here: Path) -> None:
     ran = run(command[0], "Fileofann.csv", "Fileofval.csv", *MARKET, *command[1:], "--out", "out")

@@ -104,8 +104,12 @@ PAGES = [
     "docs/incremental.md",
     "docs/manipulation.md",
     "docs/market_stress.md",
+    "docs/payments.md",
+    "docs/statements.md",
+    "docs/market.md",
     "docs/suspects.md",
     "docs/cleaning.md",
+    "docs/ledger.md",
 ]
 
 

@@ -334,9 +334,9 @@ def test_hostile_tables() -> None:
     assert [str(amount) for amount in copies.payouts.values()] == ["10.00", "0.00", "0.00", "0.00", "0.00"]
     single = pay_owners(model, X, ["a"] * 90, X_VAL, ["a"] * 40, OWNERS, 10)
     assert sum(single.payouts.values()) + single.unallocated == 10
-    bad = pay_owners(
-        model, X, 1 - (X[:, 0] > 0), X_VAL, X_VAL[:, 0] > 0, OWNERS, 10, rule=Rule(policy=Policy(deposit=3))
-    )
+    flat, given = np.arange(90.0)[:, None], np.arange(90) // 30
+    owing = Rule(policy=Policy(deposit=3))
+    bad = pay_owners(KNNShapley(1, utility="soft"), flat, (given + 1) % 3, flat, given, OWNERS, 10, rule=owing)
     assert not bad.cents.any()  # nobody is paid, so there is no rate to charge by
     assert bad.unallocated == 10
     nobody = pay_owners(model, X, Y, X_VAL, Y_VAL, ["ann"] * 90, 10)

@@ -162,7 +162,7 @@ def test_bad_moves() -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [Rule(), CLIPPED, Rule("owners"), Rule(policy=Policy(deposit=500))],
+    [Rule(), CLIPPED, Rule("owners"), Rule(policy=Policy(deposit=500)), Rule("precedence")],
     ids=lambda r: r.pay_by,
 )
 def test_gains_are_differences_of_payouts(rule: Rule) -> None:

@@ -30,6 +30,7 @@ from .knn import WeightedKNNShapley as WeightedKNNShapley
 from .knn.explain import Explanation as Explanation
 from .knn.interactions import Interactions as Interactions
 from .knn.interactions import knn_interactions as knn_interactions
+from .market.rounds import Market as Market
 from .market.stress import StressTest as StressTest
 from .market.stress import stress_market as stress_market
 from .mechanism import case_one as case_one
@@ -48,11 +49,15 @@ from .perturb import ShiftPriors as ShiftPriors
 from .perturb import Subsample as Subsample
 from .price import CopyDiscount as CopyDiscount
 from .price import Policy as Policy
+from .price import Privacy as Privacy
+from .price import Rule as Rule
 from .price import allocate_budget as allocate_budget
 from .price import attack_validation as attack_validation
 from .price import audit_influence as audit_influence
 from .price import audit_payouts as audit_payouts
+from .price import find_clusters as find_clusters
 from .price import owner_values as owner_values
+from .price import pay_owners as pay_owners
 from .price import write_statements as write_statements
 from .sampled import FederatedRound as FederatedRound
 from .sampled import KNNProxy as KNNProxy

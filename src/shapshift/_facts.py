@@ -43,7 +43,11 @@ def value_facts(valuation: "Valuation") -> dict[str, Any]:
         "error_bound": None if valuation.error_bound is None else float(valuation.error_bound.max()),
         "fingerprint": valuation.fingerprint,
         "point_weight": valuation.parameters.get("point_weight"),
-        **{name: dict(valuation.parameters[name]) for name in ("cross", "pool") if name in valuation.parameters},
+        **{
+            name: dict(valuation.parameters[name])
+            for name in ("cross", "pool", "order")
+            if name in valuation.parameters
+        },
     }
 
 

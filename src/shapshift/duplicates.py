@@ -326,7 +326,7 @@ def find_duplicates(
     # Any rows, but the same in whatever order they come.
     scale = _Scale.of(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]), first.size)
     radius = scale.radius() if radius is None else float(radius)
-    if same_label:
+    if same_label and labels is not None:
         table = table.labelled([*labels.tolist(), *([] if labels_val is None else labels_val.tolist())], radius)
         place_of, first, _ = table.places()
     bits = np.zeros(first.size, dtype=np.int8)

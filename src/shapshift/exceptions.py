@@ -20,3 +20,7 @@ class InputError(ValueError, TypeError):
 
 class MissingLibraryError(InputError, ImportError):
     """An optional library is not installed; the message says how to install it."""
+
+
+class LedgerError(InputError):
+    """A ledger cannot be opened, is damaged, or refuses an event; or its database does not answer."""

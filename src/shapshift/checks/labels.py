@@ -225,7 +225,7 @@ def describe_order(order: Codes | None) -> dict[str, Any]:
     if order is None:
         return {}
     digest = hashlib.blake2b(order.tobytes(), digest_size=8).hexdigest()
-    return {"order": int(order.max()) + 1, "order_digest": digest}
+    return {"order": {"classes": int(order.max()) + 1, "digest": digest}}
 
 
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:

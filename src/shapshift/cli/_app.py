@@ -12,6 +12,7 @@ from shapshift.cli import (
     demo,
     duplicates,
     explain,
+    market,
     market_stress,
     price,
     rerun,
@@ -25,7 +26,10 @@ from shapshift.cli._errors import Code
 __all__ = ["app"]
 
 # Importing a module registers its commands.
-MODULES = (about, clean, correct, demo, duplicates, explain, market_stress, price, rerun, suspects, validation, value)
+MODULES = (
+    *(about, clean, correct, demo, duplicates, explain, market, market_stress, price, rerun, suspects, validation),
+    value,
+)
 # Their order in the help: as one would use them.
 ORDER = (
     *("value", "explain", "suspects", "clean", "audit", "correct", "price", "report", "duplicates", "cases", "design"),

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shapshift.cli._errors import PERTURBATIONS, CommandError
-from shapshift.cli._options import Checked, Columns, Files, Folds, Method, Noise, OneOrTwo, Payment, Sample, Weights
+from shapshift.cli._options import (
+    Checked,
+    Columns,
+    Files,
+    Folds,
+    Method,
+    Noise,
+    OneOrTwo,
+    Order,
+    Payment,
+    Sample,
+    Weights,
+)
 from shapshift.cli._run import Run
 from shapshift.exceptions import InputError
 from shapshift.methods import parse_method, read_value
@@ -148,8 +160,8 @@ def load(run: Run, target: str | None = None) -> Data:
         _tell_shared(run, arrays)
     arrays = replace(arrays, notes=_as_recorded(run, arrays.notes, paths))
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
-    order = None if run[Payment].order is None else train[run[Payment].order].to_pylist()
-    return Data(train, val, arrays, clusters, weights, order)
+    by_order = run[Order].order or run[Payment].order
+    return Data(train, val, arrays, clusters, weights, None if by_order is None else train[by_order].to_pylist())
 
 
 def _worded(run: Run, text: str) -> str:
@@ -243,11 +255,12 @@ def _label_columns(columns: Columns, train: Any, target: str) -> tuple[Columns, 
 
 
 def _apart(run: Run, table: Any) -> list[str]:
-    """Columns of groups or times, which are no features."""
+    """Columns of groups, times or the order of rows, which are no features."""
     from shapshift.tables.files import no_column
 
     given = {name: column for name, column in vars(run[Folds]).items() if name in ("groups", "time") and column}
-    given |= {} if run[Payment].order is None else {"order": run[Payment].order}
+    by_order = run[Order].order or run[Payment].order
+    given |= {} if by_order is None else {"order": by_order}
     for name, column in given.items():
         if column not in table.column_names:
             raise no_column(f"The --{name} column", column, table.column_names, "the table")
@@ -353,6 +366,16 @@ def clustered(model: Any, data: Data) -> dict[str, Any]:
             "Leave it out, or choose --method knn."
         )
     return {"clusters": data.clusters}
+
+
+def ordered(model: Any, data: Data) -> dict[str, Any]:
+    """Return what a model's ``value`` must be told where rows join one after the other."""
+    if data.order is None:
+        return {}
+    inside = getattr(model, "model", model)
+    if "order" not in inspect.signature(inside.value).parameters:
+        raise CommandError(f"--order does not go with {type(inside).__name__}. Leave it out, or choose --method knn.")
+    return {"order": data.order}
 
 
 def blocks(model: Any, data: Data) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Code(IntEnum):
     USAGE = 2, "an option or an input file is not as it must be"
     EXISTS = 3, "results are there already; --force replaces those of the same command"
     CANNOT_WRITE = 4, "results cannot be written: no permission, disk full"
-    OTHER_BYTES = 5, "the files of rerun differ from those that the manifest names"
+    OTHER_BYTES = 5, "the files of rerun differ from those that the manifest names, or a ledger is not as it must be"
     INTERRUPTED = 130, "interrupted by Ctrl-C; the results are whole or not there"
     TERMINATED = 143, "terminated; the results are whole or not there"
 
@@ -47,6 +47,8 @@ _OPTIONS = {
     ("", "n_jobs"): "--jobs",
     ("", "random_state"): "--seed",
     ("Policy", "negatives"): "--policy",
+    ("Privacy", "step"): "--round-to",
+    ("Privacy", "seed"): "The file of --secret",
     ("design_validation", "m"): "--select",
     ("Banzhaf", "w"): "W of --semivalue banzhaf:W",
     ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
@@ -64,7 +66,20 @@ _SAME_NAME = (
     *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
     *("deposit", "radius"),
     *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),
-    *("data_dir", "rule", "rescale", "boundary_neighbors", "boundary_entropy", "error", "model", "task"),
+    *(
+        "epsilon",
+        "locale",
+        "date",
+        "contest_until",
+        "data_dir",
+        "rule",
+        "rescale",
+        "boundary_neighbors",
+        "boundary_entropy",
+        "error",
+        "model",
+        "task",
+    ),
 )
 #: Classes of shapshift.perturb by their names in --perturb.
 PERTURBATIONS = {

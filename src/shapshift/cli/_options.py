@@ -251,6 +251,19 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Which training rows join first."""
+
+    panel: ClassVar[str] = Columns.panel
+    order: str | None = option(
+        None,
+        "Column of TRAIN that says which rows join first, such as a date: each row is worth what it adds to the "
+        "earlier ones. Equal rows join together.",
+        metavar="COLUMN",
+    )
+
+
+@dataclass(frozen=True)
 class Method:
     """How rows are valued."""
 
@@ -385,6 +398,41 @@ class Payment:
         "draw", "Cents between exactly equal owners: draw by hash, or keep back."
     )
     currency: str = option("EUR", "How amounts are labelled.", metavar="TEXT")
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What statements to owners say beside the payment."""
+
+    panel: ClassVar[str] = "Statements"
+    issuer: str | None = option(None, "Who pays.", metavar="TEXT")
+    contact: str | None = option(None, "Whom owners write to, such as an e-mail address.", metavar="TEXT")
+    period: str | None = option(None, "What is paid for, such as 'October 2026'.", metavar="TEXT")
+    date: str | None = option(None, "Date of the statements.", metavar="YYYY-MM-DD")
+    contest_until: str | None = option(None, "Until when a payment can be contested.", metavar="YYYY-MM-DD")
+    locale: str = option(
+        "en",
+        "How amounts, numbers and dates are written, such as de, de_CH or ja. Sentences are English.",
+        metavar="TEXT",
+    )
+
+
+@dataclass(frozen=True)
+class Private:
+    """How payouts are kept from telling what is in the validation set."""
+
+    panel: ClassVar[str] = "Payment"
+    round_to: str | None = option(
+        None, "Round payouts to multiples of an amount, against probing of VAL by resubmission.", metavar="AMOUNT"
+    )
+    epsilon: float | None = option(
+        None,
+        "Add noise to what owners are paid for: epsilon-differential privacy of the rows of VAL. Needs --secret.",
+        metavar="E",
+    )
+    secret: Path | None = option(
+        None, "File of at least 16 random bytes that only you know, from which the noise comes.", metavar="FILE"
+    )
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,8 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
         terminal.line(who_saw_whom(cross))
     if facts["point_weight"] is not None:
         terminal.line(how_points_count(facts["point_weight"]))
+    if "order" in facts:
+        terminal.line(f"Rows joined in {facts['order']['classes']:,} classes, one after the other.")
     if "pool" in facts:
         terminal.line(what_was_borrowed(facts["pool"]))
     if n > 1 and np.allclose(valuation.values, valuation.values[0], rtol=1e-9, atol=0):

@@ -53,7 +53,8 @@ def market_stress(run: Run) -> None:
     [bold]manifest.json[/].
     """
     from shapshift.checks.inputs import check_choice
-    from shapshift.market.stress import ATTACKS, stress_market
+    from shapshift.market.attacks import ATTACKS
+    from shapshift.market.stress import stress_market
 
     check_payment(run)
     for name in run[Tricks].attack or ():
@@ -63,7 +64,7 @@ def market_stress(run: Run) -> None:
     data = load(run)
     check_owners(data)
     arrays = data.arrays
-    named = {str(owner): owner for owner in arrays.owners.tolist()}
+    named = {str(owner): owner for owner in ([] if arrays.owners is None else arrays.owners.tolist())}
     found = stress_market(
         make_model(run),
         arrays.X_train,

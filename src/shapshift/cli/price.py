@@ -24,11 +24,13 @@ from shapshift.cli._errors import CommandError
 from shapshift.cli._options import (
     Columns,
     Files,
+    Letter,
     Method,
     Noise,
     Output,
     Page,
     Payment,
+    Private,
     Rule,
     Sample,
     Tables,
@@ -40,7 +42,7 @@ from shapshift.exceptions import InputError
 from shapshift.methods import parse_method
 
 if TYPE_CHECKING:
-    from shapshift.price import Allocation, Clusters, Policy
+    from shapshift.price import Allocation, Clusters, Policy, Privacy
     from shapshift.price import Rule as PaymentRule
     from shapshift.price.clusters import Counted
     from shapshift.valuation import Valuation
@@ -72,7 +74,7 @@ class Checks:
 
 @command(
     "price",
-    *(Files, Columns, Sample, Weights, Method, Payment, Checks, Rule, Noise, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Payment, Private, Checks, Rule, Noise, Letter, Tables, Page, Output),
     examples=[
         "shapshift price train.parquet val.parquet --label y --owner seller --budget 10000",
         "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --noise 0.1,0.5 --cap 30%",
@@ -80,6 +82,9 @@ class Checks:
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --order submitted --deposit 50",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --pay-by rows",
         "shapshift price train.csv val.csv --label y --owner seller --budget 500 --influence --clusters source",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 500 --issuer 'Data Market Ltd.' --contact "
+        "pay@market.example --period 'October 2026' --date 2026-11-18 --locale de",
+        "shapshift price train.csv val.csv --label y --owner seller --budget 9000 --epsilon 1 --secret key",
     ],
 )
 def price(run: Run) -> None:
@@ -100,6 +105,7 @@ def price(run: Run) -> None:
     """
     check_payment(run)
     _check_combinations(run)
+    _check_privacy(run)
     checks, table = run[Checks], run.table_name("values")
     run.will_write(table, "allocation.npz", "statements/", "duplicates.csv", "intervals.csv", "payout_audit.npz")
     if checks.influence:
@@ -261,17 +267,23 @@ def pay(
         noisy=noisy,
         audit=audit,
         currency=payment.currency,
+        privacy=_privacy(run),
     )
     allocation = marked(allocation, rule, model)
     allocation.save(run.path("allocation.npz"))
+    # A digest of VAL would tell whether a guess of all its rows is right.
+    hidden = {"secret", "val"} if run[Private].epsilon is not None else {"secret"}
     write_statements(
         allocation,
         run.path("statements/payouts.csv").parent,
         # Every owner reads these: nothing that occurs in a table, nor the names of files, which may be those of others.
-        sources=run.digests(),
+        sources={name: said for name, said in run.digests().items() if name not in hidden},
         features=data.feature_columns(),
         notes=data.preparation(),
+        **vars(run[Letter]),
     )
+    if allocation.private:
+        run.terminal.note(allocation.privacy_note())
     run.parameters["allocation"] = {
         "policy": terms["policy"].to_dict(),
         "basis": allocation.basis,
@@ -287,6 +299,32 @@ def pay(
         more = len(allocation.notes) - NAMED
         run.terminal.warning(f"The same holds for {more:,} more owners, see statements/payouts.csv.")
     return allocation
+
+
+def _privacy(run: Run) -> "Privacy | None":
+    from shapshift.price import Privacy
+
+    private = run[Private]
+    if private.round_to is None and private.epsilon is None:
+        return None
+    seed = None if private.secret is None else run.input("secret", private.secret).read_bytes()
+    return Privacy(private.round_to, private.epsilon, seed)
+
+
+def _check_privacy(run: Run) -> None:
+    """Refuse noise without a secret, and results that would tell what rounding and noise hide."""
+    private, noise, checks = run[Private], run[Noise], run[Checks]
+    if (private.epsilon is None) != (private.secret is None):
+        raise CommandError(
+            "--epsilon goes with --secret, a file that the noise comes from, so that the run can be repeated: such as "
+            "32 bytes of /dev/urandom. Give both, or neither."
+        )
+    others = {"--noise": noise.noise, "--perturb": noise.perturb, "--clean-val": checks.clean_val}
+    given = [name for name, value in others.items() if value]
+    if given and (private.epsilon is not None or private.round_to is not None):
+        asked = "--round-to" if private.epsilon is None else "--epsilon"
+        raise CommandError(f"{given[0]} does not go with {asked}: it tells what that hides. Leave one of them out.")
+    _privacy(run)
 
 
 def _terms(run: Run, rule: "PaymentRule") -> dict[str, Any]:
@@ -407,7 +445,9 @@ def check_payment(run: Run) -> None:
     if payment.budget is None:
         raise CommandError("--budget must say what to share out, such as --budget 10000.")
     from shapshift.price.policy import Terms
+    from shapshift.price.statements import letterhead
 
+    letterhead(**vars(run[Letter]))
     terms = Terms.check("allocate_budget", payment.budget, payment_rule(run).policy, payment.currency)
     _ = terms.limits, terms.deposit
 
@@ -424,11 +464,12 @@ def _influence(run: Run, data: Data, counted: "Counted") -> None:
     from shapshift.price import audit_influence
     from shapshift.price.points import has_training_points
 
-    model, owners = counted.model, data.arrays.owners
+    model: Any = counted.model
+    owners: Any = data.arrays.owners
     if counted.clusters is not None:
         owners = owners[counted.clusters.representatives]
     tested = has_training_points(model)
-    terms = {"policy": _policy(run), "currency": run[Payment].currency}
+    terms: dict[str, Any] = {"policy": _policy(run), "currency": run[Payment].currency}
     with run.terminal.busy("Taking payouts apart by validation row"):
         audit = audit_influence(
             model,

@@ -17,6 +17,7 @@ from shapshift.cli._data import (
     load,
     load_other,
     make_model,
+    ordered,
     tell_copies,
 )
 from shapshift.cli._errors import CommandError
@@ -24,9 +25,11 @@ from shapshift.cli._options import (
     Columns,
     Files,
     Folds,
+    Letter,
     Method,
     Noise,
     OneOrTwo,
+    Order,
     Output,
     Page,
     Payment,
@@ -68,7 +71,7 @@ class NoisySet:
 
 @command(
     "value",
-    *(OneOrTwo, Folds, Columns, Sample, Weights, Method, Restart, Tables, Page, Output),
+    *(OneOrTwo, Folds, Columns, Order, Sample, Weights, Method, Restart, Tables, Page, Output),
     examples=[
         "shapshift value train.parquet val.parquet --label y",
         "shapshift value table.parquet --label y",
@@ -78,6 +81,7 @@ class NoisySet:
         "shapshift value train.csv readings.csv --label y --clusters patient",
         "shapshift value train.parquet few.parquet --label y --pool",
         "shapshift value loans.csv recent.csv --label default --point-weight balanced",
+        "shapshift value offers.csv val.csv --label y --owner seller --order submitted",
         "shapshift value train.parquet val.parquet --label y --checkpoint progress --cluster dask://10.0.0.1:8786",
     ],
 )
@@ -97,6 +101,8 @@ def value(run: Run) -> None:
         raise CommandError("--groups, --time and --folds are for one table. Leave VAL out, or leave them out.")
     if run[OneOrTwo].val is None and run[Sample].pool:
         raise CommandError("--pool is about VAL. With one table every row is valued on all others already.")
+    if run[Order].order is not None and (run[OneOrTwo].val is None or run[Sample].pool):
+        raise CommandError("--order needs VAL, and does not go with --pool. Leave it out, or change that.")
     data = load(run)
     model = None
     if run[OneOrTwo].val is None:
@@ -104,7 +110,8 @@ def value(run: Run) -> None:
     else:
         model = fit_model(run, data)
         data = data.released(table=not show.shows_features(run, data))
-        valuation = model.value(*data.points, **_checkpoint(run, model), **clustered(model, data))
+        asked = _checkpoint(run, model) | clustered(model, data) | ordered(model, data)
+        valuation = model.value(*data.points, **asked)
     _write_values(run, data, valuation)
     show.write_page(run, data, model, valuation=valuation)
     run.result = show.show_values(run.terminal, valuation, data)
@@ -170,7 +177,7 @@ def audit(run: Run) -> None:
 
 @command(
     "report",
-    *(Files, Columns, Sample, Weights, Method, Noise, NoisySet, Rule, Payment, Tables, Page, Output),
+    *(Files, Columns, Sample, Weights, Method, Noise, NoisySet, Rule, Payment, Letter, Tables, Page, Output),
     examples=[
         "shapshift report train.parquet val.parquet --label y",
         "shapshift report train.csv val.csv --label y --owner seller --budget 10000 --report page.html",
@@ -204,8 +211,9 @@ def report(run: Run) -> None:
     if paid:
         check_owners(data)
     copies = tell_copies(run, data)
-    rule = clusters = None
     model: Any
+    rule: Any = None
+    clusters: Any = None
     if paid:
         # The page is about the values that are paid.
         rule = payment_rule(run)

@@ -154,9 +154,11 @@ BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
 MUST_AGREE = (
     *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", *BOUNDARY_RULE),
     *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the relatives
-    "point_weight",
+    *("point_weight", "order"),
 )
 KEPT = (*MUST_AGREE, "equal_weights", "weight_digest")
+# What they are where a run does not state them.
+UNSTATED = {"boundary_entropy": 0.0, "point_weight": None, "order": None}
 # A spread below this share of the largest score is rounding, not spread.
 NO_SPREAD = 1e-12
 
@@ -444,7 +446,7 @@ def check_alike(name: str, valuation: Valuation, fingerprint: str, clean: Mappin
             f"{name!r} values other training rows than the clean valuation did (their fingerprints differ). Use one "
             "fitted model for both."
         )
-    ours, theirs = ({"boundary_entropy": 0.0, "point_weight": None, **made} for made in (valuation.parameters, clean))
+    ours, theirs = ({**UNSTATED, **made} for made in (valuation.parameters, clean))
     for made, other in ((ours, theirs), (theirs, ours)):
         if made.get("equal_weights") and other["point_weight"] is None:
             made["point_weight"] = None

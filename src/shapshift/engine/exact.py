@@ -110,7 +110,7 @@ class Exact:
         row, reading = 8 * self.task.n_train, READING_BYTES if self.in_file else 0
         return Costs(row, 3 * row + reading, cached_batch(row), FILE_TILE if self.in_file else 1)
 
-    def worker(self, batch: int, block: int) -> RankWorker:
+    def worker(self, batch: int, block: int) -> TileWorker:
         """Make a worker."""
         return RankWorker(self.task, batch, self.allocate)
 

@@ -383,14 +383,12 @@ def add_costs(counts: Longs, size: int, lane: Lane) -> float:
 
 
 @kernel
-def is_over(counts: Longs, lane: Lane) -> bool:
+def is_over(chances: Floats, lane: Lane) -> bool:
     """Whether no farther row votes; leaving out two owners makes it likelier by 1 / (1 - q)^2 at most."""
-    k = counts.size - 1
-    whole = lane.before[multiply_classes(counts, k, lane)]
     for i in range(LANES):
         chance = 0.0
-        for t in range(k):
-            chance += whole[t, i]
+        for t in range(chances.shape[0]):
+            chance += chances[t, i]
         if chance > NEGLIGIBLE * (1 - lane.q[i]) ** 2:
             return False
     return True
@@ -496,6 +494,9 @@ def share_ties(members: Ints, n_of: Longs, counts: Longs, rules: Rules, lane: La
             for t in range(k):
                 for i in range(LANES):
                     up_worth[kind + 1, t, i] += matches[kind] * c[t, i]
+        multiply(up[kinds], others, a)
+        if is_over(a, lane):  # and so it is at all farther places
+            break
         for i in range(LANES):
             total = 0.0
             for t in range(k):
@@ -609,7 +610,7 @@ def walk(entries: Ints, length: int, k: int, rules: Rules, lane: Lane, n_of: Lon
             counts[n_of[o]] += 1
             values[o] += costs[n_of[o]]
         i, looked = end, looked + 1
-        if looked % LOOK == 0 and is_over(counts, lane):
+        if looked % LOOK == 0 and is_over(lane.before[multiply_classes(counts, k, lane)], lane):
             break
     for o in range(n_of.size):
         if n_of[o]:

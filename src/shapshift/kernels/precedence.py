@@ -221,9 +221,9 @@ def _value_classes(row, order, joining, scratch):
         for m in range(members.size):
             own += np.int64(order[members[m]] & _ONE)
         shift, matching_shift = _shifts(joining, starts[of], members.size, matches, own)
-        _value_class(row, order, members, (shift, matching_shift), near, groups, joining, scratch)
-        groups = _merge(order, members, near, groups, merged, joining.seats, scratch.places)
-        near, merged = merged, near
+        if _value_class(row, order, members, (shift, matching_shift), near, groups, joining, scratch):
+            groups = _merge(order, members, near, groups, merged, joining.seats, scratch.places)
+            near, merged = merged, near
         matches += own
 
 
@@ -247,7 +247,7 @@ def _shifts(joining, earlier, n, earlier_matches, matches):
 
 @kernel
 def _value_class(row, order, members, shifts, near, groups, joining, scratch):
-    """Write the values of a class, from the far end to the near one.
+    """Write the values of a class, from the far end to the near one; returns how many of its rows may vote.
 
     ``members`` are their ranks, ``near`` the first ``groups`` tie groups of earlier rows.
     """
@@ -260,7 +260,7 @@ def _value_class(row, order, members, shifts, near, groups, joining, scratch):
         while left > 0 and places[members[left - 1]] > near[0, groups - 1]:
             left -= 1
             row[row_of(order[members[left]])] = 0.0
-    tail = 0.0
+    voting, tail = left, 0.0
     while left > 0:
         place = places[members[left - 1]]
         others, other_matches = 0, 0
@@ -281,6 +281,7 @@ def _value_class(row, order, members, shifts, near, groups, joining, scratch):
             else:
                 row[row_of(e)] = (other - tail) / divisor + shifts[0]
         tail += more
+    return voting
 
 
 @kernel

@@ -142,8 +142,8 @@ class StressTest(Result):
             means = self.gains_of(name)
             entry = dict.fromkeys(("gain", "low", "high", "worst", "gaining"), np.nan)
             if means.size:
-                spread = means.std(ddof=1) if means.size > 1 else np.nan
-                low, high = t_interval(means.mean(), spread, means.size)
+                spread = np.asarray(means.std(ddof=1) if means.size > 1 else np.nan)
+                low, high = t_interval(np.asarray(means.mean()), spread, means.size)
                 worst = np.nanmax(self.gain[self.attack == number])
                 entry["gain"], entry["low"], entry["high"] = float(means.mean()), float(low), float(high)
                 entry["worst"] = float(worst) if abs(worst) >= self._unit else 0.0

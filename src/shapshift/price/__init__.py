@@ -8,6 +8,7 @@ from shapshift.price.money import show_money
 from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.payout_audit import PayoutAudit, audit_payouts
 from shapshift.price.policy import Policy
+from shapshift.price.privacy import Privacy
 from shapshift.price.rule import Clusters, Rule, find_clusters, pay_owners
 from shapshift.price.sampling import random_blocks
 from shapshift.price.statements import cell as safe_cell
@@ -21,6 +22,7 @@ __all__ = [
     "OwnerValues",
     "PayoutAudit",
     "Policy",
+    "Privacy",
     "Rule",
     "ValidationAttack",
     "allocate_budget",

@@ -17,6 +17,7 @@ from shapshift.io.results import Result, to_table
 from shapshift.price.money import show_money, to_decimal
 from shapshift.price.owners import OwnerValues
 from shapshift.price.policy import Policy, Terms
+from shapshift.price.privacy import Privacy
 from shapshift.price.sampling import block_sums, share_errors
 from shapshift.valuation import Valuation
 
@@ -30,7 +31,10 @@ Cents = npt.NDArray[np.int64]
 #: What the interval of a payout is about; the latter in files of release 0.1.0, which sampled values of owners.
 POINTS, OWNER_VALUES = "validation points", "owner values"
 #: Payouts, in cents, that an allocation may carry beside those that are paid.
-OTHER_PAYOUTS = ("sampling_low", "sampling_high", "low", "high", "uncorrected", "corrected", "carried")
+OTHER_PAYOUTS = (
+    *("sampling_low", "sampling_high", "low", "high", "uncorrected", "corrected", "carried"),
+    *("unprotected", "noise_mean", "noise_high"),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,6 +89,10 @@ class Allocation(Result):
         one.
     digits : int
         Decimal places of an amount: a "cent" of this result is 1 / 10**digits of the currency.
+    unprotected : ndarray of shape (n_owners,) or None
+        Payouts, in cents, without rounding and noise, where there are any, see :class:`Privacy`. Not for sellers.
+    noise_mean, noise_high : ndarray of shape (n_owners,) or None
+        How far noise moves each payout, in cents: on average, and in 1 of 20 cases farther than this. None without it.
     first : ndarray of shape (n_train,) or None
         Position of the row that votes for each row, its own where it votes itself; rows that do not are worth 0. None
         where every row votes. See :func:`shapshift.price.find_clusters`.
@@ -123,6 +131,9 @@ class Allocation(Result):
     sampling_high: Cents | None = None
     digits: int = 2
     sampled: str = ""
+    unprotected: Cents | None = None
+    noise_mean: Cents | None = None
+    noise_high: Cents | None = None
     first: npt.NDArray[np.int64] | None = None
 
     def show(self, cents: int, *, label: bool = True) -> str:
@@ -231,6 +242,28 @@ class Allocation(Result):
         how = self.parameters["owner_values"]
         said = f"Owner values are sampled with {how['n_permutations']:,} orders{said}"
         return said if how["converged"] else f"{said} The orders do not reach the tolerance of {how['tolerance']:g}."
+
+    @property
+    def private(self) -> bool:
+        """Whether payouts are rounded or noisy, see :class:`Privacy`."""
+        return "privacy" in self.parameters
+
+    def privacy_note(self) -> str:
+        """Say what rounding and noise cost the owners; empty where there is neither."""
+        facts = self.parameters.get("privacy", {})
+        said = []
+        if self.noise_mean is not None and self.noise_high is not None:
+            (mean, most), (high, highest) = (
+                (self.show(int(np.median(moved))), self.show(moved.max()))
+                for moved in (self.noise_mean, self.noise_high)
+            )
+            said.append(
+                f"Noise (epsilon {facts['epsilon']:g}) changes a payout by {mean} on average and by more than {high} "
+                f"in 1 of 20 cases (the median owner; {most} and {highest} for the owner with most)."
+            )
+        if "step" in facts:
+            said.append(f"Payouts are rounded to multiples of {facts['step']} {self.currency}.")
+        return " ".join(said)
 
     def compare(self, other: "Allocation") -> dict[Any, Decimal]:
         """By how much each owner is paid more in another allocation; an owner who is absent from one gets 0 there.
@@ -379,6 +412,7 @@ def allocate_budget(
     noisy: Valuation | None = None,
     audit: "PayoutAudit | None" = None,
     currency: str = "EUR",
+    privacy: Privacy | None = None,
 ) -> Allocation:
     """Share a budget out among the owners of training rows.
 
@@ -409,6 +443,9 @@ def allocate_budget(
     currency : str, default="EUR"
         How amounts are labelled. Amounts are counted in the currency's smallest unit in use (Unicode CLDR): no decimals
         for JPY, three for KWD; two for a name that is not a currency.
+    privacy : Privacy, optional
+        Round the payouts, or add noise, so that they tell sellers little about single validation points. The result
+        then has no sampling intervals, and says what privacy costs: ``Allocation.privacy_note``.
 
     Returns
     -------
@@ -443,7 +480,14 @@ def allocate_budget(
     for name, other in others.items():
         if other is not None:
             _check_other(name, other, valuation, values)
-    made = share_out(valuation, ownership, terms, values, **others)
+    if privacy is not None:
+        check.check_type("allocate_budget", "privacy", privacy, Privacy, "a Privacy, such as Privacy(step=10)")
+        if corrected is not None or audit is not None:
+            raise InputError(
+                "The 'privacy' parameter of allocate_budget does not go with 'corrected' or 'audit', which would tell "
+                "what rounding and noise hide. Leave one of them out."
+            )
+    made = share_out(valuation, ownership, terms, values, **others, privacy=privacy)
     return made if audit is None else made.with_interval(audit)
 
 
@@ -454,6 +498,7 @@ def share_out(
     values: OwnerValues | None = None,
     corrected: Valuation | None = None,
     noisy: Valuation | None = None,
+    privacy: Privacy | None = None,
 ) -> Allocation:
     """Do the work of :func:`allocate_budget` on checked arguments, without interval and warning."""
     policy, keys = terms.policy, draw_keys(ownership, valuation.ids, terms.budget)
@@ -468,7 +513,19 @@ def share_out(
     else:
         totals, contributions = values.values, player_contributions(values.values, policy.negatives)
     paid, reserve, unallocated = terms.pay(contributions, keys)
-    low, high, sampled = sampled_payouts(valuation, ownership, contributions, values, paid, terms)
+    low, high, sampled, private, facts = None, None, "", {}, {}
+    if privacy is None:
+        low, high, sampled = sampled_payouts(valuation, ownership, contributions, values, paid, terms)
+    else:
+        released = privacy.release(contributions, keys, valuation, values)
+        contributions = player_contributions(released.contributions, policy.negatives)
+        facts = {"privacy": released.facts}
+        private["unprotected"] = paid
+        exact, reserve, unallocated = terms.pay(contributions, keys)
+        paid = privacy.rounded(exact, terms, keys)
+        unallocated += int(exact.sum() - paid.sum())
+        if released.scale:
+            private["noise_mean"], private["noise_high"] = privacy.cost(released, terms)
     harmful = values is None and policy.negatives == "clip" and ((totals < 0) & (contributions > 0)).any()
     return Allocation(
         owners=ownership.names,
@@ -489,15 +546,16 @@ def share_out(
         low=None,
         high=None,
         interval="",
-        parameters=_parameters(valuation, values),
+        parameters=_parameters(valuation, values) | facts,
         fingerprint=valuation.fingerprint,
         kind=valuation.kind,
         uncorrected=paid_for(noisy),
-        carried=paid_for(valuation, "carry") if harmful else None,
+        carried=paid_for(valuation, "carry") if harmful and privacy is None else None,
         sampling_low=low,
         sampling_high=high,
         digits=terms.digits,
         sampled=sampled,
+        **private,
     )
 
 

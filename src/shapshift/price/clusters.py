@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from shapshift._arrays import object_array
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.duplicates import Duplicates, find_duplicates
@@ -137,7 +138,7 @@ def find_clusters(
     names = None
     if owners is not None:
         ownership = _labels.check_owners(owners, row_ids)
-        names = _labels.object_array([ownership.names[code] for code in ownership.codes])
+        names = object_array([ownership.names[code] for code in ownership.codes])
     at = np.lexsort((np.arange(n), read_order("find_clusters", order, row_ids)))
     found = find_duplicates(
         take_rows(X, at),
@@ -256,7 +257,8 @@ class Counted:
         """Return the values of the rows that vote from those of all rows."""
         if self.clusters is None:
             return valuation
-        own, parts = self.clusters.representatives, {}
+        own = self.clusters.representatives
+        parts: dict[str, Any] = {}
         for name, axes in valuation.archive_shapes.items():
             part = getattr(valuation, name)
             if isinstance(part, np.ndarray) and "n_train" in axes.split():
@@ -279,7 +281,7 @@ class Counted:
             found: OwnerValues = find(self.model, X_val, y_val, owners, *args, **options)
             return found
         ownership, own = _labels.check_owners(owners, self.ids_), self.clusters.representatives
-        names = _labels.object_array([ownership.names[code] for code in ownership.codes[own]])
+        names = object_array([ownership.names[code] for code in ownership.codes[own]])
         found = find(self.model, X_val, y_val, names, *args, **options)
         number = {name: place for place, name in enumerate(ownership.names)}
         place = np.array([number[name] for name in found.owners])

@@ -112,6 +112,11 @@ class CopyDiscount:
             What is saved is in ``unallocated_cents``. Floors and caps of the policy hold before the discount.
         """
         check.check_type("CopyDiscount.apply", "allocation", allocation, Allocation, "what allocate_budget returned")
+        if allocation.private:
+            raise InputError(
+                "CopyDiscount.apply does not go with payouts that are rounded or noisy: the share that is discounted "
+                "depends on what they hide. Leave one of them out."
+            )
         factors, values = self.factors(X, y), allocation.row_values
         if factors.size != values.size:
             raise InputError(f"'X' must have the {values.size} rows that are paid for. Got {factors.size}.")

@@ -4,13 +4,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
+
+if TYPE_CHECKING:
+    from babel import Locale
 
 # Cents of the largest amount fit into 64 bits with room for sums.
 LARGEST_DIGITS = 17
@@ -97,6 +100,47 @@ def show_money(cents: int, currency: str = "", digits: int = 2) -> str:
     """Cents for a reader, such as ``1,250.50 EUR``; with ``digits=0``, ``125,050 JPY``."""
     shown = f"{to_decimal(cents, digits):,.{digits}f}"
     return f"{shown} {currency}" if currency else shown
+
+
+def parse_locale(caller: str, locale: Any) -> "Locale":
+    """Return the conventions of a language, such as "de", "de_CH" or "ja", by which numbers and dates are written."""
+    from babel import Locale, UnknownLocaleError
+
+    check.check_type(caller, "locale", locale, str, "the name of a locale, such as 'en', 'de_CH' or 'ja'")
+    try:
+        return Locale.parse(locale, sep="-" if "-" in locale else "_")
+    except (UnknownLocaleError, ValueError):
+        raise InputError(
+            f"The 'locale' parameter of {caller} must be a locale that the Unicode CLDR knows, such as 'en', 'de_CH' "
+            f"or 'ja'. Got {locale!r} instead."
+        ) from None
+
+
+def local_money(cents: int, currency: str, digits: int, locale: "Locale") -> str:
+    """Cents as a language writes them: ``1.250,50 €``; in English with the code behind, ``1,250.50 EUR``.
+
+    What is no currency stands behind the number in every language.
+    """
+    from babel.numbers import format_currency, is_currency, parse_pattern
+
+    amount = to_decimal(cents, digits)
+    if locale.language != "en" and is_currency(currency):
+        return format_currency(amount, currency, locale=locale)
+    pattern = parse_pattern(locale.decimal_formats[None].pattern)
+    pattern.frac_prec = (digits, digits)
+    shown = pattern.apply(amount, locale)
+    return f"{shown} {currency}" if currency else shown
+
+
+def round_parts(weights: Sequence[int], rate: Fraction) -> list[int]:
+    """Round ``rate`` times each weight to whole cents that add up to the rounded sum, by largest remainder."""
+    exact = [weight * rate.numerator for weight in weights]
+    parts = [part // rate.denominator for part in exact]
+    odd = round(Fraction(sum(exact), rate.denominator)) - sum(parts)
+    by_remainder = sorted(range(len(exact)), key=lambda at: -(exact[at] % rate.denominator))
+    for at in by_remainder[:odd]:
+        parts[at] += 1
+    return parts
 
 
 def whole_weights(contributions: npt.NDArray[np.float64]) -> list[int]:

@@ -18,12 +18,13 @@ from shapshift.price.clusters import Counted, read_order
 from shapshift.price.clusters import find_clusters as find_clusters
 from shapshift.price.owners import owner_values
 from shapshift.price.policy import Policy
+from shapshift.price.privacy import Privacy
 from shapshift.price.sampling import random_blocks
 
 #: What is paid for: rows that vote, all rows, owners as players, or rows in the order of submission.
 PAY_BY = ("clusters", "rows", "owners", "precedence")
 #: How subsets are weighted under the rule that copies and random rows gain nothing from.
-SAFE_SEMIVALUE: Any = "banzhaf"
+SAFE_SEMIVALUE: Any = "filled"
 
 _VOTES = {
     "clusters": "Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.",
@@ -172,6 +173,7 @@ def pay_owners(
     order: Any = None,
     ids: Any = None,
     currency: str = "EUR",
+    privacy: Privacy | None = None,
     intervals: bool = True,
     progress: bool | None = None,
 ) -> Allocation:
@@ -187,7 +189,7 @@ def pay_owners(
         The validation set.
     owners : array-like of shape (n_train,)
         One owner per training row; a pandas Series is matched by its index.
-    budget, currency
+    budget, currency, privacy
         As in :func:`allocate_budget`.
     rule : Rule, optional
     order : array-like of shape (n_train,), optional
@@ -218,7 +220,7 @@ def pay_owners(
     if hasattr(model, "progress"):
         model = clone(model).set_params(progress=progress)
     fitted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
-    more: dict[str, Any] = {"currency": currency, "intervals": intervals, "progress": progress}
+    more: dict[str, Any] = {"currency": currency, "privacy": privacy, "intervals": intervals, "progress": progress}
     return pay_counted(fitted, rule, X_val, y_val, owners, budget, **more)
 
 
@@ -296,6 +298,7 @@ def pay_counted(
     budget: Any,
     *,
     currency: str = "EUR",
+    privacy: Privacy | None = None,
     intervals: bool = True,
     progress: bool | None = None,
 ) -> Allocation:
@@ -307,7 +310,8 @@ def pay_counted(
     values = None
     if rule.pay_by == "owners":
         values = model.owner_values(owner_values, X_val, y_val, owners, semivalue=rule.semivalue, progress=progress)
-    made = allocate_budget(valuation, budget, owners=owners, policy=rule.policy, values=values, currency=currency)
+    terms: dict[str, Any] = {"policy": rule.policy, "currency": currency, "privacy": privacy}
+    made = allocate_budget(valuation, budget, owners=owners, values=values, **terms)
     return marked(made, rule, model)
 
 

@@ -1,6 +1,7 @@
-"""Statements: one table of all owners, and for each owner a page that says what was valued, on what, and how."""
+"""Statements: one table of all owners, and for each owner a page that says what is paid, why, and how to contest it."""
 
 import csv
+import datetime
 import hashlib
 import io
 import math
@@ -8,19 +9,24 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_text
-from shapshift.price.allocation import Allocation
-from shapshift.price.money import to_decimal
+from shapshift.price.allocation import POINTS, Allocation
+from shapshift.price.money import local_money, parse_locale, parse_money, round_parts, to_decimal, whole_weights
+from shapshift.price.rule import Rule
 
 if TYPE_CHECKING:
+    from babel import Locale
     from jinja2 import Template
 
 #: Name of the table.
@@ -32,12 +38,49 @@ _FORMULA = tuple("=+-@\t\r\n" + _WIDE)
 _NAME_LENGTH = 40
 _FEATURES = 50
 _UTF8_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
-_LABELS = {
+# Parameters that tell nothing of other owners and of the validation points; those that do are named, not shown.
+_SHOWN = {
+    "method": "Method",
     "n_neighbors": "Nearest neighbours",
-    "n_classes": "Classes",
-    "boundary_neighbors": "Neighbours that decide about the boundary",
-    "boundary_entropy": "Entropy above which a point is at the boundary",
+    "utility": "Utility",
+    "semivalue": "Semivalue",
+    "metric": "Metric",
+    "algorithm": "Algorithm",
+    "ties": "Ties",
+    "tol": "Tolerance",
+    "n_val": "Validation points",
+    "copy_discount": "Discount for copies",
 }
+_NAMED = {
+    "point_weight": ("Weights", "validation points were weighted"),
+    "pool": ("Pooling", "training rows were used beside the validation points"),
+    "correction": ("Correction", "values were corrected for noise in the validation points"),
+}
+
+
+@dataclass(frozen=True)
+class Letterhead:
+    """What all pages say alike, ready to be shown.
+
+    Attributes
+    ----------
+    title : str
+    facts : mapping
+        Date, period, round, issuer and contact, as far as they are known.
+    until : str
+        Last day to contest a payment; empty without one.
+    locale : babel.Locale
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    until: str
+    locale: "Locale"
+
+    @property
+    def write_to(self) -> str:
+        """Whom to write to."""
+        return self.facts.get("Contact") or self.facts.get("Issued by") or "whoever sent you this statement"
 
 
 def write_statements(
@@ -45,9 +88,17 @@ def write_statements(
     folder: str | os.PathLike[str],
     *,
     title: str = "Statement of payment",
+    issuer: str | None = None,
+    contact: str | None = None,
+    period: str | tuple[datetime.date | str, datetime.date | str] | None = None,
+    round_name: str | None = None,
+    date: datetime.date | str | None = None,
+    contest_until: datetime.date | str | None = None,
+    locale: str = "en",
     sources: Mapping[str, str] | None = None,
     features: Sequence[str] | None = None,
     notes: Sequence[str] | None = None,
+    change: Mapping[Any, Sequence[tuple[str, int]]] | None = None,
     max_rows: int = 1000,
     overwrite: bool = False,
 ) -> list[Path]:
@@ -60,6 +111,16 @@ def write_statements(
         Made if it does not exist.
     title : str
         Heading of the pages.
+    issuer, contact : str, optional
+        Who pays, and whom to write to about it.
+    period : str or pair of dates, optional
+        What is paid for, such as "October 2026" or ``("2026-10-01", "2026-10-31")``.
+    round_name : str, optional
+        Name of the round.
+    date, contest_until : date or str, optional
+        Of the statement, and until when a payment can be contested: dates, or such as "2026-11-18".
+    locale : str, default="en"
+        How numbers, amounts and dates are written, such as "de", "de_CH" or "ja". Sentences are English.
     sources : mapping of str to str, optional
         What the values were computed from, such as ``{"train": "train.csv (sha256 1f3a...)"}``: listed on each page.
     features : sequence of str, optional
@@ -67,8 +128,11 @@ def write_statements(
     notes : sequence of str, optional
         What was done to the tables: scaling, encoding, filling in. Every owner reads `sources`, `features` and `notes`:
         name no category, label or file in them that belongs to somebody else.
+    change : mapping of owner to list of (str, int), optional
+        Why a payment differs from that of the last round: reasons, and what each changes in cents. Left out where
+        payments are rounded or noisy.
     max_rows : int, default=1000
-        Rows listed on a page, those of largest absolute value; the others are summed up in one line.
+        Rows listed on a page, those with the largest parts of the payment; the others are summed up in one line.
     overwrite : bool, default=False
         Whether files of the same names may be replaced. Other files in the folder stay.
 
@@ -80,11 +144,19 @@ def write_statements(
     Notes
     -----
     Each file is written atomically, the table last, so that it never lists a page that is not there. Pages need no
-    network, run no script, and name no owner but their own, no row of others and no label. What comes from the data is
-    escaped; in the table, text that a spreadsheet would run as a formula gets an apostrophe in front, and all text
-    stands in quotes, so that no list separator inside a name starts a new cell. The table begins with the mark by which
-    spreadsheets know UTF-8 (read it with ``encoding="utf-8-sig"``). File names are made of plain letters and a hash,
-    whatever an owner is called.
+    network, run no script, print on A4 or Letter, and name no owner but their own, no row of others, no label, and no
+    number about other owners: not how many they are, what their rows are worth, nor the budget, unless the policy has
+    a share of it for a limit. What comes from the data is escaped; in the table, text that a spreadsheet would run as a
+    formula gets an apostrophe in front, and all text stands in quotes, so that no list separator inside a name starts a
+    new cell. The table begins with the mark by which spreadsheets know UTF-8 (read it with ``encoding="utf-8-sig"``).
+    File names are made of plain letters and a hash, whatever an owner is called.
+
+    The parts of rows add up to the payment to the cent, by largest remainder. Where owners are the players, or payments
+    are rounded or noisy (see :class:`Privacy`), there are no parts, and in the latter case no intervals either: they
+    would tell what rounding and noise hide. For the same reason `sources` should then have no digest of the validation
+    table.
+
+    The reference on a page is a hash of what the page shows; the table has it too.
     """
     check.check_type("write_statements", "allocation", allocation, Allocation, "what allocate_budget returned")
     check.check_count("write_statements", "max_rows", max_rows, at_least=0)
@@ -92,6 +164,19 @@ def write_statements(
     if os.path.lexists(target) and not target.is_dir():
         raise InputError(f"'folder' must name a folder. Got the file {str(target)!r}; choose another name.")
     context = _context(sources, features, notes)
+    change = {} if change is None else change
+    expected = "a mapping of owners to lists of (words, cents)"
+    check.check_type("write_statements", "change", change, Mapping, expected)
+    head = letterhead(
+        title=title,
+        issuer=issuer,
+        contact=contact,
+        period=period,
+        round_name=round_name,
+        date=date,
+        contest_until=contest_until,
+        locale=locale,
+    )
     names = page_names(allocation.owners)
     table = target / TABLE
     pages = [target / name for name in names]
@@ -102,36 +187,179 @@ def write_statements(
             "overwrite=True to replace them."
         )
     target.mkdir(parents=True, exist_ok=True)
-    about = {
-        "allocation": allocation,
-        "title": title,
-        "total": math.fsum(np.maximum(allocation.contributions, 0.0)),
-        "paid": int(np.maximum(allocation.cents, 0).sum()),
-        "settings": _settings(allocation),
-        "context": context,
-    }
-    bound, remarks, changes = allocation.bound, allocation.notes, allocation.correction_changes or {}
-    for number, (owner, path) in enumerate(zip(allocation.owners, pages, strict=True)):
-        page = _template().render(
-            about,
-            number=number,
-            owner=owner,
-            bound=bound[number],
-            note=remarks.get(owner),
-            change=f"{changes.get(owner, 0):+,.{allocation.digits}f}",
-            rows=_rows(allocation, number, max_rows),
-        )
-        write_text(path, page)
-    text = payout_table(allocation, names).encode("utf-8", "backslashreplace").decode()
+    about = {"pay": allocation, "head": head, "technical": _technical(allocation) | context}
+    references = []
+    for number, path in enumerate(pages):
+        owner = allocation.owners[number]
+        page = Page(allocation, number, head, () if allocation.private else tuple(change.get(owner, ())), max_rows)
+        references.append(page.reference)
+        write_text(path, _template().render(about, page=page, owner=owner, i=number))
+    text = payout_table(allocation, names, references).encode("utf-8", "backslashreplace").decode()
     write_text(table, _UTF8_MARK + text)
     return [table, *pages]
 
 
-def payout_table(allocation: Allocation, pages: list[str]) -> str:
+@dataclass(frozen=True, eq=False)
+class Page:
+    """What one owner's page says.
+
+    Attributes
+    ----------
+    pay : Allocation
+    number : int
+        Of the owner.
+    head : Letterhead
+    change : tuple of (str, int)
+        Reasons why the payment differs from the last one, in cents.
+    max_rows : int
+    """
+
+    pay: Allocation
+    number: int
+    head: Letterhead
+    change: tuple[tuple[str, int], ...]
+    max_rows: int
+
+    @property
+    def cents(self) -> int:
+        """The payment."""
+        return int(self.pay.cents[self.number])
+
+    @cached_property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Positions of the owner's rows."""
+        return np.flatnonzero(self.pay.codes == self.number)
+
+    def count(self, number: int) -> str:
+        """Write a number."""
+        from babel.numbers import format_decimal
+
+        return format_decimal(int(number), locale=self.head.locale)
+
+    def counted(self, number: int, one: str, many: str) -> str:
+        """Write a number of things."""
+        return f"{self.count(number)} {one if number == 1 else many}"
+
+    def money(self, cents: int, *, signed: bool = False) -> Any:
+        """Write an amount, with a plus sign if asked for."""
+        from markupsafe import Markup
+
+        text = local_money(int(cents), _printable(self.pay.currency), self.pay.digits, self.head.locale)
+        return Markup("<bdi>{}{}</bdi>").format("+" if signed and cents > 0 else "", text)
+
+    @cached_property
+    def parts(self) -> list[int] | None:
+        """Part of each row in cents; None where no part of the payment belongs to a single row."""
+        pay = self.pay
+        if pay.basis != "rows" or pay.private:
+            return None
+        values = pay.row_values[self.rows]
+        weights = whole_weights(np.append(np.maximum(values, 0.0) if pay.policy.negatives == "clip" else values, 1.0))
+        *weights, one = weights
+        whole = sum(weights)
+        if not pay.bound[self.number] and (whole > 0 or (whole < 0 and self.cents < 0)):
+            return round_parts(weights, Fraction(self.cents, whole))
+        return round_parts(weights, self._rate() / one)
+
+    def _rate(self) -> Fraction:
+        """Cents per unit of value that owners are paid whom neither floor nor cap holds."""
+        pay = self.pay
+        free = (pay.contributions > 0) & (np.array(pay.bound) == "") & (pay.cents > 0)
+        whole = math.fsum(pay.contributions[free])
+        return Fraction(int(pay.cents[free].sum())) / Fraction(whole) if whole > 0 else Fraction(0)
+
+    @cached_property
+    def copies(self) -> dict[int, str]:
+        """What to say of rows, by place among the owner's, for which an earlier row counts."""
+        if self.pay.first is None:
+            return {}
+        first, own = self.pay.first[self.rows], set(self.rows.tolist())
+        return {
+            at: f"like your row {self.pay.ids[first[at]]}, which counts for both"
+            if int(first[at]) in own
+            else "like a row that was submitted earlier, which counts instead"
+            for at in np.flatnonzero(first != self.rows).tolist()
+        }
+
+    @cached_property
+    def account(self) -> list[tuple[str, int]]:
+        """How the payment is made up: lines of words and cents."""
+        if self.parts is None:
+            return []
+        more = [part for part in self.parts if part > 0]
+        less = [part for part in self.parts if part < 0]
+        silent = len(self.parts) - len(more) - len(less) - len(self.copies)  # copies are worth nothing
+        lines = [(f"{self.counted(len(more), 'row', 'rows')} that added to the result", sum(more))] if more else []
+        if less:
+            lines.append((f"Deductions: {self.counted(len(less), 'row', 'rows')} that lowered the result", sum(less)))
+        if silent > 0:
+            lines.append((f"{self.counted(silent, 'row', 'rows')} without effect on the payment", 0))
+        if self.copies:
+            lines.append((f"{self.counted(len(self.copies), 'row', 'rows')} like others that count already", 0))
+        if self.adjustment:
+            words = {"floor": "Raised to the agreed minimum", "cap": "Lowered to the agreed maximum"}
+            words["deposit"] = "More than your deposit is not charged"
+            lines.append((words.get(self.pay.bound[self.number], "A total below zero is not charged"), self.adjustment))
+        return lines
+
+    @cached_property
+    def adjustment(self) -> int:
+        """What floor, cap or deposit add to the parts of the rows, in cents."""
+        return 0 if self.parts is None else self.cents - sum(self.parts)
+
+    @cached_property
+    def remarks(self) -> bool:
+        """Whether something is to be said of a row."""
+        return bool(self.copies) or (self.parts is not None and min(self.parts, default=0) < 0)
+
+    @property
+    def row_lines(self) -> Iterator[tuple[Any, int | None, str]]:
+        """Id, part and remark of the rows with the largest parts; the others in one line."""
+        parts = [0] * self.rows.size if self.parts is None else self.parts
+        order = sorted(range(len(parts)), key=lambda at: -abs(parts[at]))
+        shown = None if self.parts is None else parts
+        for at in order[: self.max_rows]:
+            said = self.copies.get(at, "deduction" if parts[at] < 0 else "")
+            yield self.pay.ids[self.rows[at]], None if shown is None else shown[at], said
+        if rest := order[self.max_rows :]:
+            more = f"{self.counted(len(rest), 'more row', 'more rows')}"
+            yield more, None if shown is None else sum(parts[at] for at in rest), ""
+
+    @property
+    def rule(self) -> list[str]:
+        """The rule of payment in sentences."""
+        said = self.pay.parameters.get("rule")
+        by: Any = self.pay.policy if said is None else Rule.from_dict(said)
+        return list(by.sentences(self.pay.currency, self.pay.digits))
+
+    @cached_property
+    def step(self) -> int:
+        """What payments are rounded to, in cents; 0 where they are not."""
+        step = self.pay.parameters.get("privacy", {}).get("step")
+        return 0 if step is None else parse_money("Privacy", "step", step, self.pay.digits)
+
+    @cached_property
+    def reference(self) -> str:
+        """Hash of what the page shows."""
+        shown = [
+            repr(self.pay.owners[self.number]),
+            *(self.head.title, *self.head.facts.values(), self.pay.currency, str(self.cents)),
+            *(f"{row} {part} {said}" for row, part, said in self.row_lines),
+        ]
+        digest = hashlib.sha256("\n".join(shown).encode("utf-8", "backslashreplace")).hexdigest()
+        return "-".join(digest[at : at + 4] for at in range(0, 16, 4))
+
+    @property
+    def sampled_points(self) -> bool:
+        """Whether the interval is about the sample of validation points."""
+        return self.pay.sampled == POINTS
+
+
+def payout_table(allocation: Allocation, pages: list[str], references: list[str]) -> str:
     """Make the table of all owners as CSV text."""
-    # Of those who contribute; who is charged pays back to the buyer.
     n, paid = len(pages), int(np.maximum(allocation.cents, 0).sum())
-    total = math.fsum(np.maximum(allocation.contributions, 0.0))
+    counted = np.maximum(allocation.contributions, 0.0).tolist()
+    total = math.fsum(counted)
     amounts = {
         name: [to_decimal(amount, allocation.digits) for amount in cents]
         for name, cents in allocation.amounts().items()
@@ -139,8 +367,9 @@ def payout_table(allocation: Allocation, pages: list[str]) -> str:
     columns: dict[str, Sequence[Any]] = {
         "owner": [cell(owner) for owner in allocation.owners],
         "rows": allocation.row_counts.tolist(),
-        **{name: numbers.tolist() for name, numbers in allocation.measures().items()},
-        "contribution_share": [own / total if total else 0.0 for own in allocation.contributions.tolist()],
+        "value": allocation.values.tolist(),
+        "contribution": allocation.contributions.tolist(),
+        "contribution_share": [own / total if total else 0.0 for own in counted],
         "payout": amounts.pop("payout"),
         "currency": [cell(allocation.currency)] * n,
         "pay_share": [cents / paid if paid else 0.0 for cents in allocation.cents.tolist()],
@@ -154,6 +383,10 @@ def payout_table(allocation: Allocation, pages: list[str]) -> str:
     columns |= amounts
     if notes := allocation.notes:
         columns["note"] = [notes.get(owner, "") for owner in allocation.owners]
+    if allocation.first is not None:
+        copies = allocation.first != np.arange(allocation.first.size)
+        columns["copies"] = np.bincount(allocation.codes[copies], minlength=n).tolist()
+    columns["reference"] = references
     columns["page"] = pages
     out = io.StringIO()
     # Text in quotes: where ";" or a tab separates cells, what follows one in a name must not become a cell.
@@ -199,8 +432,7 @@ def _template() -> "Template":
     from markupsafe import Markup, escape
 
     def plain(entry: Any) -> Markup:
-        # Control characters are no HTML, and direction marks would let a name rewrite the line it stands in.
-        return escape("".join(c if c.isprintable() else " " for c in str(entry)))
+        return escape(_printable(str(entry)))
 
     def isolated(entry: Any) -> Any:
         if isinstance(entry, Markup):  # of the template itself
@@ -221,18 +453,39 @@ def _template() -> "Template":
     return environment.get_template("statement.html.j2")
 
 
-def _settings(allocation: Allocation) -> dict[str, str]:
-    """Parameters of the values that the template does not name itself."""
-    facts = {}
-    for name, setting in allocation.parameters.items():
-        if name == "point_weight":
-            facts["Weights"] = "validation points were weighted"
-        elif name not in ("n_train", "n_val", "boundary_fraction", "interval", "weight_digest", "equal_weights"):
-            said = (
-                ", ".join(f"{key}: {part}" for key, part in setting.items()) if isinstance(setting, dict) else setting
-            )
-            facts[_LABELS.get(name, str(name).replace("_", " ").capitalize())] = str(said)
-    return facts
+def _printable(text: str) -> str:
+    """Text without control characters, which are no HTML, and direction marks, which would rewrite the line."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _technical(allocation: Allocation) -> dict[str, str]:
+    """Return what specialists ask for, as far as it tells nothing of other owners and of the validation points."""
+    parameters = allocation.parameters
+    facts = {said: str(parameters[name]) for name, said in _SHOWN.items() if name in parameters}
+    facts |= dict(said for name, said in _NAMED.items() if name in parameters)
+    if "owner_values" in parameters:
+        facts["Players"] = f"owners; semivalue {parameters['owner_values']['semivalue']}"
+    if "clusters" in parameters:
+        facts["Rows are alike"] = (
+            f"within {parameters['clusters']['radius']:.3g} standard deviations of the features, with equal labels"
+        )
+    if interval := parameters.get("interval"):
+        levels = interval["levels"]
+        facts["Disturbed validation points"] = (
+            f"{'lowest and highest payout' if interval['bounds'] == 'range' else '5% and 95% quantiles of the payout'} "
+            f"over {interval['draws']:,} draws, {interval['draws_per_level']:,} at {'each of ' * (len(levels) > 1)}"
+            f"{len(levels)} level{'s' * (len(levels) > 1)} ({_without_labels(check.some(levels))}), and the "
+            "undisturbed validation points"
+        )
+        if "sigma" in interval:
+            facts["\N{GREEK SMALL LETTER SIGMA} is"] = interval["sigma"]
+    if private := parameters.get("privacy"):
+        facts["Privacy of the validation points"] = ", ".join(
+            f"{name} {private[name]}" for name in ("step", "epsilon") if name in private
+        )
+    if any(str(limit).endswith("%") for limit in (allocation.policy.cap, allocation.policy.reserve)):
+        facts["Budget"] = allocation.show(allocation.budget_cents)
+    return facts | {"Fingerprint of the training rows": allocation.fingerprint}
 
 
 def _without_labels(said: str) -> str:
@@ -261,16 +514,49 @@ def _context(
     return facts
 
 
-def _rows(allocation: Allocation, number: int, max_rows: int) -> Iterator[tuple[Any, float, float]]:
-    """Id, value and what counts of it, for the rows of largest absolute value; the others are summed up in one."""
-    rows = np.flatnonzero(allocation.codes == number)
-    values = allocation.row_values[rows]
-    counted = (
-        np.maximum(values, 0.0) if allocation.policy.negatives == "clip" and allocation.basis == "rows" else values
+def letterhead(
+    *,
+    title: str = "",
+    issuer: str | None = None,
+    contact: str | None = None,
+    period: Any = None,
+    round_name: str | None = None,
+    date: Any = None,
+    contest_until: Any = None,
+    locale: str = "en",
+) -> Letterhead:
+    """Check what all pages say alike, see :func:`write_statements`."""
+    from babel.dates import format_date, format_interval
+
+    language = parse_locale("write_statements", locale)
+    texts = {"title": title, "issuer": issuer, "contact": contact, "round_name": round_name}
+    for name, text in texts.items():
+        if text is not None:
+            check.check_type("write_statements", name, text, str, "a string")
+    if period is not None and not isinstance(period, str):
+        if not isinstance(period, Sequence) or len(period) != 2:
+            raise InputError(
+                "The 'period' parameter of write_statements must be text such as 'October 2026', or a pair of dates. "
+                f"Got {period!r} instead."
+            )
+        start, end = (_as_date("period", day) for day in period)
+        if end < start:
+            raise InputError(f"The 'period' parameter of write_statements ends before it starts. Got {period!r}.")
+        period = format_interval(start, end, "yMMMMd", locale=language)
+    day, until = (
+        "" if given is None else format_date(_as_date(name, given), "long", locale=language)
+        for name, given in (("date", date), ("contest_until", contest_until))
     )
-    order = np.argsort(-np.abs(values), kind="stable")
-    for at in order[:max_rows]:
-        yield allocation.ids[rows[at]], values[at], counted[at]
-    rest = order[max_rows:]
-    if rest.size:
-        yield f"{rest.size:,} more rows", math.fsum(values[rest]), math.fsum(counted[rest])
+    facts = {"Date": day, "Period": period, "Round": round_name, "Issued by": issuer, "Contact": contact}
+    return Letterhead(title, {name: said for name, said in facts.items() if said}, until, language)
+
+
+def _as_date(name: str, given: Any) -> datetime.date:
+    if isinstance(given, datetime.date):
+        return given
+    try:
+        return datetime.date.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"The {name!r} parameter of write_statements must be a date, or text such as '2026-11-18'. Got {given!r}."
+        ) from None

@@ -1,0 +1,538 @@
+"""Events of a ledger: their one spelling as text, the chain of their digests, and the check of a whole chain.
+
+Nothing here needs a database: an auditor checks an exported chain with :func:`verify_export`, or with any program that
+knows JSON and SHA-256. The line of an event is the canonical JSON object of its fields, and its digest is the SHA-256
+of that line in UTF-8, without the line break::
+
+    {"body":{...},"kind":"...","previous":"...","round":"...","seller":"...","sequence":1,"time":"..."}
+
+``previous`` is the digest of the event before, 64 zeros for the first one.
+"""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shapshift._progress import progress_bar
+from shapshift.checks.names import quoted, visible
+from shapshift.exceptions import InputError, LedgerError
+
+#: What stands for the digest before the first event.
+START = "0" * 64
+#: Of the layout of tables, lines and exports.
+FORMAT = 1
+#: Bytes of a body; far more than a round of 100,000 sellers takes.
+MOST_BODY = 64 * 2**20
+#: Characters; short enough for the indexes of every database.
+LONGEST = {"kind": 50, "round": 200, "seller": 500}
+# Events that are checked in one go, and characters of their bodies that are read in one go.
+PAGE = 500
+_TOGETHER = 2**18
+
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MONEY = ("budget", "reserve", "unallocated")
+
+
+def _no_float(text: str) -> NoReturn:
+    raise InputError(f"{text} is no integer: amounts are integers of the minor unit, other numbers strings")
+
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_decode = json.JSONDecoder(parse_float=_no_float, parse_constant=_no_float).decode
+
+# Sequence, kind, round, seller, time, body and digest, as stored.
+Row = tuple[int, str, str, str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One entry of a ledger.
+
+    Attributes
+    ----------
+    sequence : int
+        1 for the first event; without gaps.
+    kind : str
+        What happened, such as "open", "submit" or "close".
+    round : str
+        Name of the round; empty for what concerns none.
+    seller : str
+        Name of the seller; empty for what concerns none.
+    time : str
+        UTC by the clock of the machine that wrote it, as in "2026-01-31T12:00:00.000000Z"; never earlier than the time
+        of the event before.
+    body : str
+        Canonical JSON object: sorted keys, no spaces, no floats.
+    previous, digest : str
+        SHA-256 of the line of the event before, and of this one.
+    """
+
+    sequence: int
+    kind: str
+    round: str
+    seller: str
+    time: str
+    body: str
+    previous: str
+    digest: str
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The body, read."""
+        return read_body(self.body)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a check of a whole chain found.
+
+    Attributes
+    ----------
+    events, rounds, closed, payments, blobs : int
+        Numbers of events, opened rounds, closed rounds, payments in closed rounds, and blobs, up to the first fault.
+    head : str
+        Digest of the last event that was checked.
+    fault : str or None
+        The first fault, in words; None where all is well.
+    """
+
+    events: int
+    rounds: int
+    closed: int
+    payments: int
+    blobs: int
+    head: str
+    fault: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.fault is None
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256 in hexadecimal, the name of a blob.
+
+    Examples
+    --------
+    >>> digest_of(b"")[:8]
+    'e3b0c442'
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+def canonical(content: object) -> str:
+    """Write JSON in the one way that is hashed: sorted keys, no spaces, text as it is.
+
+    Raises
+    ------
+    InputError
+        For floats, keys that are not text, text that is not Unicode, and whatever JSON has no word for.
+
+    Examples
+    --------
+    >>> canonical({"b": [1, None], "a": "é"})
+    '{"a":"é","b":[1,null]}'
+    """
+    try:
+        _check_content(content, "body")
+        text = _encode(content)
+        text.encode()
+    except RecursionError:
+        raise InputError("The 'body' parameter of append is nested too deeply. Store the table as a blob.") from None
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"The 'body' parameter of append has the character {error.object[error.start]!r}, half of a pair, which "
+            "UTF-8 cannot write. Repair the text."
+        ) from None
+    return text
+
+
+def _check_content(content: object, place: str) -> None:
+    """Refuse what has no canonical spelling, naming its place."""
+    if content is None or isinstance(content, bool | str):
+        return
+    if isinstance(content, int):
+        if abs(content) >= 2**63:
+            raise InputError(f"{place} of an event must be an integer of 64 bits; write {content} as text.")
+        return
+    if isinstance(content, Mapping):
+        for key, entry in content.items():
+            if not isinstance(key, str):
+                raise InputError(f"Keys in {place} of an event must be text. Got {quoted(key)} instead.")
+            _check_content(entry, f"{place}[{key!r}]")
+        return
+    if isinstance(content, list | tuple):
+        for i, entry in enumerate(content):
+            _check_content(entry, f"{place}[{i}]")
+        return
+    raise InputError(
+        f"{place} of an event must be text, an integer, True, False, None, a list or a mapping. Got {quoted(content)} "
+        "instead: write amounts as integers of the minor unit and other numbers as text."
+    )
+
+
+def check_body(body: object) -> None:
+    """Refuse what cannot be the body of an event."""
+    if not isinstance(body, Mapping) or "blobs" in body:
+        raise InputError(
+            "The 'body' parameter of append must be a mapping without the key 'blobs', which the ledger writes. "
+            f"Got {'that key' if isinstance(body, Mapping) else type(body).__name__} instead."
+        )
+
+
+def read_body(text: object) -> dict[str, Any]:
+    """Read a body, refusing every other spelling than the canonical one.
+
+    Raises
+    ------
+    LedgerError
+        Saying what is wrong.
+    """
+    try:
+        content = _decode(text) if isinstance(text, str) else None
+        same = content is not None and _encode(content) == text
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"its body is no JSON of a ledger ({_short(error)})") from None
+    if not isinstance(content, dict):
+        raise LedgerError("its body is no JSON object")
+    if not same:
+        raise LedgerError("its body is not canonical JSON: sorted keys, each once, without spaces")
+    return content
+
+
+def line(sequence: int, kind: str, round: str, seller: str, time: str, body: str, previous: str) -> str:
+    """Write the line of an event, whose SHA-256 is its digest."""
+    return (
+        f'{{"body":{body},"kind":{_encode(kind)},"previous":"{previous}","round":{_encode(round)},'
+        f'"seller":{_encode(seller)},"sequence":{sequence},"time":"{time}"}}'
+    )
+
+
+def check_name(name: str, value: object) -> str:
+    """Refuse a kind, round or seller that some database could not keep."""
+    if not isinstance(value, str):
+        raise InputError(f"The {name!r} parameter of append must be text. Got {type(value).__name__} instead.")
+    if len(value) > LONGEST[name] or "\0" in value or (name == "kind" and not value):
+        at_least = "1 to" if name == "kind" else "at most"
+        raise InputError(
+            f"The {name!r} parameter of append must have {at_least} {LONGEST[name]} characters, none of them NUL. "
+            f"Got {len(value):,} characters: {_short(value)}."
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"The {name!r} parameter of append must be Unicode text. Got {value!r} instead.") from None
+    return value
+
+
+def is_digest(text: object) -> bool:
+    """Whether a text is a SHA-256 in small hexadecimal digits."""
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
+
+
+def check_payments(content: Mapping[str, Any]) -> int:
+    """Check that the payments of a close add up to its budget, and count them.
+
+    Raises
+    ------
+    LedgerError
+        Saying what is wrong.
+    """
+    payments = content.get("payments")
+    if not isinstance(payments, list | tuple):
+        raise LedgerError("its body has no list of payments")
+    if not _are_payments(payments):
+        wrong = next(payment for payment in payments if not _are_payments([payment]))
+        raise LedgerError(f"the payment {_short(wrong)} is no pair of seller and amount in whole minor units")
+    if len(dict(payments)) < len(payments):
+        raise LedgerError("its payments name a seller twice")
+    total = sum(map(itemgetter(1), payments))
+    for name in _MONEY:
+        if type(content.get(name)) is not int:
+            raise LedgerError(f"its {name} is no integer: {_short(content.get(name))}")
+    reserve, unallocated, budget = content["reserve"], content["unallocated"], content["budget"]
+    if total + reserve + unallocated != budget:
+        raise LedgerError(
+            f"its payments ({total:,}), reserve ({reserve:,}) and unallocated money ({unallocated:,}) add up to "
+            f"{total + reserve + unallocated:,}, not to the budget of {budget:,}"
+        )
+    return len(payments)
+
+
+def _are_payments(payments: Sequence[Any]) -> bool:
+    """Whether all are pairs of text and integer; without a loop in Python, as there can be millions."""
+    return (
+        set(map(type, payments)) <= {list, tuple}
+        and set(map(len, payments)) <= {2}
+        and set(map(type, map(itemgetter(0), payments))) <= {str}
+        and set(map(type, map(itemgetter(1), payments))) <= {int}
+    )
+
+
+def _short(value: object) -> str:
+    """Show a value in a message, however long it is."""
+    text = str(value) if isinstance(value, Exception) else repr(value)
+    return visible(text if len(text) <= 80 else f"{text[:77]}...", keep="")
+
+
+class Chain:
+    """A chain that is checked from its first event on, some events at a time.
+
+    Attributes
+    ----------
+    events, payments : int
+    opened, closed : set of str
+        Rounds.
+    blobs : set of bytes
+        Digests of the blobs that events name.
+    head : str
+        Digest of the last event.
+
+    Parameters
+    ----------
+    noted : str or None
+        A digest that must occur, such as that of the last event when somebody noted it.
+    """
+
+    def __init__(self, noted: str | None = None) -> None:
+        if noted is not None and not is_digest(noted):
+            raise InputError(
+                f"The 'head' parameter of verify must be the digest of an event, 64 hexadecimal digits. Got {noted!r}."
+            )
+        self.events = 0
+        self.payments = 0
+        self.opened: set[str] = set()
+        self.closed: set[str] = set()
+        self.blobs: set[bytes] = set()
+        self.head = START
+        self.missing = noted if noted != START else None
+        self._time = ""
+        self._spelled: dict[str, str] = {}
+        # Nobody can have written it into a body, so that several bodies can be read as one list.
+        self._mark = secrets.randbits(120)
+
+    def extend(self, rows: Sequence[Row]) -> None:
+        """Check the events that come next.
+
+        Raises
+        ------
+        LedgerError
+            Naming the first event that is wrong.
+        """
+        fault = None
+        head, spelled, sha256 = self.head, self._spelled, hashlib.sha256
+        for expected, (sequence, kind, round_, seller, time, body, digest) in enumerate(rows, self.events + 1):
+            try:
+                if sequence != expected:
+                    raise LedgerError(f"follows event {expected - 1}: events are missing, or not in order")
+                try:
+                    # As in line(), with names spelled once.
+                    text = (
+                        f'{{"body":{body},"kind":{spelled[kind]},"previous":"{head}","round":{spelled[round_]},'
+                        f'"seller":{spelled[seller]},"sequence":{sequence},"time":"{time}"}}'
+                    )
+                except KeyError:
+                    self._spell(kind, round_, seller)
+                    text = line(sequence, kind, round_, seller, time, body, head)
+                head = sha256(text.encode()).hexdigest()
+                if head != digest:
+                    raise LedgerError(
+                        "does not have its digest: it, or an event before it, was changed after it was written"
+                    )
+                if time != self._time:
+                    if _TIME.fullmatch(str(time)) is None:
+                        raise LedgerError(f"has no time in UTC: {_short(time)}")
+                    if time < self._time:
+                        raise LedgerError(f"is of {time}, earlier than the event before, of {self._time}")
+                    self._time = time
+            except (LedgerError, UnicodeEncodeError) as error:
+                fault = LedgerError(f"event {_short(sequence)} {_short_error(error)}")
+                rows = rows[: expected - 1 - self.events]
+                break
+        if rows:
+            self.events, self.head = rows[-1][0], rows[-1][-1]
+        if self.missing is not None and any(row[-1] == self.missing for row in rows):
+            self.missing = None
+        self._extend_contents(rows)
+        if fault is not None:
+            raise fault
+
+    def finish(self) -> None:
+        """Check what only the whole chain can show.
+
+        Raises
+        ------
+        LedgerError
+            Where the noted digest did not occur.
+        """
+        if self.missing is not None:
+            raise LedgerError(
+                f"no event has the noted digest {self.missing}: events were cut off the end after event {self.events}, "
+                "or the chain was written anew"
+            )
+
+    def result(self, blobs: int, fault: str | None) -> Verification:
+        """Describe what was found."""
+        return Verification(self.events, len(self.opened), len(self.closed), self.payments, blobs, self.head, fault)
+
+    def _spell(self, *names: object) -> None:
+        if len(self._spelled) > 100_000:
+            self._spelled.clear()
+        for name, what in zip(names, ("kind", "round", "seller"), strict=True):
+            if not (isinstance(name, str) and len(name) <= LONGEST[what] and "\0" not in name):
+                raise LedgerError(f"has no proper {what}: {_short(name)}")
+            self._spelled[name] = _encode(name)
+
+    def _extend_contents(self, rows: Sequence[Row]) -> None:
+        """Check the bodies of events whose digests are right."""
+        for (sequence, kind, round_, *_), content in zip(rows, self._contents(rows), strict=True):
+            try:
+                names = content.get("blobs")
+                if names is not None:
+                    if not (isinstance(names, list) and all(map(is_digest, names))):
+                        raise LedgerError("its blobs are no list of digests")
+                    self.blobs.update(map(bytes.fromhex, names))
+                if kind == "open":
+                    if round_ in self.opened:
+                        raise LedgerError(f"the round {_short(round_)} was open before")
+                    self.opened.add(round_)
+                elif kind == "close":
+                    if round_ not in self.opened:
+                        raise LedgerError(f"the round {_short(round_)} was never open")
+                    if round_ in self.closed:
+                        raise LedgerError(f"the round {_short(round_)} was closed before")
+                    self.closed.add(round_)
+                    self.payments += check_payments(content)
+            except LedgerError as error:
+                raise LedgerError(f"event {sequence} is wrong: {error}") from None
+
+    def _contents(self, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+        """Read bodies; many short ones as one list, which is several times as fast."""
+        try:
+            text = f"[{f',{self._mark},'.join([row[5] for row in rows])}]"
+            read = _decode(text) if len(text) <= _TOGETHER else []
+            contents, marks = read[::2], read[1::2]
+            together = (
+                marks == [self._mark] * (len(rows) - 1)
+                and all(type(content) is dict for content in contents)
+                and _encode(read) == text
+            )
+        except (TypeError, ValueError, RecursionError):
+            together = False
+        if together:
+            yield from contents
+            return
+        for row in rows:
+            try:
+                yield read_body(row[5])
+            except LedgerError as error:
+                raise LedgerError(f"event {row[0]} is wrong: {error}") from None
+
+
+def _short_error(error: Exception) -> str:
+    return "has text that is not Unicode" if isinstance(error, UnicodeEncodeError) else str(error)
+
+
+def verify_export(
+    folder: str | os.PathLike[str], head: str | None = None, progress: bool | None = None
+) -> Verification:
+    """Check an exported ledger, without a database.
+
+    Parameters
+    ----------
+    folder : path-like
+        As written by :meth:`shapshift.market.ledger.Ledger.export`.
+    head : str or None
+        Digest of an event that the chain must have, such as one the operator published. Without it nobody can tell
+        that events were cut off the end.
+    progress : bool or None
+        None shows a bar in a terminal.
+
+    Returns
+    -------
+    Verification
+    """
+    home = Path(folder)
+    chain = Chain(head)
+    try:
+        if not all((home / name).is_file() for name in ("ledger.json", "events.jsonl")):
+            raise LedgerError("one of them is missing")
+        with open(home / "ledger.json", "rb") as file:
+            note = read_body(file.read(10_000).decode().rstrip("\n"))
+        size = (home / "events.jsonl").stat().st_size
+    except (OSError, ValueError) as error:
+        raise LedgerError(
+            f"{str(home)!r} is no exported ledger, a folder with ledger.json and events.jsonl ({_short(error)})."
+        ) from None
+    if note.get("format") != FORMAT:
+        raise LedgerError(
+            f"{str(home)!r} has the format {_short(note.get('format'))}, and this version of shapshift reads "
+            f"{FORMAT}. Install a newer version."
+        )
+    blobs = 0
+    fault = None
+    try:
+        with progress_bar("Verifying", size, progress) as advance, open(home / "events.jsonl", "rb") as file:
+            lines = iter(lambda: file.readline(MOST_BODY + 2**16), b"")
+            while page := list(islice(lines, PAGE)):
+                chain.extend(list(_exported_rows(page, chain)))
+                advance(sum(map(len, page)))
+        if chain.head != note.get("head"):
+            raise LedgerError(f"the last event is not the one that ledger.json names, {_short(note.get('head'))}")
+        chain.finish()
+        for digest in sorted(chain.blobs):
+            _check_blob(home / "blobs" / digest.hex())
+            blobs += 1
+        for path in (home / "blobs").glob("*"):
+            if not (is_digest(path.name) and bytes.fromhex(path.name) in chain.blobs):
+                raise LedgerError(f"blobs/{visible(path.name, keep='')} is named by no event")
+    except LedgerError as error:
+        fault = str(error)
+    return chain.result(blobs, fault)
+
+
+def _exported_rows(lines: Iterable[bytes], chain: Chain) -> Iterable[Row]:
+    """Take lines apart; their digests are those of the lines as they are."""
+    fields = ("sequence", "kind", "round", "seller", "time")
+    sequence, previous = chain.events, chain.head
+    for raw in lines:
+        sequence += 1
+        try:
+            text = raw.decode()
+            if not text.endswith("\n"):
+                raise LedgerError("its line has no end")
+            event = read_body(text[:-1])
+            if event.keys() != {*fields, "body", "previous"}:
+                raise LedgerError(f"its line has the keys {_short(sorted(event))}")
+            if not all(isinstance(event[name], str) for name in fields[1:]):
+                raise LedgerError("its kind, round, seller and time are not all text")
+            if event["previous"] != previous:
+                raise LedgerError("it does not name the digest of the event before: one of them was changed")
+        except (LedgerError, UnicodeDecodeError) as error:
+            raise LedgerError(f"event {sequence} is wrong: {_short(error)}") from None
+        previous = digest_of(raw[:-1])
+        yield (*(event[name] for name in fields), _encode(event["body"]), previous)
+
+
+def _check_blob(path: Path) -> None:
+    """Refuse an exported blob that is missing or changed."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise LedgerError(f"the blob {path.name} is no plain file")
+        with open(path, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise LedgerError(f"the blob {path.name} cannot be read: {error.strerror}") from None
+    if found != path.name:
+        raise LedgerError(f"the blob {path.name} was changed")

@@ -1,0 +1,339 @@
+"""Tables of a round: what the validation file fixes for sellers' tables, and sellers' tables brought to that form."""
+
+import hashlib
+import io
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from shapshift.checks.inputs import some
+from shapshift.checks.warnings import warn
+from shapshift.exceptions import InputError
+from shapshift.tables import Prepared, TableSpec, prepare, read_table
+from shapshift.tables.files import about, find_parts, marked, no_column, refused, shown
+from shapshift.tables.labels import is_list, odd_entry, plain, read_names
+from shapshift.tables.preparing import read_roles
+
+Array = npt.NDArray[Any]
+
+#: Bytes of a file that a ledger takes.
+MOST_BYTES = 256 * 2**20
+# Larger numbers could overflow once they are divided by the spread of a validation column, and nobody could close.
+_LARGEST = 1e100
+_LABELS = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "true or false", "U": "text"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What sellers' tables must look like, and how features are made of them.
+
+    Attributes
+    ----------
+    label : str
+        The column of the class.
+    labels : tuple
+        The classes.
+    id : str or None
+        The column that names the rows.
+    types : mapping of str to str
+        Feature to "number", "vector of N", "text" or "bool".
+    scale : {"standard", "robust", "none"}
+        How numbers are scaled, by what is fitted on the validation rows.
+    impute : str or bool
+        How missing values are filled in, see :class:`~shapshift.tables.TableSpec`; False refuses them.
+    """
+
+    label: str
+    labels: tuple[Any, ...]
+    id: str | None
+    types: Mapping[str, str]
+    scale: str = "standard"
+    impute: str | bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, ready for JSON without floats."""
+        kind = np.array(self.labels).dtype.kind
+        return {
+            **asdict(self),
+            "types": [[name, kind] for name, kind in self.types.items()],
+            "labels": [repr(label) if kind == "f" else label for label in self.labels],
+            "numbers": kind == "f",
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Form":
+        """Make it from what :meth:`to_dict` returned."""
+        labels = tuple(map(float, stored["labels"])) if stored["numbers"] else tuple(stored["labels"])
+        fields = {name: stored[name] for name in ("label", "id", "scale", "impute")}
+        return cls(**fields, labels=labels, types=dict(map(tuple, stored["types"])))
+
+    @property
+    def spec(self) -> TableSpec:
+        """How features are made."""
+        return TableSpec(self.label, features=list(self.types), scale=self.scale, impute=self.impute)
+
+    def preparation(self) -> list[str]:
+        """Say how features are made, without anything that occurs in a table."""
+        by = {"standard": "the mean and standard deviation", "robust": "the median and interquartile range"}
+        said = [f"numbers are scaled by {by[self.scale]} of the validation rows"] if self.scale in by else []
+        return [*said, *([f"missing entries are filled in: {self.impute}"] if self.impute else [])]
+
+    def arrays(self, content: bytes, ending: str, rows: Any = None) -> Prepared:
+        """Make features of rows by what is fitted on a validation file: no seller moves a scale.
+
+        Parameters
+        ----------
+        content : bytes
+            Of the validation file.
+        ending : str
+            Of its name.
+        rows : pyarrow.Table, optional
+            Rows of sellers; by default those of the file.
+
+        Returns
+        -------
+        Prepared
+            With the validation rows as ``X_train`` and ``y_train``, and those of sellers as ``X_val`` and ``y_val``.
+        """
+        val = _from_bytes(content, ending, [self.label])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they were shown when the round was opened
+            return prepare(val, val if rows is None else rows, self.spec)
+
+    def read_offer(self, path: str | Path, max_memory: int | str | None = None) -> tuple[Any, str, list[str]]:
+        """Read a seller's table and bring it to the form of the round.
+
+        Returns
+        -------
+        table : pyarrow.Table
+            Features, label and, where the round has one, id; nothing else that was in the file.
+        digest : str
+            SHA-256 of the file.
+        notes : list of str
+            What was left out.
+        """
+        content = file_bytes(path)
+        names = [name for name in (self.label, self.id) if name is not None]
+        texts = [name for name, kind in self.types.items() if kind == "text"]
+        table = _from_bytes(content, ending(path), [*names, *texts], path, max_memory)
+        where = f"the table {about(table).source}"
+        lacking = [name for name in (*self.types, *names) if name not in table.column_names]
+        if lacking:
+            if len(lacking) == 1:
+                raise no_column("The round needs a column", lacking[0], table.column_names, where)
+            raise InputError(
+                f"The round needs the columns {some(lacking)}, which {where} does not have. It has "
+                f"{some(table.column_names)}."
+            )
+        columns = {name: self._feature(name, kind, table[name], where) for name, kind in self.types.items()}
+        columns[self.label] = self._label(table, where)
+        if self.id is not None:
+            columns[self.id] = _ids(table, self.id, where)
+        extra = [name for name in table.column_names if name not in columns]
+        notes = [f"Left out {some(extra)}: no columns of the round."] if extra else []
+        return pa.table(columns), hashlib.sha256(content).hexdigest(), notes
+
+    def _feature(self, name: str, kind: str, stored: Any, where: str) -> Any:
+        column = plain(stored)
+        wrong = f"Column {name!r} of {where} must hold "
+        missing = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        if missing.any() and not self.impute:
+            raise InputError(
+                f"{wrong}a value in every row. {missing.sum():,} of {len(column):,} are missing, the first in row "
+                f"{missing.argmax()} (counted from 0). Fill them in or leave those rows out."
+            )
+        if kind.startswith("vector"):
+            width = int(kind.split()[-1])
+            if not is_list(column.type) or set(pc.unique(pc.list_value_length(column)).to_pylist()) != {width}:
+                raise InputError(f"{wrong}lists of {width} numbers. It holds {column.type}, or others.")
+            flat = _numbers(pc.list_flatten(column), wrong, width)
+            if flat.null_count:
+                raise InputError(f"{wrong}a number in every entry of its lists. Leave those rows out.")
+            return pa.FixedSizeListArray.from_arrays(flat, width)
+        if kind == "bool":
+            if not pt.is_boolean(column.type) and not pt.is_string(column.type):
+                raise InputError(f"{wrong}true or false. It holds {column.type}.")
+            try:
+                return column.cast(pa.bool_())
+            except pa.ArrowException as error:
+                raise InputError(f"{wrong}true or false ({error}). Correct the file.") from None
+        if kind == "text":
+            if not (pt.is_string(column.type) or pt.is_integer(column.type) or pt.is_boolean(column.type)):
+                raise InputError(f"{wrong}text. It holds {column.type}. Write it as in the other tables.")
+            return column.cast(pa.string())
+        return _numbers(column, wrong)
+
+    def _label(self, table: Any, where: str) -> Any:
+        found = read_names(table[self.label], f"label {self.label!r}", where, written=self.label in about(table).text)
+        known = {_spelled(label): label for label in self.labels}
+        unknown = [label for label in dict.fromkeys(found.tolist()) if _spelled(label) not in known]
+        if unknown:
+            rows = sum(_spelled(label) not in known for label in found.tolist())
+            raise InputError(
+                f"{rows:,} rows of {where} have labels that the round does not know: {some(unknown)}. Its labels are "
+                f"{some(list(self.labels))}. A row of another label could not be right for anyone; correct its label "
+                "or leave it out."
+            )
+        return pa.array([known[_spelled(label)] for label in found.tolist()])
+
+
+def _numbers(column: Any, wrong: str, width: int = 1) -> Any:
+    """Column of floats, or the entries of lists of that width; ``wrong`` begins an error."""
+    kind = column.type
+    if pt.is_string(kind):
+        odd = odd_entry(column.to_pylist())
+        try:
+            column = column.cast(pa.float64())
+        except pa.ArrowException:
+            raise InputError(f"{wrong}numbers, but {odd or 'some entries are none'}. Correct the file.") from None
+    elif not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
+        raise InputError(f"{wrong}numbers. It holds {kind}.")
+    # Unsafe only in that whole numbers beyond 2**53 are rounded.
+    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    large = ~(np.abs(values) <= _LARGEST) & ~np.isnan(values)
+    if large.any():
+        at = int(large.argmax())
+        raise InputError(
+            f"{wrong}numbers between -{_LARGEST:g} and {_LARGEST:g}. Row {at // width} (counted from 0) has "
+            f"{values[at]}. Correct it or leave the row out."
+        )
+    return pa.array(values, from_pandas=True)  # one kind of missing
+
+
+def _spelled(label: Any) -> str:
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _ids(table: Any, column: str, where: str) -> Any:
+    ids = read_names(table[column], f"id {column!r}", where, written=column in about(table).text).astype(str)
+    names, counts = np.unique(ids, return_counts=True)
+    if names.size < ids.size:
+        raise InputError(
+            f"The id column {column!r} of {where} must name each row differently. {(counts > 1).sum():,} ids occur "
+            f"more than once: {some(names[counts > 1].tolist())}."
+        )
+    return pa.array(ids.tolist())
+
+
+def form_of(
+    content: bytes,
+    path: str | Path,
+    label: str | None,
+    *,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    features: Sequence[str] | None = None,
+    scale: str = "standard",
+    impute: str | bool = False,
+) -> tuple[Form, int]:
+    """Read from a validation file what sellers' tables must look like.
+
+    Returns
+    -------
+    form : Form
+    rows : int
+        Validation rows.
+    """
+    table = _from_bytes(content, ending(path), [name for name in (label, id) if name is not None], path)
+    apart = id if id in table.column_names else None
+    spec = TableSpec(label, id=apart, drop=drop, features=features, scale=scale, impute=impute)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            roles = read_roles(table, table, spec)
+            prepare(table, table, spec)
+        except InputError as error:
+            raise InputError(str(error).replace("training", "validation")) from None
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            warn(str(warning.message).replace("training", "validation"))
+    if roles.spec.owner is not None or roles.y_val.dtype.kind not in _LABELS:
+        raise InputError("The validation file must be a table with a column of classes, such as Parquet or CSV.")
+    types = {name: _kind(plain(table[name])) for name in roles.features}
+    labels = tuple(np.unique(roles.y_val).tolist())
+    return Form(str(roles.spec.label), labels, id, types, scale, impute), table.num_rows
+
+
+def _kind(column: Any) -> str:
+    if is_list(column.type):
+        return f"vector of {len(column[0])}"
+    return "bool" if pt.is_boolean(column.type) else "text" if pt.is_string(column.type) else "number"
+
+
+def ending(path: str | Path) -> str:
+    """Return the ending of a file name, by which the reader knows text formats."""
+    return "".join(Path(path).suffixes[-2:]).lower()
+
+
+def file_bytes(path: str | Path) -> bytes:
+    """Content of one file of bearable size."""
+    parts = find_parts(path)
+    if parts.root is not None:
+        raise InputError(f"A round takes one file, not a folder or a pattern. Got {parts.name}; join the parts first.")
+    file = parts.files[0]
+    try:
+        size = file.stat().st_size
+        if size <= MOST_BYTES:
+            return file.read_bytes()
+    except OSError as error:
+        raise refused(file, error) from None
+    raise InputError(
+        f"{parts.name} has {size / 2**20:,.0f} MiB, and a ledger takes files of up to {MOST_BYTES / 2**20:,.0f} MiB. "
+        "Write it as Parquet, or submit fewer rows."
+    )
+
+
+def _from_bytes(
+    content: bytes,
+    ending: str,
+    text: Sequence[str],
+    called: str | Path = "the validation file",
+    max_memory: int | str | None = None,
+) -> Any:
+    """Read the table of a file that was read once, so that it is the one whose digest is known."""
+    with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
+        copy = Path(folder, f"table{ending}")
+        copy.write_bytes(content)
+        try:
+            table = read_table(copy, text=text, max_memory=max_memory)
+        except InputError as error:
+            raise InputError(str(error).replace(shown(copy), shown(called))) from None
+    known = about(table)
+    notes = [note.replace(shown(copy), shown(called)) for note in known.notes]
+    return marked(table, replace(known, source=shown(called), notes=notes))
+
+
+def to_parquet(table: Any) -> bytes:
+    """Bytes of a table; the same for the same table."""
+    file = io.BytesIO()
+    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    if file.tell() > MOST_BYTES:
+        raise InputError(
+            f"The table takes {file.tell() / 2**20:,.0f} MiB, and a ledger takes tables of up to "
+            f"{MOST_BYTES / 2**20:,.0f} MiB. Submit fewer rows."
+        )
+    return file.getvalue()
+
+
+def from_parquet(content: bytes) -> Any:
+    """Table from the bytes that :func:`to_parquet` returned."""
+    return pq.read_table(io.BytesIO(content), page_checksum_verification=True)
+
+
+def row_keys(table: Any, form: Form) -> list[tuple[Any, ...]]:
+    """Content of each row, features and label, as something that can be compared."""
+    columns = [table[name].to_pylist() for name in (*form.types, form.label)]
+    lists = [j for j, kind in enumerate(form.types.values()) if kind.startswith("vector")]
+    for j in lists:
+        columns[j] = list(map(tuple, columns[j]))
+    return list(zip(*columns, strict=True))
