@@ -57,8 +57,12 @@ RULES = {
     SAFE: Rule("clusters", "filled"),
     TESTED: Rule("clusters", "filled", near_copies=True),
 }
+#: The safe rule where every seller has left an average pay as a deposit, and the tricks that a deposit is against.
+COVERED = f"{SAFE}, deposit"
+COVERED_RULE = Rule(policy=Policy(deposit=BUDGET // N_OWNERS))
+COVERED_TRICKS = ("random rows", "split", "merge", "hide bad rows")
 #: Tricks that must gain nothing, and what counts as nothing: rounding, in % of an average pay.
-CLOSED, ROUNDING = ("copy", "copy x4", "steal", "split"), 0.01
+CLOSED, ROUNDING = ("copy", "copy x4", "steal"), 0.01
 LEAST_SPEARMAN, LEAST_TESTED = 0.9, 0.99
 
 
@@ -278,6 +282,15 @@ def stress(dataset: str, seed: int, settings: MarketSettings) -> dict[str, list[
     return {"gains": played, "honest": honest, "noise": noise}
 
 
+def with_deposits(dataset: str, seed: int, settings: MarketSettings) -> list[Record]:
+    """Play the tricks that a deposit is against on one split, under the safe rule with one."""
+    data = settings.load(dataset, "natural", settings.first_seed + seed)
+    split = (np.asarray(data.X_train, dtype=np.float64), np.asarray(data.y_train), data.X_val, np.asarray(data.y_val))
+    owners, labels = assign(split[0], split[1], "alike", seed)
+    found = gains(split, owners, labels, COVERED_RULE, settings.attackers, seed, COVERED_TRICKS)
+    return [{"rule": COVERED, "attack": attack, "gain": gain} for attack, gain in found.items()]
+
+
 def near_copies(split: Split, offer: Offer, paid: dict[str, Any], levels: tuple[float, ...], seed: int) -> list[Record]:
     """Gain of near-copies by their noise, without and with the test: means over two sellers."""
     return [
@@ -322,6 +335,11 @@ def market_tables(folder: Path, settings: MarketSettings) -> dict[str, pd.DataFr
         for name in settings.datasets
         for seed in range(settings.seeds)
     }
+    work |= {
+        (f"{name}-deposit", seed): (keys[name], partial(with_deposits, name, seed, settings))
+        for name in settings.datasets
+        for seed in range(settings.seeds)
+    }
     found = run_cells(folder / "cells", work, settings.processes)
     choices = [{"seed": at, **row} for (kind, at), rows in found.items() if kind == "choice" for row in rows]
     tables = {"choices": pd.DataFrame(choices)}
@@ -329,8 +347,8 @@ def market_tables(folder: Path, settings: MarketSettings) -> dict[str, pd.DataFr
         rows = [
             {"dataset": name, "seed": settings.first_seed + at, **row}
             for (name, at), part in found.items()
-            if name != "choice"
-            for row in part[table]
+            if name in settings.datasets
+            for row in (*part[table], *(found[f"{name}-deposit", at] if table == "gains" else ()))
         ]
         tables[table] = pd.DataFrame(rows)
     tables["choices_summary"] = summarize_choice(tables["choices"])
@@ -412,6 +430,10 @@ def before_and_after() -> list[Record]:
     return made
 
 
+def _most(line: "pd.Series[Any]") -> str:
+    return f"at most {line['gain']:+.2f}% of an average pay ({line['dataset']})"
+
+
 def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
     """Judge the bars by the tables: what was asked, what was found, and whether it holds."""
     gained, honest = tables["gains_summary"], tables["honest_summary"]
@@ -422,14 +444,18 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
     def judge(bar: str, said: str, holds: bool) -> None:
         found.append({"bar": bar, "found": said, "verdict": "**holds**" if holds else "**does not hold**"})
 
-    worst = safe[safe["attack"].isin(CLOSED)]["gain"].abs().max()
-    judge(
-        "copy, copy x4, steal and split gain 0, within rounding",
-        f"at most {worst:.3f}% of an average pay",
-        worst < ROUNDING,
-    )
+    covered = select(each, rule=COVERED)
+    copied = safe[safe["attack"].isin(CLOSED)].sort_values("gain").iloc[-1]
+    judge("copy, copy x4 and steal gain 0, within rounding", _most(copied), copied["gain"] < ROUNDING)
+    for title, part, attack in (
+        ("split gains 0, within rounding, without a deposit", safe, "split"),
+        ("split gains 0 or less with a deposit", covered, "split"),
+        ("hiding bad rows gains 0 or less with a deposit", covered, "hide bad rows"),
+    ):
+        most = select(part, attack=attack).sort_values("gain").iloc[-1]
+        judge(title, _most(most), most["gain"] < ROUNDING)
     random = select(safe, attack="random rows")
-    most = random.loc[random["gain"].idxmax()]
+    most = random.sort_values("gain").iloc[-1]
     judge(
         "random rows gain at most 0 in the mean, on every dataset",
         f"at most {most['gain']:+.0f}% ({most['dataset']})",
@@ -437,7 +463,7 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
     )
     for kind in SELLERS:
         part = select(honest[honest["dataset"] != "all"], rule=SAFE, sellers=kind)
-        least = part.loc[part["spearman"].idxmin()]
+        least = part.sort_values("spearman").iloc[0]
         judge(
             f"honest payouts correlate at least {LEAST_SPEARMAN} with Shapley's, sellers {kind}",
             f"{part['spearman'].mean():.3f} in the mean, least {least['spearman']:.3f} ({least['dataset']})",
@@ -445,7 +471,7 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
         )
     near = select(each, rule=TESTED)
     near = near[near["attack"].isin(["near-copy", "steal with noise"])]
-    most = near.loc[near["gain"].idxmax()]
+    most = near.sort_values("gain").iloc[-1]
     closed = near.groupby("dataset")["gain"].max() <= 0
     judge(
         "near-copies gain nothing with the test, on every dataset",
@@ -454,7 +480,7 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
         bool(closed.all()),
     )
     part = select(honest[honest["dataset"] != "all"], rule=TESTED)
-    least = part.loc[part["spearman_safe"].idxmin()]
+    least = part.sort_values("spearman_safe").iloc[0]
     judge(
         f"honest payouts with the test correlate at least {LEAST_TESTED} with those without",
         f"least {least['spearman_safe']:.3f} ({least['dataset']}, sellers {least['sellers']})",
@@ -578,10 +604,19 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
                 "The default was chosen on generated sets and was not changed after a look at these tables. Where a "
                 "bar does not hold, the curve below says what another choice would cost. Splitting gains only "
                 "where one of the names has a negative total, which nobody pays without a deposit; hiding bad rows "
-                "gains in the same way, and `Policy(deposit=...)` takes most of both away.",
+                "gains in the same way. No rule without deposits closes these and random rows too: payments that add "
+                "up over names and are never negative are sums of parts of rows that are never negative, so that "
+                "random rows cost nothing and gain where luck makes one worth something. Gains with a deposit of an "
+                "average pay (`Policy(deposit=...)`), by dataset:",
                 120,
             )
             + "\n",
+            markdown_table(
+                [
+                    {"trick": attack} | by_dataset("gains_summary", "gain", 1, rule=COVERED, attack=attack)
+                    for attack in COVERED_TRICKS
+                ]
+            ),
             "## An example\n",
             "Twelve sellers share 10,000; what one of them is paid without and with a trick. Copies are submitted "
             "after their originals: who submits a row of another first is paid for it, under any rule.\n",
