@@ -208,7 +208,7 @@ def test_no_recorded_option_is_an_address_or_a_place_to_write() -> None:
         for group in command.groups:
             assert not harmful & set(recorded(group)), (command.name, group)
     paths = {name for command in COMMANDS.values() for name in command.inputs()}
-    assert paths == {"train", "val", "clean_val", "fitted", "noisy_val", "values", "decisions", "test"}
+    assert paths == {"train", "val", "clean_val", "fitted", "noisy_val", "values", "decisions", "test", "secret"}
 
 
 @pytest.mark.parametrize("command", ["rerun", "doctor", "methods", "x" * 1000, "__class__"])

@@ -577,9 +577,8 @@ def test_words_on_payouts() -> None:
 
 
 def test_words_say_who_is_paid_for_a_negative_total() -> None:
-    plain = allocate_budget(inputs().clean, 1000, owners=inputs().owners)
+    plain = allocate_budget(inputs().clean, 1000, owners=inputs().owners, policy=Policy(negatives="clip"))
     harmful = replace(plain, values=np.array([0.1, -0.2, 0.3]))
-    assert plain.policy.negatives == "clip"
     assert "b is paid although its rows taken together" in _words.payouts(["a", "b", "c"], harmful)
     assert "although" not in _words.payouts(["a", "b", "c"], plain)
     carried = replace(harmful, policy=Policy(negatives="carry"))
@@ -617,7 +616,7 @@ def test_payout_intervals_name_their_draws(tmp_path: Path) -> None:
     assert "over 6 random draws (3 at each of 2 levels)" in page.text
     assert f"the random seed was {made.bounds.parameters['random_state']}" in page.text
     assert "A budget of 1,000.00 EUR is shared out" in page.text
-    assert "Rows with a negative value count nothing." in page.text
+    assert "Rows with a negative value reduce what their owner is paid" in page.text
     without = read(build_report(tmp_path / "d.html", **everything()))
     assert "over 6 random draws (3 at each of 2 levels)" in without.text
     narrow = made.allocation.with_interval(made.bounds, up_to=0.1)

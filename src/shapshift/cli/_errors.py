@@ -54,6 +54,9 @@ _OPTIONS = {
     ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
     ("Beta", "beta"): "BETA of --semivalue beta:ALPHA,BETA",
     ("OnPoints", "perturbation"): "What stands before @ in --perturb",
+    ("Rule", "radius"): "--radius",
+    ("find_clusters", "radius"): "--radius",
+    ("find_duplicates", "radius"): "--radius",
     ("stress_market", "attacks"): "--attack",
     ("stress_market", "attackers"): "--attacker",
     ("case_one", "n_points"): "--points",
@@ -64,7 +67,7 @@ _SAME_NAME = (
     *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed", "utility", "semivalue"),
     "embed_model",
     *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
-    *("deposit", "radius"),
+    "deposit",
     *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),
     *(
         "epsilon",

@@ -488,8 +488,8 @@ def _scaled(
             starts = range(0, train.shape[1], _COLUMNS)
             fitted = [StandardScaler().fit(np.sort(train[different, j : j + _COLUMNS], axis=0)) for j in starts]
             scaler.fit(train[:1])
-            scaler.mean_, scaler.scale_ = (
-                np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_")
+            scaler.mean_, scaler.scale_, spread = (
+                np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_", "var_")
             )
         else:
             rows = train[different]
@@ -497,7 +497,7 @@ def _scaled(
             # Where half the rows or more share a value, the range between the quartiles says nothing.
             low, high = np.percentile(rows, [25, 75], axis=0)
             narrow = (low == high) & ~constant
-            scaler.scale_ = np.where(narrow, rows.std(axis=0), scaler.scale_)
+            scaler.scale_ = spread = np.where(narrow, rows.std(axis=0), scaler.scale_)
             if narrow.any():
                 listed = some(list(compress(names, narrow)))
                 notes.append(
@@ -506,7 +506,8 @@ def _scaled(
                 )
         train, val = (scaler.transform(side) for side in (train, val))
         train[:, constant] = val[:, constant] = 0.0
-    usable = np.isfinite(train).all(axis=0) & np.isfinite(val).all(axis=0) & (constant | (train != 0).any(axis=0))
+    usable = np.isfinite(spread) & (constant | (train != 0).any(axis=0))
+    usable &= np.isfinite(train).all(axis=0) & np.isfinite(val).all(axis=0)
     if not usable.all():
         listed = some(list(compress(names, ~usable)))
         raise InputError(
