@@ -479,6 +479,41 @@ def test_price_pays_saved_values(here: Path) -> None:
     assert ran.code == 2
 
 
+@pytest.mark.parametrize("semivalue", ["banzhaf:0.00001", "beta:4,1", "filled"])
+def test_price_reads_how_saved_values_were_weighted(here: Path, semivalue: str) -> None:
+    assert run("value", "train.csv", "val.csv", *MARKET, "--semivalue", semivalue, "--out", "values").code == 0
+    price = ("price", "train.csv", "val.csv", *MARKET, "--budget", 1000, "--values", "values/valuation.npz")
+    ran = run(*price, "--out", "paid")
+    assert ran.code == 0, ran.err
+    rule = Allocation.load(here / "paid" / "allocation.npz").parameters["rule"]
+    assert rule["semivalue"] == semivalue.replace("0.00001", "1e-05")
+
+
+def test_price_adds_noise_under_the_default_rule(here: Path) -> None:
+    (here / "key").write_bytes(bytes(range(32)))
+    price = ("price", "train.csv", "val.csv", *MARKET, "--budget", 1000)
+    ran = run(*price, "--epsilon", 1, "--secret", "key", "--near-copies", "--out", "paid")
+    assert ran.code == 0, ran.err
+    rule = Allocation.load(here / "paid" / "allocation.npz").parameters["rule"]
+    assert (rule["semivalue"], rule["near_copies"]) == ("filled", True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--pay-by", "owners", "--semivalue", "filled"),
+        ("--pay-by", "owners", "--semivalue", "calibrated"),
+        ("--pay-by", "precedence", "--order", "age", "--semivalue", "filled"),
+        ("--pay-by", "rows", "--near-copies"),
+    ],
+)
+def test_rules_of_payment_that_contradict_themselves_are_refused_before_anything_is_read(options: Any) -> None:
+    ran = run("price", "absent.csv", "absent.csv", *MARKET, "--budget", 1000, *options)
+    assert ran.code == 2
+    assert options[-2 if options[-1] != "--near-copies" else -1] in ran.err
+    assert f"--pay-by {options[1]}" in " ".join(ran.err.split())
+
+
 def test_price_writes_the_values_it_pays_in_the_format_asked_for(here: Path) -> None:
     price = ("price", "train.csv", "val.csv", *MARKET, "--budget", 1000)
     assert run(*price, "--out", "one").code == 0

@@ -14,7 +14,8 @@ import pytest
 from shapshift import Beta, KNNShapley, Policy, Privacy, allocate_budget, owner_values
 from shapshift.engine.coefficients import rank_table, size_probabilities
 from shapshift.exceptions import InputError
-from shapshift.price import Allocation
+from shapshift.price import Allocation, pay_owners
+from shapshift.price.policy import Terms
 from shapshift.price.privacy import _best_places, _size_bound, point_norm
 
 SECRET = "only the operator knows this"
@@ -34,13 +35,13 @@ def point_values(table: Any, matches: np.ndarray, n_classes: int) -> np.ndarray:
 
 @pytest.mark.parametrize("utility", ["soft", "hard"])
 @pytest.mark.parametrize(
-    "semivalue", ["shapley", "banzhaf", "loo", "calibrated", Beta(4, 1), Beta(1, 4), Beta(0.5, 0.5)], ids=str
+    "semivalue", ["shapley", "banzhaf", "loo", "calibrated", "filled", Beta(4, 1), Beta(1, 4), Beta(0.5, 0.5)], ids=str
 )
 def test_no_order_of_rows_has_values_beyond_the_bound(semivalue: Any, utility: Any) -> None:
     reached = []
     for n, k in itertools.product(range(1, 8), (1, 2, 5, 9)):
         table = rank_table(n, k, semivalue, utility)
-        by_size = np.inf if semivalue == "calibrated" else _size_bound(size_probabilities(n, semivalue))
+        by_size = np.inf if semivalue in ("calibrated", "filled") else _size_bound(size_probabilities(n, semivalue))
         for m in range(n + 1):
             orders = itertools.combinations(range(n), m)
             most = max(np.abs(point_values(table, np.isin(np.arange(n), at), 2)).sum() for at in orders)
@@ -52,8 +53,10 @@ def test_no_order_of_rows_has_values_beyond_the_bound(semivalue: Any, utility: A
 
 
 @pytest.mark.parametrize("utility", ["soft", "hard"])
-@pytest.mark.parametrize("semivalue", ["shapley", "banzhaf", "loo"])
-@pytest.mark.parametrize("players", [False, True], ids=["rows", "owners"])
+@pytest.mark.parametrize(
+    ("players", "semivalue"),
+    [*itertools.product([False, True], ["shapley", "banzhaf", "loo"]), (False, "filled")],
+)
 def test_replacing_a_point_moves_totals_by_no_more_than_the_sensitivity(
     players: bool, semivalue: str, utility: str
 ) -> None:
@@ -78,6 +81,23 @@ def test_replacing_a_point_moves_totals_by_no_more_than_the_sensitivity(
         assert apart <= 2 * norm + 1e-12
         most = max(most, apart / (2 * norm))
     assert most > 0.3
+
+
+@pytest.mark.parametrize("utility", ["soft", "hard"])
+def test_noise_goes_with_the_default_rule(utility: Any) -> None:
+    model = KNNShapley(n_neighbors=3, utility=utility, progress=False)
+    made = pay_owners(model, X, Y, X_VAL, Y_VAL, OWNERS, 100, privacy=Privacy(epsilon=1.0, seed=SECRET))
+    assert made.parameters["semivalue"] == "filled"
+    values = KNNShapley(3, utility=utility, semivalue="filled", progress=False).fit(X, Y).value(X_VAL, Y_VAL)
+    assert made.parameters["privacy"]["sensitivity"] >= 2 * point_norm(values) / 40 - 1e-12  # counts of labels unknown
+
+
+def test_equal_remainders_are_rounded_by_the_contribution() -> None:
+    terms = Terms.check("allocate_budget", 40, Policy(), "EUR")
+    paid = np.array([1500, 1500, 500])
+    for keys in itertools.permutations([b"a", b"b", b"c"]):
+        given = np.array([0.4999, 0.5, 0.1]), keys
+        assert Privacy(step=10).rounded(paid, terms, *given).tolist() == [1000, 2000, 0]
 
 
 def test_large_tables_have_a_bound_at_once_and_it_grows_slowly() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from scipy import sparse
 
 from shapshift import Banzhaf, Beta, KNNShapley, find_duplicates
+from shapshift.exceptions import InputError
 from shapshift.price import (
     Allocation,
     Clusters,
@@ -277,7 +279,7 @@ def test_a_lower_contribution_never_has_a_higher_payment(policy: Policy) -> None
 
 
 @pytest.mark.parametrize("pay_by", PAY_BY)
-@pytest.mark.parametrize("semivalue", [None, "loo", Beta(4, 1), Banzhaf(0.1)])
+@pytest.mark.parametrize("semivalue", [None, "loo", Beta(4, 1), Banzhaf(0.1), Banzhaf(0.123456789), Banzhaf(1e-5)])
 def test_rules_are_written_and_read(pay_by: str, semivalue: Any) -> None:
     policy = Policy(deposit=5, cap="30%")
     rule = Rule(pay_by, semivalue, 0.5 if pay_by in ("clusters", "owners") else None, policy)
@@ -286,8 +288,29 @@ def test_rules_are_written_and_read(pay_by: str, semivalue: Any) -> None:
     assert "5.00 EUR" in rule.sentences("EUR")[2]
 
 
+@pytest.mark.parametrize("semivalue", ["filled", "calibrated"])
+@pytest.mark.parametrize("pay_by", ["owners", "precedence"])
+def test_subsets_by_the_number_of_neighbours_are_for_rows(pay_by: str, semivalue: str) -> None:
+    with pytest.raises(InputError, match=f"'{semivalue}', does not go with pay_by='{pay_by}'"):
+        Rule(pay_by, semivalue)
+
+
+def test_sentences_are_for_people_and_name_what_was_done_to_the_values() -> None:
+    plain = " ".join(Rule().sentences())
+    assert "filled" not in plain
+    assert "twice as many as vote" in plain
+    valuation = KNNShapley(3, progress=False).fit(X, Y).value(X_VAL, Y_VAL, point_weight="balanced")
+    made = allocate_budget(valuation, 100, owners=OWNERS)
+    made = replace(made, parameters={**made.parameters, "rule": Rule("rows").to_dict()})
+    assert "with weights of validation rows" in " ".join(made.sentences())
+    said = Rule("rows").sentences(parameters={"pool": {}, "correction": {}})[1]
+    assert said.endswith("pooled with training rows, corrected for noise in the validation rows.")
+
+
 def test_every_rule_says_what_it_invites() -> None:
     assert len(Rule().sentences()) == 3
+    for pay_by in ("clusters", "owners", "precedence"):
+        assert "the operator's own record" in " ".join(Rule(pay_by).invites())
     words = {
         "clusters": ["noise", "mixup", "second name"],
         "rows": ["copies"],

@@ -278,10 +278,11 @@ class Method:
     utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.")
     semivalue: str | None = option(
         None,
-        "shapley, banzhaf, loo, calibrated, filled, banzhaf:W like banzhaf:0.1, or beta:ALPHA,BETA like beta:4,1; "
+        "shapley, banzhaf, loo, calibrated, filled (Shapley values over subsets of at least 2K rows), banzhaf:W like "
+        "banzhaf:0.1, or beta:ALPHA,BETA like beta:4,1; "
         "with --method sampled also distributional:N such as distributional:50.",
         metavar="NAME",
-        show_default="shapley; banzhaf where clusters are paid",
+        show_default="shapley; filled where clusters are paid",
     )
     metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option("euclidean", "Distance between rows.")
     ties: Literal["average", "index"] = option(
@@ -377,9 +378,15 @@ class Payment:
         min=0.0,
         show_default="from the data",
     )
+    near_copies: bool = option(
+        False,
+        "Test each owner for copies with more noise than the radius: rows of one who is found, that lie unusually near "
+        "to earlier rows, do not vote. Honest repeats of measurements look the same. Compares all rows of a label.",
+    )
     order: str | None = option(
         None,
-        "Column of TRAIN that says when rows were submitted: dates or numbers. The earliest of equal rows counts.",
+        "Column of TRAIN that says when rows were submitted: dates or numbers. The earliest of equal rows counts, so "
+        "it must be your own record, not a column that sellers fill in.",
         metavar="COLUMN",
         show_default="order of the table",
     )

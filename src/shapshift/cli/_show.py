@@ -284,7 +284,7 @@ def copies_facts(found: "Clusters") -> dict[str, Any]:
 
 def show_rule(terminal: Terminal, rule: "Rule", allocation: "Allocation") -> dict[str, Any]:
     """Say how is paid, and what that invites; return both for JSON."""
-    said, invites = rule.sentences(allocation.currency, allocation.digits), rule.invites()
+    said, invites = rule.sentences(allocation.currency, allocation.digits, allocation.parameters), rule.invites()
     for sentence_ in said:
         terminal.line(sentence_)
     for sentence_ in invites:

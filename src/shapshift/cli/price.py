@@ -91,8 +91,9 @@ def price(run: Run) -> None:
     """Share a budget out among the owners of the training rows.
 
     Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first; owners are
-    paid for the Banzhaf values of their rows, negative ones included. Copies, and splitting into several names, then
-    gain nothing. Who has copies of whose rows is listed before anything is paid; --pay-by chooses another rule.
+    paid for the values of their rows (Shapley values over subsets of at least 2K rows), negative ones included. Copies,
+    and splitting into several names, then gain nothing. Who has copies of whose rows is listed before anything is paid;
+    --pay-by chooses another rule.
 
     Each payout comes with the interval in which another sample of validation rows would pay, and with --noise or
     --perturb with the range in which it moves. Payouts, what is kept back and
@@ -146,6 +147,7 @@ def price(run: Run) -> None:
 def payment_rule(run: Run) -> "PaymentRule":
     """Return the rule that the options describe."""
     from shapshift.price import Rule as PaymentRule
+    from shapshift.price.rule import BY_SIZE
 
     payment, asked = run[Payment], run[Method].semivalue
     pay_by = payment.pay_by or "clusters"
@@ -155,8 +157,19 @@ def payment_rule(run: Run) -> "PaymentRule":
         )
     if pay_by == "precedence" and payment.order is None:
         raise CommandError("--pay-by precedence needs --order, the column that says when rows were submitted.")
+    if payment.near_copies and pay_by in ("rows", "precedence"):
+        raise CommandError(
+            f"--near-copies says which rows are copies, and --pay-by {pay_by} pays for copies too. Leave one of "
+            "them out."
+        )
     semivalue = None if asked is None else parse_semivalue(asked)
-    return PaymentRule(pay_by, semivalue, payment.radius, _policy(run))
+    if asked in BY_SIZE and pay_by in ("owners", "precedence"):
+        others = "" if pay_by == "precedence" else ", banzhaf, banzhaf:W, loo or beta:ALPHA,BETA"
+        raise CommandError(
+            f"--semivalue {asked} is for values of rows that join in any order. With --pay-by {pay_by} use shapley"
+            f"{others}."
+        )
+    return PaymentRule(pay_by, semivalue, payment.radius, _policy(run), payment.near_copies)
 
 
 def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
@@ -172,6 +185,7 @@ def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
                 owners=arrays.owners,
                 order=data.order,
                 radius=run[Payment].radius,
+                near_copies=rule.near_copies,
                 ids=data.ids,
                 progress=False,
             )
@@ -350,11 +364,6 @@ def _check_combinations(run: Run) -> None:
             f"--method {method.method} does not go with --pay-by owners: owners are valued through the utility of "
             "--method knn. Leave one of them out."
         )
-    if as_players and method.semivalue == "calibrated":
-        raise CommandError(
-            "--semivalue calibrated is for values of rows. With --pay-by owners use shapley, banzhaf, "
-            "banzhaf:W, loo or beta:ALPHA,BETA."
-        )
     weighed = {
         "--values": checks.values,
         "--influence": checks.influence,
@@ -398,9 +407,9 @@ def _saved_values(
     saved, asked = Valuation.load(run.input("values", path)), run[Payment].pay_by
     # Written as Beta(alpha=4, beta=1) in there, and as beta:4,1 here.
     name, _, shape = str(saved.parameters.get("semivalue", "shapley")).partition("(")
-    spelled = ":".join(filter(None, [name.lower(), ",".join(re.findall(r"[\d.]+", shape))]))
+    spelled = ":".join(filter(None, [name.lower(), ",".join(re.findall(r"[^\s=,()]+(?=[,)])", shape))]))
     rule = replace(rule, semivalue=parse_semivalue(spelled))
-    for tried in (replace(rule, pay_by="rows", radius=None), replace(rule, pay_by="clusters")):
+    for tried in (replace(rule, pay_by="rows", radius=None, near_copies=False), replace(rule, pay_by="clusters")):
         _, model = fit_counted(run, data, tried, clusters)
         ids = data.ids if model.clusters is None else data.ids[clusters.representatives]
         if saved.fingerprint == model.fingerprint_ and saved.ids.tolist() == ids.tolist():

@@ -58,8 +58,8 @@ class KNNShapley(KNNClassModel):
         divided by K, with 0 for the empty subset ("hard").
     semivalue : {"shapley", "banzhaf", "loo", "calibrated", "filled"}, Beta or Banzhaf, default="shapley"
         How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K, and
-        "filled" over sizes of at least 2K, in which all K seats are taken and no row is paid for being there;
-        "banzhaf" is ``Banzhaf(0.5)``.
+        "filled" over sizes of at least 2K, in which all K seats are taken and no row is paid for being there
+        (with at most 2K + 1 rows that is leave-one-out); "banzhaf" is ``Banzhaf(0.5)``.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
         ``fit`` ignores the features. Columns that are named by the row ids are matched by name. A scipy sparse matrix

@@ -210,7 +210,7 @@ class Allocation(Result):
     def sentences(self) -> list[str]:
         """Say in words by which rule is paid."""
         if (rule := self._rule()) is not None:
-            return rule.sentences(self.currency, self.digits)
+            return rule.sentences(self.currency, self.digits, self.parameters)
         total = "the value of all its rows entering together"
         if self.basis == "rows":
             total = f"the sum of the {'positive ' if self.policy.negatives == 'clip' else ''}values of its rows"
@@ -522,7 +522,7 @@ def share_out(
         facts = {"privacy": released.facts}
         private["unprotected"] = paid
         exact, reserve, unallocated = terms.pay(contributions, keys)
-        paid = privacy.rounded(exact, terms, keys)
+        paid = privacy.rounded(exact, terms, contributions, keys)
         unallocated += int(exact.sum() - paid.sum())
         if released.scale:
             private["noise_mean"], private["noise_high"] = privacy.cost(released, terms)

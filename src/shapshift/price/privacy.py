@@ -91,9 +91,9 @@ class Privacy:
     never worth less than nothing on a point, others never more. So of M matches L is at most the sum over k = 1..M of
     the largest c_j + (j - 2k + 1)(c_(j-1) - c_j), j >= k, and (2M - N) beta(M). For any players, L is at most the sum
     over sizes s of p_s G / (s + 1): a player that joins changes the utility by no more than its share of the rows that
-    vote, and the shares of all players are 1. That is the harmonic number of G for Shapley values, 1 / w for weighted
-    Banzhaf values. The smaller bound counts. Totals of owners change by no more than the values of their rows, and
-    neither do sums of positive values. Both bounds hold for ties.
+    vote, and the shares of all players are 1 (not used for "calibrated" and "filled"). That is the harmonic number of G
+    for Shapley values, 1 / w for weighted Banzhaf values. The smaller bound counts. Totals of owners change by no more
+    than the values of their rows, and neither do sums of positive values. Both bounds hold for ties.
 
     Only the payments are private. What else comes from the points (parts of single rows, sampling intervals, audits)
     is left out of statements, and must not be shown to sellers in another way. Preparation that is fitted on the
@@ -162,8 +162,11 @@ class Privacy:
             return secrets.token_bytes(32)
         return self.seed.encode("utf-8", "surrogatepass") if isinstance(self.seed, str) else self.seed
 
-    def rounded(self, paid: Cents, terms: Terms, keys: Sequence[bytes]) -> Cents:
-        """Round payments, in cents, to multiples of the step; their sum does not grow beyond what was paid."""
+    def rounded(self, paid: Cents, terms: Terms, contributions: Floats, keys: Sequence[bytes]) -> Cents:
+        """Round payments, in cents, to multiples of the step; their sum does not grow beyond what was paid.
+
+        Between equal remainders the larger contribution decides, and then the key.
+        """
         if self.step is None:
             return paid
         step = self.cents(terms)
@@ -172,7 +175,8 @@ class Privacy:
         left = np.where(held, 0, np.sign(paid) * (np.abs(paid) % step))
         down = np.maximum(paid - left, np.where(paid > 0, floor, paid.min(initial=0)))
         spare = int((paid - down)[paid > 0].sum()) // step
-        for at in sorted(np.flatnonzero(left > 0).tolist(), key=lambda at: (-left[at], keys[at])):
+        order = sorted(np.flatnonzero(left > 0).tolist(), key=lambda at: (-left[at], -contributions[at], keys[at]))
+        for at in order:
             if spare and down[at] % step == 0 and (cap is None or down[at] + step <= cap):
                 down[at], spare = down[at] + step, spare - 1
         return np.asarray(down, dtype=np.int64)
@@ -225,7 +229,7 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
         semivalue = _semivalue(values.parameters["semivalue"])
         return _size_bound(size_probabilities(len(values.owners), semivalue))
     semivalue, n = _semivalue(parameters["semivalue"]), int(parameters["n_train"])  # rows that vote
-    bound = math.inf if semivalue == "calibrated" else _size_bound(size_probabilities(n, semivalue))
+    bound = math.inf if semivalue in ("calibrated", "filled") else _size_bound(size_probabilities(n, semivalue))
     if valuation.labels is None:
         raise InputError(
             "The 'epsilon' parameter of Privacy needs a valuation that has the labels of its rows. Add them with "
@@ -267,7 +271,7 @@ def _semivalue(said: str) -> Any:
         return Beta(float(found[1]), float(found[2]))
     if found := re.fullmatch(r"Banzhaf\(w=([\d.e+-]+)\)", said):
         return Banzhaf(float(found[1]))
-    if said not in ("shapley", "banzhaf", "loo", "calibrated"):
+    if said not in ("shapley", "banzhaf", "loo", "calibrated", "filled"):
         raise InputError(f"The 'epsilon' parameter of Privacy does not know the semivalue {said!r}. Use 'step'.")
     return said
 

@@ -26,25 +26,52 @@ PAY_BY = ("clusters", "rows", "owners", "precedence")
 #: How subsets are weighted under the rule that copies and random rows gain nothing from.
 SAFE_SEMIVALUE: Any = "filled"
 
+#: Semivalues that depend on K, and are for values of single rows in any order.
+BY_SIZE = ("calibrated", "filled")
+
 _VOTES = {
     "clusters": "Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.",
     "rows": "Every row counts, copies of other rows included.",
     "owners": "Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.",
     "precedence": "Rows are valued in the order in which they were submitted: earlier ones do not know later ones.",
 }
+_RECORD = (
+    "The order of submission must be the operator's own record, not a column that sellers fill in: with an early date "
+    "a copy takes the vote of the row that it copies."
+)
 _INVITES = {
     "clusters": [
+        _RECORD,
         "Copies with so much noise that they are outside the radius are paid like new rows.",
         "So are averages of an owner's own rows (mixup), which help the buyer.",
     ],
     "rows": ["Paying for all rows invites copies, of own rows and of those of others: every copy is paid too."],
     "owners": [
+        _RECORD,
         "Paying for owners as players invites splitting: two names are paid more than one. Verify who is behind them.",
         "Copies with so much noise that they are outside the radius are paid like new rows.",
     ],
     "precedence": [
-        "Precedence invites being first with anything, and near copies of earlier rows, which are paid like new rows."
+        "The order of submission must be the operator's own record, not a column that sellers fill in: an early date "
+        "is paid for.",
+        "Precedence invites being first with anything, and near copies of earlier rows, which are paid like new rows.",
     ],
+}
+# How subsets are weighted, for people who are paid.
+_SUBSETS = {
+    "shapley": "on average over random subsets of the other {others}, all sizes alike (Shapley values)",
+    "banzhaf": "on average over random subsets that have each of the other {others} or not, by the toss of a coin "
+    "(Banzhaf values)",
+    "loo": "beside all other {others} (leave-one-out values)",
+    "calibrated": "on average over random subsets that lack few of the other {others} (calibrated Shapley values)",
+    "filled": "on average over random subsets of the other {others}, all sizes alike from twice as many as vote on a "
+    "validation row (Shapley values without small subsets)",
+}
+# What is known of values beside the rule, by the parameter that says it.
+_MADE = {
+    "point_weight": "with weights of validation rows",
+    "pool": "pooled with training rows",
+    "correction": "corrected for noise in the validation rows",
 }
 
 
@@ -60,7 +87,9 @@ class Rule:
         players, on the rows that vote, see :func:`shapshift.price.owner_values`. "precedence": values of all rows in
         the order of submission (asymmetric Shapley).
     semivalue : str, Beta or Banzhaf, optional
-        How subsets are weighted. By default Banzhaf values for "clusters", and Shapley values else.
+        How subsets are weighted. By default Shapley values; for "clusters" "filled", those over subsets of at least
+        2K rows, see :class:`shapshift.KNNShapley`. "filled" and "calibrated" are for values of rows, not for "owners"
+        and "precedence".
     radius : float, optional
         Largest distance of near copies, see :func:`shapshift.price.find_clusters`; by default from the data.
     policy : Policy
@@ -108,24 +137,43 @@ class Rule:
             object.__setattr__(self, "semivalue", SAFE_SEMIVALUE if self.pay_by == "clusters" else "shapley")
         elif isinstance(self.semivalue, str) or not hasattr(self.semivalue, "__dataclass_fields__"):
             check_semivalue("Rule", self.semivalue)
+        if self.semivalue in BY_SIZE and self.pay_by in ("owners", "precedence"):
+            raise InputError(
+                f"The 'semivalue' parameter of Rule, {self.semivalue!r}, does not go with pay_by={self.pay_by!r}: such "
+                "subsets are of rows that join in any order. Use 'shapley', or pay_by='clusters'."
+            )
 
     @property
     def votes_once(self) -> bool:
         """Whether rows of a cluster have one vote together."""
         return self.pay_by in ("clusters", "owners")
 
-    def sentences(self, currency: str = "", digits: int = 2) -> list[str]:
-        """Say in three sentences what is paid, and in one more each what floor, cap and reserve do."""
+    def sentences(self, currency: str = "", digits: int = 2, parameters: Mapping[str, Any] | None = None) -> list[str]:
+        """Say in three sentences what is paid, and in one more each what floor, cap and reserve do.
+
+        Parameters
+        ----------
+        currency : str
+        digits : int
+            Decimals of an amount.
+        parameters : mapping, optional
+            Those of the values that are paid: weights, pooling and correction are named.
+        """
         whom = "an owner's rows together add" if self.pay_by == "owners" else "it adds"
         what, others = ("an owner", "owners") if self.pay_by == "owners" else ("a row", "rows")
-        how = f"over random subsets of the other {others} ({_spelled(self.semivalue)})"
+        spelled = _spelled(self.semivalue)
+        how = _SUBSETS.get(spelled, f"on average over random subsets of the other {{others}} ({spelled})")
         if self.pay_by == "precedence":
-            how = f"over the orders in which rows submitted together can come ({_spelled(self.semivalue)})"
+            how = "on average over the orders in which rows submitted together can come"
+            how += "" if spelled == "shapley" else f" ({spelled})"
+        made = [words for name, words in _MADE.items() if name in (parameters or {})]
         paid = "their values" if self.pay_by == "owners" else "the sum of their rows' values"
         first, *more = self.policy.limits_in_words(currency, digits)
         return [
             _VOTES[self.pay_by],
-            f"The value of {what} is what {whom} to the accuracy on the validation rows, on average {how}.",
+            f"The value of {what} is what {whom} to the accuracy on the validation rows, {how.format(others=others)}"
+            + "".join(f", {words}" for words in made)
+            + ".",
             f"Owners are paid in proportion to {paid}. {first}",
             *more,
         ]
@@ -157,7 +205,8 @@ def _spelled(semivalue: Any) -> str:
     """Write a semivalue as the command line does: ``shapley``, ``banzhaf:0.1``, ``beta:4,1``."""
     if isinstance(semivalue, str):
         return semivalue
-    return f"{type(semivalue).__name__.lower()}:{','.join(f'{shape:g}' for shape in astuple(semivalue))}"
+    shapes = [repr(float(shape)).removesuffix(".0") for shape in astuple(semivalue)]
+    return f"{type(semivalue).__name__.lower()}:{','.join(shapes)}"
 
 
 def pay_owners(
@@ -210,10 +259,11 @@ def pay_owners(
     --------
     >>> from shapshift import KNNShapley
     >>> from shapshift.price import pay_owners
-    >>> X, y = [[0.0], [1.0], [3.0], [1.0]], ["a", "b", "b", "b"]
-    >>> pay = pay_owners(KNNShapley(n_neighbors=1), X, y, [[0.9]], ["b"], ["ann", "bob", "cid", "eve"], 100)
+    >>> X, y = [[0.0], [1.0], [3.0], [1.0], [4.0]], ["a", "b", "b", "b", "a"]
+    >>> owners, X_val, y_val = ["ann", "bob", "cid", "eve", "ann"], [[0.9], [2.5]], ["b", "b"]
+    >>> pay = pay_owners(KNNShapley(n_neighbors=1), X, y, X_val, y_val, owners, 100)
     >>> {owner: str(amount) for owner, amount in pay.payouts.items()}
-    {'ann': '0.00', 'bob': '83.33', 'cid': '16.67', 'eve': '0.00'}
+    {'ann': '0.00', 'bob': '64.71', 'cid': '35.29', 'eve': '0.00'}
     """
     rule = Rule() if rule is None else rule
     check.check_type("pay_owners", "rule", rule, Rule, "a Rule, such as Rule(pay_by='rows')")

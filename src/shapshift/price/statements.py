@@ -328,9 +328,11 @@ class Page:
     @property
     def rule(self) -> list[str]:
         """The rule of payment in sentences."""
-        said = self.pay.parameters.get("rule")
-        by: Any = self.pay.policy if said is None else Rule.from_dict(said)
-        return list(by.sentences(self.pay.currency, self.pay.digits))
+        pay = self.pay
+        said = pay.parameters.get("rule")
+        if said is None:
+            return pay.policy.sentences(pay.currency, pay.digits)
+        return Rule.from_dict(said).sentences(pay.currency, pay.digits, pay.parameters)
 
     @cached_property
     def step(self) -> int:
