@@ -467,15 +467,14 @@ def test_price_pays_whoever_was_first_and_charges_deposits(here: Path) -> None:
     rows = pa.concat_tables([copied, ann, bad])
     days = [2] * 9 + [1] * ann.num_rows + [3] * bad.num_rows
     pacsv.write_csv(rows.append_column("day", pa.array(days)), "train.csv")
-    price = ("price", "train.csv", "val.csv", *MARKET, "--budget", 100)
+    price = ("price", "train.csv", "val.csv", *MARKET, "--budget", 100, "--scale", "none")
     X, X_val = (np.column_stack([t[c].to_numpy() for c in ("size", "weight", "age")]) for t in (rows, val))
-    scaler = StandardScaler().fit(X)
 
     def expected(**options: Any) -> dict[str, str]:
         labels, labels_val, owners, ids = (
             t[column].to_pylist() for t, column in ((rows, "class"), (val, "class"), (rows, "seller"), (rows, "row"))
         )
-        tables = scaler.transform(X), labels, scaler.transform(X_val), labels_val
+        tables = X, labels, X_val, labels_val
         made = pay_owners(KNNShapley(progress=False), *tables, owners, 100, ids=ids, **options)
         return {str(owner): str(amount) for owner, amount in made.payouts.items()}
 

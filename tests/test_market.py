@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -498,7 +499,7 @@ def test_kept_tables_must_fit_the_new_validation_file(place: Place) -> None:
         place.open("two", VAL.filter(pa.compute.equal(VAL["class"], "no")), keep=True)
 
 
-def month_two(place: Place, rule: Rule = Rule("rows"), k: int = 3, **terms: Any) -> None:
+def month_two(place: Place, rule: Rule, k: int, **terms: Any) -> None:
     """Month two: ann has more rows, bob the same, cid has left, dan is new; other points, budget and policy."""
     val = place.open("one", VAL, 1000, **terms)
     place.submit("one", ann=ANN, bob=BOB, cid=CID)
@@ -557,11 +558,11 @@ def count_work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     for name in ("value_counted", "find_clusters"):
 
-        def counted(*given: Any, name: str = name, call: Any = getattr(rounds, name), **more: Any) -> Any:
+        def counted(call: Any, *given: Any, name: str = name, **more: Any) -> Any:
             counts[name] += 1
             return call(*given, **more)
 
-        monkeypatch.setattr(rounds, name, counted)
+        monkeypatch.setattr(rounds, name, partial(counted, getattr(rounds, name)))
     return counts
 
 

@@ -342,9 +342,8 @@ def find_duplicates(
         with progress_bar("Duplicates", first.size, progress) as advance:
             for part in np.unique(parts):  # rows of different labels need not be compared
                 own = np.flatnonzero(np.broadcast_to(parts == part, first.shape))
-                near.fill(
-                    own, _near(table.take(first[own]), radius, bits[own], None if same_label else counts, advance)
-                )
+                found = _near(table.take(first[own]), radius, bits[own], None if same_label else counts, advance)
+                near.fill(own, found)
 
     # Places with one row and no near place have no group.
     grouped = (counts > 1) | np.isfinite(near.distance)

@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -620,7 +621,10 @@ class Market:
         data, offered = self._offered(setting)
         allocation = pay_owners(
             KNNShapley(**setting.terms.model, **options),
-            *(data.X_val, data.y_val, data.X_train, data.y_train),
+            data.X_val,
+            data.y_val,
+            data.X_train,
+            data.y_train,
             rule=setting.terms.rule,
             progress=options.get("progress"),
             **offered,
@@ -722,9 +726,7 @@ class Market:
         found = {}
         with progress_bar("Why payments changed", len(asked), progress) as advance:
             for seller in asked:
-                found[seller] = self._change(
-                    old, new, seller, lambda setting, seller=seller: self._payments(setting, options).get(seller, 0)
-                )
+                found[seller] = self._change(old, new, seller, partial(self._payment, seller, options))
                 # All tables old or all new are what other sellers need as well.
                 shared = [tuple((name, offer.table) for name, offer in each.tables.items()) for each in (old, new)]
                 for kept in (self._valued, self._clusters):
@@ -760,7 +762,8 @@ class Market:
             return 0.0
         points = {each.validation: int(self.allocation(each.round).parameters["n_val"]) for each in both}
         sizes = {offer.table: offer.rows for each in both for offer in each.tables.values()}
-        seconds, known = 0.0, set()
+        seconds = 0.0
+        known: set[tuple[Any, ...]] = set()
 
         def count(setting: Setting) -> int:
             nonlocal seconds
@@ -819,6 +822,9 @@ class Market:
 
         return none | split_change(pay, changed)
 
+    def _payment(self, seller: str, options: Mapping[str, Any], setting: Setting) -> int:
+        return self._payments(setting, options).get(seller, 0)
+
     def _payments(self, setting: Setting, options: Mapping[str, Any]) -> Mapping[str, int]:
         """Payments; rows are valued once for settings that differ in budget and policy alone."""
         if not setting.tables:
@@ -836,7 +842,7 @@ class Market:
         rule, rows, labels = setting.terms.rule, data.X_val, data.y_val
         clusters, by = None, setting.searched_by()
         if by is not None:
-            key = (*by, rows.shape, hashlib.sha256(np.ascontiguousarray(rows)).hexdigest())
+            key = (*by, rows.shape, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest())
             if key not in self._clusters:
                 alike: dict[str, Any] = {"radius": rule.radius, "near_copies": rule.near_copies, "progress": False}
                 self._clusters[key] = find_clusters(rows, labels, **offered, **alike)
