@@ -9,20 +9,34 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from shapshift.market.chain import START, canonical, digest_of, line
-from shapshift.market.ledger import Ledger, utc_now
+from shapshift.market.chain import Row, canonical, digest_of, line
+from shapshift.market.ledger import Ledger
+from shapshift.market.rounds import Market, Verified
 
-Row = tuple[int, str, str, str, str, str, str]
+VALIDATION = "size,class\n1.0,a\n1.2,a\n3.1,b\n2.9,b\n"
+ROWS = "size,class\n1.1,a\n3.0,b\n"
 
 
-def rows(rounds: int, sellers: int, submissions: bool) -> Iterator[Row]:
-    """Events as they are stored."""
-    sequence, previous = 0, START
-    time = utc_now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def first_round(where: str | Path, folder: Path) -> dict[str, dict[str, Any]]:
+    """Make a market with one round, and return the bodies of its events by kind."""
+    (folder / "val.csv").write_text(VALIDATION)
+    (folder / "rows.csv").write_text(ROWS)
+    with Market.create(where) as market:
+        market.open("first", folder / "val.csv", 100, label="class", model={"n_neighbors": 1})
+        market.submit("first", "seller", folder / "rows.csv")
+        market.close("first", folder / "val.csv")
+        return {event.kind: event.content for event in market.ledger.events(round="first")}
+
+
+def rows(ledger: Ledger, bodies: dict[str, dict[str, Any]], rounds: int, sellers: int, submit: bool) -> Iterator[Row]:
+    """Events as they are stored: rounds like the first one, of more sellers, who all submit the same table."""
+    last = list(ledger.events())[-1]
+    sequence, previous, time = last.sequence, last.digest, last.time
 
     def row(kind: str, round_: str, seller: str, body: str) -> Row:
         nonlocal sequence, previous
@@ -31,17 +45,20 @@ def rows(rounds: int, sellers: int, submissions: bool) -> Iterator[Row]:
         return sequence, kind, round_, seller, time, body, previous
 
     names = [f"seller {number:04}" for number in range(sellers)]
+    budget = 150 * sellers
+    opened, submitted = (canonical(body) for body in (bodies["open"] | {"budget": budget}, bodies["submit"]))
+    offer = [bodies["submit"]["table"], bodies["submit"]["rows"]]
     for number in range(rounds):
         round_ = f"round {number:05}"
-        yield row("open", round_, "", canonical({"budget": 100 * sellers, "commitment": digest_of(round_.encode())}))
-        if submissions:
-            for k, name in enumerate(names):
-                body = f'{{"columns":"12","rows":{number + k},"table":"{digest_of(f"{number} {k}".encode())}"}}'
-                yield row("submit", round_, name, body)
+        yield row("open", round_, "", opened)
+        tables = []
+        for name in names if submit else ():
+            yield row("submit", round_, name, submitted)
+            tables.append([name, *offer, sequence])
         payments = [[name, 50 + (number + k) % 100] for k, name in enumerate(names)]
-        budget = sum(cents for _, cents in payments)
-        paid = {"payments": payments, "budget": budget, "reserve": 0, "unallocated": 0}
-        yield row("close", round_, "", canonical(paid))
+        left = budget - sum(cents for _, cents in payments)
+        paid = {"payments": payments, "tables": tables, "budget": budget, "reserve": 0, "unallocated": left}
+        yield row("close", round_, "", canonical(bodies["close"] | paid))
 
 
 def fill(ledger: Ledger, events: Iterator[Row]) -> None:
@@ -64,23 +81,28 @@ def main() -> None:
     parser.add_argument("--where", help="URL of an empty PostgreSQL database; an SQLite file otherwise")
     chosen = parser.parse_args()
     title = f"{chosen.rounds:,} rounds, {chosen.sellers:,} sellers"
-    table = Table("events", "payments", "size", "written", "verified", "processor time", title=title)
+    table = Table("checked", "events", "payments", "time", "processor time", title=title)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "market.db")
-        with Ledger.create(chosen.where or path) as ledger:
+        where = chosen.where or path
+        bodies = first_round(where, Path(folder))
+        with Ledger(where) as ledger:
             began = time.perf_counter()
-            fill(ledger, rows(chosen.rounds, chosen.sellers, not chosen.no_submissions))
-            written = time.perf_counter() - began
-            began, work = time.perf_counter(), time.process_time()
-            found = ledger.verify(progress=None)
-            took = time.perf_counter() - began
-            work = time.process_time() - work
-        assert found.ok, found.fault
-        size = f"{os.path.getsize(path) / 1e6:,.0f} MB" if path.exists() else ""
-    table.add_row(
-        f"{found.events:,}", f"{found.payments:,}", size,
-        f"{written:.1f} s", f"{took:.1f} s", f"{work:.1f} s",
-    )  # fmt: skip
+            fill(ledger, rows(ledger, bodies, chosen.rounds, chosen.sellers, not chosen.no_submissions))
+            print(f"written in {time.perf_counter() - began:.1f} s")
+        if path.exists():
+            print(f"{os.path.getsize(path) / 1e6:,.0f} MB")
+        with Market(where) as market:
+            for what, verify in (("the chain", market.ledger.verify), ("the chain and rounds", market.verify)):
+                if what != "the chain" and chosen.no_submissions:
+                    continue
+                print(f"load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
+                began, work = time.perf_counter(), time.process_time()
+                checked = verify()
+                took, work = time.perf_counter() - began, time.process_time() - work
+                assert checked.ok, checked
+                found = checked.chain if isinstance(checked, Verified) else checked
+                table.add_row(what, f"{found.events:,}", f"{found.payments:,}", f"{took:.1f} s", f"{work:.1f} s")
     Console().print(table)
 
 

@@ -71,9 +71,10 @@ def main() -> None:
             if reason:
                 print(f"not done: {reason}")
             else:
-                parts[f"rounds of a ledger, {kind}"] = lambda kind=kind: apart(
-                    "ledger_runs", f"main({kind!r}, {times(300)})"
-                )
+                for what, module in (("rounds of a ledger", "ledger_runs"), ("market close", "market_runs")):
+                    parts[f"{what}, {kind}"] = lambda kind=kind, module=module: apart(
+                        module, f"main({kind!r}, {times(300)})"
+                    )
         if can_have_disks():
             parts["disk full"] = lambda: apart("reliability", f"full_disk({place('disk')})", *ALONE)
         for kind, module in (("dask", "distributed"), ("ray", "ray")):

@@ -23,7 +23,7 @@ import sqlalchemy
 from shapshift.exceptions import InputError, LedgerError, MissingLibraryError
 from shapshift.market import databases
 from shapshift.market import ledger as ledger_module
-from shapshift.market.chain import START, canonical, line
+from shapshift.market.chain import START, Chain, canonical, line
 from shapshift.market.databases import network_file_system
 from shapshift.market.ledger import Event, Ledger, digest_of, verify_export
 
@@ -450,6 +450,36 @@ def test_a_forged_ledger_is_found(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "text", "blobs", "good"),
+    [
+        ("0", '"b"', [START], True), ("-7", '""', [START, "1" * 64], True),
+        ("9" * 18, '"\x7f é \u2028"', [START], True),
+        ("9" * 30, '"b"', [START], True), ("true", "null", [START], True), ("1", r'"\n \" \\"', [], True),
+        ("-0", '"b"', [START], False), ("01", '"b"', [START], False), ("1.0", '"b"', [START], False),
+        ("1", '"\t"', [START], False), ("1", r'"\u0041"', [START], False), ("1", '"b"\n', [START], False),
+        ("1", '"b","text":"b"', [START], False), ("1", '"b","a":1', [START], False), (" 1", '"b"', [START], False),
+        ("1", '"b"', ["A" * 64], False), ("1", '"b"', ["0" * 63], False), ("1", '"b"}\n', [START], False),
+    ],
+)  # fmt: skip
+def test_bodies_like_an_earlier_one_must_be_canonical_too(rows: str, text: str, blobs: list[str], good: bool) -> None:
+    chain = Chain()
+
+    def extend(body: str) -> None:
+        sequence, time = chain.events + 1, "2026-01-31T12:00:00.000000Z"
+        digest = digest_of(line(sequence, "submit", "", "", time, body, chain.head).encode())
+        chain.extend([(sequence, "submit", "", "", time, body, digest)])
+
+    extend(canonical({"blobs": [START], "rows": 1, "text": "a"}))
+    body = f'{{"blobs":{canonical(blobs)},"rows":{rows},"text":{text}}}'
+    if good:
+        extend(body)
+        assert chain.blobs == {bytes.fromhex(digest) for digest in [START, *blobs]}
+    else:
+        with pytest.raises(LedgerError, match="event 2 is wrong"):
+            extend(body)
+
+
+@pytest.mark.parametrize(
     ("column", "value"),
     [("body", "x'7B7D'"), ("body", "5"), ("body", "NULL"), ("seller", "NULL"), ("seller", "5.5"), ("time", "1"),
      ("seller", "CAST(x'FF' AS TEXT)"), ("body", "CAST(x'FF' AS TEXT)"), ("digest", "x'00'"), ("kind", "zeroblob(9)")],
@@ -727,13 +757,16 @@ def test_a_head_must_be_a_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are started by fork")
+@pytest.mark.parametrize(("runs", "kills"), [("ledger_runs.py", "5"), ("market_runs.py", "3")])
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_rounds_are_closed_once_whatever_is_killed(kind: str, request: pytest.FixtureRequest) -> None:
+def test_rounds_are_closed_once_whatever_is_killed(
+    kind: str, runs: str, kills: str, request: pytest.FixtureRequest
+) -> None:
     settings = {**os.environ}
     if kind == "postgres":
         settings["SHAPSHIFT_POSTGRES"] = request.getfixturevalue("postgres_server")
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "ledger_runs.py"), kind, "5"],
+        [sys.executable, str(Path(__file__).parent / runs), kind, kills],
         capture_output=True, text=True, env=settings,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

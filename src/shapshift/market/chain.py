@@ -41,6 +41,12 @@ _TOGETHER = 2**18
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MONEY = ("budget", "reserve", "unallocated")
+# Spellings that are canonical wherever they are read as text, as an integer and as a list of digests.
+_PLAIN_TEXT = r'"[^"\\\x00-\x1f]*"'
+_PLAIN_INTEGER = "(?:0|-?[1-9][0-9]{0,17})"
+_PLAIN_DIGESTS = r'\["([0-9a-f]{64}(?:","[0-9a-f]{64})*)"\]'
+# Kinds of events whose bodies are recognised by a pattern, and characters of the body that it is made from.
+_MOST_KINDS, _LONGEST_PLAIN = 20, 1000
 
 
 def _no_float(text: str) -> NoReturn:
@@ -319,6 +325,7 @@ class Chain:
         self.missing = noted if noted != START else None
         self._time = ""
         self._spelled: dict[str, str] = {}
+        self._plain: dict[str, re.Pattern[str] | None] = {"open": None, "close": None}
         # Nobody can have written it into a body, so that several bodies can be read as one list.
         self._mark = secrets.randbits(120)
 
@@ -396,7 +403,8 @@ class Chain:
 
     def _extend_contents(self, rows: Sequence[Row]) -> None:
         """Check the bodies of events whose digests are right."""
-        for (sequence, kind, round_, *_), content in zip(rows, self._contents(rows), strict=True):
+        rows = self._unlike(rows)
+        for (sequence, kind, round_, _, _, body, _), content in zip(rows, self._contents(rows), strict=True):
             try:
                 names = content.get("blobs")
                 if names is not None:
@@ -416,6 +424,20 @@ class Chain:
                     self.payments += check_payments(content)
             except LedgerError as error:
                 raise LedgerError(f"event {sequence} is wrong: {error}") from None
+            if kind not in self._plain and len(self._plain) < _MOST_KINDS:
+                self._plain[kind] = _plain_pattern(content) if len(body) <= _LONGEST_PLAIN else None
+
+    def _unlike(self, rows: Sequence[Row]) -> list[Row]:
+        """Events but those whose bodies are canonical as they are spelled like one of their kind; notes their blobs."""
+        plain, rest = self._plain, []
+        for row in rows:
+            pattern, body = plain.get(row[1]), row[5]
+            found = pattern.fullmatch(body) if pattern is not None and type(body) is str else None
+            if found is None:
+                rest.append(row)
+            elif found.lastindex:
+                self.blobs.update(map(bytes.fromhex, found[1].split('","')))
+        return rest
 
     def _contents(self, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
         """Read bodies; many short ones as one list, which is several times as fast."""
@@ -438,6 +460,22 @@ class Chain:
                 yield read_body(row[5])
             except LedgerError as error:
                 raise LedgerError(f"event {row[0]} is wrong: {error}") from None
+
+
+def _plain_pattern(content: Mapping[str, Any]) -> re.Pattern[str] | None:
+    """Pattern of bodies with these keys, plain text and integers as values, and a list of blobs; None for others.
+
+    Such a body need not be read to know that it is canonical, which takes several times as long.
+    """
+    entries = []
+    for key, entry in content.items():
+        plain = {str: _PLAIN_TEXT, int: _PLAIN_INTEGER}.get(type(entry))
+        if key == "blobs":
+            plain = _PLAIN_DIGESTS
+        if plain is None:
+            return None
+        entries.append(f"{re.escape(_encode(key))}:{plain}")
+    return re.compile(rf"\{{{','.join(entries)}\}}")
 
 
 def _short_error(error: Exception) -> str:

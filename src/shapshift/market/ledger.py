@@ -229,7 +229,12 @@ class Ledger:
         with self._database.reading() as connection:
             return b"".join(_read_blob(connection, digest))
 
-    def verify(self, head: str | None = None, progress: bool | None = None) -> Verification:
+    def verify(
+        self,
+        head: str | None = None,
+        progress: bool | None = None,
+        look: Callable[[list[Row]], object] | None = None,
+    ) -> Verification:
         """Check everything: the chain from its first event, sequence, times, rounds, payments, blobs and tables.
 
         Parameters
@@ -239,6 +244,9 @@ class Ledger:
             Without it nobody can tell that events were cut off the end, or that all of it was written anew.
         progress : bool or None
             None shows a bar in a terminal.
+        look : callable
+            Receives all events in their order, some at a time, once they are checked: tuples of sequence, kind, round,
+            seller, time, body and digest.
 
         Returns
         -------
@@ -256,8 +264,9 @@ class Ledger:
         try:
             with ThreadPoolExecutor(1) as apart:
                 tables = apart.submit(self._database.faults)
-                for _ in self._checked_pages(chain, progress):
-                    pass
+                for page in self._checked_pages(chain, progress):
+                    if look is not None:
+                        look(page)
                 chain.finish()
                 for _ in self._checked_blobs(chain):
                     blobs += 1

@@ -9,8 +9,8 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -26,8 +26,9 @@ from shapshift.checks.names import visible
 from shapshift.exceptions import InputError
 from shapshift.io.files import destination, hidden_prefix, new_name, write_text
 from shapshift.knn import KNNShapley
-from shapshift.market.chain import digest_of, line
+from shapshift.market.chain import Row, digest_of, line
 from shapshift.market.changes import FACTORS, WORDS, split_change
+from shapshift.market.databases import UnreachableError
 from shapshift.market.ledger import Event, Ledger, Verification
 from shapshift.market.offers import Form, ending, file_bytes, form_of, from_parquet, row_keys, to_parquet
 from shapshift.price import Allocation, Policy, allocate_budget, safe_cell, write_statements
@@ -453,7 +454,7 @@ class Market:
     def offers(self, round: str) -> dict[str, Offer]:
         """Sellers whose tables are on offer, sorted by name, with their tables."""
         events = list(self.ledger.events(round=round))
-        return _offers(self._kept_tables(Terms.from_body(self._opened(round, events).content)), events)
+        return _offers(self._kept_tables(Terms.from_body(self._opened(round, events).content)), map(_offer, events))
 
     def _kept_tables(self, terms: Terms) -> Mapping[str, Offer]:
         return self.closed(terms.keep).tables if terms.keep else {}
@@ -500,7 +501,7 @@ class Market:
 
         def allowed(events: Sequence[Event]) -> None:
             self._check_open(round, events)
-            if seller not in _offers(kept, events):
+            if seller not in _offers(kept, map(_offer, events)):
                 raise InputError(f"Seller {seller!r} has no table in round {round!r}; there is nothing to withdraw.")
 
         return self.ledger.append("withdraw", {}, round=round, seller=seller, allowed=allowed)
@@ -553,7 +554,7 @@ class Market:
                 )
             self._forget()
             self._files[digest] = content
-            offers = _offers(self._kept_tables(terms), events)
+            offers = _offers(self._kept_tables(terms), map(_offer, events))
             setting = Setting(tuple((seller, offer.table) for seller, offer in offers.items()), digest, terms)
             paid = self._allocate(setting, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
             body, blobs = _paid(setting, paid)
@@ -580,29 +581,11 @@ class Market:
 
     def closed(self, round: str) -> Closed:
         """Return what a closed round paid."""
-        return self._closed(round, list(self.ledger.events(round=round)))
-
-    def _closed(self, round: str, events: Sequence[Event]) -> Closed:
-        terms = Terms.from_body(self._opened(round, events).content)
-        event = next((event for event in events if event.kind == "close"), None)
+        opened = self._opened(round, list(self.ledger.events(round=round, kind="open")))
+        event = next(self.ledger.events(round=round, kind="close"), None)
         if event is None:
             raise InputError(f"Round {round!r} is still open. Close it first.")
-        body = event.content
-        return Closed(
-            round=round,
-            terms=terms,
-            payments=dict(map(tuple, body["payments"])),
-            reserve=body["reserve"],
-            unallocated=body["unallocated"],
-            tables={seller: Offer(*offer) for seller, *offer in body["tables"]},
-            validation=body["validation"],
-            copies=tuple((first, other, rows) for first, other, rows in body["copies"]),
-            previous=body["previous"],
-            time=event.time,
-            digest=event.digest,
-            allocation=body["allocation"],
-            salt=body["salt"],
-        )
+        return _closed(round, opened.content, event.content, event.time, event.digest)
 
     def allocation(self, round: str) -> Allocation:
         """Allocation of a closed round to which sellers submitted."""
@@ -928,35 +911,58 @@ class Market:
         -------
         Verified
         """
-        chain = self.ledger.verify(head=head, progress=progress)
         self._forget()
-        paid, faults = 0, [] if chain.fault is None else [chain.fault]
-        if chain.ok:
-            names = [event.round for event in self.ledger.events(kind="close")]
-            with progress_bar("Checking rounds", len(names), progress) as advance:
-                for name in names:
-                    events = list(self.ledger.events(round=name))
-                    closed = self._closed(name, events)
-                    found = list(self._faults(closed, events))
-                    if recompute:
-                        found += self._differences(closed, options)
-                        paid += len(closed.payments)
-                    faults += [f"Round {name!r}: {fault}" for fault in found]
-                    advance(1)
-        return Verified(chain, paid, tuple(faults))
+        told: list[str] = []
+        paid: list[str] = []
+        rounds: dict[str, list[Row]] = defaultdict(list)
 
-    def _faults(self, closed: Closed, events: Sequence[Event]) -> Iterator[str]:
-        """Promises that a closed round did not keep."""
+        def look(rows: Sequence[Row]) -> None:
+            for row in rows:
+                rounds[row[2]].append(row)
+                if row[1] == "close":
+                    told.extend(self._faults(row[2], rounds.pop(row[2])))
+                    paid.append(row[2])
+
+        chain = self.ledger.verify(head=head, progress=progress, look=look)
+        if chain.fault is not None:
+            return Verified(chain, 0, (chain.fault,))
+        later = [(name, rounds[name][0][1]) for name in paid if name in rounds]
+        told += [f"Round {name!r}: something came after it was closed: {kind}." for name, kind in later]
+        recomputed = 0
+        with progress_bar("Computing payments", len(paid), progress if recompute else False) as advance:
+            for name in paid if recompute else ():
+                closed = self.closed(name)
+                told += [f"Round {name!r}: {fault}" for fault in self._differences(closed, options)]
+                recomputed += len(closed.payments)
+                advance(1)
+        return Verified(chain, recomputed, tuple(told))
+
+    def _faults(self, round: str, rows: Sequence[Row]) -> Iterator[str]:
+        """Promises that a round did not keep, from its events up to its close."""
+        try:
+            *others, (_, _, _, _, time, body, digest) = rows
+            opened = json.loads(next(row[5] for row in others if row[1] == "open"))
+            closed = _closed(round, opened, json.loads(body), time, digest)
+            contents = json.loads(f"[{','.join([row[5] for row in others])}]")
+            changes = [
+                (kind, seller, sequence, content)
+                for (sequence, kind, _, seller, *_), content in zip(others, contents, strict=True)
+            ]
+            offers = _offers(self._kept_tables(closed.terms), changes)
+        except UnreachableError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = visible(f"{type(error).__name__}: {error}"[:80], keep="")
+            yield f"Round {round!r}: it was not written by a market ({reason})."
+            return
         if commitment(closed.salt, closed.validation) != closed.terms.commitment:
-            yield "the validation file is not the one that it was opened with."
-        if events[-1].kind != "close":
-            yield f"something came after it was closed: {events[-1].kind}."
-        if dict(closed.tables) != _offers(self._kept_tables(closed.terms), events):
-            yield "the tables that were valued are not those that were on offer."
-        if set(closed.payments) != set(closed.tables):
-            yield "those who were paid are not those who had submitted."
+            yield f"Round {round!r}: the validation file is not the one that it was opened with."
+        if closed.tables != offers:
+            yield f"Round {round!r}: the tables that were valued are not those that were on offer."
+        if closed.payments.keys() != closed.tables.keys():
+            yield f"Round {round!r}: those who were paid are not those who had submitted."
         if closed.unallocated + closed.reserve + sum(closed.payments.values()) != closed.terms.budget:
-            yield "the payments do not add up to the budget that it was opened with."
+            yield f"Round {round!r}: the payments do not add up to the budget that it was opened with."
 
     def _differences(self, closed: Closed, options: Mapping[str, Any]) -> Iterator[str]:
         """Payments that come out otherwise when they are computed again."""
@@ -1028,15 +1034,37 @@ def _cost(rows: int, points: int, tables: int) -> float:
     return tables * TABLE_SECONDS + rows * ROW_SECONDS + rows * points * PAIR_SECONDS
 
 
-def _offers(kept: Mapping[str, Offer], events: Sequence[Event]) -> dict[str, Offer]:
-    """Tables on offer, by seller, after the events of a round."""
+def _closed(round: str, opened: Mapping[str, Any], body: Mapping[str, Any], time: str, digest: str) -> Closed:
+    """Return what a round paid, from the bodies of its open and its close."""
+    return Closed(
+        round=round,
+        terms=Terms.from_body(opened),
+        payments=dict(map(tuple, body["payments"])),
+        reserve=body["reserve"],
+        unallocated=body["unallocated"],
+        tables={seller: Offer(*offer) for seller, *offer in body["tables"]},
+        validation=body["validation"],
+        copies=tuple((first, other, rows) for first, other, rows in body["copies"]),
+        previous=body["previous"],
+        time=time,
+        digest=digest,
+        allocation=body["allocation"],
+        salt=body["salt"],
+    )
+
+
+def _offer(event: Event) -> tuple[str, str, int, Mapping[str, Any]]:
+    return event.kind, event.seller, event.sequence, event.content
+
+
+def _offers(kept: Mapping[str, Offer], changes: Iterable[tuple[str, str, int, Mapping[str, Any]]]) -> dict[str, Offer]:
+    """Tables on offer, by seller, after events of a round: their kinds, sellers, sequence numbers and contents."""
     found = dict(kept)
-    for event in events:
-        if event.kind == "submit":
-            content = event.content
-            found[event.seller] = Offer(content["table"], content["rows"], event.sequence)
-        elif event.kind == "withdraw":
-            found.pop(event.seller, None)
+    for kind, seller, sequence, content in changes:
+        if kind == "submit":
+            found[seller] = Offer(content["table"], content["rows"], sequence)
+        elif kind == "withdraw":
+            found.pop(seller, None)
     return dict(sorted(found.items()))
 
 
