@@ -33,7 +33,7 @@ from shapshift.cli._commands import COMMANDS
 from shapshift.cli._errors import Code
 from shapshift.cli._requirements import Requirement
 from shapshift.perturb import Compose, FlipLabels, GaussianNoise, LaplaceNoise, Round, ShiftPriors
-from shapshift.price import Allocation, Policy, allocate_budget
+from shapshift.price import Allocation, Policy, Rule, allocate_budget, pay_owners
 
 KINDS = ("csv", "parquet", "feather", "arrow", "jsonl", "npz", "folder", "glob")
 
@@ -453,6 +453,55 @@ def test_price_of_owners_as_players_and_correction(here: Path) -> None:
     )
     assert corrected.code == 0, corrected.err
     assert {"corrected"} <= set(corrected.document["result"]["owners"][0])
+
+
+def test_price_pays_whoever_was_first_and_charges_deposits(here: Path) -> None:
+    """Of bob's rows a third are ann's, later; cid's labels are wrong."""
+    train, val = make_tables()
+    ann = train.filter(pa.compute.equal(train["seller"], "ann"))
+    copied = ann.slice(0, 9).set_column(0, "row", pa.array([f"copy{i}" for i in range(9)]))
+    copied = copied.set_column(1, "seller", pa.array(["bob"] * 9))
+    wrong = ["yes" if label == "no" else "no" for label in ann["class"].to_pylist()]
+    bad = ann.set_column(0, "row", pa.array([f"bad{i}" for i in range(len(wrong))]))
+    bad = bad.set_column(1, "seller", pa.array(["cid"] * len(wrong))).set_column(5, "class", pa.array(wrong))
+    rows = pa.concat_tables([copied, ann, bad])
+    days = [2] * 9 + [1] * ann.num_rows + [3] * bad.num_rows
+    pacsv.write_csv(rows.append_column("day", pa.array(days)), "train.csv")
+    price = ("price", "train.csv", "val.csv", *MARKET, "--budget", 100, "--scale", "none")
+    X, X_val = (np.column_stack([t[c].to_numpy() for c in ("size", "weight", "age")]) for t in (rows, val))
+
+    def expected(**options: Any) -> dict[str, str]:
+        labels, labels_val, owners, ids = (
+            t[column].to_pylist() for t, column in ((rows, "class"), (val, "class"), (rows, "seller"), (rows, "row"))
+        )
+        tables = X, labels, X_val, labels_val
+        made = pay_owners(KNNShapley(progress=False), *tables, owners, 100, ids=ids, **options)
+        return {str(owner): str(amount) for owner, amount in made.payouts.items()}
+
+    def lines(path: str) -> list[dict[str, str]]:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return list(csv.DictReader(file))
+
+    found, by_day = {}, ("--order", "day")
+    for name, more in {"table": ("--drop", "day"), "day": by_day, "owing": (*by_day, "--deposit", "5")}.items():
+        ran = run(*price, *more, "--out", name)
+        assert ran.code == 0, ran.err
+        first, other = ("bob", "ann") if name == "table" else ("ann", "bob")
+        assert lines(f"{name}/duplicates.csv") == [{"owner": first, "other": other, "rows": "9", "exact": "9"}]
+        found[name] = {row["owner"]: row["payout"] for row in lines(f"{name}/statements/payouts.csv")}
+    order = np.array(days)
+    assert found["table"] == expected()
+    assert found["day"] == expected(order=order)
+    assert found["owing"] == expected(order=order, rule=Rule(policy=Policy(deposit=5)))
+    assert found["day"]["bob"] == "0.00" != found["table"]["bob"]
+    assert found["owing"]["cid"] == "-5.00"
+    for wrong_words, says in (
+        (("--order", "dya"), "The --order column"),
+        (("--deposit", "x"), "--deposit must be an amount"),
+        (("--deposit", "5", "--policy", "clip"), "--deposit"),
+    ):
+        ran = run(*price, *wrong_words, "--out", "refused")
+        assert (ran.code, says in ran.err) == (2, True), ran.err
 
 
 def test_price_pays_saved_values(here: Path) -> None:

@@ -95,6 +95,31 @@ def test_two_months(here: Path) -> None:
     assert (here / "audit" / "ledger.json").exists()
 
 
+def test_kept_tables_with_missing_values_need_a_way_to_fill_them_in(here: Path) -> None:
+    assert run("market", "init", "m.db").code == 0
+    month("one", "val.csv", "--impute", "median")
+    ran = run("market", "open", "m.db", "two", "--val", "val.csv", "--budget", 9, *ROUND, "--keep")
+    assert ran.code == 2
+    assert "Say how with --impute, or leave --keep out." in " ".join(ran.err.split())
+
+
+def test_changes_that_take_long_are_left_out_and_can_be_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("market", "init", "m.db").code == 0
+    month("one", "val.csv")
+    monkeypatch.setattr("shapshift.market.rounds.SEARCH_SECONDS", 1.0)
+    statement = ("market", "statement", "m.db")
+    assert run(*statement, "one", "--out", "first").err == ""  # there is nothing to compare with
+    month("two", "val2.csv", "--keep", "--budget", 1200, submit=("cid",))
+    for more, says in (((), "for one seller alone"), (("--seller", "ann"), "Ask for it with --changes.")):
+        ran = run(*statement, "two", "--out", "s", "--force", *more)
+        told = " ".join(ran.err.split())
+        assert "Why payments changed is left out: it takes about" in told
+        assert says in told
+        assert "Why payments changed since" not in ran.out
+    asked = run(*statement, "two", "--out", "s", "--force", "--seller", "ann", "--changes")
+    assert "Why payments changed since round one" in asked.out
+
+
 def test_rounding_and_noise(here: Path) -> None:
     assert run("market", "init", "m.db").code == 0
     month("one", "val.csv", "--round-to", 50, "--epsilon", 5)
@@ -130,7 +155,7 @@ def test_a_seller_withdraws_and_an_empty_round_is_closed(here: Path) -> None:
         (
             ("open", "m.db", "two", "--val", "val.csv", "--budget", 1, *ROUND, "--keep"),
             2,
-            "No round has been closed yet",
+            "No round has been closed yet, so there are no tables to keep. Leave --keep out.",
         ),
         (("open", "m.db", "two", "--val", "val.csv", "--budget", 1), 2, "Name it with --label"),
         (("open", "m.db", "two", "--val", "val.csv", "--budget", 1, *ROUND, "--cap", "x"), 2, "--cap"),
@@ -140,7 +165,9 @@ def test_a_seller_withdraws_and_an_empty_round_is_closed(here: Path) -> None:
         (("statement", "m.db", "one"), 2, "--out must name"),
         (("statement", "m.db", "one", "--out", "s"), 2, "Round 'one' is still open"),
         (("verify", "m.db", "--head", "0" * 63 + "1"), 5, "no event has the noted digest"),
-        (("verify", "m.db", "--head", "x"), 2, "64 hexadecimal digits"),
+        (("verify", "m.db", "--head", "x"), 2, "--head must be the digest of an event, 64 hexadecimal digits"),
+        (("verify", "oracle://x"), 2, "Error: LEDGER "),
+        (("init", "oracle://x"), 2, "Error: LEDGER "),
         (("verify", "gone.db"), 2, "gone.db"),
         (("verify", "val.csv"), 2, "val.csv"),
         (("verify", "env:NOT_SET_HERE"), 2, "no variable 'NOT_SET_HERE'"),

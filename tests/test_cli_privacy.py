@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 from cli_files import run
 
@@ -98,6 +99,61 @@ def test_a_statement_names_nobody_and_nothing_else(command: tuple[object, ...], 
             assert found == [], (who, other)
         assert "size, weight, kind" in text  # the columns, which all sellers share
         assert "validation points that" not in text  # explanations show validation points
+
+
+def files_of(folder: Path) -> str:
+    """Everything that can be read in the files of a folder, their names included."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        text = str(pq.read_table(path).to_pydict()) if path.suffix == ".parquet" else path.read_text(encoding="utf-8")
+        found += [path.name, html.unescape(text)]
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [(), ("--pay-by", "owners", "--deposit", "30", "--scale", "none"), ("--pay-by", "rows", "--round-to", "10")],
+    ids=["clusters", "owners", "rounded rows"],
+)
+def test_a_seller_s_statement_and_export_of_a_market_name_nobody_and_nothing_else(
+    terms: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sqlalchemy", reason="the ledger needs it")
+    monkeypatch.setattr("shapshift.market.databases.SYNCHRONOUS", "OFF")
+    classes = ["Labelofval", "no", "yes"]  # sellers' tables may have no others
+
+    def market(*words: object) -> None:
+        ran = run("market", *words)
+        assert ran.code == 0, ran.err
+
+    market("init", "m.db")
+    for seed, month in enumerate(("one", "two")):
+        val = table(30, ["val"] * 30, 10 * seed)
+        pacsv.write_csv(val, "Fileofval.csv")
+        budget = 1000 + 500 * seed
+        columns = ("--label", "class", "--id", "row", "--drop", "seller")
+        market("open", "m.db", month, "--val", "Fileofval.csv", "--budget", budget, *columns, *terms)
+        for place, who in enumerate(SELLERS):
+            rows = table(20, [who] * 20, 10 * seed + place + 1)
+            known = [label if label in classes else "yes" for label in rows["class"].to_pylist()]
+            rows = rows.set_column(5, "class", pa.array(known))
+            if who == "cid":  # a copy of a row of bob's, which is listed
+                copied = table(20, ["bob"] * 20, 10 * seed + 2).slice(5, 1)
+                rows = pa.concat_tables([rows, copied.set_column(0, "row", pa.array([f"{mark('Id', who)}-copy"]))])
+            pacsv.write_csv(rows, f"Fileof{who}.csv")
+            market("submit", "m.db", month, mark("Owner", who), f"Fileof{who}.csv")
+        market("close", "m.db", month, "--val", "Fileofval.csv")
+    for who in SELLERS:
+        one = ("--seller", mark("Owner", who))
+        market("statement", "m.db", "two", *one, "--out", f"page{who}", "--changes")
+        market("export", "m.db", f"export{who}", *one)
+        for folder in (here / f"page{who}", here / f"export{who}"):
+            text = files_of(folder)
+            assert mark("Owner", who) in text
+            assert mark("Id", who) in text
+            for other in {*SELLERS, "val"} - {who}:
+                found = [word for word in planted(other) if word.lower() in text.lower()]
+                assert found == [], (folder.name, other)
 
 
 @pytest.mark.parametrize("command", ["value", "audit", "correct", "price", "report"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -497,28 +499,31 @@ def test_kept_tables_must_fit_the_new_validation_file(place: Place) -> None:
         place.open("two", VAL.filter(pa.compute.equal(VAL["class"], "no")), keep=True)
 
 
-def month_two(place: Place) -> None:
+def month_two(place: Place, rule: Rule, k: int, **terms: Any) -> None:
     """Month two: ann has more rows, bob the same, cid has left, dan is new; other points, budget and policy."""
-    val = place.open("one", VAL, 1000)
+    val = place.open("one", VAL, 1000, **terms)
     place.submit("one", ann=ANN, bob=BOB, cid=CID)
     place.market.close("one", val)
-    val = place.open("two", OTHER_VAL, 1500, keep=True, rule=Rule("rows"), model={"n_neighbors": 3})
+    val = place.open("two", OTHER_VAL, 1500, keep=True, rule=rule, model={"n_neighbors": k}, **terms)
     place.submit("two", ann=pa.concat_tables([ANN, make_rows(7, 6)]), dan=make_rows(8, 5))
     place.market.withdraw("two", "cid")
     place.market.close("two", val)
 
 
-def test_changes_are_split_as_the_definition_says(place: Place) -> None:
-    month_two(place)
+@pytest.mark.parametrize(
+    ("rule", "k", "valued", "searched"),
+    [
+        (Rule("rows"), 3, 16, 8),
+        (Rule(policy=Policy(negatives="clip", cap="40%")), 5, 8, 8),
+        (Rule("owners", policy=Policy(deposit=20)), 3, 16, 8),
+    ],
+    ids=["rows", "policy", "owners"],
+)
+def test_changes_are_split_as_the_definition_says(
+    place: Place, monkeypatch: pytest.MonkeyPatch, rule: Rule, k: int, valued: int, searched: int
+) -> None:
+    month_two(place, rule, k)
     one, two = (place.market.closed(name) for name in ("one", "two"))
-    why = place.market.changes("two", progress=False)
-    assert set(why) == {"ann", "bob", "cid", "dan"}
-    for seller, parts in why.items():
-        assert sum(parts.values()) == two.payments.get(seller, 0) - one.payments.get(seller, 0)
-    assert why["cid"] == dict.fromkeys(FACTORS, 0) | {"own rows": -one.payments.get("cid", 0)}
-    assert why["dan"] == dict.fromkeys(FACTORS, 0) | {"own rows": two.payments["dan"]}
-    assert why["bob"]["own rows"] == 0
-    assert all(why["ann"].values())
     more = make_rows(7, 6)
 
     def pay(new: frozenset[str]) -> int:
@@ -527,14 +532,64 @@ def test_changes_are_split_as_the_definition_says(place: Place) -> None:
         last = ("dan", make_rows(8, 5)) if "other sellers" in new else ("cid", CID)
         tables[last[0]] = last[1]
         order = [3] * 12 + [8] * 6 * ("own rows" in new) + [4] * 10 + ([9] * 5 if last[0] == "dan" else [5] * 8)
-        options = {"k": 3, "rule": Rule("rows")} if "policy" in new else {}
+        options = {"k": k, "rule": rule} if "policy" in new else {}
         val = OTHER_VAL if "validation set" in new else VAL
         return expected(tables, val, 1500 if "budget" in new else 1000, np.array(order), **options)["ann"]
 
-    assert why["ann"] == split_change(pay)
+    wanted, counts = split_change(pay), count_work(monkeypatch)
+    assert place.market.changes("two", ["ann"]) == {"ann": wanted}
+    assert counts == Counter(value_counted=valued, find_clusters=searched)
+    why = place.market.changes("two", progress=False)
+    assert why["ann"] == wanted
+    assert set(why) == {"ann", "bob", "cid", "dan"}
+    for seller, parts in why.items():
+        assert sum(parts.values()) == two.payments.get(seller, 0) - one.payments.get(seller, 0)
+    assert why["cid"] == dict.fromkeys(FACTORS, 0) | {"own rows": -one.payments.get("cid", 0)}
+    assert why["dan"] == dict.fromkeys(FACTORS, 0) | {"own rows": two.payments["dan"]}
+    assert why["bob"]["own rows"] == 0
+    assert all(why["ann"].values())
     assert place.market.changes("one") == {}
     with pytest.raises(InputError, match="No table of 'eve'"):
         place.market.changes("two", ["eve"])
+
+
+def count_work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count valuations and searches for copies from now on."""
+    counts: Counter[str] = Counter()
+    for name in ("value_counted", "find_clusters"):
+
+        def counted(call: Any, *given: Any, name: str = name, **more: Any) -> Any:
+            counts[name] += 1
+            return call(*given, **more)
+
+        monkeypatch.setattr(rounds, name, partial(counted, getattr(rounds, name)))
+    return counts
+
+
+def test_copies_are_searched_once_for_features_that_no_validation_set_scales(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    month_two(place, Rule(), 3, scale="none")
+    counts = count_work(monkeypatch)
+    assert all(place.market.changes("two", ["ann"])["ann"].values())
+    assert counts == Counter(value_counted=16, find_clusters=4)
+
+
+def test_the_time_that_changes_take_counts_rows_points_copies_and_sellers(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    month_two(place, Rule(), 5)
+    monkeypatch.setattr(rounds, "TABLE_SECONDS", 0)
+    monkeypatch.setattr(rounds, "ROW_SECONDS", 0)
+    monkeypatch.setattr(rounds, "PAIR_SECONDS", 1)
+    seconds = place.market.changes_seconds
+    sizes = [12 + 10 + 8, 18 + 10 + 8, 12 + 10 + 5, 18 + 10 + 5]  # of ann's tables old and new, those of others too
+    for search in (0, 1):
+        monkeypatch.setattr(rounds, "SEARCH_SECONDS", search)
+        assert seconds("two", ["ann"]) == 2 * sum(30 * rows + search * rows**2 for rows in sizes)
+    assert seconds("two") == seconds("two", ["ann"])  # bob's rows are the same: what he needs is known by then
+    assert seconds("two", most=1) == 2 * seconds("two", ["ann"])
+    assert seconds("two", ["cid"]) == seconds("one") == 0
 
 
 def test_changes_where_the_columns_are_others(place: Place) -> None:

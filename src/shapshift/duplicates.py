@@ -1,6 +1,6 @@
 """find_duplicates: equal and nearly equal rows, within and across owners, splits and labels."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -35,6 +35,8 @@ SAMPLE_ROWS, RANKS = 1000, (10, 20)
 # variable, which is above SLACK with probability 2e-10.
 DIRECTIONS, DRAWN, SKETCH_ROWS, STEP, SLACK = 6, 16, 512, 4096, 80.0
 TRAIN, VALIDATION = 1, 2
+# Where only rows of equal label are compared, the labels are in so many parts at most.
+PARTS = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -326,13 +328,22 @@ def find_duplicates(
     # Any rows, but the same in whatever order they come.
     scale = _Scale.of(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]), first.size)
     radius = scale.radius() if radius is None else float(radius)
+    parts: Any = 0
     if same_label and labels is not None:
-        table = table.labelled([*labels.tolist(), *([] if labels_val is None else labels_val.tolist())], radius)
+        given = [*labels.tolist(), *([] if labels_val is None else labels_val.tolist())]
+        table = table.labelled(given, radius)
         place_of, first, _ = table.places()
+        parts = _labels.encode_labels(object_array(given))[1][first] % PARTS
     bits = np.zeros(first.size, dtype=np.int8)
     np.bitwise_or.at(bits, place_of, np.repeat([TRAIN, VALIDATION], [n, n_val]).astype(np.int8))
     counts = np.bincount(place_of)
-    near = _near(table.take(first), radius, bits, None if same_label else counts, progress)
+    near = _Near(np.arange(first.size), np.full(first.size, np.inf), np.zeros(first.size, dtype=np.int8))
+    if radius > 0:
+        with progress_bar("Duplicates", first.size, progress) as advance:
+            for part in np.unique(parts):  # rows of different labels need not be compared
+                own = np.flatnonzero(np.broadcast_to(parts == part, first.shape))
+                found = _near(table.take(first[own]), radius, bits[own], None if same_label else counts, advance)
+                near.fill(own, found)
 
     # Places with one row and no near place have no group.
     grouped = (counts > 1) | np.isfinite(near.distance)
@@ -574,9 +585,18 @@ class _Near:
     distance: Floats
     seen: npt.NDArray[np.int8]
 
+    def fill(self, places: Indices, found: "_Near") -> None:
+        """Take what was found for some places."""
+        self.leader[places], self.distance[places] = places[found.leader], found.distance
+        self.seen[places] = found.seen
+
 
 def _near(
-    table: _Table, radius: float, bits: npt.NDArray[np.int8], counts: Indices | None, progress: bool | None
+    table: _Table,
+    radius: float,
+    bits: npt.NDArray[np.int8],
+    counts: Indices | None,
+    advance: Callable[[int], object],
 ) -> _Near:
     """Compare places; ``bits`` are the splits of their rows and ``counts`` how many those are.
 
@@ -584,9 +604,9 @@ def _near(
     """
     n = bits.size
     leader, distance, seen = np.arange(n), np.full(n, np.inf), np.zeros(n, dtype=np.int8)
-    if radius == 0 or n == 1:
+    if n == 1:
         return _Near(leader, distance, seen)
-    squared, partner, seen = _compare(_sorted_rows(table, radius), np.zeros(n, dtype=np.int64), bits, progress)
+    squared, partner, seen = _compare(_sorted_rows(table, radius), np.zeros(n, dtype=np.int64), bits, advance)
     close = np.flatnonzero(np.isfinite(squared))
     if close.size:
         rows = _sorted_rows(table.take(close), radius)
@@ -599,21 +619,20 @@ def _near(
             alone = (own == np.arange(close.size)) & (led == 1)
             own[alone] = own[np.searchsorted(close, partner[close[alone]])]
         leader[close] = close[own]
-        distance[close] = np.sqrt(_compare(rows, own, bits[close], False)[0])
+        distance[close] = np.sqrt(_compare(rows, own, bits[close], lambda _: None)[0])
     return _Near(leader, distance, seen)
 
 
 def _compare(
-    rows: SortedRows, groups: Indices, bits: npt.NDArray[np.int8], progress: bool | None
+    rows: SortedRows, groups: Indices, bits: npt.NDArray[np.int8], advance: Callable[[int], object]
 ) -> tuple[Floats, Indices, npt.NDArray[np.int8]]:
     """Return each row's squared distance to the nearest row of its group, that row, and what its near rows have."""
     n, at = groups.size, rows.number
     nearest, partner, seen = np.full(n, np.inf), np.full(n, n), np.zeros(n, dtype=np.int8)
-    with progress_bar("Duplicates", n, progress) as advance:
-        for start in range(0, n, STEP):
-            stop = min(start + STEP, n)
-            near_pairs(rows, start, stop, groups[at], bits[at], nearest, partner, seen)
-            advance(stop - start)
+    for start in range(0, n, STEP):
+        stop = min(start + STEP, n)
+        near_pairs(rows, start, stop, groups[at], bits[at], nearest, partner, seen)
+        advance(stop - start)
     back = np.argsort(at)
     return nearest[back], partner[back], seen[back]
 

@@ -57,11 +57,16 @@ _OPTIONS = {
     ("Rule", "radius"): "--radius",
     ("find_clusters", "radius"): "--radius",
     ("find_duplicates", "radius"): "--radius",
+    ("Ledger", "where"): "LEDGER",
+    ("export", "folder"): "FOLDER",
+    ("verify", "head"): "--head",
     ("stress_market", "attacks"): "--attack",
     ("stress_market", "attackers"): "--attacker",
     ("case_one", "n_points"): "--points",
     ("case_two", "n_pairs"): "--points",
 }
+# Parameters that messages say to pass or to leave out.
+_ADVISED = {"keep": "--keep", "impute": "--impute", "order": "--order COLUMN", "step": "--round-to"}
 # Parameters whose options have the same name.
 _SAME_NAME = (
     *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed", "utility", "semivalue"),
@@ -196,4 +201,7 @@ def in_options(message: str) -> str:
         own = f"The {parameter} of --method {_METHODS[caller]}" if caller in _METHODS else found[0]
         return _OPTIONS.get((caller, parameter)) or _OPTIONS.get(("", parameter)) or own
 
-    return re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<caller>\w+)", option, message)
+    said = re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<caller>\w+)(\.create)?", option, message)
+    advice = rf"\b([Ll]eave|Pass|Use|with) '({'|'.join(_ADVISED)})'"
+    said = re.sub(advice, lambda found: f"{found[1]} {_ADVISED[found[2]]}", said)
+    return re.sub(r"\bpay_by='(\w+)'", r"--pay-by \1", said)

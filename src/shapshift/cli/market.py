@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # Sellers in a table of the terminal.
 SHOWN = 20
-# Pairs of rows and points that are looked at without being asked, to say why payments changed: about a minute.
-MOST_PAIRS = 2 * 10**10
+# Seconds spent without being asked to say why payments changed.
+MOST_SECONDS = 60
 _ENVIRONMENT = "env:"
 
 
@@ -364,22 +364,19 @@ def statement(run: Run) -> None:
         raise CommandError("--out must name the folder of the statements, such as --out statements.")
     with _market(run) as market:
         closed = market.closed(which.round)
-        changes = pages.changes
+        changes, asked, why = pages.changes, None if seller is None else [seller], {}
         if changes is None:
-            sellers = 1 if seller is not None else len(closed.payments)
-            offered = sum(offer.rows for offer in closed.tables.values())
-            points = market.allocation(which.round).parameters["n_val"] if closed.payments else 0
-            changes = 8 * sellers * offered * points <= MOST_PAIRS
+            seconds = market.changes_seconds(which.round, asked, most=MOST_SECONDS)
+            changes = seconds <= MOST_SECONDS
             if not changes:
+                fewer = "; with --seller NAME --changes, for one seller alone" if seller is None else ""
                 run.terminal.note(
-                    "Why payments changed is left out, as it takes long for so many sellers; ask for one with "
-                    "--seller, or for all with --changes."
+                    f"Why payments changed is left out: it takes about {_duration(seconds)} to compute on one core. "
+                    f"Ask for it with --changes{fewer}."
                 )
-        if changes and closed.previous:
+        if changes:
             with run.terminal.busy("Computing why payments changed"):
-                why = market.changes(which.round, None if seller is None else [seller], progress=run.terminal.progress)
-        else:
-            why = {}
+                why = market.changes(which.round, asked, progress=run.terminal.progress)
         written = market.write_statements(which.round, pages.out, seller=seller, why=why, overwrite=pages.force)
     split = {name: {part: _amount(closed, cents) for part, cents in parts.items()} for name, parts in why.items()}
     run.terminal.document(
@@ -520,6 +517,10 @@ def _next(run: Run, name: str, round: str, rest: str, given: Where | None = None
     where = given or (run[Which] if run.has(Which) else run[Where])
     words = shlex.join([_shown(where.ledger), round])
     run.terminal.line(f"Next: shapshift market {name} {words} {rest}", "cyan")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.0f} hours"
 
 
 def _money(closed: "Closed", cents: int) -> str:

@@ -4,13 +4,15 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
 import secrets
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -29,17 +31,21 @@ from shapshift.market.changes import FACTORS, WORDS, split_change
 from shapshift.market.databases import UnreachableError
 from shapshift.market.ledger import Event, Ledger, Verification
 from shapshift.market.offers import Form, ending, file_bytes, form_of, from_parquet, row_keys, to_parquet
-from shapshift.price import Allocation, Policy, safe_cell, write_statements
-from shapshift.price.clusters import find_clusters
+from shapshift.price import Allocation, Policy, allocate_budget, safe_cell, write_statements
+from shapshift.price.clusters import Clusters, find_clusters
 from shapshift.price.money import minor_digits, show_money, to_decimal
 from shapshift.price.policy import Terms as Budget
 from shapshift.price.privacy import Privacy
-from shapshift.price.rule import Rule, pay_owners
+from shapshift.price.rule import Rule, count_by, pay_owners, value_counted
 from shapshift.price.statements import page_names
+from shapshift.tables import Prepared
 
 PathLike = str | os.PathLike[str]
 #: Parameters of the model that a round fixes.
 MODEL: dict[str, Any] = {"n_neighbors": 5, "utility": "soft", "metric": "euclidean", "ties": "average"}
+#: What the parts of a computation take on one core: for each table, row, row and point, and two rows of the search for
+#: copies. For :meth:`Market.changes_seconds`.
+TABLE_SECONDS, ROW_SECONDS, PAIR_SECONDS, SEARCH_SECONDS = 1e-3, 1e-5, 3e-9, 1.7e-9
 _LONGEST = 200
 _LINE = ("sequence", "kind", "round", "seller", "time", "body", "previous")
 # How often a close begins anew because a seller submitted while it was computed.
@@ -178,6 +184,18 @@ class Setting:
     validation: str
     terms: Terms
 
+    def valued_by(self) -> tuple[Any, ...]:
+        """All that values depend on: everything but the budget and the policy, which share it out."""
+        terms = self.terms
+        rule = {**terms.rule.to_dict(), "policy": None}
+        about = json.dumps([self.validation, terms.ending, rule, dict(terms.model), terms.form.to_dict()])
+        return self.tables, about
+
+    def searched_by(self) -> tuple[Any, ...] | None:
+        """All that copies depend on but the features, scaled by the validation rows; None without a search."""
+        rule, form = self.terms.rule, self.terms.form
+        return (self.tables, form.label, *form.types, rule.radius, rule.near_copies) if rule.votes_once else None
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -248,7 +266,8 @@ class Market:
     def __init__(self, where: PathLike) -> None:
         self.ledger = Ledger(where)
         self._seen: dict[tuple[str, ...], dict[tuple[Any, ...], int]] = {}
-        self._paid: dict[str, Mapping[str, int]] = {}
+        self._valued: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._clusters: dict[tuple[Any, ...], Clusters] = {}
         self._files: dict[str, bytes] = {}
 
     @classmethod
@@ -582,43 +601,50 @@ class Market:
         """Allocate a budget; returns also the position of the first row that each row is a copy of."""
         if not setting.tables:
             return None
-        terms, form = setting.terms, setting.terms.form
-        tables = {seller: from_parquet(self.ledger.blob(digest)) for seller, digest in setting.tables}
-        sizes = [table.num_rows for table in tables.values()]
-        wanted = [*form.types, form.label]
-        rows = pa.concat_tables([table.select(wanted) for table in tables.values()])
-        data = form.arrays(self._file(setting.validation), terms.ending, rows)
-        order = [self._first_seen(seller, table, form) for seller, table in tables.items()]
-        ids = [
-            table[form.id].to_pylist() if form.id else list(map(str, range(1, table.num_rows + 1)))
-            for table in tables.values()
-        ]
-        offered: dict[str, Any] = {
-            "owners": np.repeat(np.array(list(tables)), sizes),
-            "order": np.concatenate(order),
-            "ids": np.array([each for part in ids for each in part]),
-        }
+        data, offered = self._offered(setting)
         allocation = pay_owners(
-            KNNShapley(**terms.model, **options),
+            KNNShapley(**setting.terms.model, **options),
             data.X_val,
             data.y_val,
             data.X_train,
             data.y_train,
-            budget=to_decimal(terms.budget, terms.digits),
-            rule=terms.rule,
-            currency=terms.currency,
-            privacy=terms.privacy(self.ledger.blob(terms.secret).decode() if terms.secret else None),
+            rule=setting.terms.rule,
             progress=options.get("progress"),
             **offered,
+            **self._money(setting.terms),
         )
         first = allocation.first
         if first is None:
             first = find_clusters(data.X_val, data.y_val, radius=0, progress=False, **offered).first
         return allocation, first
 
+    def _offered(self, setting: Setting) -> tuple[Prepared, dict[str, Any]]:
+        """Features and labels, see :meth:`Form.arrays`, and sellers, order and ids of their rows."""
+        form = setting.terms.form
+        tables = {seller: from_parquet(self.ledger.blob(digest)) for seller, digest in setting.tables}
+        sizes = [table.num_rows for table in tables.values()]
+        wanted = [*form.types, form.label]
+        rows = pa.concat_tables([table.select(wanted) for table in tables.values()])
+        data = form.arrays(self._file(setting.validation), setting.terms.ending, rows)
+        order = [self._first_seen(seller, table, form) for seller, table in tables.items()]
+        ids = [
+            table[form.id].to_pylist() if form.id else list(map(str, range(1, table.num_rows + 1)))
+            for table in tables.values()
+        ]
+        return data, {
+            "owners": np.repeat(np.array(list(tables)), sizes),
+            "order": np.concatenate(order),
+            "ids": np.array([each for part in ids for each in part]),
+        }
+
+    def _money(self, terms: Terms) -> dict[str, Any]:
+        secret = self.ledger.blob(terms.secret).decode() if terms.secret else None
+        budget = to_decimal(terms.budget, terms.digits)
+        return {"budget": budget, "currency": terms.currency, "privacy": terms.privacy(secret)}
+
     def _forget(self) -> None:
         """Forget what was kept for repeated valuations, as the ledger may have grown."""
-        self._seen, self._paid, self._files = {}, {}, {}
+        self._seen, self._valued, self._clusters, self._files = {}, {}, {}, {}
 
     def _file(self, digest: str) -> bytes:
         return self._files[digest] if digest in self._files else self.ledger.blob(digest)
@@ -651,7 +677,9 @@ class Market:
         round : str
             A closed round.
         sellers : sequence of str, optional
-            By default all who were paid in it or in the one before. Each can need up to eight valuations.
+            By default all who were paid in it or in the one before. Where everything changed, each needs up to 16
+            valuations of all rows, and 8 where the model and what is paid for are the same; see
+            :meth:`changes_seconds`.
         progress : bool, optional
         **options
             ``n_jobs`` and ``max_memory``, as in :class:`~shapshift.KNNShapley`.
@@ -670,11 +698,8 @@ class Market:
         rows. Where the columns of the rounds differ, rows of one cannot be valued on the other's validation set: own
         rows, other sellers and the validation set then changed together, and this is listed under the validation set.
         """
-        new = self.closed(round)
-        old = self.closed(new.previous) if new.previous else None
-        if old is None or old.terms.currency != new.terms.currency:
-            return {}
-        if any(one.terms.privacy() is not None for one in (old, new)):
+        old, new = self._compared(round)
+        if old is None:
             return {}
         self._forget()
         asked = sorted({*old.tables, *new.tables}) if sellers is None else list(sellers)
@@ -684,11 +709,70 @@ class Market:
         found = {}
         with progress_bar("Why payments changed", len(asked), progress) as advance:
             for seller in asked:
-                found[seller] = self._change(old, new, seller, options)
+                found[seller] = self._change(old, new, seller, partial(self._payment, seller, options))
+                # All tables old or all new are what other sellers need as well.
+                shared = [tuple((name, offer.table) for name, offer in each.tables.items()) for each in (old, new)]
+                for kept in (self._valued, self._clusters):
+                    for key in [key for key in kept if key[0] not in shared]:
+                        del kept[key]
                 advance(1)
         return found
 
-    def _change(self, old: Closed, new: Closed, seller: str, options: Mapping[str, Any]) -> dict[str, int]:
+    def changes_seconds(self, round: str, sellers: Sequence[str] | None = None, *, most: float = math.inf) -> float:
+        """Estimate how long :meth:`changes` takes, on one core.
+
+        Parameters
+        ----------
+        round : str
+            A closed round.
+        sellers : sequence of str, optional
+            As in :meth:`changes`.
+        most : float
+            Once the sellers looked at take longer than this, the others are taken to need as much.
+
+        Returns
+        -------
+        float
+            Seconds, right to a factor of about 3; 0 where there is nothing to compute.
+        """
+        old, new = self._compared(round)
+        if old is None:
+            return 0.0
+        both = (old, new)
+        names = sorted({*old.tables, *new.tables}) if sellers is None else list(sellers)
+        asked = [name for name in names if name in old.tables and name in new.tables]
+        if not asked:
+            return 0.0
+        points = {each.validation: int(self.allocation(each.round).parameters["n_val"]) for each in both}
+        sizes = {offer.table: offer.rows for each in both for offer in each.tables.values()}
+        seconds = 0.0
+        known: set[tuple[Any, ...]] = set()
+
+        def count(setting: Setting) -> int:
+            nonlocal seconds
+            rows, by = sum(sizes[table] for _, table in setting.tables), setting.searched_by()
+            steps = {setting.valued_by(): _cost(rows, points[setting.validation], len(setting.tables))}
+            if by is not None:
+                steps[*by, setting.validation] = rows * rows * SEARCH_SECONDS
+            seconds += sum(cost for key, cost in steps.items() if key not in known)
+            known.update(steps)
+            return 0
+
+        for done, seller in enumerate(asked, 1):
+            self._change(old, new, seller, count)
+            if seconds > most:
+                return seconds * len(asked) / done
+        return seconds
+
+    def _compared(self, round: str) -> tuple[Closed | None, Closed]:
+        """Return the round before, None where payments cannot be compared with it, and a closed round."""
+        new = self.closed(round)
+        old = self.closed(new.previous) if new.previous else None
+        if old is None or old.terms.currency != new.terms.currency:
+            return None, new
+        return None if any(one.terms.privacy() is not None for one in (old, new)) else old, new
+
+    def _change(self, old: Closed, new: Closed, seller: str, paid: Callable[[Setting], int]) -> dict[str, int]:
         before, after = old.payments.get(seller, 0), new.payments.get(seller, 0)
         none = dict.fromkeys(FACTORS, 0)
         if seller not in old.tables or seller not in new.tables:
@@ -717,20 +801,40 @@ class Market:
             rows = {**tables[at["other sellers"]], seller: own[at["own rows"]]}
             by, on = terms[at["policy"]], at["validation set"]
             fixed = replace(by, budget=terms[at["budget"]].budget, form=terms[on].form, ending=terms[on].ending)
-            setting = Setting(tuple(sorted(rows.items())), validation[on], fixed)
-            return self._payments(setting, options).get(seller, 0)
+            return paid(Setting(tuple(sorted(rows.items())), validation[on], fixed))
 
         return none | split_change(pay, changed)
 
+    def _payment(self, seller: str, options: Mapping[str, Any], setting: Setting) -> int:
+        return self._payments(setting, options).get(seller, 0)
+
     def _payments(self, setting: Setting, options: Mapping[str, Any]) -> Mapping[str, int]:
-        """Payments, computed once for equal settings."""
-        terms = setting.terms
-        about = [setting.tables, setting.validation, terms.budget, terms.rule.to_dict(), dict(terms.model)]
-        key = json.dumps([*about, terms.form.to_dict()])
-        if key not in self._paid:
-            paid = self._allocate(setting, progress=False, **options)
-            self._paid[key] = {} if paid is None else dict(_payments(paid[0]))
-        return self._paid[key]
+        """Payments; rows are valued once for settings that differ in budget and policy alone."""
+        if not setting.tables:
+            return {}
+        key = setting.valued_by()
+        if key not in self._valued:
+            self._valued[key] = self._value(setting, options)
+        owners, valuation, values = self._valued[key]
+        shared: dict[str, Any] = {"policy": setting.terms.rule.policy, **self._money(setting.terms)}
+        return dict(map(tuple, _payments(allocate_budget(valuation, owners=owners, values=values, **shared))))
+
+    def _value(self, setting: Setting, options: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Sellers of the rows, values of the rows, and values of sellers where these are players."""
+        data, offered = self._offered(setting)
+        rule, rows, labels = setting.terms.rule, data.X_val, data.y_val
+        clusters, by = None, setting.searched_by()
+        if by is not None:
+            key = (*by, rows.shape, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest())
+            if key not in self._clusters:
+                alike: dict[str, Any] = {"radius": rule.radius, "near_copies": rule.near_copies, "progress": False}
+                self._clusters[key] = find_clusters(rows, labels, **offered, **alike)
+            clusters = self._clusters[key]
+        model = KNNShapley(**setting.terms.model, progress=False, **options)
+        fitted = count_by(model, rule, rows, labels, **offered, clusters=clusters)
+        about: dict[str, Any] = {"intervals": False, "progress": False}
+        owners = offered["owners"]
+        return owners, *value_counted(fitted, rule, data.X_train, data.y_train, owners, **about)
 
     def write_statements(
         self,
@@ -864,6 +968,7 @@ class Market:
         """Payments that come out otherwise when they are computed again."""
         tables = tuple((seller, offer.table) for seller, offer in closed.tables.items())
         again = self._payments(Setting(tables, closed.validation, closed.terms), options)
+        self._valued, self._clusters = {}, {}  # other rounds have other tables
         show = closed.terms.show
         for seller, cents in closed.payments.items():
             if again.get(seller, 0) != cents:
@@ -922,6 +1027,11 @@ class Market:
                 cells = (closed.round, terms.period, closed.time, rows, amount, terms.currency)
                 writer.writerow([safe_cell(each) if isinstance(each, str) else each for each in cells])
         return out.getvalue()
+
+
+def _cost(rows: int, points: int, tables: int) -> float:
+    """Seconds of one valuation: reading the tables, preparing their rows, and comparing rows with points."""
+    return tables * TABLE_SECONDS + rows * ROW_SECONDS + rows * points * PAIR_SECONDS
 
 
 def _closed(round: str, opened: Mapping[str, Any], body: Mapping[str, Any], time: str, digest: str) -> Closed:

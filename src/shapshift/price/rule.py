@@ -16,10 +16,11 @@ from shapshift.price.allocation import Allocation, allocate_budget
 from shapshift.price.clusters import Clusters as Clusters
 from shapshift.price.clusters import Counted, read_order
 from shapshift.price.clusters import find_clusters as find_clusters
-from shapshift.price.owners import owner_values
+from shapshift.price.owners import OwnerValues, owner_values
 from shapshift.price.policy import Policy
 from shapshift.price.privacy import Privacy
 from shapshift.price.sampling import random_blocks
+from shapshift.valuation import Valuation
 
 #: What is paid for: rows that vote, all rows, owners as players, or rows in the order of submission.
 PAY_BY = ("clusters", "rows", "owners", "precedence")
@@ -353,16 +354,31 @@ def pay_counted(
     progress: bool | None = None,
 ) -> Allocation:
     """Pay by a rule with a model that :func:`count_by` fitted."""
+    valuation, values = value_counted(model, rule, X_val, y_val, owners, intervals=intervals, progress=progress)
+    terms: dict[str, Any] = {"policy": rule.policy, "currency": currency, "privacy": privacy}
+    made = allocate_budget(valuation, budget, owners=owners, values=values, **terms)
+    return marked(made, rule, model)
+
+
+def value_counted(
+    model: Counted,
+    rule: Rule,
+    X_val: Any,
+    y_val: Any,
+    owners: Any,
+    *,
+    intervals: bool = True,
+    progress: bool | None = None,
+) -> tuple[Valuation, OwnerValues | None]:
+    """Return what a rule pays for, whatever its policy: values of rows, and those of owners where these are players."""
     n_val, asked = count_rows(y_val), {}
     if intervals and n_val > 1 and "groups" in signature(model.value).parameters:
         asked["groups"] = random_blocks(n_val, model.ids_.size)
     valuation = model.value(X_val, y_val, **asked)
-    values = None
-    if rule.pay_by == "owners":
-        values = model.owner_values(owner_values, X_val, y_val, owners, semivalue=rule.semivalue, progress=progress)
-    terms: dict[str, Any] = {"policy": rule.policy, "currency": currency, "privacy": privacy}
-    made = allocate_budget(valuation, budget, owners=owners, values=values, **terms)
-    return marked(made, rule, model)
+    if rule.pay_by != "owners":
+        return valuation, None
+    more: dict[str, Any] = {"semivalue": rule.semivalue, "progress": progress}
+    return valuation, model.owner_values(owner_values, X_val, y_val, owners, **more)
 
 
 def marked(allocation: Allocation, rule: Rule, model: Counted) -> Allocation:
