@@ -30,9 +30,10 @@ Flags = npt.NDArray[np.bool_]
 HONEST_SHARE, CLOSE = 0.001, 0.25
 #: Rows that the radius is estimated from, and the ranks of the neighbours whose distances are looked at.
 SAMPLE_ROWS, RANKS = 1000, (10, 20)
-#: Before that, rows closer than this part of the distances of rows are one, and then those that this share of the rows
-#: would have by chance; features count up to this many interquartile ranges from their medians in their deviations.
-CLUMP, LEAST_CLUMP, CLUMP_SHARE, REACH = 0.01, 0.001, 0.01, 10.0
+#: Rows that are closer than this part of the median distance count once in the scale; in the radius those that are closer
+#: than this part of it, or of the distance to a 10th neighbour, and then those as close as this share of the rows would
+#: be by chance. Deviations count features up to this many interquartile ranges from their medians.
+TINY, CLUMP, CLUMP_SHARE, REACH = 1e-5, 0.01, 0.01, 10.0
 #: Dimensions below this are those of clumps.
 LEAST = 0.8
 # Coordinates of a sketch, fitted or drawn; rows that directions are fitted on; rows compared between
@@ -329,10 +330,17 @@ def find_duplicates(
 
     place_of, first, hashes = table.places()
     contradicting = _contradicting(place_of, labels, labels_val, n)
-    table = table.scaled_by(first)
+    # Rows whose distance is next to nothing are one for the scale, too.
+    given, table = table, table.scaled_by(first)
+    tiny = TINY * _middle(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]).joined())
+    kept = _leaders(table.take(first), tiny)
+    if kept.size < first.size:
+        table = given.scaled_by(first[kept])
     # Any rows, but the same in whatever order they come.
-    scale = _Scale.of(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]), first.size)
-    radius = scale.radius() if radius is None else float(radius)
+    scale = _Scale.of(table.take(first[kept[np.argsort(hashes[kept])[:SAMPLE_ROWS]]]), kept.size)
+    if radius is None:
+        radius = tiny if kept.size <= RANKS[1] < first.size else scale.radius()
+    radius = float(radius)
     if same_label and labels is not None:
         table = table.labelled([*labels.tolist(), *([] if labels_val is None else labels_val.tolist())], radius)
         place_of, first, _ = table.places()
@@ -551,13 +559,8 @@ class _Scale:
         if size <= RANKS[1]:
             return cls(np.empty(0), np.inf, 1.0, n_rows)
         # A seller who offers many rows close to each other, or far from all, must not decide about the radius.
-        rows = sample.joined()
-        apart = rows - rows[np.roll(np.arange(size), size // 2)]
-        spread = np.sqrt(apart.multiply(apart).sum(axis=1) if sparse.issparse(apart) else (apart * apart).sum(axis=1))
-        reach = _reach(sample)[0]
-        middle = float(np.median(spread))
-        close = CLUMP * float(np.clip(np.quantile(reach, 0.9), LEAST_CLUMP * middle, middle))
-        kept = _thinned(sample, close)
+        close = CLUMP * min(float(np.quantile(_reach(sample)[0], 0.9)), _middle(sample.joined()))
+        kept = sample.take(_leaders(sample, close))
         if kept.sizes[0] <= RANKS[1]:
             return cls(np.full(1, close / CLOSE), np.inf, size / n_rows, n_rows)
         reach, ratios = _reach(kept)
@@ -567,7 +570,7 @@ class _Scale:
             typical, dimension = reach[outside], _dimension(ratios[outside])
         if np.isfinite(dimension):
             close = float(np.median(typical)) * (CLUMP_SHARE / RANKS[0]) ** (1 / max(dimension, LEAST))
-            kept = _thinned(kept, close)
+            kept = kept.take(_leaders(kept, close))
             if kept.sizes[0] > RANKS[1]:
                 reach, ratios = _reach(kept)
                 dimension = _dimension(ratios)
@@ -598,10 +601,17 @@ class _Scale:
         return float((np.log(wanted * self.share / RANKS[0]) - spread) / self.dimension)
 
 
-def _thinned(sample: _Table, close: float) -> _Table:
+def _leaders(table: _Table, close: float) -> Indices:
     """Return the rows without those that are close to an earlier one that stays."""
-    leader = _near(sample, close, np.ones(sample.sizes[0], dtype=np.int8), None, False).leader
-    return sample.take(np.unique(leader))
+    return np.unique(_near(table, close, np.ones(table.sizes[0], dtype=np.int8), None, False).leader)
+
+
+def _middle(rows: Any) -> float:
+    """Return the median distance of some pairs of rows."""
+    n = rows.shape[0]
+    apart = rows - rows[np.roll(np.arange(n), n // 2)]
+    squares = apart.multiply(apart) if sparse.issparse(apart) else apart * apart
+    return float(np.median(np.sqrt(squares.sum(axis=1))))
 
 
 def _reach(sample: _Table) -> tuple[Floats, Floats]:
