@@ -217,6 +217,27 @@ def test_noisy_copies_are_found_by_the_radius_of_the_data(copies: int) -> None:
     assert (found.clusters()[:600] == np.arange(600)).all()
 
 
+@pytest.mark.parametrize("width", [2, 5, 20])
+def test_no_seller_moves_the_radius_far(width: int) -> None:
+    rng = np.random.default_rng(width)
+    rows = rng.normal(size=(300, width))
+    honest, own = find_duplicates(rows).radius, rows[::6]
+    far = rng.normal(size=(30, width)) * np.array([1.0, *[1e9] * (width - 1)])
+    added = [
+        *(np.repeat(own, times, axis=0) for times in (10, 20)),
+        np.repeat(own[:1], 100, axis=0),
+    ]
+    added = [copies + noise * rng.normal(size=copies.shape) for copies in added for noise in (1e-12, 1e-7, 1e-3)]
+    for more in (*added, far[:1], far, 1e18 * far, np.concatenate([added[0], far])):
+        radius = find_duplicates(np.concatenate([rows, more])).radius
+        assert honest / 8 < radius < 2 * honest  # 6e-23 for ten copies where they decided about it
+
+
+def test_many_near_copies_of_few_rows_are_near() -> None:
+    rows = np.repeat(RNG.normal(size=(12, 4)), 11, axis=0) + 1e-7 * RNG.normal(size=(132, 4))
+    assert find_duplicates(rows).summary()["groups"] == 12
+
+
 def test_the_order_of_rows_changes_nothing_but_the_order() -> None:
     rows = np.concatenate([RNG.normal(size=(1500, 6)), np.zeros((3, 6))])
     rows[:50] = rows[100:150] + 0.001

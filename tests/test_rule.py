@@ -377,3 +377,24 @@ def test_hostile_tables() -> None:
         pay_owners(model, X, Y, X_VAL, Y_VAL, ["ann"], 10)
     with pytest.raises(ValueError, match="rule"):
         pay(rule="clusters")
+
+
+def test_many_near_copies_do_not_open_the_rule() -> None:
+    rng = np.random.default_rng(2)
+    X, X_val = rng.normal(size=(300, 5)), rng.normal(size=(60, 5))
+    y, y_val = (X[:, 0] + X[:, 1] > 0).astype(int), (X_val[:, 0] + X_val[:, 1] > 0).astype(int)
+    owners = np.arange(300) % 6
+
+    def paid(rows: Any, noise: Any) -> float:
+        offered = np.concatenate([X, X[rows] + np.reshape(noise, (-1, 1)) * rng.normal(size=(len(rows), 5))])
+        labels, names = np.concatenate([y, y[rows]]), np.concatenate([owners, np.ones(len(rows), dtype=int)])
+        given = (offered, labels, X_val, y_val, names, 1000)
+        return float(pay_owners(KNNShapley(5, progress=False), *given, intervals=False, rule=Rule()).payouts[1])
+
+    own, others = np.flatnonzero(owners == 1), np.flatnonzero(owners != 1)
+    honest = paid(own[:0], 0.0)
+    for times in (10, 20):
+        assert paid(np.repeat(own, times), 1e-7) == pytest.approx(honest, abs=0.011)
+    for clump in (1e-12, 1e-7):
+        rows, noise = np.append(others, np.repeat(own[:1], 30)), np.repeat([1e-5, clump], [others.size, 30])
+        assert paid(rows, noise) == pytest.approx(honest, abs=0.011)

@@ -56,6 +56,7 @@ def test_rows_are_added_last_or_only_change_names(attack: str, form: Any) -> Non
     assert set(after.order[N:].tolist()) <= {N}
     assert added == {
         "copy x4": 120,
+        "copy x10, tiny noise": 300,
         "steal": 18,
         "steal with noise": 18,
         "split": 0,
@@ -180,14 +181,15 @@ def test_gains_are_differences_of_payouts(rule: Rule) -> None:
 
 
 def test_one_vote_per_cluster_closes_copies_and_rows_invite_them() -> None:
-    tricks = ["copy", "copy x4", "steal"]
+    tricks = ["copy", "copy x4", "copy x10, tiny noise", "steal"]
     safe, open_to = (stress_market(*GIVEN, rule=rule, attacks=tricks, attackers=4) for rule in (None, CLIPPED))
     assert np.abs(safe.gain).max() < 1e-6
-    assert [one["gain"] for one in safe.summary()["attacks"]] == [0.0] * 3
-    assert safe.findings() == ["Under this rule a seller gains nothing by copy, copy x4 or steal."]
+    assert [one["gain"] for one in safe.summary()["attacks"]] == [0.0] * 4
+    said = "copy, copy x4, copy x10, tiny noise or steal"
+    assert safe.findings() == [f"Under this rule a seller gains nothing by {said}."]
     assert (open_to.gain > 1).all()
     assert all(one["gaining"] == 1 for one in open_to.summary()["attacks"])
-    assert "A seller who adds four copies of each of its rows gains " in open_to.findings()[0]
+    assert "A seller who adds four copies of each of its rows gains " in open_to.findings()[1]
 
 
 def test_attackers_are_the_sample_and_repeats_are_not() -> None:
@@ -340,7 +342,7 @@ def test_the_command(tables: Path) -> None:
     for name, attack in ATTACKS.items():
         assert name in ran.out
         assert attack.words in ran.out
-    assert "Under this rule a seller gains nothing by copy, copy x4, steal" in ran.out
+    assert "Under this rule a seller gains nothing by copy, copy x4, copy x10, tiny noise, steal" in ran.out
     folder = tables / "shapshift-market-stress"
     found = StressTest.load(folder / "stress.npz")
     assert found.attackers == ("ann", "bob", "cid")

@@ -30,6 +30,12 @@ Flags = npt.NDArray[np.bool_]
 HONEST_SHARE, CLOSE = 0.001, 0.25
 #: Rows that the radius is estimated from, and the ranks of the neighbours whose distances are looked at.
 SAMPLE_ROWS, RANKS = 1000, (10, 20)
+#: Rows that are closer than this part of the median distance count once in the scale; in the radius those that are closer
+#: than this part of it, or of the distance to a 10th neighbour, and then those as close as this share of the rows would
+#: be by chance. Deviations count features up to this many interquartile ranges from their medians.
+TINY, CLUMP, CLUMP_SHARE, REACH = 1e-5, 0.01, 0.01, 10.0
+#: Dimensions below this are those of clumps.
+LEAST = 0.8
 # Coordinates of a sketch, fitted or drawn; rows that directions are fitted on; rows compared between
 # two steps of the progress bar. Squared distances of 16 drawn coordinates are those of the rows times a chi-squared
 # variable, which is above SLACK with probability 2e-10.
@@ -283,13 +289,15 @@ def find_duplicates(
     -----
     Exact copies have equal features: 0.0 and -0.0 are equal, and so are two missing entries. Near copies are at a
     Euclidean distance of at most ``radius``, each number divided by its standard deviation over all different
-    rows, which exact copies do not move; two texts that differ count as a distance of the square root of 2, a missing
+    rows, which exact copies do not move, and for which what is farther than ten interquartile ranges from the median
+    counts as if it were there; two texts that differ count as a distance of the square root of 2, a missing
     entry and another one as 1 and how far that is from the mean. Sparse rows are compared as they are.
 
     The radius is such that 0.1% of the rows would have another within it by chance, and at most a quarter of the
     typical distance of a row to its nearest one. Both come from the distances of a thousand rows to their 10th and 20th
-    nearest among each other, which few copies reach: in d dimensions, which those distances tell, the number of rows
-    within a radius grows with its d-th power. With fewer than 21 different rows the radius is 0.
+    nearest among each other: in d dimensions, which the median of their ratios tells, the number of rows within a
+    radius grows with its d-th power. Rows that are much closer than chance would have it count once there, so that
+    many near copies of a row do not make the radius small. With fewer than 21 different rows the radius is 0.
 
     A group has an earliest row, in the order of the training rows and then of the validation rows, and all later rows
     near it that are in no earlier group. A row whose only near rows are in other groups joins that of the nearest. So
@@ -324,16 +332,23 @@ def find_duplicates(
 
     place_of, first, hashes = table.places()
     contradicting = _contradicting(place_of, labels, labels_val, n)
-    table = table.scaled_by(first)
+    # Rows whose distance is next to nothing are one for the scale, too.
+    given, table = table, table.scaled_by(first)
+    tiny = TINY * _middle(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]).joined())
+    kept = _leaders(table.take(first), tiny)
+    if kept.size < first.size:
+        table = given.scaled_by(first[kept])
     # Any rows, but the same in whatever order they come.
-    scale = _Scale.of(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]), first.size)
-    radius = scale.radius() if radius is None else float(radius)
+    scale = _Scale.of(table.take(first[kept[np.argsort(hashes[kept])[:SAMPLE_ROWS]]]), kept.size)
+    if radius is None:
+        radius = tiny if kept.size <= RANKS[1] < first.size else scale.radius()
+    radius = float(radius)
     parts: Any = 0
     if same_label and labels is not None:
-        given = [*labels.tolist(), *([] if labels_val is None else labels_val.tolist())]
-        table = table.labelled(given, radius)
+        named = [*labels.tolist(), *([] if labels_val is None else labels_val.tolist())]
+        table = table.labelled(named, radius)
         place_of, first, _ = table.places()
-        parts = _labels.encode_labels(object_array(given))[1][first] % PARTS
+        parts = _labels.encode_labels(object_array(named))[1][first] % PARTS
     bits = np.zeros(first.size, dtype=np.int8)
     np.bitwise_or.at(bits, place_of, np.repeat([TRAIN, VALIDATION], [n, n_val]).astype(np.int8))
     counts = np.bincount(place_of)
@@ -396,9 +411,13 @@ class _Table:
         if missing.any():
             means = np.nanmean(np.where(np.isnan(some).all(axis=0), 0.0, some), axis=0)
             numbers = np.where(missing, means, numbers)
-        std: Any = feature_std(np.ascontiguousarray(numbers[rows]))
-        middle = numbers.min(axis=0) / 2 + numbers.max(axis=0) / 2
-        return replace(self, scaled=np.asarray((numbers - middle) / np.where(std == 0, 1.0, std)))
+        some = np.ascontiguousarray(numbers[rows])
+        middle = np.median(some / 2, axis=0)  # halves, whose differences are finite
+        with np.errstate(over="ignore"):
+            limit = REACH * _ranges(some / 2)
+            std: Any = feature_std(np.clip(some / 2, middle - limit, middle + limit))
+            scaled = (numbers / 2 - middle) / np.where(std == 0, 1.0, std)
+        return replace(self, scaled=np.asarray(np.clip(scaled, -1e100, 1e100)))  # finite when squared
 
     def labelled(self, labels: list[Any], radius: float) -> "_Table":
         """Return the rows with a column for each label, by which different ones are farther apart than a radius."""
@@ -412,6 +431,15 @@ class _Table:
         if self.other.shape[1] == 0:
             return self.scaled
         return sparse.csr_array(sparse.hstack([sparse.csr_array(self.scaled), self.other]))
+
+
+def _ranges(rows: Floats) -> Floats:
+    """Return the interquartile range of each feature, or that of more rows where it is 0; infinity for none."""
+    levels = np.array([0.25, 0.1, 0.03, 0.01])
+    ends = np.quantile(rows, [*levels, *(1 - levels)], axis=0)
+    ranges = ends[levels.size :] - ends[: levels.size]
+    found = np.take_along_axis(ranges, (ranges > 0).argmax(axis=0)[None], axis=0)[0]
+    return np.where(found > 0, found, np.inf)
 
 
 def _read(X: Any, X_val: Any) -> _Table:
@@ -538,20 +566,27 @@ class _Scale:
 
     @classmethod
     def of(cls, sample: _Table, n_rows: int) -> "_Scale":
-        near, far = RANKS
         size = sample.sizes[0]
-        if size <= far:
+        if size <= RANKS[1]:
             return cls(np.empty(0), np.inf, 1.0, n_rows)
-        rows = sample.joined()
-        index = index_rows(rows, "euclidean")
-        search = exact_search(tile_filler(index, rows), size, far + 1, whole_ties=False)
-        lists = search.find(0, size, np.empty((size, 0), dtype=np.int64))
-        distances = true_distances(index, lists.distances).reshape(size, far + 1)  # the nearest is the row itself
-        distances = distances[distances[:, near] > 0]
-        ratio = float(np.log(distances[:, far] / distances[:, near]).mean()) if distances.size else 0.0
-        # The logarithm of the ratio has this mean, divided by the dimension, where the density is the same near a row.
-        dimension = float(special.digamma(far) - special.digamma(near)) / ratio if ratio > 0 else np.inf
-        return cls(distances[:, near], dimension, size / n_rows, n_rows)
+        # A seller who offers many rows close to each other, or far from all, must not decide about the radius.
+        close = CLUMP * min(float(np.quantile(_reach(sample)[0], 0.9)), _middle(sample.joined()))
+        kept = sample.take(_leaders(sample, close))
+        if kept.sizes[0] <= RANKS[1]:
+            return cls(np.full(1, close / CLOSE), np.inf, size / n_rows, n_rows)
+        reach, ratios = _reach(kept)
+        typical, dimension = reach, _dimension(ratios)
+        if dimension < LEAST:  # most rows are in clumps: go by the others
+            outside = reach >= np.quantile(reach, 0.9) / 4
+            typical, dimension = reach[outside], _dimension(ratios[outside])
+        if np.isfinite(dimension):
+            close = float(np.median(typical)) * (CLUMP_SHARE / RANKS[0]) ** (1 / max(dimension, LEAST))
+            kept = kept.take(_leaders(kept, close))
+            if kept.sizes[0] > RANKS[1]:
+                reach, ratios = _reach(kept)
+                dimension = _dimension(ratios)
+        n_rows, share = max(1, round(n_rows * kept.sizes[0] / size)), size / n_rows
+        return cls(reach[reach > 0], max(dimension, LEAST), share, n_rows)
 
     def radius(self) -> float:
         """Return the largest distance of near-duplicates."""
@@ -575,6 +610,37 @@ class _Scale:
             return float(np.log(self.reach.min()))
         spread = special.logsumexp(-self.dimension * np.log(self.reach)) - np.log(self.reach.size)
         return float((np.log(wanted * self.share / RANKS[0]) - spread) / self.dimension)
+
+
+def _leaders(table: _Table, close: float) -> Indices:
+    """Return the rows without those that are close to an earlier one that stays."""
+    return np.unique(_near(table, close, np.ones(table.sizes[0], dtype=np.int8), None, False).leader)
+
+
+def _middle(rows: Any) -> float:
+    """Return the median distance of some pairs of rows."""
+    n = rows.shape[0]
+    apart = rows - rows[np.roll(np.arange(n), n // 2)]
+    squares = apart.multiply(apart) if sparse.issparse(apart) else apart * apart
+    return float(np.median(np.sqrt(squares.sum(axis=1))))
+
+
+def _reach(sample: _Table) -> tuple[Floats, Floats]:
+    """Return the distances of rows to their 10th nearest ones, and the logarithms of those to their 20th by them."""
+    near, far = RANKS
+    rows, size = sample.joined(), sample.sizes[0]
+    index = index_rows(rows, "euclidean")
+    search = exact_search(tile_filler(index, rows), size, far + 1, whole_ties=False)
+    lists = search.find(0, size, np.empty((size, 0), dtype=np.int64))
+    distances = true_distances(index, lists.distances).reshape(size, far + 1)  # the nearest is the row itself
+    reach = distances[:, near]
+    return reach, np.log(np.where(reach > 0, distances[:, far] / np.where(reach > 0, reach, 1.0), 1.0))
+
+
+def _dimension(ratios: Floats) -> float:
+    # The volume within the one is half of that within the other, in the median, where the density is the same.
+    ratio = float(np.median(ratios) or ratios.mean())
+    return float(np.log(2)) / ratio if ratio > 0 else np.inf
 
 
 @dataclass(frozen=True)

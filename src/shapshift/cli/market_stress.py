@@ -23,8 +23,8 @@ class Tricks:
     panel: ClassVar[str] = "Tricks"
     attack: list[str] | None = option(
         None,
-        "Play these alone: copy, copy x4, steal, near-copy, steal with noise, random rows, mixup, split, merge, hide "
-        "bad rows. Repeat the option.",
+        'Play these alone: copy, copy x4, "copy x10, tiny noise", steal, near-copy, steal with noise, random rows, '
+        "mixup, split, merge, hide bad rows. Repeat the option.",
         metavar="NAME",
     )
     attackers: int = option(4, "How many sellers, drawn at random, play each trick, one at a time.", metavar="N", min=1)

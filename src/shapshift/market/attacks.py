@@ -18,6 +18,8 @@ Flags = npt.NDArray[np.bool_]
 
 #: Noise of near-copies in standard deviations of each feature, and the part of the others' rows that is stolen.
 NOISE, STOLEN = 0.3, 0.2
+#: Noise that only makes rows differ.
+TINY = 1e-6
 
 
 class Offer(NamedTuple):
@@ -174,6 +176,11 @@ class Attack(NamedTuple):
 ATTACKS = {
     "copy": Attack("adds a copy of each of its rows", _copy, drawn=False),
     "copy x4": Attack("adds four copies of each of its rows", lambda move: _copy(move, times=4), drawn=False),
+    "copy x10, tiny noise": Attack(
+        "adds its rows ten times with noise of a millionth of a standard deviation",
+        lambda move: _copy(move, times=10, noise=TINY),
+        drawn=True,
+    ),
     "steal": Attack("adds copies of 20% of the others' rows", _steal, drawn=True),
     "near-copy": Attack(
         "adds its own rows with noise of 0.3 standard deviations", lambda move: _copy(move, noise=NOISE), drawn=True

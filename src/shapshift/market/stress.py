@@ -254,8 +254,8 @@ def stress_market(
     budget, rule, order, currency
         As in :func:`shapshift.price.pay_owners`.
     attacks : sequence of str, default=all
-        Tricks to play, of ``ATTACKS``: "copy", "copy x4", "steal", "near-copy", "steal with noise", "random rows",
-        "mixup", "split", "merge", "hide bad rows".
+        Tricks to play, of ``ATTACKS``: "copy", "copy x4", "copy x10, tiny noise", "steal", "near-copy",
+        "steal with noise", "random rows", "mixup", "split", "merge", "hide bad rows".
     attackers : int or sequence, default=4
         How many sellers, drawn at random, play each trick, one at a time; or their names.
     n_repeats : int, default=3

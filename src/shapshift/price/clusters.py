@@ -121,8 +121,8 @@ def find_clusters(
     Notes
     -----
     Rows are taken in their order: one that is within the radius of an earlier row that votes, and has its label, is in
-    that row's cluster; any other votes. So later rows change nothing about earlier ones. Scale and radius come from
-    different rows, so that equal copies do not move them.
+    that row's cluster; any other votes. So later rows change nothing about earlier ones, for a given radius and scale.
+    Those come from all different rows: equal copies do not move them, other rows may slightly.
 
     Examples
     --------
