@@ -45,7 +45,7 @@ PathLike = str | os.PathLike[str]
 MODEL: dict[str, Any] = {"n_neighbors": 5, "utility": "soft", "metric": "euclidean", "ties": "average"}
 #: What the parts of a computation take on one core: for each table, row, row and point, and two rows of the search for
 #: copies. For :meth:`Market.changes_seconds`.
-TABLE_SECONDS, ROW_SECONDS, PAIR_SECONDS, SEARCH_SECONDS = 1e-3, 1e-5, 3e-9, 1.7e-9
+TABLE_SECONDS, ROW_SECONDS, PAIR_SECONDS, SEARCH_SECONDS = 1e-3, 1e-5, 3e-9, 1e-9
 _LONGEST = 200
 _LINE = ("sequence", "kind", "round", "seller", "time", "body", "previous")
 # How often a close begins anew because a seller submitted while it was computed.
