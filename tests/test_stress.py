@@ -342,7 +342,7 @@ def test_the_command(tables: Path) -> None:
     for name, attack in ATTACKS.items():
         assert name in ran.out
         assert attack.words in ran.out
-    assert "Under this rule a seller gains nothing by copy, copy x4, copy x10, tiny noise, steal" in ran.out
+    assert "Under this rule a seller gains nothing by copy, copy x4, steal" in ran.out
     folder = tables / "shapshift-market-stress"
     found = StressTest.load(folder / "stress.npz")
     assert found.attackers == ("ann", "bob", "cid")

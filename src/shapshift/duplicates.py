@@ -30,7 +30,7 @@ Flags = npt.NDArray[np.bool_]
 HONEST_SHARE, CLOSE = 0.001, 0.25
 #: Rows that the radius is estimated from, and the ranks of the neighbours whose distances are looked at.
 SAMPLE_ROWS, RANKS = 1000, (10, 20)
-#: Rows that are closer than this part of the median distance count once in the scale; in the radius those that are closer
+#: Rows closer than this part of the median distance count once in the scale; in the radius those that are closer
 #: than this part of it, or of the distance to a 10th neighbour, and then those as close as this share of the rows would
 #: be by chance. Deviations count features up to this many interquartile ranges from their medians.
 TINY, CLUMP, CLUMP_SHARE, REACH = 1e-5, 0.01, 0.01, 10.0

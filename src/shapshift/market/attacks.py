@@ -172,15 +172,10 @@ class Attack(NamedTuple):
     drawn: bool
 
 
-#: Tricks by name.
+#: Tricks by name; new ones come last, since draws depend on their places.
 ATTACKS = {
     "copy": Attack("adds a copy of each of its rows", _copy, drawn=False),
     "copy x4": Attack("adds four copies of each of its rows", lambda move: _copy(move, times=4), drawn=False),
-    "copy x10, tiny noise": Attack(
-        "adds its rows ten times with noise of a millionth of a standard deviation",
-        lambda move: _copy(move, times=10, noise=TINY),
-        drawn=True,
-    ),
     "steal": Attack("adds copies of 20% of the others' rows", _steal, drawn=True),
     "near-copy": Attack(
         "adds its own rows with noise of 0.3 standard deviations", lambda move: _copy(move, noise=NOISE), drawn=True
@@ -195,6 +190,11 @@ ATTACKS = {
     "split": Attack("splits its rows at random between two names", _split, drawn=True),
     "merge": Attack("sells under one name with another seller", _merge, drawn=True),
     "hide bad rows": Attack("moves its rows of negative value to a second name", _hide, drawn=False),
+    "copy x10, tiny noise": Attack(
+        "adds its rows ten times with noise of a millionth of a standard deviation",
+        lambda move: _copy(move, times=10, noise=TINY),
+        drawn=True,
+    ),
 }
 
 
