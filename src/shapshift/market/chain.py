@@ -506,6 +506,8 @@ def verify_export(
     try:
         if not all((home / name).is_file() for name in ("ledger.json", "events.jsonl")):
             raise LedgerError("one of them is missing")
+        if any((home / name).is_symlink() for name in ("ledger.json", "events.jsonl", "blobs")):
+            raise LedgerError("one of them, or blobs, is a link")
         with open(home / "ledger.json", "rb") as file:
             note = read_body(file.read(10_000).decode().rstrip("\n"))
         size = (home / "events.jsonl").stat().st_size
@@ -528,6 +530,8 @@ def verify_export(
                 advance(sum(map(len, page)))
         if chain.head != note.get("head"):
             raise LedgerError(f"the last event is not the one that ledger.json names, {_short(note.get('head'))}")
+        if chain.events != note.get("events"):
+            raise LedgerError(f"there are {chain.events:,} events, and ledger.json says {_short(note.get('events'))}")
         chain.finish()
         for digest in sorted(chain.blobs):
             _check_blob(home / "blobs" / digest.hex())

@@ -366,7 +366,8 @@ class Postgres(Database):
         connection.exec_driver_sql(
             "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
         )
-        connection.exec_driver_sql("SELECT format FROM shapshift_ledger FOR UPDATE")
+        held = connection.exec_driver_sql("SELECT format FROM shapshift_ledger FOR UPDATE").fetchall()
+        _check_format(self.name, list(held))
 
     def faults(self) -> list[str]:
         """Triggers that are gone or switched off."""

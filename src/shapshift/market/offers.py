@@ -2,10 +2,11 @@
 
 import hashlib
 import io
+import math
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ Array = npt.NDArray[Any]
 MOST_BYTES = 256 * 2**20
 # Larger numbers could overflow once they are divided by the spread of a validation column, and nobody could close.
 _LARGEST = 1e100
+# Standard deviations of a validation column that a number may be away from its range, at least.
+_FARTHEST = 1e6
 _LABELS = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "true or false", "U": "text"}
 
 
@@ -51,6 +54,9 @@ class Form:
         How numbers are scaled, by what is fitted on the validation rows.
     impute : str or bool
         How missing values are filled in, see :class:`~shapshift.tables.TableSpec`; False refuses them.
+    limits : mapping of str to int
+        Feature of numbers to the power of ten that none may exceed: a million standard deviations beyond the range of
+        the validation column, rounded up, which tells its order of magnitude only.
     """
 
     label: str
@@ -59,6 +65,12 @@ class Form:
     types: Mapping[str, str]
     scale: str = "standard"
     impute: str | bool = False
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> set[type]:
+        """Types of the labels."""
+        return set(map(type, self.labels))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, ready for JSON without floats."""
@@ -66,6 +78,7 @@ class Form:
         return {
             **asdict(self),
             "types": [[name, kind] for name, kind in self.types.items()],
+            "limits": [[name, power] for name, power in self.limits.items()],
             "labels": [repr(label) if kind == "f" else label for label in self.labels],
             "numbers": kind == "f",
         }
@@ -75,7 +88,9 @@ class Form:
         """Make it from what :meth:`to_dict` returned."""
         labels = tuple(map(float, stored["labels"])) if stored["numbers"] else tuple(stored["labels"])
         fields = {name: stored[name] for name in ("label", "id", "scale", "impute")}
-        return cls(**fields, labels=labels, types=dict(map(tuple, stored["types"])))
+        return cls(
+            **fields, labels=labels, types=dict(map(tuple, stored["types"])), limits=dict(map(tuple, stored["limits"]))
+        )
 
     @property
     def spec(self) -> TableSpec:
@@ -156,7 +171,7 @@ class Form:
             width = int(kind.split()[-1])
             if not is_list(column.type) or set(pc.unique(pc.list_value_length(column)).to_pylist()) != {width}:
                 raise InputError(f"{wrong}lists of {width} numbers. It holds {column.type}, or others.")
-            flat = _numbers(pc.list_flatten(column), wrong, width)
+            flat = _numbers(pc.list_flatten(column), wrong, self._limit(name), width)
             if flat.null_count:
                 raise InputError(f"{wrong}a number in every entry of its lists. Leave those rows out.")
             return pa.FixedSizeListArray.from_arrays(flat, width)
@@ -171,7 +186,10 @@ class Form:
             if not (pt.is_string(column.type) or pt.is_integer(column.type) or pt.is_boolean(column.type)):
                 raise InputError(f"{wrong}text. It holds {column.type}. Write it as in the other tables.")
             return column.cast(pa.string())
-        return _numbers(column, wrong)
+        return _numbers(column, wrong, self._limit(name))
+
+    def _limit(self, name: str) -> float:
+        return min(_LARGEST, float(f"1e{self.limits[name]}")) if name in self.limits else _LARGEST
 
     def _label(self, table: Any, where: str) -> Any:
         found = read_names(table[self.label], f"label {self.label!r}", where, written=self.label in about(table).text)
@@ -187,7 +205,7 @@ class Form:
         return pa.array([known[_spelled(label)] for label in found.tolist()])
 
 
-def _numbers(column: Any, wrong: str, width: int = 1) -> Any:
+def _numbers(column: Any, wrong: str, limit: float = _LARGEST, width: int = 1) -> Any:
     """Column of floats, or the entries of lists of that width; ``wrong`` begins an error."""
     kind = column.type
     if pt.is_string(kind):
@@ -200,12 +218,12 @@ def _numbers(column: Any, wrong: str, width: int = 1) -> Any:
         raise InputError(f"{wrong}numbers. It holds {kind}.")
     # Unsafe only in that whole numbers beyond 2**53 are rounded.
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    large = ~(np.abs(values) <= _LARGEST) & ~np.isnan(values)
+    large = ~(np.abs(values) <= limit) & ~np.isnan(values)
     if large.any():
         at = int(large.argmax())
         raise InputError(
-            f"{wrong}numbers between -{_LARGEST:g} and {_LARGEST:g}. Row {at // width} (counted from 0) has "
-            f"{values[at]}. Correct it or leave the row out."
+            f"{wrong}numbers between -{limit:g} and {limit:g}: others are far from all that the round is about. Row "
+            f"{at // width} (counted from 0) has {values[at]}. Correct it or leave the row out."
         )
     return pa.array(values, from_pandas=True)  # one kind of missing
 
@@ -261,7 +279,19 @@ def form_of(
         raise InputError("The validation file must be a table with a column of classes, such as Parquet or CSV.")
     types = {name: _kind(plain(table[name])) for name in roles.features}
     labels = tuple(np.unique(roles.y_val).tolist())
-    return Form(str(roles.spec.label), labels, id, types, scale, impute), table.num_rows
+    return Form(str(roles.spec.label), labels, id, types, scale, impute, _limits(table, types)), table.num_rows
+
+
+def _limits(table: Any, types: Mapping[str, str]) -> dict[str, int]:
+    limits = {}
+    for name in (name for name, kind in types.items() if kind not in ("text", "bool")):
+        column = plain(table[name])
+        entries = pc.list_flatten(column) if is_list(column.type) else column
+        values = entries.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        size = float(np.nanmax(np.abs(values), initial=0.0))
+        farthest = size + _FARTHEST * (float(np.nanstd(values)) or max(size, 1.0))
+        limits[name] = math.ceil(math.log10(farthest)) if 0 < farthest < _LARGEST else 100
+    return limits
 
 
 def _kind(column: Any) -> str:
@@ -332,7 +362,8 @@ def from_parquet(content: bytes) -> Any:
 
 def row_keys(table: Any, form: Form) -> list[tuple[Any, ...]]:
     """Content of each row, features and label, as something that can be compared."""
-    columns = [table[name].to_pylist() for name in (*form.types, form.label)]
+    columns = [table[name].to_pylist() for name in form.types]
+    columns.append(list(map(_spelled, table[form.label].to_pylist())))  # their kind can change between rounds
     lists = [j for j, kind in enumerate(form.types.values()) if kind.startswith("vector")]
     for j in lists:
         columns[j] = list(map(tuple, columns[j]))

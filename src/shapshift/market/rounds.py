@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +24,10 @@ import pyarrow as pa
 from shapshift._progress import progress_bar
 from shapshift.checks.inputs import some
 from shapshift.checks.names import visible
-from shapshift.exceptions import InputError
+from shapshift.exceptions import InputError, LedgerError
 from shapshift.io.files import destination, hidden_prefix, new_name, write_text
 from shapshift.knn import KNNShapley
-from shapshift.market.chain import Row, digest_of, line
+from shapshift.market.chain import START, Row, digest_of, line
 from shapshift.market.changes import FACTORS, WORDS, split_change
 from shapshift.market.databases import UnreachableError
 from shapshift.market.ledger import Event, Ledger, Verification
@@ -47,6 +48,9 @@ MODEL: dict[str, Any] = {"n_neighbors": 5, "utility": "soft", "metric": "euclide
 #: copies. For :meth:`Market.changes_seconds`.
 TABLE_SECONDS, ROW_SECONDS, PAIR_SECONDS, SEARCH_SECONDS = 1e-3, 1e-5, 3e-9, 1e-9
 _LONGEST = 200
+# By columns: seller to rows and the events that brought them first, and rows to who submitted them first.
+_Seen = tuple[dict[str, dict[tuple[Any, ...], int]], dict[tuple[Any, ...], str]]
+_STRANGE = "it was not written by a market"
 _LINE = ("sequence", "kind", "round", "seller", "time", "body", "previous")
 # How often a close begins anew because a seller submitted while it was computed.
 _TRIES = 5
@@ -265,7 +269,7 @@ class Market:
 
     def __init__(self, where: PathLike) -> None:
         self.ledger = Ledger(where)
-        self._seen: dict[tuple[str, ...], dict[tuple[Any, ...], int]] = {}
+        self._seen: dict[tuple[str, ...], _Seen] = {}
         self._valued: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._clusters: dict[tuple[Any, ...], Clusters] = {}
         self._files: dict[str, bytes] = {}
@@ -288,10 +292,19 @@ class Market:
             Language of amounts and dates on statements, such as "de".
         """
         minor_digits("create", currency)
-        Ledger.create(where).close()
+        try:
+            Ledger.create(where).close()
+        except LedgerError:
+            if not _unfinished(where):
+                raise
         market = cls(where)
         body = {"issuer": issuer, "contact": contact, "currency": currency, "locale": locale}
-        market.ledger.append("init", body)
+
+        def allowed(events: Sequence[Event]) -> None:
+            if events:
+                raise LedgerError(f"{market.ledger!r} has been created already. Open it as it is.")
+
+        market.ledger.append("init", body, allowed=allowed)
         return market
 
     def __enter__(self) -> Self:
@@ -303,7 +316,10 @@ class Market:
     @property
     def about(self) -> Mapping[str, str]:
         """Issuer, contact, currency and locale."""
-        return next((event.content for event in self.ledger.events(kind="init")), {})
+        found = next((event.content for event in self.ledger.events(kind="init")), None)
+        if found is None:
+            raise LedgerError(f"{self.ledger!r} was never finished. Run `shapshift market init` with it once more.")
+        return found
 
     def open(
         self,
@@ -394,7 +410,10 @@ class Market:
 
         def allowed(events: Sequence[Event]) -> None:
             if events:
-                raise InputError(f"There is a round {round!r} already. Choose another name.")
+                known = Terms.from_body(self._opened(round, events).content).commitment
+                raise InputError(
+                    f"There is a round {round!r} already, with the commitment {known}. Choose another name."
+                )
 
         self._rehearse(terms, content)
         blobs = {terms.salt: salt.encode()} | ({terms.secret: seed.encode()} if noisy else {})
@@ -420,6 +439,12 @@ class Market:
             raise InputError(
                 f"Tables of round {last!r} cannot stay on offer: its columns or their types are others. It has "
                 f"{some([*old.types, old.label])}. Leave 'keep' out and let sellers submit again."
+            )
+        if old.kinds != form.kinds:
+            raise InputError(
+                f"Tables of round {last!r} cannot stay on offer: its labels are {some(list(old.labels))}, and those of "
+                f"the validation file are {some(list(form.labels))}, of another kind. Write them as before, or leave "
+                "'keep' out and let sellers submit again."
             )
         if not set(old.labels) <= set(form.labels):
             gone = [label for label in old.labels if label not in form.labels]
@@ -477,7 +502,9 @@ class Market:
         Notes
         -----
         A row's precedence counts from the first time that this seller submitted a row of the same features and label,
-        in whichever round: correcting other rows, or withdrawing for a month, does not cost it.
+        in whichever round: correcting other rows, or withdrawing for a month, does not cost it. A row that another
+        seller submitted first does not count, even where that seller is not in this round; under the rules "rows" and
+        "precedence" it is only listed.
         """
         _check_name("seller", seller)
         terms = self.terms(round)
@@ -558,15 +585,16 @@ class Market:
             setting = Setting(tuple((seller, offer.table) for seller, offer in offers.items()), digest, terms)
             paid = self._allocate(setting, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
             body, blobs = _paid(setting, paid)
+            previous = self._last_closed()
             body |= {
                 "salt": salt,
-                "previous": self._last_closed(),
+                "previous": previous,
                 "tables": [[seller, *offer] for seller, offer in offers.items()],
             }
             known = [event.sequence for event in events]
 
-            def allowed(now: Sequence[Event], known: list[int] = known) -> None:
-                if [event.sequence for event in now] != known:
+            def allowed(now: Sequence[Event], known: list[int] = known, previous: str = previous) -> None:
+                if [event.sequence for event in now] != known or self._last_closed() != previous:
                     raise _BehindError
 
             try:
@@ -591,17 +619,19 @@ class Market:
         """Allocation of a closed round to which sellers submitted."""
         closed = self.closed(round)
         if closed.allocation is None:
-            raise InputError(f"Nobody had submitted to round {round!r}, so nothing was allocated.")
+            raise InputError(f"No row of round {round!r} counted, so nothing was allocated.")
         with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
             path = Path(folder, "allocation.npz")
             path.write_bytes(self.ledger.blob(closed.allocation))
             return Allocation.load(path)
 
-    def _allocate(self, setting: Setting, **options: Any) -> tuple[Allocation, Any] | None:
-        """Allocate a budget; returns also the position of the first row that each row is a copy of."""
+    def _allocate(self, setting: Setting, **options: Any) -> tuple[Allocation | None, list[list[Any]]]:
+        """Allocate a budget, None where no row counts; returns also who has copies of whose rows."""
         if not setting.tables:
-            return None
-        data, offered = self._offered(setting)
+            return None, []
+        data, offered, sources = self._offered(setting)
+        if setting.terms.rule.votes_once and offered["earlier"].all():
+            return None, _copies(offered["owners"], np.full(len(sources), -1), sources)
         allocation = pay_owners(
             KNNShapley(**setting.terms.model, **options),
             data.X_val,
@@ -615,27 +645,39 @@ class Market:
         )
         first = allocation.first
         if first is None:
-            first = find_clusters(data.X_val, data.y_val, radius=0, progress=False, **offered).first
-        return allocation, first
+            own = np.arange(len(sources))
+            first = (
+                own
+                if offered["earlier"].all()
+                else (find_clusters(data.X_val, data.y_val, radius=0, progress=False, **offered).first)
+            )
+            first = np.where(offered["earlier"], -1, first)
+        return allocation, _copies(offered["owners"], first, sources)
 
-    def _offered(self, setting: Setting) -> tuple[Prepared, dict[str, Any]]:
-        """Features and labels, see :meth:`Form.arrays`, and sellers, order and ids of their rows."""
+    def _offered(self, setting: Setting) -> tuple[Prepared, dict[str, Any], Any]:
+        """Features and labels, see :meth:`Form.arrays`; sellers, order and ids of rows; who had each row first."""
         form = setting.terms.form
         tables = {seller: from_parquet(self.ledger.blob(digest)) for seller, digest in setting.tables}
         sizes = [table.num_rows for table in tables.values()]
         wanted = [*form.types, form.label]
         rows = pa.concat_tables([table.select(wanted) for table in tables.values()])
         data = form.arrays(self._file(setting.validation), setting.terms.ending, rows)
-        order = [self._first_seen(seller, table, form) for seller, table in tables.items()]
+        seen = [self._first_seen(seller, table, form) for seller, table in tables.items()]
+        owners, sources = np.repeat(np.array(list(tables)), sizes), np.concatenate([each[1] for each in seen])
         ids = [
             table[form.id].to_pylist() if form.id else list(map(str, range(1, table.num_rows + 1)))
             for table in tables.values()
         ]
-        return data, {
-            "owners": np.repeat(np.array(list(tables)), sizes),
-            "order": np.concatenate(order),
-            "ids": np.array([each for part in ids for each in part]),
-        }
+        return (
+            data,
+            {
+                "owners": owners,
+                "order": np.concatenate([each[0] for each in seen]),
+                "ids": np.array([each for part in ids for each in part]),
+                "earlier": owners != sources,
+            },
+            sources,
+        )
 
     def _money(self, terms: Terms) -> dict[str, Any]:
         secret = self.ledger.blob(terms.secret).decode() if terms.secret else None
@@ -650,22 +692,29 @@ class Market:
         return self._files[digest] if digest in self._files else self.ledger.blob(digest)
 
     def _first_seen(self, seller: str, table: Any, form: Form) -> Any:
-        """Sequence number of the event by which the seller submitted each row for the first time."""
-        columns = [*form.types, form.label]
-        key = (seller, *columns)
-        if key not in self._seen:
-            seen: dict[tuple[Any, ...], int] = {}
-            done: set[str] = set()
-            for event in self.ledger.events(kind="submit", seller=seller):
-                if event.content["table"] in done:
+        """For each row, number of the event by which the seller submitted it first, and who of all submitted it first.
+
+        Later events change nothing about either, so that payments can be computed again.
+        """
+        columns = (*form.types, form.label)
+        if columns not in self._seen:
+            own: dict[str, dict[tuple[Any, ...], int]] = defaultdict(dict)
+            first: dict[tuple[Any, ...], str] = {}
+            done: set[tuple[str, str]] = set()
+            for event in self.ledger.events(kind="submit"):
+                name, digest = event.seller, event.content["table"]
+                if (name, digest) in done:
                     continue
-                done.add(event.content["table"])
-                earlier = from_parquet(self.ledger.blob(event.content["table"]))
+                done.add((name, digest))
+                earlier = from_parquet(self.ledger.blob(digest))
                 if set(columns) <= set(earlier.column_names):
                     for row in row_keys(earlier, form):
-                        seen.setdefault(row, event.sequence)
-            self._seen[key] = seen
-        return np.array([self._seen[key][row] for row in row_keys(table, form)], dtype=np.int64)
+                        own[name].setdefault(row, event.sequence)
+                        first.setdefault(row, name)
+            self._seen[columns] = own, first
+        seen, source = self._seen[columns]
+        keys = row_keys(table, form)
+        return np.array([seen[seller][row] for row in keys], dtype=np.int64), np.array([source[row] for row in keys])
 
     def changes(
         self, round: str, sellers: Sequence[str] | None = None, *, progress: bool | None = None, **options: Any
@@ -781,7 +830,7 @@ class Market:
         tables = [{name: offer.table for name, offer in each.tables.items()} for each in rounds]
         own = [each.pop(seller) for each in tables]
         terms, validation = [each.terms for each in rounds], [each.validation for each in rounds]
-        sources = [(form.label, dict(form.types)) for form in (each.form for each in terms)]
+        sources = [(form.label, dict(form.types), form.kinds) for form in (each.form for each in terms)]
         differs = {
             "own rows": own[0] != own[1],
             "other sellers": tables[0] != tables[1],
@@ -815,14 +864,18 @@ class Market:
         key = setting.valued_by()
         if key not in self._valued:
             self._valued[key] = self._value(setting, options)
+        if not self._valued[key]:
+            return {}
         owners, valuation, values = self._valued[key]
         shared: dict[str, Any] = {"policy": setting.terms.rule.policy, **self._money(setting.terms)}
         return dict(map(tuple, _payments(allocate_budget(valuation, owners=owners, values=values, **shared))))
 
     def _value(self, setting: Setting, options: Mapping[str, Any]) -> tuple[Any, ...]:
         """Sellers of the rows, values of the rows, and values of sellers where these are players."""
-        data, offered = self._offered(setting)
+        data, offered, _ = self._offered(setting)
         rule, rows, labels = setting.terms.rule, data.X_val, data.y_val
+        if rule.votes_once and offered["earlier"].all():
+            return ()
         clusters, by = None, setting.searched_by()
         if by is not None:
             key = (*by, rows.shape, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest())
@@ -928,13 +981,22 @@ class Market:
             return Verified(chain, 0, (chain.fault,))
         later = [(name, rounds[name][0][1]) for name in paid if name in rounds]
         told += [f"Round {name!r}: something came after it was closed: {kind}." for name, kind in later]
-        recomputed = 0
+        recomputed, strange = (
+            0,
+            {
+                name
+                for name in paid
+                if f"Round {name!r}: {_STRANGE}" in {t[: len(f"Round {name!r}: {_STRANGE}")] for t in told}
+            },
+        )
         with progress_bar("Computing payments", len(paid), progress if recompute else False) as advance:
             for name in paid if recompute else ():
+                advance(1)
+                if name in strange:
+                    continue
                 closed = self.closed(name)
                 told += [f"Round {name!r}: {fault}" for fault in self._differences(closed, options)]
                 recomputed += len(closed.payments)
-                advance(1)
         return Verified(chain, recomputed, tuple(told))
 
     def _faults(self, round: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -953,7 +1015,7 @@ class Market:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = visible(f"{type(error).__name__}: {error}"[:80], keep="")
-            yield f"Round {round!r}: it was not written by a market ({reason})."
+            yield f"Round {round!r}: {_STRANGE} ({reason})."
             return
         if commitment(closed.salt, closed.validation) != closed.terms.commitment:
             yield f"Round {round!r}: the validation file is not the one that it was opened with."
@@ -1068,15 +1130,28 @@ def _offers(kept: Mapping[str, Offer], changes: Iterable[tuple[str, str, int, Ma
     return dict(sorted(found.items()))
 
 
-def _paid(setting: Setting, paid: tuple[Allocation, Any] | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _unfinished(where: PathLike) -> bool:
+    """Whether there is a ledger without any event, as a creation that was killed leaves it."""
+    try:
+        with Ledger(where) as there:
+            return there.head() == START
+    except LedgerError:
+        return False
+
+
+def _paid(setting: Setting, paid: tuple[Allocation | None, list[list[Any]]]) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return what the event of a close says about payments, and the blob of the allocation."""
     terms = setting.terms
     body: dict[str, Any] = {"budget": terms.budget, "validation": setting.validation, "version": version("shapshift")}
-    if paid is None:
+    allocation, copies = paid
+    if allocation is None:
         _, _, reserve = terms.rule.policy.cents(terms.budget, terms.digits)
-        none: dict[str, Any] = {"payments": [], "copies": [], "allocation": None}
+        none: dict[str, Any] = {
+            "payments": [[seller, 0] for seller, _ in setting.tables],
+            "copies": copies,
+            "allocation": None,
+        }
         return body | none | {"reserve": reserve, "unallocated": terms.budget - reserve}, {}
-    allocation, first = paid
     with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
         path = Path(folder, "allocation.npz")
         allocation.save(path)
@@ -1086,7 +1161,7 @@ def _paid(setting: Setting, paid: tuple[Allocation, Any] | None) -> tuple[dict[s
         "reserve": allocation.reserve_cents,
         "unallocated": allocation.unallocated_cents,
         "allocation": digest_of(content),
-        "copies": _copies(allocation, first),
+        "copies": copies,
     }
     return body, {body["allocation"]: content}
 
@@ -1095,12 +1170,11 @@ def _payments(allocation: Allocation) -> list[list[Any]]:
     return [list(one) for one in sorted(zip(map(str, allocation.owners), allocation.cents.tolist(), strict=True))]
 
 
-def _copies(allocation: Allocation, first: Any) -> list[list[Any]]:
+def _copies(owners: Any, first: Any, sources: Any) -> list[list[Any]]:
     """Sellers whose rows are copies of a row that another seller submitted before, with how many."""
-    codes, firsts = allocation.codes, allocation.codes[first]
-    others = firsts != codes
-    pairs = Counter(zip(firsts[others].tolist(), codes[others].tolist(), strict=True))
-    named = [[str(allocation.owners[a]), str(allocation.owners[b]), rows] for (a, b), rows in pairs.items()]
+    firsts = np.where(first < 0, sources, owners[first])
+    pairs = Counter(zip(firsts.tolist(), owners.tolist(), strict=True))
+    named = [[a, b, rows] for (a, b), rows in pairs.items() if a != b]
     return sorted(named, key=lambda one: (-one[2], one[0], one[1]))
 
 
@@ -1110,6 +1184,8 @@ def _check_name(what: str, name: Any) -> None:
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST:
         got = f"{len(name):,} characters" if isinstance(name, str) and len(name) > _LONGEST else repr(name)
         raise InputError(f"{said}. Got {got}.")
+    if unicodedata.normalize("NFC", name) != name:
+        raise InputError(f"{said} in Unicode's composed form (NFC). Write {unicodedata.normalize('NFC', name)!r}.")
     if name != name.strip() or visible(name, keep="") != name:
         raise InputError(
             f"{said} without spaces at its ends, line breaks and invisible characters. Got {visible(name, keep='')!r}."

@@ -31,7 +31,8 @@ class Clusters(Result):
     Attributes
     ----------
     first : ndarray of shape (n_train,)
-        Position of the row that votes for each row: the earliest of its cluster, its own position where that is itself.
+        Position of the row that votes for each row: the earliest of its cluster, its own position where that is itself;
+        -1 for a row that somebody else had submitted before, outside this table.
     duplicates : Duplicates
         The clusters with more than one row; its rows are in the order of submission.
     suspects : tuple
@@ -89,6 +90,7 @@ def find_clusters(
     radius: float | None = None,
     near_copies: bool = False,
     ids: Any = None,
+    earlier: Any = None,
     progress: bool | None = None,
 ) -> Clusters:
     """Find the rows that vote when rows of equal label that are equal or nearly equal have one vote together.
@@ -112,6 +114,8 @@ def find_clusters(
         Needs owners, and rows of numbers.
     ids : array-like of shape (n_train,), optional
         By default the table's index, or positions.
+    earlier : array-like of bool of shape (n_train,), optional
+        Rows that somebody else had submitted before, outside this table: they do not vote, and are in no cluster.
     progress : bool, default=None
 
     Returns
@@ -135,6 +139,19 @@ def find_clusters(
     n = count_rows(X)
     row_ids = _labels.check_ids(ids, _labels.pandas_index(X)[0], n)
     labels = _labels.check_labels(y, "y", n, "X")
+    if earlier is not None and np.any(earlier):
+        own = np.flatnonzero(~np.asarray(earlier))
+        given: dict[str, Any] = {
+            "owners": None if owners is None else _labels.check_owners(owners, row_ids).codes[own],
+            "order": read_order("find_clusters", order, row_ids)[own],
+            "ids": row_ids[own],
+        }
+        part = find_clusters(
+            take_rows(X, own), labels[own], **given, radius=radius, near_copies=near_copies, progress=progress
+        )
+        first = np.full(n, -1, dtype=np.int64)
+        first[own] = own[part.first]
+        return replace(part, first=first)
     names = None
     if owners is not None:
         ownership = _labels.check_owners(owners, row_ids)
@@ -250,7 +267,7 @@ class Counted:
         made = scattered(valuation, "n_train", own, n)
         labels = valuation.labels
         if labels is not None:  # rows of a cluster have one label
-            labels = labels[np.searchsorted(own, self.clusters.first)]
+            labels = np.append(labels, labels[:1])[np.searchsorted(own, np.maximum(self.clusters.first, own[0]))]
         return replace(made, ids=self.ids_, labels=labels)
 
     def restrict(self, valuation: Valuation) -> Valuation:

@@ -222,6 +222,7 @@ def pay_owners(
     rule: Rule | None = None,
     order: Any = None,
     ids: Any = None,
+    earlier: Any = None,
     currency: str = "EUR",
     privacy: Privacy | None = None,
     intervals: bool = True,
@@ -246,6 +247,8 @@ def pay_owners(
         When each row was submitted, see :func:`find_clusters`. Rows of equal order are in the order of the table.
     ids : array-like of shape (n_train,), optional
         By default the table's index, or positions.
+    earlier : array-like of bool of shape (n_train,), optional
+        Rows that do not vote, see :func:`find_clusters`; where all rows vote, they do as well.
     intervals : bool, default=True
         Whether to compute what another sample of validation points would pay, which takes longer than the payouts.
     progress : bool, default=None
@@ -270,7 +273,7 @@ def pay_owners(
     check.check_type("pay_owners", "rule", rule, Rule, "a Rule, such as Rule(pay_by='rows')")
     if hasattr(model, "progress"):
         model = clone(model).set_params(progress=progress)
-    fitted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids)
+    fitted = count_by(model, rule, X, y, owners=owners, order=order, ids=ids, earlier=earlier)
     more: dict[str, Any] = {"currency": currency, "privacy": privacy, "intervals": intervals, "progress": progress}
     return pay_counted(fitted, rule, X_val, y_val, owners, budget, **more)
 
@@ -284,6 +287,7 @@ def count_by(
     owners: Any = None,
     order: Any = None,
     ids: Any = None,
+    earlier: Any = None,
     clusters: Clusters | None = None,
 ) -> Counted:
     """Fit a clone of a model on the rows that count by a rule; it values all rows.
@@ -292,7 +296,7 @@ def count_by(
     ----------
     model : estimator
     rule : Rule
-    X, y, owners, order, ids
+    X, y, owners, order, ids, earlier
         As in :func:`pay_owners`.
     clusters : Clusters, optional
         Where they are known.
@@ -311,7 +315,7 @@ def count_by(
         )
     if clusters is None:
         given = {"owners": owners, "order": order, "radius": rule.radius, "near_copies": rule.near_copies, "ids": ids}
-        clusters = find_clusters(X, y, **given, progress=False)
+        clusters = find_clusters(X, y, **given, earlier=earlier, progress=False)
     own = clusters.representatives
     labels = _labels.check_labels(y, "y", n, "X")
     return counted(fresh.fit(take_rows(X, own), labels[own], ids=row_ids[own]), row_ids, rule, clusters)
