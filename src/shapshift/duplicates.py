@@ -614,7 +614,7 @@ class _Scale:
 
 def _leaders(table: _Table, close: float) -> Indices:
     """Return the rows without those that are close to an earlier one that stays."""
-    return np.unique(_near(table, close, np.ones(table.sizes[0], dtype=np.int8), None, False).leader)
+    return np.unique(_near(table, close, np.ones(table.sizes[0], dtype=np.int8), None, lambda rows: None).leader)
 
 
 def _middle(rows: Any) -> float:
