@@ -230,7 +230,7 @@ def test_no_seller_moves_the_radius_far(width: int) -> None:
     added = [copies + noise * rng.normal(size=copies.shape) for copies in added for noise in (1e-12, 1e-7, 1e-3)]
     for more in (*added, far[:1], far, 1e18 * far, np.concatenate([added[0], far])):
         radius = find_duplicates(np.concatenate([rows, more])).radius
-        assert honest / 8 < radius < 2 * honest  # 6e-23 for ten copies where they decided about it
+        assert honest / 8 < radius < 2 * honest
 
 
 def test_many_near_copies_of_few_rows_are_near() -> None:
