@@ -981,14 +981,8 @@ class Market:
             return Verified(chain, 0, (chain.fault,))
         later = [(name, rounds[name][0][1]) for name in paid if name in rounds]
         told += [f"Round {name!r}: something came after it was closed: {kind}." for name, kind in later]
-        recomputed, strange = (
-            0,
-            {
-                name
-                for name in paid
-                if f"Round {name!r}: {_STRANGE}" in {t[: len(f"Round {name!r}: {_STRANGE}")] for t in told}
-            },
-        )
+        strange = {name for name in paid if any(one.startswith(f"Round {name!r}: {_STRANGE}") for one in told)}
+        recomputed = 0
         with progress_bar("Computing payments", len(paid), progress if recompute else False) as advance:
             for name in paid if recompute else ():
                 advance(1)
