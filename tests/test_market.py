@@ -712,7 +712,7 @@ def test_far_numbers_and_names_of_two_spellings_are_refused(place: Place) -> Non
     with pytest.raises(InputError, match=r"'size'.*Row 0.*leave the row out"):
         place.submit("one", ann=far)
     with pytest.raises(InputError, match="NFC"):
-        place.submit("one", Amélie=ANN)
+        place.market.submit("one", "Ame\u0301lie", place.file("amelie.csv", ANN))
     with pytest.raises(InputError, match=place.market.terms("one").commitment):
         place.open("one", VAL)
 

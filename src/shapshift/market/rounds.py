@@ -619,7 +619,8 @@ class Market:
         """Allocation of a closed round to which sellers submitted."""
         closed = self.closed(round)
         if closed.allocation is None:
-            raise InputError(f"No row of round {round!r} counted, so nothing was allocated.")
+            why = f"No row of round {round!r} counts" if closed.tables else f"Nobody had submitted to round {round!r}"
+            raise InputError(f"{why}, so nothing was allocated.")
         with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
             path = Path(folder, "allocation.npz")
             path.write_bytes(self.ledger.blob(closed.allocation))
