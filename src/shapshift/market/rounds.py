@@ -619,7 +619,8 @@ class Market:
         """Allocation of a closed round to which sellers submitted."""
         closed = self.closed(round)
         if closed.allocation is None:
-            raise InputError(f"No row of round {round!r} counted, so nothing was allocated.")
+            why = f"No row of round {round!r} counts" if closed.tables else f"Nobody had submitted to round {round!r}"
+            raise InputError(f"{why}, so nothing was allocated.")
         with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
             path = Path(folder, "allocation.npz")
             path.write_bytes(self.ledger.blob(closed.allocation))
@@ -981,14 +982,8 @@ class Market:
             return Verified(chain, 0, (chain.fault,))
         later = [(name, rounds[name][0][1]) for name in paid if name in rounds]
         told += [f"Round {name!r}: something came after it was closed: {kind}." for name, kind in later]
-        recomputed, strange = (
-            0,
-            {
-                name
-                for name in paid
-                if f"Round {name!r}: {_STRANGE}" in {t[: len(f"Round {name!r}: {_STRANGE}")] for t in told}
-            },
-        )
+        strange = {name for name in paid if any(one.startswith(f"Round {name!r}: {_STRANGE}") for one in told)}
+        recomputed = 0
         with progress_bar("Computing payments", len(paid), progress if recompute else False) as advance:
             for name in paid if recompute else ():
                 advance(1)

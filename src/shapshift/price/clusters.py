@@ -139,10 +139,14 @@ def find_clusters(
     n = count_rows(X)
     row_ids = _labels.check_ids(ids, _labels.pandas_index(X)[0], n)
     labels = _labels.check_labels(y, "y", n, "X")
+    names = None
+    if owners is not None:
+        ownership = _labels.check_owners(owners, row_ids)
+        names = object_array([ownership.names[code] for code in ownership.codes])
     if earlier is not None and np.any(earlier):
         own = np.flatnonzero(~np.asarray(earlier))
         given: dict[str, Any] = {
-            "owners": None if owners is None else _labels.check_owners(owners, row_ids).codes[own],
+            "owners": None if names is None else names[own],
             "order": read_order("find_clusters", order, row_ids)[own],
             "ids": row_ids[own],
         }
@@ -152,10 +156,6 @@ def find_clusters(
         first = np.full(n, -1, dtype=np.int64)
         first[own] = own[part.first]
         return replace(part, first=first)
-    names = None
-    if owners is not None:
-        ownership = _labels.check_owners(owners, row_ids)
-        names = object_array([ownership.names[code] for code in ownership.codes])
     at = np.lexsort((np.arange(n), read_order("find_clusters", order, row_ids)))
     found = find_duplicates(
         take_rows(X, at),
