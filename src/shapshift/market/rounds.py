@@ -264,7 +264,7 @@ class Market:
     ...         _ = market.submit("2026-10", "ann", ann), market.submit("2026-10", "bob", bob)
     ...         closed = market.close("2026-10", val)
     ...         dict(closed.payments), market.close("2026-10", val).again
-    ({'ann': 8000, 'bob': 2000}, True)
+    ({'ann': 10000, 'bob': 0}, True)
     """
 
     def __init__(self, where: PathLike) -> None:
