@@ -670,7 +670,7 @@ def test_network_file_systems_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
     )
     kinds = [
         network_file_system(Path(path), str(mounts))
-        for path in ("/home/x.db", "/mnt/my share/x.db", "/mnt/my share2/x.db", "/mnt/my share/local/x.db")
+        for path in ("/srv/x.db", "/mnt/my share/x.db", "/mnt/my share2/x.db", "/mnt/my share/local/x.db")
     ]
     assert kinds == [None, "nfs4", None, None]
     assert network_file_system(tmp_path, str(tmp_path / "no such file")) is None
