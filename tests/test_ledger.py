@@ -653,6 +653,31 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             Ledger(tmp_path / "market.db")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE shapshift_events DISABLE TRIGGER shapshift_events_keep",
+        "ALTER TABLE shapshift_events ENABLE REPLICA TRIGGER shapshift_events_keep",
+        "CREATE OR REPLACE FUNCTION shapshift_refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "DROP TRIGGER shapshift_blobs_keep ON shapshift_blobs; CREATE TRIGGER shapshift_blobs_keep BEFORE TRUNCATE ON "
+        "shapshift_blobs FOR EACH STATEMENT EXECUTE FUNCTION shapshift_refuse()",
+        "DROP INDEX shapshift_once",
+    ],
+)
+def test_what_guards_a_database_must_be_as_it_was_made(postgres_url: str, statement: str) -> None:
+    with filled(postgres_url) as ledger:
+        assert ledger.verify().ok
+        raw(postgres_url, statement, guarded=True)
+        assert "was removed" in str(ledger.verify().fault)
+
+
+def test_a_database_whose_own_row_is_gone_takes_no_event(postgres_url: str) -> None:
+    with filled(postgres_url) as ledger:
+        raw(postgres_url, "DELETE FROM shapshift_ledger", guarded=True)
+        with pytest.raises(LedgerError, match="has the format none"):
+            ledger.append("note", {})
+
+
 def test_a_database_without_a_ledger_is_told(postgres_url: str) -> None:
     with pytest.raises(LedgerError, match="There is no ledger in postgresql://"):
         Ledger(postgres_url)

@@ -63,6 +63,7 @@ _SQLITE_TRIGGERS = {
         ),
     )
 }
+_REFUSE = f"BEGIN RAISE EXCEPTION '{_REFUSAL}'; END"
 _POSTGRES_TRIGGERS = ("shapshift_events_keep", "shapshift_blobs_keep")
 _POSTGRES = (
     "CREATE TABLE shapshift_ledger (format INTEGER PRIMARY KEY)",
@@ -72,8 +73,7 @@ _POSTGRES = (
     "data BYTEA NOT NULL, PRIMARY KEY (digest, part))",
     _SQLITE["shapshift_once"],
     _SQLITE["shapshift_rounds"],
-    "CREATE FUNCTION shapshift_refuse() RETURNS trigger LANGUAGE plpgsql AS "
-    f"$$BEGIN RAISE EXCEPTION '{_REFUSAL}'; END$$",
+    f"CREATE FUNCTION shapshift_refuse() RETURNS trigger LANGUAGE plpgsql AS $${_REFUSE}$$",
     *(
         f"CREATE TRIGGER {table}_keep BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
         "FOR EACH STATEMENT EXECUTE FUNCTION shapshift_refuse()"
@@ -284,7 +284,7 @@ def network_file_system(path: Path, mounts: str = "/proc/self/mountinfo") -> str
 
 
 def _missing_trigger(name: str) -> str:
-    return f"the trigger {name}, which refuses changes, was removed"
+    return f"the trigger {name}, which refuses changes, was removed or changed"
 
 
 def _check_format(name: str, formats: list[Any]) -> None:
@@ -370,13 +370,23 @@ class Postgres(Database):
         _check_format(self.name, list(held))
 
     def faults(self) -> list[str]:
-        """Triggers that are gone or switched off."""
+        """Triggers that are gone, switched off or changed, and the index by which a round is closed once."""
+        # Before each statement that updates, deletes or truncates: the bits of tgtype in pg_trigger.h.
+        query = (
+            "SELECT tgname FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid WHERE NOT tgisinternal "
+            "AND tgenabled IN ('O', 'A') AND tgtype = 58 AND tgqual IS NULL AND prosrc = %s AND tgrelid IN "
+            "(to_regclass('shapshift_events'), to_regclass('shapshift_blobs'))"
+        )
+        once = (
+            "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('shapshift_once') AND indisunique AND "
+            "indisvalid AND indrelid = to_regclass('shapshift_events')"
+        )
         with self.reading() as connection:
-            found = connection.exec_driver_sql(
-                "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN "
-                "(to_regclass('shapshift_events'), to_regclass('shapshift_blobs'))"
-            )
-            return [_missing_trigger(name) for name in sorted({*_POSTGRES_TRIGGERS} - {row[0] for row in found})]
+            found = {row[0] for row in connection.exec_driver_sql(query, (_REFUSE,))}
+            faults = [_missing_trigger(name) for name in sorted({*_POSTGRES_TRIGGERS} - found)]
+            if connection.exec_driver_sql(once).scalar() != 1:
+                faults.append("the index shapshift_once, by which no round is opened or closed twice, was removed")
+        return faults
 
 
 def open_database(caller: str, where: object) -> Database:
