@@ -298,7 +298,7 @@ def test_subsets_by_the_number_of_neighbours_are_for_rows(pay_by: str, semivalue
 def test_sentences_are_for_people_and_name_what_was_done_to_the_values() -> None:
     plain = " ".join(Rule().sentences())
     assert "filled" not in plain
-    assert "twice as many as vote" in plain
+    assert "without the small ones" in plain
     valuation = KNNShapley(3, progress=False).fit(X, Y).value(X_VAL, Y_VAL, point_weight="balanced")
     made = allocate_budget(valuation, 100, owners=OWNERS)
     made = replace(made, parameters={**made.parameters, "rule": Rule("rows").to_dict()})

@@ -396,7 +396,7 @@ def statement(run: Run) -> None:
     if rows:
         run.terminal.line(f"Why payments changed since round {closed.previous}, in {closed.terms.currency}:")
     _table(run, "Changes", rows)
-    run.terminal.line(f"Statements: {pages.out}/ ({len(written):,} files)", "bold")
+    run.terminal.line(f"Statements: {pages.out}/ ({len(written):,} {'file' if len(written) == 1 else 'files'})", "bold")
 
 
 @command(
