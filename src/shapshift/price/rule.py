@@ -65,8 +65,8 @@ _SUBSETS = {
     "(Banzhaf values)",
     "loo": "beside all other {others} (leave-one-out values)",
     "calibrated": "on average over random subsets that lack few of the other {others} (calibrated Shapley values)",
-    "filled": "on average over random subsets of the other {others}, without the small ones, which any row would improve "
-    "(Shapley values without small subsets)",
+    "filled": "on average over random subsets of the other {others}, without the small ones, "
+    "which any row would improve (Shapley values without small subsets)",
 }
 # What is known of values beside the rule, by the parameter that says it.
 _MADE = {
