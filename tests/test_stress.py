@@ -326,6 +326,7 @@ def test_bad_models() -> None:
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # a narrow terminal would break lines of tables
     for name, table in zip(("train.csv", "val.csv"), make_tables(), strict=True):
         colours = np.array(["[red]red[/]", "blue", "=cmd()"])[np.arange(table.num_rows) % 3]
         pacsv.write_csv(table.append_column("colour", pa.array(colours.tolist())), name)

@@ -481,6 +481,7 @@ def _scaled(
         notes.append(f"did not scale {len(names)} numeric columns: the ones with large numbers dominate the distances")
         return train, val
     with np.errstate(over="ignore", invalid="ignore"):
+        spread = train.max(axis=0) - train.min(axis=0)
         # In place: these arrays were made for this, and another copy of all rows could be too much for memory.
         scaler = StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)
         if scale == "standard":
@@ -488,8 +489,8 @@ def _scaled(
             starts = range(0, train.shape[1], _COLUMNS)
             fitted = [StandardScaler().fit(np.sort(train[different, j : j + _COLUMNS], axis=0)) for j in starts]
             scaler.fit(train[:1])
-            scaler.mean_, scaler.scale_, spread = (
-                np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_", "var_")
+            scaler.mean_, scaler.scale_ = (
+                np.concatenate([getattr(one, name) for one in fitted]) for name in ("mean_", "scale_")
             )
         else:
             rows = train[different]
@@ -497,7 +498,7 @@ def _scaled(
             # Where half the rows or more share a value, the range between the quartiles says nothing.
             low, high = np.percentile(rows, [25, 75], axis=0)
             narrow = (low == high) & ~constant
-            scaler.scale_ = spread = np.where(narrow, rows.std(axis=0), scaler.scale_)
+            scaler.scale_ = np.where(narrow, rows.std(axis=0), scaler.scale_)
             if narrow.any():
                 listed = some(list(compress(names, narrow)))
                 notes.append(
