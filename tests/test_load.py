@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from load_runs import LOADS, shared_model
 from reliability import V
 from test_checkpoint import apart
+
+from shapshift.engine.parallel import stream, thread_pool
 
 
 def test_threads_share_a_fitted_model() -> None:
@@ -36,6 +40,20 @@ def test_memory_returns_to_its_level_after_a_thousand_calls() -> None:
 def test_an_interrupted_call_leaves_the_model_usable(tmp_path: Path) -> None:
     found = apart("load_runs", f"interrupts(20, 0, Path({str(tmp_path)!r}))")
     assert found["calls"] // 10 < found["interrupted"] < found["calls"]
+
+
+def test_an_interrupt_while_a_thread_starts_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: ThreadPoolExecutor) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()  # what Python does there
+
+    monkeypatch.setattr(ThreadPoolExecutor, "_adjust_thread_count", start)
+    with pytest.raises(KeyboardInterrupt):
+        list(stream(abs, [1, 2, 3], 2))
+    with pytest.raises(KeyboardInterrupt), thread_pool(2) as map_in_order:
+        map_in_order(abs, [1, 2, 3])
 
 
 FIRST_CALL = """

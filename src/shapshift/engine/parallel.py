@@ -28,6 +28,22 @@ def n_workers(n_jobs: int | None) -> int:
     return int(joblib.effective_n_jobs(n_jobs))
 
 
+class _Pool(ThreadPoolExecutor):
+    """Threads whose start may be interrupted.
+
+    Python's own lock is not held where an interrupt meets the start of a thread, and releasing it raises RuntimeError,
+    which would hide that Ctrl-C was pressed.
+    """
+
+    def submit(self, *given: Any, **options: Any) -> Future[Any]:
+        try:
+            return super().submit(*given, **options)
+        except RuntimeError as error:
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            raise
+
+
 @contextmanager
 def thread_pool(workers: int) -> Iterator[Callable[[Function, Iterable[Any]], list[Any]]]:
     """Yield a function that maps over items and returns the results in the order of the items.
@@ -44,7 +60,7 @@ def thread_pool(workers: int) -> Iterator[Callable[[Function, Iterable[Any]], li
     if workers == 1:
         yield lambda function, items: list(map(function, items))
         return
-    pool = ThreadPoolExecutor(workers)
+    pool = _Pool(workers)
     try:
         yield lambda function, items: list(pool.map(function, items))
     finally:
@@ -68,7 +84,7 @@ def stream(
     if workers == 1:
         yield from map(function, items)
         return
-    pool = ThreadPoolExecutor(workers)
+    pool = _Pool(workers)
     waiting: deque[Future[Any]] = deque()
     try:
         for item in items:
