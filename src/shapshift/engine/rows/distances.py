@@ -117,6 +117,10 @@ class TrainingIndex:
         # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
         TILES[self.metric](self.rows, rows.start, np.ascontiguousarray(self.lay_out(points[here])), tile)
 
+    def strip(self, rows: slice) -> Floats:
+        """Return consecutive laid-out rows, (d, n), for matrix products; a view where rows are in memory."""
+        return np.asarray(self.rows[:, rows])
+
     def sample_filler(self, chosen: Indices, points: Rows) -> Filler:
         """Return what fills tiles of the distances to some rows."""
         return tile_filler(self.take(chosen), points)
@@ -367,6 +371,10 @@ class FileRows(TrainingIndex):
             TILES[self.metric](self.rows.columns(lo, hi), 0, scaled, piece)
             if not whole:
                 tile[:, lo - rows.start : hi - rows.start] = piece
+
+    def strip(self, rows: slice) -> Floats:
+        """Load consecutive laid-out rows, (d, n)."""
+        return self.rows.columns(rows.start, rows.stop)
 
     def take(self, chosen: Indices) -> TrainingIndex:
         """Load some of the rows."""
