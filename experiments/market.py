@@ -252,6 +252,12 @@ def summarize_choice(choices: pd.DataFrame) -> pd.DataFrame:
 # --- the bars ---------------------------------------------------------------------------------------------------------
 
 
+def real(dataset: str, seed: int, settings: MarketSettings) -> Split:
+    """Load one split of a real dataset."""
+    data = settings.load(dataset, "natural", settings.first_seed + seed)
+    return np.asarray(data.X_train, dtype=np.float64), np.asarray(data.y_train), data.X_val, np.asarray(data.y_val)
+
+
 def stress(dataset: str, seed: int, settings: MarketSettings) -> dict[str, list[Record]]:
     """Play all tricks under all rules on one split, and pay honest sellers.
 
@@ -261,8 +267,7 @@ def stress(dataset: str, seed: int, settings: MarketSettings) -> dict[str, list[
         ``gains``, one record per rule and trick; ``honest``, per rule and kind of sellers; ``noise``, per level, gains
         of near-copies with and without the test.
     """
-    data = settings.load(dataset, "natural", settings.first_seed + seed)
-    split = (np.asarray(data.X_train, dtype=np.float64), np.asarray(data.y_train), data.X_val, np.asarray(data.y_val))
+    split = real(dataset, seed, settings)
     played: list[Record] = []
     honest: list[Record] = []
     noise: list[Record] = []
@@ -284,8 +289,7 @@ def stress(dataset: str, seed: int, settings: MarketSettings) -> dict[str, list[
 
 def with_deposits(dataset: str, seed: int, settings: MarketSettings) -> list[Record]:
     """Play the tricks that a deposit is against on one split, under the safe rule with one."""
-    data = settings.load(dataset, "natural", settings.first_seed + seed)
-    split = (np.asarray(data.X_train, dtype=np.float64), np.asarray(data.y_train), data.X_val, np.asarray(data.y_val))
+    split = real(dataset, seed, settings)
     owners, labels = assign(split[0], split[1], "alike", seed)
     found = gains(split, owners, labels, COVERED_RULE, settings.attackers, seed, COVERED_TRICKS)
     return [{"rule": COVERED, "attack": attack, "gain": gain} for attack, gain in found.items()]

@@ -47,7 +47,7 @@ def close(where: str, name: str) -> bool:
 
 
 def kill_loop(where: str, kills: int, seed: int) -> dict[str, Any]:
-    """Kill ``close`` until so many processes died of it, half of them in the second half of what a close takes."""
+    """Kill ``close`` in ``kills`` processes, every other one in the second half of the time that a close takes."""
     rng = random.Random(seed)
     command("init", where, "--issuer", "x")
     prepare(where, "first")

@@ -41,7 +41,7 @@ LEAST = 0.8
 # variable, which is above SLACK with probability 2e-10.
 DIRECTIONS, DRAWN, SKETCH_ROWS, STEP, SLACK = 6, 16, 512, 4096, 80.0
 TRAIN, VALIDATION = 1, 2
-# Where only rows of equal label are compared, the labels are in so many parts at most.
+# Largest number of parts that the labels are divided into, where only rows of equal label are compared.
 PARTS = 64
 
 

@@ -146,8 +146,8 @@ def price(run: Run) -> None:
 
 def payment_rule(run: Run) -> "PaymentRule":
     """Return the rule that the options describe."""
+    from shapshift.engine.coefficients import BY_SIZE
     from shapshift.price import Rule as PaymentRule
-    from shapshift.price.rule import BY_SIZE
 
     payment, asked = run[Payment], run[Method].semivalue
     pay_by = payment.pay_by or "clusters"

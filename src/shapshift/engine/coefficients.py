@@ -32,6 +32,8 @@ Floats = npt.NDArray[np.float64]
 Utility = Literal["soft", "hard"]
 
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated", "filled")
+#: Semivalues that depend on K, and are for values of single rows in any order.
+BY_SIZE = ("calibrated", "filled")
 #: Rows of the smallest subsets of "filled", in multiples of K.
 FILLED = 2
 

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +38,6 @@ from shapshift.price.money import minor_digits, show_money, to_decimal
 from shapshift.price.policy import Terms as Budget
 from shapshift.price.privacy import Privacy
 from shapshift.price.rule import Rule, count_by, pay_owners, value_counted
-from shapshift.price.statements import page_names
 from shapshift.tables import Prepared
 
 PathLike = str | os.PathLike[str]
@@ -460,7 +459,8 @@ class Market:
         return last
 
     def _last_closed(self) -> str:
-        return next((event.round for event in reversed(list(self.ledger.events(kind="close")))), "")
+        # One event at a time: closes of large rounds are long.
+        return next(iter(deque((event.round for event in self.ledger.events(kind="close")), maxlen=1)), "")
 
     def terms(self, round: str) -> Terms:
         """Terms of a round."""
@@ -935,16 +935,7 @@ class Market:
                 for name, parts in (why or {}).items()
             },
         }
-        if seller is None:
-            return write_statements(allocation, folder, overwrite=overwrite, **options)
-        target = Path(folder)
-        page = target / page_names(allocation.owners)[allocation.owners.index(seller)]
-        if os.path.lexists(page) and not overwrite:
-            raise FileExistsError(f"There is a file {str(page)!r} already. Choose another folder, or replace it.")
-        with tempfile.TemporaryDirectory(prefix="shapshift-") as apart:
-            write_statements(allocation, apart, **options)
-            target.mkdir(parents=True, exist_ok=True)
-            return [write_text(page, Path(apart, page.name).read_text(encoding="utf-8"))]
+        return write_statements(allocation, folder, owner=seller, overwrite=overwrite, **options)
 
     def verify(
         self, *, head: str | None = None, recompute: bool = False, progress: bool | None = None, **options: Any

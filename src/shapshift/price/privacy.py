@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.checks.labels import encode_labels
-from shapshift.engine.coefficients import Banzhaf, Beta, rank_table, size_probabilities
+from shapshift.engine.coefficients import BY_SIZE, SEMIVALUES, Banzhaf, Beta, rank_table, size_probabilities
 from shapshift.exceptions import InputError
 from shapshift.price.money import parse_money
 from shapshift.price.owners import OwnerValues
@@ -229,7 +229,7 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
         semivalue = _semivalue(values.parameters["semivalue"])
         return _size_bound(size_probabilities(len(values.owners), semivalue))
     semivalue, n = _semivalue(parameters["semivalue"]), int(parameters["n_train"])  # rows that vote
-    bound = math.inf if semivalue in ("calibrated", "filled") else _size_bound(size_probabilities(n, semivalue))
+    bound = math.inf if semivalue in BY_SIZE else _size_bound(size_probabilities(n, semivalue))
     if valuation.labels is None:
         raise InputError(
             "The 'epsilon' parameter of Privacy needs a valuation that has the labels of its rows. Add them with "
@@ -271,7 +271,7 @@ def _semivalue(said: str) -> Any:
         return Beta(float(found[1]), float(found[2]))
     if found := re.fullmatch(r"Banzhaf\(w=([\d.e+-]+)\)", said):
         return Banzhaf(float(found[1]))
-    if said not in ("shapley", "banzhaf", "loo", "calibrated", "filled"):
+    if said not in SEMIVALUES:
         raise InputError(f"The 'epsilon' parameter of Privacy does not know the semivalue {said!r}. Use 'step'.")
     return said
 

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
-from shapshift.engine.coefficients import Banzhaf, Beta, check_semivalue
+from shapshift.engine.coefficients import BY_SIZE, Banzhaf, Beta, check_semivalue
 from shapshift.exceptions import InputError
 from shapshift.perturb.containers import count_rows, take_rows
 from shapshift.price.allocation import Allocation, allocate_budget
@@ -26,9 +26,6 @@ from shapshift.valuation import Valuation
 PAY_BY = ("clusters", "rows", "owners", "precedence")
 #: How subsets are weighted under the rule that copies and random rows gain nothing from.
 SAFE_SEMIVALUE: Any = "filled"
-
-#: Semivalues that depend on K, and are for values of single rows in any order.
-BY_SIZE = ("calibrated", "filled")
 
 _VOTES = {
     "clusters": "Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first.",
@@ -123,17 +120,13 @@ class Rule:
         check.check_type("Rule", "policy", self.policy, Policy, "a Policy, such as Policy(deposit=50)")
         if self.radius is not None:
             check.check_number("Rule", "radius", self.radius)
-            if not self.votes_once:
+        check.check_type("Rule", "near_copies", self.near_copies, bool, "True or False")
+        for name, given in (("radius", self.radius is not None), ("near_copies", self.near_copies)):
+            if given and not self.votes_once:
                 raise InputError(
-                    "The 'radius' parameter of Rule goes with pay_by='clusters' or 'owners'. Got "
+                    f"The {name!r} parameter of Rule goes with pay_by='clusters' or 'owners'. Got "
                     f"pay_by={self.pay_by!r}; leave one of them out."
                 )
-        check.check_type("Rule", "near_copies", self.near_copies, bool, "True or False")
-        if self.near_copies and not self.votes_once:
-            raise InputError(
-                "The 'near_copies' parameter of Rule goes with pay_by='clusters' or 'owners'. Got "
-                f"pay_by={self.pay_by!r}; leave one of them out."
-            )
         if self.semivalue is None:
             object.__setattr__(self, "semivalue", SAFE_SEMIVALUE if self.pay_by == "clusters" else "shapley")
         elif isinstance(self.semivalue, str) or not hasattr(self.semivalue, "__dataclass_fields__"):

@@ -100,6 +100,7 @@ def write_statements(
     notes: Sequence[str] | None = None,
     change: Mapping[Any, Sequence[tuple[str, int]]] | None = None,
     max_rows: int = 1000,
+    owner: Any = None,
     overwrite: bool = False,
 ) -> list[Path]:
     """Write one CSV table of all owners and one HTML page per owner.
@@ -133,6 +134,8 @@ def write_statements(
         payments are rounded or noisy.
     max_rows : int, default=1000
         Rows listed on a page, those with the largest parts of the payment; the others are summed up in one line.
+    owner : hashable, optional
+        Write the page of this owner alone, and no table.
     overwrite : bool, default=False
         Whether files of the same names may be replaced. Other files in the folder stay.
 
@@ -180,7 +183,13 @@ def write_statements(
     names = page_names(allocation.owners)
     table = target / TABLE
     pages = [target / name for name in names]
-    present = [path.name for path in [table, *pages] if os.path.lexists(path)]
+    chosen = range(len(pages))
+    if owner is not None:
+        if owner not in allocation.owners:
+            raise check.wrong("write_statements", "owner", "one of the owners that are paid", owner)
+        chosen = range(at := allocation.owners.index(owner), at + 1)
+    written = [*([table] if owner is None else []), *(pages[number] for number in chosen)]
+    present = [path.name for path in written if os.path.lexists(path)]
     if present and not overwrite:
         raise FileExistsError(
             f"The folder {str(target)!r} already holds {check.some(present)}. Choose another folder, or pass "
@@ -189,14 +198,16 @@ def write_statements(
     target.mkdir(parents=True, exist_ok=True)
     about = {"pay": allocation, "head": head, "technical": _technical(allocation) | context}
     references = []
-    for number, path in enumerate(pages):
-        owner = allocation.owners[number]
-        page = Page(allocation, number, head, () if allocation.private else tuple(change.get(owner, ())), max_rows)
+    for number in chosen:
+        name = allocation.owners[number]
+        page = Page(allocation, number, head, () if allocation.private else tuple(change.get(name, ())), max_rows)
         references.append(page.reference)
-        write_text(path, _template().render(about, page=page, owner=owner, i=number))
+        write_text(pages[number], _template().render(about, page=page, owner=name, i=number))
+    if owner is not None:
+        return written
     text = payout_table(allocation, names, references).encode("utf-8", "backslashreplace").decode()
     write_text(table, _UTF8_MARK + text)
-    return [table, *pages]
+    return written
 
 
 @dataclass(frozen=True, eq=False)
