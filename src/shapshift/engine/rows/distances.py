@@ -374,7 +374,7 @@ class FileRows(TrainingIndex):
 
     def strip(self, rows: slice) -> Floats:
         """Load consecutive laid-out rows, (d, n)."""
-        return self.rows.columns(rows.start, rows.stop)
+        return np.asarray(self.rows.columns(rows.start, rows.stop))
 
     def take(self, chosen: Indices) -> TrainingIndex:
         """Load some of the rows."""
