@@ -226,6 +226,30 @@ def test_precedence_counts_from_the_first_submission_in_any_round(place: Place) 
     assert closed.payments != wrong
 
 
+def test_rows_that_were_taken_back_before_the_close_hold_nobody_up(place: Place) -> None:
+    everything = pa.concat_tables([ANN, BOB])
+    other = place.open("other", VAL)
+    place.submit("other", cid=BOB)  # on offer there, but that round is not closed yet
+    val = place.open("one", VAL)
+    place.submit("one", squatter=everything)
+    place.submit("one", squatter=CID, dan=BOB)
+    place.market.withdraw("one", "dan")
+    place.submit("one", ann=ANN, bob=BOB)
+    first = place.market.close("one", val)
+    assert first.copies == ()
+    assert first.payments == expected(
+        {"ann": ANN, "bob": BOB, "squatter": CID}, VAL, 1000, np.repeat([8, 9, 5], [12, 10, 8])
+    )
+    # Rows of the table that was taken back are of today, those of the other round are as old as they are.
+    val = place.open("two", VAL)
+    place.submit("two", squatter=everything, ann=ANN, bob=BOB)
+    place.market.close("other", other)
+    second = place.market.close("two", val)
+    assert second.copies == (("ann", "squatter", 12), ("cid", "bob", 10), ("cid", "squatter", 10))
+    assert second.payments["squatter"] == second.payments["bob"] == 0
+    assert place.market.verify(recompute=True).faults == ()
+
+
 @pytest.mark.parametrize("pay_by", ["clusters", "rows", "owners", "precedence"])
 def test_copies_are_listed_under_every_rule(place: Place, pay_by: str) -> None:
     rule = Rule(pay_by)
@@ -395,9 +419,12 @@ def test_odd_names_are_paid_like_others(place: Place) -> None:
         (lambda t: t.select(["class"]), "needs the columns 'size', 'age'"),
         (
             lambda t: change_column(t, "class", ["maybe"] * 12),
-            "12 rows .* labels that the round does not know: 'maybe'",
+            "Labels that the round does not know, in 12 of 12 rows of .*: 'maybe'",
         ),
-        (lambda t: change_column(t, "class", ["no", "yes", "No"] * 4), "4 rows .* 'No'. Its labels are 'no', 'yes'"),
+        (
+            lambda t: change_column(t, "class", ["no", "yes", "No"] * 4),
+            "4 of 12 rows .* 'No'. Its labels are 'no', 'yes'",
+        ),
         (lambda t: change_column(t, "size", ["x"] + ["1"] * 11), "'size' .* must hold numbers"),
         (lambda t: change_column(t, "size", [None] + [1.0] * 11), "must hold a value in every row. 1 of 12"),
         (lambda t: change_column(t, "size", [1.0, float("inf")] * 6), "numbers between .* Row 1 .*has inf"),
@@ -615,11 +642,11 @@ def test_another_currency_is_not_compared(place: Place) -> None:
     assert place.market.changes("two") == {}
 
 
-def forged(place: Place, **changed: Any) -> tuple[str, ...]:
+def forged(place: Place, where: str = "market.db", **changed: Any) -> tuple[str, ...]:
     """Faults that are found after an operator wrote a close by hand."""
     val = place.open("one", VAL)
     place.submit("one", ann=ANN, bob=BOB)
-    with Market(place.folder / "market.db") as honest:
+    with Market(place.folder / where) as honest:
         body: dict[str, Any] = {}
 
         def keep(kind: str, content: dict[str, Any], **more: Any) -> Any:
@@ -655,6 +682,19 @@ def forged(place: Place, **changed: Any) -> tuple[str, ...]:
 def test_verify_finds_what_an_operator_did_not_keep(place: Place, changed: Any, says: str | None) -> None:
     faults = forged(place, **changed)
     assert (not faults) if says is None else any(says in fault for fault in faults)
+
+
+def test_statements_are_not_written_where_payments_are_not_those_of_the_allocation(place: Place) -> None:
+    assert forged(place) == ()
+    place.market.write_statements("one", place.folder / "pages")
+    with Market.create(place.folder / "other.db") as market:
+        other = Place(place.folder, market)
+        forged(
+            other, "other.db", payments=lambda b: [["ann", b["payments"][0][1] - 1], ["bob", b["payments"][1][1] + 1]]
+        )
+        with pytest.raises(LedgerError, match=r"payments of round 'one'.*written by hand.*--recompute"):
+            market.write_statements("one", place.folder / "wrong")
+    assert not (place.folder / "wrong").exists()
 
 
 def test_an_export_for_one_seller_has_nothing_of_others(place: Place) -> None:

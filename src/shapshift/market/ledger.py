@@ -189,15 +189,18 @@ class Ledger:
             _execute(connection, _INSERT, **fields, digest=event.digest)
         return event
 
-    def events(self, kind: str | None = None, round: str | None = None, seller: str | None = None) -> Iterator[Event]:
+    def events(
+        self, kind: str | None = None, round: str | None = None, seller: str | None = None, after: int = 0
+    ) -> Iterator[Event]:
         """Events in the order in which they were added, each with its digest checked.
 
         Parameters
         ----------
         kind, round, seller : str or None
             Which ones; None takes all.
+        after : int
+            Only those with a greater sequence number.
         """
-        after = 0
         while True:
             with self._database.reading() as connection:
                 page = list(self._select(connection, after, kind=kind, round=round, seller=seller))

@@ -198,7 +198,8 @@ class Form:
         if unknown:
             rows = sum(_spelled(label) not in known for label in found.tolist())
             raise InputError(
-                f"{rows:,} rows of {where} have labels that the round does not know: {some(unknown)}. Its labels are "
+                f"Labels that the round does not know, in {rows:,} of {len(found):,} rows of {where}: {some(unknown)}. "
+                "Its labels are "
                 f"{some(list(self.labels))}. A row of another label could not be right for anyone; correct its label "
                 "or leave it out."
             )

@@ -1,6 +1,7 @@
 """Market: rounds of payment on a ledger, from the commitment to a validation file to statements."""
 
 import csv
+import datetime
 import hashlib
 import io
 import json
@@ -47,8 +48,6 @@ MODEL: dict[str, Any] = {"n_neighbors": 5, "utility": "soft", "metric": "euclide
 #: copies. For :meth:`Market.changes_seconds`.
 TABLE_SECONDS, ROW_SECONDS, PAIR_SECONDS, SEARCH_SECONDS = 1e-3, 1e-5, 3e-9, 1e-9
 _LONGEST = 200
-# By columns: seller to rows and the events that brought them first, and rows to who submitted them first.
-_Seen = tuple[dict[str, dict[tuple[Any, ...], int]], dict[tuple[Any, ...], str]]
 _STRANGE = "it was not written by a market"
 _LINE = ("sequence", "kind", "round", "seller", "time", "body", "previous")
 # How often a close begins anew because a seller submitted while it was computed.
@@ -181,11 +180,17 @@ class Closed:
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that payments are computed from."""
+    """Everything that payments are computed from.
+
+    Rows of other sellers come before as the events say up to the number ``until``, that of the close of the ``round``;
+    up to the last one where it is being closed.
+    """
 
     tables: tuple[tuple[str, str], ...]
     validation: str
     terms: Terms
+    round: str
+    until: int | None = None
 
     def valued_by(self) -> tuple[Any, ...]:
         """All that values depend on: everything but the budget and the policy, which share it out."""
@@ -221,6 +226,63 @@ class Verified:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.faults
+
+
+class _Seen:
+    """Who was first with which row, from the events of a ledger in their order.
+
+    A submission counts for the rows that were on offer when its round was closed. Rows that were taken back before were
+    never valued, so that nobody holds up others by rows that cost nothing.
+
+    Attributes
+    ----------
+    own : dict
+        Seller to rows and the events that brought them first.
+    first : dict
+        Row to the event that brought it first, and its seller.
+    """
+
+    def __init__(self, ledger: Ledger, form: Form) -> None:
+        self._ledger, self._form = ledger, form
+        self.own: dict[str, dict[tuple[Any, ...], int]] = defaultdict(dict)
+        self.first: dict[tuple[Any, ...], tuple[int, str]] = {}
+        self._offered: dict[str, dict[str, tuple[str, dict[tuple[Any, ...], int]]]] = defaultdict(dict)
+        self._valued: set[tuple[str, str]] = set()
+        self._at = 0
+
+    def advance(self, until: int | None) -> bool:
+        """Read events up to that number; returns False where later ones were read already."""
+        if until is not None and until <= self._at:
+            return until == self._at
+        for event in self._ledger.events(after=self._at):
+            if until is not None and event.sequence > until:
+                break
+            self._at = event.sequence
+            if event.kind == "submit":
+                self._offer(event)
+            elif event.kind == "withdraw":
+                self._offered[event.round].pop(event.seller, None)
+            elif event.kind == "close":
+                self.close(event.round)
+        return True
+
+    def _offer(self, event: Event) -> None:
+        table = event.content["table"]
+        before = self._offered[event.round].get(event.seller, ("", {}))[1]
+        rows: dict[tuple[Any, ...], int] = {}
+        if (event.seller, table) not in self._valued:
+            content = from_parquet(self._ledger.blob(table))
+            if {*self._form.types, self._form.label} <= set(content.column_names):
+                rows = {row: before.get(row, event.sequence) for row in row_keys(content, self._form)}
+        self._offered[event.round][event.seller] = table, rows
+
+    def close(self, round: str) -> None:
+        """Count the rows that are on offer in a round."""
+        for seller, (table, rows) in self._offered.pop(round, {}).items():
+            self._valued.add((seller, table))
+            for row, sequence in rows.items():
+                self.own[seller][row] = min(self.own[seller].get(row, sequence), sequence)
+                self.first[row] = min(self.first.get(row, (sequence, seller)), (sequence, seller))
 
 
 class _BehindError(Exception):
@@ -502,9 +564,9 @@ class Market:
         Notes
         -----
         A row's precedence counts from the first time that this seller submitted a row of the same features and label,
-        in whichever round: correcting other rows, or withdrawing for a month, does not cost it. A row that another
-        seller submitted first does not count, even where that seller is not in this round; under the rules "rows" and
-        "precedence" it is only listed.
+        in whichever round: correcting other rows, or withdrawing for a month, does not cost it. Rows that were taken
+        back before their round was closed do not count. A row that another seller submitted first does not vote, even
+        where that seller is not in this round; under the rules "rows" and "precedence" it is only listed.
         """
         _check_name("seller", seller)
         terms = self.terms(round)
@@ -582,7 +644,7 @@ class Market:
             self._forget()
             self._files[digest] = content
             offers = _offers(self._kept_tables(terms), map(_offer, events))
-            setting = Setting(tuple((seller, offer.table) for seller, offer in offers.items()), digest, terms)
+            setting = Setting(tuple((seller, offer.table) for seller, offer in offers.items()), digest, terms, round)
             paid = self._allocate(setting, n_jobs=n_jobs, max_memory=max_memory, progress=progress)
             body, blobs = _paid(setting, paid)
             previous = self._last_closed()
@@ -610,10 +672,14 @@ class Market:
     def closed(self, round: str) -> Closed:
         """Return what a closed round paid."""
         opened = self._opened(round, list(self.ledger.events(round=round, kind="open")))
+        event = self._close_of(round)
+        return _closed(round, opened.content, event.content, event.time, event.digest)
+
+    def _close_of(self, round: str) -> Event:
         event = next(self.ledger.events(round=round, kind="close"), None)
         if event is None:
             raise InputError(f"Round {round!r} is still open. Close it first.")
-        return _closed(round, opened.content, event.content, event.time, event.digest)
+        return event
 
     def allocation(self, round: str) -> Allocation:
         """Allocation of a closed round to which sellers submitted."""
@@ -624,7 +690,13 @@ class Market:
         with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
             path = Path(folder, "allocation.npz")
             path.write_bytes(self.ledger.blob(closed.allocation))
-            return Allocation.load(path)
+            found = Allocation.load(path)
+        if dict(map(tuple, _payments(found))) != closed.payments:
+            raise LedgerError(
+                f"The payments of round {round!r} are not those of its allocation: one of them was written by hand. "
+                "Run `shapshift market verify` with --recompute."
+            )
+        return found
 
     def _allocate(self, setting: Setting, **options: Any) -> tuple[Allocation | None, list[list[Any]]]:
         """Allocate a budget, None where no row counts; returns also who has copies of whose rows."""
@@ -663,7 +735,7 @@ class Market:
         wanted = [*form.types, form.label]
         rows = pa.concat_tables([table.select(wanted) for table in tables.values()])
         data = form.arrays(self._file(setting.validation), setting.terms.ending, rows)
-        seen = [self._first_seen(seller, table, form) for seller, table in tables.items()]
+        seen = [self._first_seen(seller, table, setting) for seller, table in tables.items()]
         owners, sources = np.repeat(np.array(list(tables)), sizes), np.concatenate([each[1] for each in seen])
         ids = [
             table[form.id].to_pylist() if form.id else list(map(str, range(1, table.num_rows + 1)))
@@ -692,30 +764,21 @@ class Market:
     def _file(self, digest: str) -> bytes:
         return self._files[digest] if digest in self._files else self.ledger.blob(digest)
 
-    def _first_seen(self, seller: str, table: Any, form: Form) -> Any:
+    def _first_seen(self, seller: str, table: Any, setting: Setting) -> Any:
         """For each row, number of the event by which the seller submitted it first, and who of all submitted it first.
 
-        Later events change nothing about either, so that payments can be computed again.
+        Events after the close of the round change nothing about either, so that payments can be computed again.
         """
+        form = setting.terms.form
         columns = (*form.types, form.label)
-        if columns not in self._seen:
-            own: dict[str, dict[tuple[Any, ...], int]] = defaultdict(dict)
-            first: dict[tuple[Any, ...], str] = {}
-            done: set[tuple[str, str]] = set()
-            for event in self.ledger.events(kind="submit"):
-                name, digest = event.seller, event.content["table"]
-                if (name, digest) in done:
-                    continue
-                done.add((name, digest))
-                earlier = from_parquet(self.ledger.blob(digest))
-                if set(columns) <= set(earlier.column_names):
-                    for row in row_keys(earlier, form):
-                        own[name].setdefault(row, event.sequence)
-                        first.setdefault(row, name)
-            self._seen[columns] = own, first
-        seen, source = self._seen[columns]
+        if columns not in self._seen or not self._seen[columns].advance(setting.until):
+            self._seen[columns] = _Seen(self.ledger, form)
+            self._seen[columns].advance(setting.until)
+        seen = self._seen[columns]
+        seen.close(setting.round)  # where it is being closed
         keys = row_keys(table, form)
-        return np.array([seen[seller][row] for row in keys], dtype=np.int64), np.array([source[row] for row in keys])
+        order = np.array([seen.own[seller][row] for row in keys], dtype=np.int64)
+        return order, np.array([seen.first[row][1] for row in keys])
 
     def changes(
         self, round: str, sellers: Sequence[str] | None = None, *, progress: bool | None = None, **options: Any
@@ -841,6 +904,7 @@ class Market:
         }
         together = sources[0] != sources[1]
         changed = [name for name in FACTORS if differs[name] and not (together and name in FACTORS[:2])]
+        until = self._close_of(new.round).sequence
 
         def pay(new_ones: frozenset[str]) -> int:
             if len(new_ones) in (0, len(changed)):
@@ -851,7 +915,7 @@ class Market:
             rows = {**tables[at["other sellers"]], seller: own[at["own rows"]]}
             by, on = terms[at["policy"]], at["validation set"]
             fixed = replace(by, budget=terms[at["budget"]].budget, form=terms[on].form, ending=terms[on].ending)
-            return paid(Setting(tuple(sorted(rows.items())), validation[on], fixed))
+            return paid(Setting(tuple(sorted(rows.items())), validation[on], fixed, new.round, until))
 
         return none | split_change(pay, changed)
 
@@ -897,6 +961,7 @@ class Market:
         *,
         seller: str | None = None,
         why: Mapping[str, Mapping[str, int]] | None = None,
+        contest_until: datetime.date | str | None = None,
         overwrite: bool = False,
     ) -> list[Path]:
         """Write the statements of a closed round, from the ledger alone.
@@ -909,6 +974,8 @@ class Market:
             Write the page of this seller only; by default all pages and a table of all payments.
         why : mapping, optional
             What :meth:`changes` returned: pages then say why payments changed since the round before.
+        contest_until : date or str, optional
+            Until when a payment can be contested, such as "2026-12-18".
         overwrite : bool
             Whether files of the same names may be replaced.
 
@@ -925,6 +992,7 @@ class Market:
             "contact": about["contact"] or None,
             "period": closed.terms.period,
             "date": closed.time[:10],
+            "contest_until": contest_until,
             "locale": about["locale"],
             "round_name": round,
             "sources": {"ledger": f"event {closed.digest[:12]}"},
@@ -1015,7 +1083,8 @@ class Market:
     def _differences(self, closed: Closed, options: Mapping[str, Any]) -> Iterator[str]:
         """Payments that come out otherwise when they are computed again."""
         tables = tuple((seller, offer.table) for seller, offer in closed.tables.items())
-        again = self._payments(Setting(tables, closed.validation, closed.terms), options)
+        until = self._close_of(closed.round).sequence
+        again = self._payments(Setting(tables, closed.validation, closed.terms, closed.round, until), options)
         self._valued, self._clusters = {}, {}  # other rounds have other tables
         show = closed.terms.show
         for seller, cents in closed.payments.items():
