@@ -13,6 +13,7 @@ import pytest
 from cli_files import make_tables, run
 
 from shapshift.market import databases
+from shapshift.market.rounds import Market
 
 pytest.importorskip("sqlalchemy", reason="the ledger needs it")
 
@@ -53,7 +54,8 @@ def test_two_months(here: Path) -> None:
     assert "Next: shapshift market open m.db ROUND" in ran.out
     opened = run("market", "open", "m.db", "2026-10", "--val", "val.csv", "--budget", 900, *ROUND)
     assert "Round 2026-10 is open: 900.00 EUR" in opened.out
-    assert "What this invites:" in opened.out
+    assert "What this invites: Whoever submits a row first has its vote" in opened.out
+    assert "operator's own record" not in opened.out
     assert "Next: shapshift market submit m.db 2026-10 SELLER rows.csv" in opened.out
     submitted = run("market", "submit", "m.db", "2026-10", "ann", "ann.csv")
     assert "ann has 27 rows on offer." in submitted.out
@@ -70,7 +72,9 @@ def test_two_months(here: Path) -> None:
         **closed,
         "closed_before": True,
     }
-    month("2026-11", "val2.csv", "--keep", "--budget", 1200, "-k", 3, submit=("cid",))
+    month("2026-11", "val2.csv", "--keep", "--budget", 1200, "-k", 3, "--near-copies", submit=("cid",))
+    with Market("m.db") as market:
+        assert [market.terms(name).rule.near_copies for name in ("2026-10", "2026-11")] == [False, True]
     ran = run("market", "statement", "m.db", "2026-11", "--out", "all", "--json")
     assert ran.code == 0, ran.err
     assert len(ran.document["files"]) == 4
@@ -79,17 +83,22 @@ def test_two_months(here: Path) -> None:
     for seller in ("ann", "bob"):
         change = sum(round(100 * float(part)) for part in why[seller].values())
         assert change == round(100 * (float(paid[seller]) - float(closed["payments"][seller])))
-    shown = run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann")
+    shown = run(
+        "market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann", "--contest-until", "2026-12-24"
+    )
     assert "Why payments changed since round 2026-10" in shown.out
     (page,) = (here / "one").iterdir()
     text = page.read_text(encoding="utf-8")
-    assert all(word in text for word in ("Example Ltd", "pay@example.org", "2026-11", "Rows of other sellers"))
+    assert all(
+        word in text
+        for word in ("Example Ltd", "pay@example.org", "2026-11", "Rows of other sellers", "until December 24, 2026")
+    )
     assert "bob" not in text
     assert run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann").code == 3
     assert run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann", "--force").code == 0
     verified = run("market", "verify", "m.db", "--recompute", "--head", closed["head"])
     assert verified.code == 0, verified.err
-    assert "5 payments were computed again, and are the same to the cent." in verified.out
+    assert "Computed again, and the same to the cent: 5 payments." in verified.out
     assert run("market", "export", "m.db", "audit").code == 0
     assert run("market", "export", "m.db", "own", "--seller", "ann", "--json").document["files"][0] == "events.jsonl"
     assert (here / "audit" / "ledger.json").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from scipy import sparse
 
 from shapshift import Banzhaf, Beta, KNNShapley, find_duplicates
+from shapshift.correct import PosteriorCorrector
 from shapshift.exceptions import InputError
 from shapshift.price import (
     Allocation,
@@ -23,6 +25,7 @@ from shapshift.price import (
     find_clusters,
     owner_values,
     pay_owners,
+    write_statements,
 )
 from shapshift.price.rule import PAY_BY, SAFE_SEMIVALUE, count_by, pay_counted
 
@@ -162,7 +165,7 @@ def test_who_has_copies_of_whose_rows() -> None:
     frame = found.duplicates.owners_frame("pandas")
     assert frame["other"].tolist() == ["eve"] * 4
     assert frame["rows"].sum() == 8
-    assert "8 of 98 training rows" in found.findings()[0]
+    assert "do not vote: 8 of 98" in found.findings()[0]
     # Had eve been first, the others would have the copies.
     early = find_clusters(rows, labels, owners=owners, order=np.append(ORDER, np.full(8, -1)))
     assert early.duplicates.owners_frame("pandas")["owner"].tolist() == ["eve"] * 4
@@ -305,6 +308,17 @@ def test_sentences_are_for_people_and_name_what_was_done_to_the_values() -> None
     assert "with weights of validation rows" in " ".join(made.sentences())
     said = Rule("rows").sentences(parameters={"pool": {}, "correction": {}})[1]
     assert said.endswith("pooled with training rows, corrected for noise in the validation rows.")
+
+
+def test_values_that_a_posterior_corrected_are_paid_as_corrected(tmp_path: Path) -> None:
+    fitted = KNNShapley(3, progress=False).fit(X, Y)
+    corrector = PosteriorCorrector(0.3, draws=2, progress=False).fit(fitted)
+    for valuation in (corrector.transform(X_VAL, Y_VAL), fitted.value(X_VAL, Y_VAL, correction=corrector)):
+        made = allocate_budget(valuation, 100, owners=OWNERS)
+        made = replace(made, parameters={**made.parameters, "rule": Rule("rows").to_dict()})
+        assert " ".join(made.sentences()).count("corrected for noise in the validation rows") == 1
+        page = write_statements(made, tmp_path, overwrite=True)[1].read_text(encoding="utf-8")
+        assert page.count("values were corrected for noise in the validation points") == 1
 
 
 def test_every_rule_says_what_it_invites() -> None:

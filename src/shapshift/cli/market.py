@@ -99,6 +99,11 @@ class Terms:
     )
     semivalue: str | None = option(None, "As in 'shapshift value'; by default that of --pay-by.", recorded=False)
     radius: float | None = option(None, "Distance of near copies; by default from the data.", recorded=False)
+    near_copies: bool = option(
+        False,
+        "Test each seller for copies with more noise than the radius. Honest repeats of measurements look the same.",
+        recorded=False,
+    )
     policy: Literal["carry", "clip"] = option(
         "carry", "Let negative rows reduce what their seller is paid, or count them as nothing.", recorded=False
     )
@@ -171,6 +176,9 @@ class Pages:
     panel: ClassVar[str] = "Output"
     out: Path | None = option(None, "Folder of the statements.", "-o", metavar="FOLDER", recorded=False)
     force: bool = option(False, "Replace statements that are there.", "-f", recorded=False)
+    contest_until: str | None = option(
+        None, "Until when a payment can be contested.", metavar="YYYY-MM-DD", recorded=False
+    )
     changes: bool | None = option(
         None,
         "Say why payments changed since the round before.",
@@ -255,7 +263,7 @@ def open_round(run: Run) -> None:
             privacy=_privacy(terms),
         )
         kept = list(market.offers(run[Which].round))
-    said, invited = made.rule.sentences(made.currency, made.digits), made.rule.invites()
+    said, invited = made.rule.sentences(made.currency, made.digits), made.rule.invites(ledger=True)
     run.terminal.document(
         {
             "command": run.command,
@@ -271,7 +279,7 @@ def open_round(run: Run) -> None:
     )
     run.terminal.line(f"Round {run[Which].round} is open: {made.show(made.budget)} are to be paid.", "bold")
     if kept:
-        run.terminal.line(f"On offer from round {made.keep}: the tables of {len(kept):,} sellers.")
+        run.terminal.line(f"On offer from round {made.keep}: the tables of {_count(len(kept), 'seller')}.")
     run.terminal.line("\nPublish this commitment to the validation file before sellers submit:")
     run.terminal.line(f"  {made.commitment}", "bold")
     run.terminal.line(f"Keep {run[Validation].val} as it is: only this very file can close the round.\n")
@@ -307,7 +315,7 @@ def submit(run: Run) -> None:
         else:
             before = market.offers(given.round).get(given.seller)
             event, notes = market.submit(given.round, given.seller, given.rows)
-            told = f"has {event.content['rows']:,} rows on offer"
+            told = f"has {_count(event.content['rows'], 'row')} on offer"
             told += f", in place of {before.rows:,}" if before else ""
     for note in notes:
         run.terminal.note(note)
@@ -377,7 +385,9 @@ def statement(run: Run) -> None:
         if changes:
             with run.terminal.busy("Computing why payments changed"):
                 why = market.changes(which.round, asked, progress=run.terminal.progress)
-        written = market.write_statements(which.round, pages.out, seller=seller, why=why, overwrite=pages.force)
+        written = market.write_statements(
+            which.round, pages.out, seller=seller, why=why, contest_until=pages.contest_until, overwrite=pages.force
+        )
     split = {name: {part: _amount(closed, cents) for part, cents in parts.items()} for name, parts in why.items()}
     run.terminal.document(
         {
@@ -396,7 +406,7 @@ def statement(run: Run) -> None:
     if rows:
         run.terminal.line(f"Why payments changed since round {closed.previous}, in {closed.terms.currency}:")
     _table(run, "Changes", rows)
-    run.terminal.line(f"Statements: {pages.out}/ ({len(written):,} {'file' if len(written) == 1 else 'files'})", "bold")
+    run.terminal.line(f"Statements: {pages.out}/ ({_count(len(written), 'file')})", "bold")
 
 
 @command(
@@ -425,10 +435,12 @@ def verify(run: Run) -> None:
     if not found.ok:
         raise CommandError("\n".join(["The ledger is not as it must be:", *found.faults]), Code.OTHER_BYTES)
     run.terminal.line(
-        f"All is well: {chain.events:,} events, {chain.closed:,} closed rounds, {chain.payments:,} payments.", "green"
+        f"All is well: {_count(chain.events, 'event')}, {_count(chain.closed, 'closed round')}, "
+        f"{_count(chain.payments, 'payment')}.",
+        "green",
     )
     if proof.recompute:
-        run.terminal.line(f"{found.recomputed:,} payments were computed again, and are the same to the cent.")
+        run.terminal.line(f"Computed again, and the same to the cent: {_count(found.recomputed, 'payment')}.")
     run.terminal.line(f"Head: {chain.head}")
     if proof.head is None:
         run.terminal.line("Note the head, and give it with --head next time: then nothing can be cut off unseen.")
@@ -504,7 +516,7 @@ def _rule(terms: Terms) -> "Rule":
         odd_cents=terms.odd_cents,
     )
     semivalue = None if terms.semivalue is None else parse_semivalue(terms.semivalue)
-    return Rule(terms.pay_by, semivalue, terms.radius, policy)
+    return Rule(terms.pay_by, semivalue, terms.radius, policy, terms.near_copies)
 
 
 def _privacy(terms: Terms) -> "Privacy | None":
@@ -517,6 +529,10 @@ def _next(run: Run, name: str, round: str, rest: str, given: Where | None = None
     where = given or (run[Which] if run.has(Which) else run[Where])
     words = shlex.join([_shown(where.ledger), round])
     run.terminal.line(f"Next: shapshift market {name} {words} {rest}", "cyan")
+
+
+def _count(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def _duration(seconds: float) -> str:
@@ -552,7 +568,7 @@ def _show_closed(run: Run, closed: "Closed") -> None:
     rows = [{"first": first, "has copies": other, ">rows": f"{n:,}"} for first, other, n in closed.copies]
     if rows:
         copied, paid = sum(n for *_, n in closed.copies), "not paid" if closed.terms.rule.votes_once else "paid too"
-        run.terminal.line(f"{copied:,} rows are copies of what another seller submitted before; they are {paid}.")
+        run.terminal.line(f"Copies of what another seller submitted before: {_count(copied, 'row')}, {paid}.")
     _table(run, "Copies", rows)
     payments = [
         {"seller": seller, ">rows": f"{closed.tables[seller].rows:,}", ">payment": _money(closed, cents)}

@@ -435,8 +435,8 @@ def _saved_values(
     run.terminal.note(f"Paying the saved values{voting} of {path} as they are; VAL is not valued.")
     if tried.pay_by == "rows" and copies:
         run.terminal.warning(
-            f"Saved values of all rows are paid, so {copies:,} copies of earlier rows are paid too. Without --values "
-            "they would not be."
+            f"Saved values of all rows are paid, copies of earlier rows ({copies:,}) too. Without --values they would "
+            "not be."
         )
     return tried, model, model.expand(saved)
 

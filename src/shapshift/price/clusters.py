@@ -64,7 +64,7 @@ class Clusters(Result):
     def findings(self) -> list[str]:
         """Say in sentences how many rows do not vote, and what the radius costs honest owners."""
         n, silent = self.first.size, self.first.size - self.representatives.size
-        said = [f"{silent:,} of {n:,} training rows repeat an earlier row of the same label and do not vote."]
+        said = [f"Training rows that repeat an earlier row of the same label and do not vote: {silent:,} of {n:,}."]
         if self.radius:
             said.append(
                 f"Rows within {self.radius:.3g} standard deviations of each other count as copies; in data without "

@@ -37,6 +37,16 @@ _RECORD = (
     "The order of submission must be the operator's own record, not a column that sellers fill in: with an early date "
     "a copy takes the vote of the row that it copies."
 )
+_EARLY = (
+    "The order of submission must be the operator's own record, not a column that sellers fill in: an early date is "
+    "paid for."
+)
+# What takes the place of a sentence where a ledger records the order.
+_RECORDED = {
+    _RECORD: "Whoever submits a row first has its vote, in later rounds too. Where features have few different values, "
+    "sellers have equal rows without copying, and being first is paid for.",
+    _EARLY: "",
+}
 _INVITES = {
     "clusters": [
         _RECORD,
@@ -50,8 +60,7 @@ _INVITES = {
         "Copies with so much noise that they are outside the radius are paid like new rows.",
     ],
     "precedence": [
-        "The order of submission must be the operator's own record, not a column that sellers fill in: an early date "
-        "is paid for.",
+        _EARLY,
         "Precedence invites being first with anything, and near copies of earlier rows, which are paid like new rows.",
     ],
 }
@@ -69,7 +78,7 @@ _SUBSETS = {
 _MADE = {
     "point_weight": "with weights of validation rows",
     "pool": "pooled with training rows",
-    "correction": "corrected for noise in the validation rows",
+    **dict.fromkeys(("correction", "posterior"), "corrected for noise in the validation rows"),
 }
 
 
@@ -160,7 +169,7 @@ class Rule:
         if self.pay_by == "precedence":
             how = "on average over the orders in which rows submitted together can come"
             how += "" if spelled == "shapley" else f" ({spelled})"
-        made = [words for name, words in _MADE.items() if name in (parameters or {})]
+        made = dict.fromkeys(words for name, words in _MADE.items() if name in (parameters or {}))
         paid = "their values" if self.pay_by == "owners" else "the sum of their rows' values"
         first, *more = self.policy.limits_in_words(currency, digits)
         return [
@@ -172,9 +181,16 @@ class Rule:
             *more,
         ]
 
-    def invites(self) -> list[str]:
-        """Say by which tricks an owner can gain under the rule, one sentence each."""
-        return [*_INVITES[self.pay_by], *self.policy.invites()]
+    def invites(self, ledger: bool = False) -> list[str]:
+        """Say by which tricks an owner can gain under the rule, one sentence each.
+
+        Parameters
+        ----------
+        ledger : bool
+            Whether a ledger records the order of submission.
+        """
+        said = [_RECORDED.get(words, words) if ledger else words for words in _INVITES[self.pay_by]]
+        return [*filter(None, said), *self.policy.invites()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters, ready for JSON."""

@@ -54,7 +54,9 @@ _SHOWN = {
 _NAMED = {
     "point_weight": ("Weights", "validation points were weighted"),
     "pool": ("Pooling", "training rows were used beside the validation points"),
-    "correction": ("Correction", "values were corrected for noise in the validation points"),
+    **dict.fromkeys(
+        ("correction", "posterior"), ("Correction", "values were corrected for noise in the validation points")
+    ),
 }
 
 
