@@ -495,14 +495,14 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
 
 WHY_NOT = """## Why no rule closes near-copies everywhere
 
-Let a seller have n rows of a density f, and let it add m rows: own ones plus noise. Given its rows, these are m draws
-from f blurred by the noise, as a kernel estimate has it. With noise of a width that goes to 0 slowly as n grows, the
-distance d of the two densities in total variation goes to 0. Whatever a rule does with the rows it sees, it does the
-same with m new rows and with these, but for a probability of md: it names the seller with a probability of at most md
-more, and pays in the mean at most md of the largest payment less. So where rows are dense compared with the noise, a
-rule that leaves honest sellers as they are pays for near-copies as long as md is small, and to the buyer they are
-worth as much. For as many copies as the seller has rows, md need not be small, and the argument rules out no test:
-what one does there is a matter of measuring. Averages of own rows (mixup) are near no row at all.
+Let a seller have n rows drawn from a density f, and let it add m near-copies: its own rows plus noise. Given its rows,
+these are m draws from a kernel estimate of f. If the noise shrinks slowly enough as n grows, the total variation
+distance d between the estimate and f goes to 0. A rule sees nothing but rows. So it treats m near-copies as it would
+treat m new rows from f, except with a probability of at most md: it finds such a seller out with a probability that is
+at most md higher, and pays on average at most md times the largest payment less. Where rows are dense compared with the
+noise, a rule that leaves honest sellers alone therefore pays for near-copies as long as md is small. To the buyer they
+are then worth as much as new rows. For as many copies as the seller has rows, md need not be small, and the argument
+does not exclude a test; how well one works has to be measured. Averages of own rows (mixup) are near no row at all.
 
 What can be told apart are copies that lie nearer to their originals than rows lie to each other.
 `Rule(near_copies=True)` tests each seller for that, rank against rank with all others
@@ -536,10 +536,14 @@ def run_market(folder: Path, settings: MarketSettings = FULL, page: Path | None 
     return write_page(page, [_page(tables, settings, os.path.relpath(folder, page.parent))])
 
 
+def _tricks(tables: dict[str, pd.DataFrame]) -> list[str]:
+    return [str(attack) for attack in tables["gains"]["attack"].unique()]
+
+
 def _gains(tables: dict[str, pd.DataFrame], dataset: str) -> str:
     """Write the gains of every trick under every rule, with intervals over seeds."""
     rows = []
-    for attack in ATTACKS:
+    for attack in _tricks(tables):
         row = {"trick": attack}
         for rule in RULES:
             line = select(tables["gains_summary"], dataset=dataset, rule=rule, attack=attack).iloc[0]
@@ -607,11 +611,13 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
             textwrap.fill(
                 "The default was chosen on generated sets and was not changed after a look at these tables. Where a "
                 "bar does not hold, the curve below says what another choice would cost. Splitting gains only "
-                "where one of the names has a negative total, which nobody pays without a deposit; hiding bad rows "
-                "gains in the same way. No rule without deposits closes these and random rows too: payments that add "
-                "up over names and are never negative are sums of parts of rows that are never negative, so that "
-                "random rows cost nothing and gain where luck makes one worth something. Gains with a deposit of an "
-                "average pay (`Policy(deposit=...)`), by dataset:",
+                "where one of the names has a negative total, since nobody is charged for one without a deposit; "
+                "hiding bad rows gains for the same reason. With a deposit they still gain where a negative total is "
+                "larger than the deposit, and a seller whose own total is negative is charged less. No rule without "
+                "deposits stops both these and random rows: if payments add up over names and are never negative, "
+                "each row is paid an amount that is never negative. Random rows then cost nothing, and those that "
+                "happen to be worth something are paid. Gains with a deposit of an average pay "
+                "(`Policy(deposit=...)`), by dataset:",
                 120,
             )
             + "\n",
@@ -630,10 +636,11 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
                 "On eight generated sets (few and many features, overlap, imbalance, clusters, a lattice), "
                 "never on the real ones; the protocol is in `experiments/market.py`, and was written down after a "
                 "first look at the same sets. Sellers who are alike are paid "
-                "differently by chance alone, so that a rank correlation among them says how alike two rules take "
-                "chance; sellers with different sizes and shares of wrong labels, or with one region each, are what "
-                "a market has. The criterion asks for a rank correlation of 0.9 with Shapley's payouts and for losses "
-                "of random rows in every set for all three, and then for the least gain of near-copies. It chooses: "
+                "differently by chance alone, so that a rank correlation among them only says whether two rules rank "
+                "this chance alike. Real markets have sellers with different sizes and shares of wrong labels, or "
+                "with one region each. The criterion: in every set and for all three kinds of sellers, a rank "
+                "correlation of at least 0.9 with Shapley's payouts, and random rows that lose; among the candidates "
+                "left, the least gain of near-copies. It chooses: "
                 f"**{best}**. `least` and `most`: the least favourable set and kind of sellers.",
                 120,
             )
@@ -656,7 +663,7 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
             markdown_table(
                 [
                     {"trick": attack} | by_dataset("gains_summary", "gain", 0, rule=SAFE, attack=attack)
-                    for attack in ATTACKS
+                    for attack in _tricks(tables)
                 ]
             ),
             "## What rules pay honest sellers\n",

@@ -88,6 +88,16 @@ def test_rules_of_payment_are_compared(tmp_path: Path) -> None:
     assert "nan" not in text.split("## Why no rule")[1]
 
 
+def test_the_page_of_rules_shows_the_stored_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(market, "before_and_after", lambda: [{"a seller": ""}])  # it is computed, not stored
+    stored = (DOCS / "market" / "tables").glob("*.csv")
+    tables = {path.stem: pd.read_csv(path).fillna({"parameter": 0.0}) for path in stored}
+    page = (DOCS / "market_benchmark.md").read_text(encoding="utf-8")
+    made = market._page(tables, market.FULL, "market")
+    example = re.compile("(?<=## An example\n).*(?=## How the default)", re.DOTALL)
+    assert example.sub("", page) == example.sub("", made).rstrip("\n") + "\n"
+
+
 def test_candidates_differ_in_their_smallest_subsets_alone() -> None:
     before = market.coefficients.FILLED
     found = [market.coefficients.rank_table(60, 5, rule.semivalue, "soft").c for *_, rule in market.candidates()]
