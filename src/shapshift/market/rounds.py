@@ -1028,12 +1028,13 @@ class Market:
         told: list[str] = []
         paid: list[str] = []
         rounds: dict[str, list[Row]] = defaultdict(list)
+        tables: dict[str, Mapping[str, Offer]] = {}  # of the round that was closed last, which the next one may keep
 
         def look(rows: Sequence[Row]) -> None:
             for row in rows:
                 rounds[row[2]].append(row)
                 if row[1] == "close":
-                    told.extend(self._faults(row[2], rounds.pop(row[2])))
+                    told.extend(self._faults(row[2], rounds.pop(row[2]), tables))
                     paid.append(row[2])
 
         chain = self.ledger.verify(head=head, progress=progress, look=look)
@@ -1053,8 +1054,8 @@ class Market:
                 recomputed += len(closed.payments)
         return Verified(chain, recomputed, tuple(told))
 
-    def _faults(self, round: str, rows: Sequence[Row]) -> Iterator[str]:
-        """Promises that a round did not keep, from its events up to its close."""
+    def _faults(self, round: str, rows: Sequence[Row], tables: dict[str, Mapping[str, Offer]]) -> Iterator[str]:
+        """Promises that a round did not keep, from its events up to its close; notes its tables."""
         try:
             *others, (_, _, _, _, time, body, digest) = rows
             opened = json.loads(next(row[5] for row in others if row[1] == "open"))
@@ -1064,7 +1065,10 @@ class Market:
                 (kind, seller, sequence, content)
                 for (sequence, kind, _, seller, *_), content in zip(others, contents, strict=True)
             ]
-            offers = _offers(self._kept_tables(closed.terms), changes)
+            keep = closed.terms.keep
+            offers = _offers(tables[keep] if keep in tables else self._kept_tables(closed.terms), changes)
+            tables.clear()
+            tables[round] = closed.tables
         except UnreachableError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -1159,7 +1163,7 @@ def _closed(round: str, opened: Mapping[str, Any], body: Mapping[str, Any], time
         payments=dict(map(tuple, body["payments"])),
         reserve=body["reserve"],
         unallocated=body["unallocated"],
-        tables={seller: Offer(*offer) for seller, *offer in body["tables"]},
+        tables={offer[0]: Offer._make(offer[1:]) for offer in body["tables"]},
         validation=body["validation"],
         copies=tuple((first, other, rows) for first, other, rows in body["copies"]),
         previous=body["previous"],
