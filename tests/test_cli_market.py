@@ -104,6 +104,17 @@ def test_two_months(here: Path) -> None:
     assert (here / "audit" / "ledger.json").exists()
 
 
+def test_the_help_of_a_round_says_what_its_terms_invite() -> None:
+    said = " ".join(run("market", "open", "--help").out.replace("│", " ").split())
+    for words in (
+        "hiding bad rows under a second name",
+        "invites random rows",
+        "invites splitting into",
+        "invites copies",
+    ):
+        assert words in said
+
+
 def test_kept_tables_with_missing_values_need_a_way_to_fill_them_in(here: Path) -> None:
     assert run("market", "init", "m.db").code == 0
     month("one", "val.csv", "--impute", "median")

@@ -95,7 +95,11 @@ class Terms:
         recorded=False,
     )
     pay_by: Literal["clusters", "rows", "owners", "precedence"] = option(
-        "clusters", "What is paid for; all but clusters invite copies or splitting.", recorded=False
+        "clusters",
+        "clusters: copies and near copies of a row count once, for whoever was first; invites copies too noisy for the "
+        "radius. rows: all rows; invites copies. owners: a seller's rows entering together; invites splitting into two "
+        "names. precedence: rows in the order of submission; invites being first, and near copies.",
+        recorded=False,
     )
     semivalue: str | None = option(None, "As in 'shapshift value'; by default that of --pay-by.", recorded=False)
     radius: float | None = option(None, "Distance of near copies; by default from the data.", recorded=False)
@@ -105,10 +109,20 @@ class Terms:
         recorded=False,
     )
     policy: Literal["carry", "clip"] = option(
-        "carry", "Let negative rows reduce what their seller is paid, or count them as nothing.", recorded=False
+        "carry",
+        "carry: rows with negative values reduce what their seller is paid; without --deposit that invites hiding bad "
+        "rows under a second name. clip: they count nothing; that invites random rows.",
+        recorded=False,
     )
-    deposit: str = option("0", "What a seller is charged at most.", metavar="AMOUNT", recorded=False)
-    cap: str | None = option(None, "Largest payment: an amount, or such as 30%.", metavar="AMOUNT", recorded=False)
+    deposit: str = option(
+        "0", "With carry, what a seller with a negative total is charged at most.", metavar="AMOUNT", recorded=False
+    )
+    cap: str | None = option(
+        None,
+        "Largest payment: an amount, or such as 30%; invites splitting into several names.",
+        metavar="AMOUNT",
+        recorded=False,
+    )
     reserve: str = option("0", "Kept back: an amount, or such as 5%.", metavar="AMOUNT", recorded=False)
     odd_cents: Literal["draw", "keep"] = option(
         "draw", "Cents between exactly equal sellers: draw by hash, or keep back.", recorded=False
