@@ -60,7 +60,10 @@ def main(folder: str, *arguments: str) -> int:
     filters.append("-Wdefault::pytest.PytestUnraisableExceptionWarning")
     ignored = [f"--ignore=tests/{name}.py" for name in LEFT_OUT]
     command = [python, "-m", "pytest", "-q", *filters, *ignored, *arguments, "tests"]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    # A cache of its own: while one process replaces a kernel that another release of Numba compiled, a second one may
+    # load what the other release left, and end.
+    cache = {"NUMBA_CACHE_DIR": str(Path(folder) / "numba")}
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **cache}, check=False).returncode
 
 
 if __name__ == "__main__":
