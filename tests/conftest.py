@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ collect_ignore = ["gpu_checks.py", "gpu_kernels.py"]
 # Derandomised: a red run stays red when it is repeated.
 settings.register_profile("shapshift", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("shapshift")
+
+
+# A shell that starts the tests in the background ignores SIGINT, and so would every program that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_tensors_stay_where_they_are(
     model = KNNShapley(metric=metric, device="cuda").fit(torch.tensor(X, device=gpu_name), torch.tensor(y))
     placed = model._derived.made[gpu_name]  # laid out from the tensor, at once
     # To the bit on a GPU; torch's roots on the CPU are not always the nearest float.
-    np.testing.assert_allclose(placed.train.columns.cpu().numpy(), model._index.rows, rtol=4e-16)
+    np.testing.assert_allclose(placed.train.columns.cpu().numpy().T, model._index.table(), rtol=4e-16)
 
     def refuse(data: Any) -> Any:
         assert getattr(data, "ndim", 0) < 2, "a table went through the host"

@@ -27,6 +27,7 @@ from shapshift.engine.certified import Coarseness
 from shapshift.engine.exact import RankWorker
 from shapshift.engine.rows import file as rowfile
 from shapshift.engine.rows.file import RowFile, RowWriter
+from shapshift.kernels.panels import unpack
 
 METHODS = {"exact": {}, "certified": {"tol": 1e9}, "truncated": {"tol": 0.05}}
 
@@ -446,8 +447,9 @@ def test_a_writer_writes_plain_numpy_files(tmp_path: Path) -> None:
         file = writer.finish()
     np.testing.assert_array_equal(np.load(file.path), rows)
     np.testing.assert_array_equal(file[1:3], rows[1:3])
-    np.testing.assert_array_equal(file.columns(1, 4), rows[1:4].T)
-    np.testing.assert_array_equal(file.scaled(1, None).take(np.array([3, 0])), rows[[3, 0]].T / 2)
+    np.testing.assert_array_equal(unpack(file.panels(1, 4), slice(0, 3)), rows[1:4])
+    np.testing.assert_array_equal(unpack(file.scaled(1, None).panels(0, 2), slice(0, 2)), rows[:2] / 2)
+    np.testing.assert_array_equal(file.take(np.array([3, 0])), rows[[3, 0]])
     with RowWriter(tmp_path, 3, "<f8") as writer:
         writer.append(rows)
     assert [str(path) for path in tmp_path.iterdir()] == [file.path]

@@ -45,6 +45,7 @@ from shapshift.engine.runner import (
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.buckets import Cells, Settled, count_images
 from shapshift.kernels.images import PIECES, Near
+from shapshift.kernels.panels import ROWS, panels_of
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -143,9 +144,9 @@ def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool)
 
 
 class ShardSpace(NamedTuple):
-    """Arrays of one worker: the columns of a shard, the images of a batch of points in it, and what a scan needs."""
+    """Arrays of one worker: the rows of a shard, the images of a batch of points in it, and what a scan needs."""
 
-    columns: Floats
+    rows: Floats
     images: Images
     space: Space
 
@@ -321,8 +322,9 @@ class ShardedJob:
         own = take_spare(self.spare)
         if own is None:
             images = np.empty(size * self.layout.shard, np.uint16)
-            own = ShardSpace(np.empty(self.layout.shard * self.index.width), images, self.buckets.space(size))
-        fill = self.index.load(rows.start, rows.stop, own.columns).filler(self.points)
+            laid_out = np.empty(panels_of(self.layout.shard) * ROWS * self.index.width)
+            own = ShardSpace(laid_out, images, self.buckets.space(size))
+        fill = self.index.load(rows.start, rows.stop, own.rows).filler(self.points)
         return own, fill if self.excluded is None else without_rows(fill, self.excluded - rows.start)
 
     def _scan(

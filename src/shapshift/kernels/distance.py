@@ -17,54 +17,61 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import fma, kernel
+from shapshift.kernels.panels import ROWS, START, STRIP, absolute_sums, as_float, panels_of, product_sums, squared_sums
 
 Floats = npt.NDArray[np.float64]
+Panels = npt.NDArray[Any]
 Indices = npt.NDArray[Any]
 
-# Training rows handled at once: a few columns of them stay in the first-level cache while all points pass by.
-BLOCK = 2048
-# What inner products of cosine distances are added to: see add_product.
-START = 3.0
 # Cosine distances below this are computed in another way, because 1 - cos has lost too many digits.
 NEARLY_PARALLEL = 2.0**-24
+# Sparse training rows whose lengths are kept at a time.
+BLOCK = 2048
+# So few rows of a panel are measured one by one.
+FEW_ROWS = 4
 
 
 @kernel
-def squared_euclidean(columns: Floats, first: int, points: Floats, tile: Floats) -> None:
-    """Fill ``tile[p, i]`` with the squared distance of ``points[p]`` to row ``first + i``; ``columns`` is (d, N)."""
-    d, b = columns.shape[0], points.shape[0]
-    fours = b - b % 4
-    for lo in range(0, tile.shape[1], BLOCK):
-        hi = min(lo + BLOCK, tile.shape[1])
-        tile[:, lo:hi] = 0.0
-        for j in range(0, d - 3, 4):
-            for p in range(0, fours, 4):
-                _four_by_four(columns[j : j + 4], first, points[p : p + 4], j, tile[p : p + 4], lo, hi)
-        for j in range(d):
-            # What the fours leave over: the last columns of all points, all columns of the last points.
-            for p in range(0 if j >= d - d % 4 else fours, b):
-                column, at, out = columns[j, first + lo : first + hi], points[p, j], tile[p, lo:hi]
-                for i in range(hi - lo):
-                    out[i] = _add(column[i] - at, out[i])
+def squared_euclidean(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
+    """Fill ``tile[p, i]`` with the squared distance of ``points[p]`` to row ``first + i``; panels are (k, 4, d, 8)."""
+    _fill_tile(panels, first, points, False, tile)
 
 
 @kernel
-def _four_by_four(columns, first, points, j, tile, lo, hi):
-    """Add four columns, from column j on, to the distances of four points: sixteen terms for four loads."""
-    begin, end = first + lo, first + hi
-    a0, a1, a2, a3 = columns[0, begin:end], columns[1, begin:end], columns[2, begin:end], columns[3, begin:end]
-    out0, out1, out2, out3 = tile[0, lo:hi], tile[1, lo:hi], tile[2, lo:hi], tile[3, lo:hi]
-    x, y, z, w = points[0, j : j + 4], points[1, j : j + 4], points[2, j : j + 4], points[3, j : j + 4]
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
-    y0, y1, y2, y3 = y[0], y[1], y[2], y[3]
-    z0, z1, z2, z3 = z[0], z[1], z[2], z[3]
-    w0, w1, w2, w3 = w[0], w[1], w[2], w[3]
-    for i in range(hi - lo):
-        b0, b1, b2, b3 = a0[i], a1[i], a2[i], a3[i]
-        out0[i] = _add(b3 - x3, _add(b2 - x2, _add(b1 - x1, _add(b0 - x0, out0[i]))))
-        out1[i] = _add(b3 - y3, _add(b2 - y2, _add(b1 - y1, _add(b0 - y0, out1[i]))))
-        out2[i] = _add(b3 - z3, _add(b2 - z2, _add(b1 - z1, _add(b0 - z0, out2[i]))))
-        out3[i] = _add(b3 - w3, _add(b2 - w2, _add(b1 - w1, _add(b0 - w0, out3[i]))))
+def manhattan(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
+    """Fill ``tile`` with sums of absolute differences; arguments as in :func:`squared_euclidean`."""
+    _fill_tile(panels, first, points, True, tile)
+
+
+@kernel
+def _fill_tile(panels, first, points, absolute, tile):
+    spare = np.empty((points.shape[0], ROWS))
+    end = first + tile.shape[1]
+    for k in range(first // ROWS, panels_of(end)):
+        start = k * ROWS
+        lo, hi = max(first, start), min(end, start + ROWS)
+        if hi - lo <= FEW_ROWS:
+            _measure_singly(panels[k], lo - start, points, absolute, tile[:, lo - first : hi - first])
+            continue
+        whole = hi - lo == ROWS
+        out, column = (tile, start - first) if whole else (spare, 0)
+        if absolute:
+            absolute_sums(panels, k, points, out, column)
+        else:
+            squared_sums(panels, k, points, out, column)
+        if not whole:
+            tile[:, lo - first : hi - first] = spare[:, lo - start : hi - start]
+
+
+@kernel
+def _measure_singly(panel, first, points, absolute, tile):
+    for p in range(tile.shape[0]):
+        for i in range(tile.shape[1]):
+            total = 0.0
+            for j in range(points.shape[1]):
+                difference = as_float(panel[(first + i) // STRIP, j, (first + i) % STRIP]) - points[p, j]
+                total = total + abs(difference) if absolute else _add(difference, total)
+            tile[p, i] = total
 
 
 @kernel
@@ -74,80 +81,41 @@ def _add(difference, total):
 
 
 @kernel
-def manhattan(columns: Floats, first: int, points: Floats, tile: Floats) -> None:
-    """Fill ``tile`` with sums of absolute differences; arguments as in :func:`squared_euclidean`."""
-    for lo in range(0, tile.shape[1], BLOCK):
-        hi = min(lo + BLOCK, tile.shape[1])
-        for p in range(points.shape[0]):
-            out = tile[p, lo:hi]
-            out[:] = 0.0
-            for j in range(columns.shape[0]):
-                column, at = columns[j, first + lo : first + hi], points[p, j]
-                for i in range(hi - lo):
-                    out[i] += abs(column[i] - at)
-
-
-@kernel
-def cosine(columns: Floats, first: int, points: Floats, tile: Floats) -> None:
+def cosine(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
     """Fill ``tile`` with cosine distances of rows no longer than 1; arguments as in :func:`squared_euclidean`."""
-    d = columns.shape[0]
-    sums, inverses, near = np.empty((2, BLOCK)), np.empty((2, BLOCK)), np.empty(BLOCK, np.int64)
-    for lo in range(0, tile.shape[1], BLOCK):
-        size = min(BLOCK, tile.shape[1] - lo)
-        begin, end = first + lo, first + lo + size
-        total, rest = sums[0, :size], sums[1, :size]
-        inverse = inverses[0, :size], inverses[1, :size]
-        total[:], rest[:] = START, 0.0
-        for j in range(d):
-            _add_squares(columns[j, begin:end], total, rest)
-        for i in range(size):
-            inverse[0][i], inverse[1][i] = inverse_length((total[i], rest[i]))
+    sums, near = np.empty((2, points.shape[0], ROWS)), np.empty(ROWS, np.int64)
+    squares, inverse = np.empty((2, ROWS)), np.empty((2, ROWS))
+    own = np.empty((2, points.shape[0]))
+    for p in range(points.shape[0]):
+        own[0, p], own[1, p] = inverse_length(squared_length(points[p]))
+    end = first + tile.shape[1]
+    for k in range(first // ROWS, panels_of(end)):
+        start = k * ROWS
+        lo, hi = max(first, start) - start, min(end, start + ROWS) - start
+        squares[0], squares[1] = START, 0.0
+        for i in range(0, ROWS, STRIP):
+            _add_squares(panels[k, i // STRIP], squares[0, i : i + STRIP], squares[1, i : i + STRIP])
+        for i in range(ROWS):
+            inverse[0, i], inverse[1, i] = inverse_length((squares[0, i], squares[1, i]))
+        product_sums(panels, k, points, sums, 0)
         for p in range(points.shape[0]):
-            x, out = points[p], tile[p, lo : lo + size]
-            own = inverse_length(squared_length(x))
-            total[:], rest[:] = START, 0.0
-            for j in range(0, d - 3, 4):
-                _add_four_products(columns[j : j + 4], begin, end, x[j : j + 4], total, rest)
-            for j in range(d - d % 4, d):
-                _add_products(columns[j, begin:end], x[j], total, rest)
-            _to_distances(total, rest, own, inverse, out)
-            found = 0
-            for i in range(size):
+            out, found = tile[p, start + lo - first : start + hi - first], 0
+            for i in range(lo, hi):
+                other = inverse[0, i], inverse[1, i]
+                out[i - lo] = one_minus_cosine((sums[0, p, i], sums[1, p, i]), (own[0, p], own[1, p]), other)
+            for i in range(lo, hi):
                 near[found] = i
-                found += out[i] < NEARLY_PARALLEL
+                found += out[i - lo] < NEARLY_PARALLEL
             if found > 0:
-                _measure_again(columns, begin, x, near[:found], own, inverse, out)
+                _measure_again(panels[k], lo, points[p], near[:found], (own[0, p], own[1, p]), inverse, out)
 
 
 @kernel
-def _add_squares(column, total, rest):
-    for i in range(column.size):
-        total[i], rest[i] = add_product(column[i], column[i], total[i], rest[i])
-
-
-@kernel
-def _add_products(column, at, total, rest):
-    for i in range(column.size):
-        total[i], rest[i] = add_product(column[i], at, total[i], rest[i])
-
-
-@kernel
-def _add_four_products(columns, begin, end, x, total, rest):
-    """Four columns at a time: sums are loaded and stored once for them."""
-    a0, a1, a2, a3 = columns[0, begin:end], columns[1, begin:end], columns[2, begin:end], columns[3, begin:end]
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
-    for i in range(total.size):
-        t, r = add_product(a0[i], x0, total[i], rest[i])
-        t, r = add_product(a1[i], x1, t, r)
-        t, r = add_product(a2[i], x2, t, r)
-        total[i], rest[i] = add_product(a3[i], x3, t, r)
-
-
-@kernel
-def _to_distances(total, rest, own, inverse, out):
-    high, low = inverse
-    for i in range(out.size):
-        out[i] = one_minus_cosine((total[i], rest[i]), own, (high[i], low[i]))
+def _add_squares(strip, total, rest):
+    for j in range(strip.shape[0]):
+        for i in range(STRIP):
+            entry = as_float(strip[j, i])
+            total[i], rest[i] = add_product(entry, entry, total[i], rest[i])
 
 
 @kernel
@@ -218,31 +186,13 @@ def of_nearly_parallel(x, row, inverse, other, distance):
 
 
 @kernel
-def _measure_again(columns, begin, x, near, own, inverse, out):
-    """Do what :func:`of_nearly_parallel` does for several rows, feature by feature."""
-    p, size = _largest_feature(x), near.size
-    largest, column = np.empty(size), np.empty(size)
-    squares, along = (np.zeros(size), np.zeros(size)), (np.zeros(size), np.zeros(size))
-    for k in range(size):
-        largest[k] = columns[p, begin + near[k]]
-    for j in range(x.size):
-        for k in range(size):
-            column[k] = columns[j, begin + near[k]]
-        _add_column_across(x[p], largest, x[j], column, squares, along)
-    for k in range(size):
-        i = near[k]
-        sums = (squares[0][k], squares[1][k]), (along[0][k], along[1][k])
-        out[i] = _from_across(x[p], sums[0], sums[1], own, (inverse[0][i], inverse[1][i]), out[i])
-
-
-@kernel
-def _add_column_across(x_largest, largest, at, column, squares, along):
-    squared, squared_low = squares
-    inner, inner_low = along
-    for k in range(column.size):
-        (squared[k], squared_low[k]), (inner[k], inner_low[k]) = _add_across(
-            x_largest, largest[k], at, column[k], (squared[k], squared_low[k]), (inner[k], inner_low[k])
-        )
+def _measure_again(panel, first, x, near, own, inverse, out):
+    """Do what :func:`of_nearly_parallel` does for some rows of a panel, which ``out`` has from ``first`` on."""
+    row = np.empty(x.size)
+    for i in near:
+        for j in range(x.size):
+            row[j] = as_float(panel[i // STRIP, j, i % STRIP])
+        out[i - first] = of_nearly_parallel(x, row, own, (inverse[0, i], inverse[1, i]), out[i - first])
 
 
 @kernel

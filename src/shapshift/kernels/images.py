@@ -1,4 +1,4 @@
-"""From rows to buckets: columns of rows, the map of each validation point, the images it gives the rows, the nearest.
+"""From distances to buckets: the map of each validation point, the images it gives the rows, the nearest.
 
 Certified values see all training rows together, or some of them at a time. Either way a row has the same image, and the
 nearest rows of a point come in ascending order of their numbers.
@@ -18,8 +18,6 @@ Codes = npt.NDArray[np.int32]
 # How many straight pieces the map from distances to buckets has.
 PIECES = 4
 BEND = 0.25
-# Rows that are turned round together: their columns stay in the first-level cache.
-TURN = 256
 # Ranks of more rows than this are counted in one pass over the distances instead of one for each.
 MANY_ASKED = 8
 # Steps of the table in which the places of these are looked up, for each of them.
@@ -43,17 +41,6 @@ class Near(NamedTuple):
     found: Indices
     members: Codes
     distances: Floats
-
-
-@kernel
-def lay_out(rows: npt.NDArray[np.floating], factor: float, columns: Floats) -> None:
-    """Fill ``columns`` (d, n) with the float64 values of ``rows`` (n, d), times a power of two."""
-    n, d = rows.shape
-    for lo in range(0, n, TURN):
-        hi = min(lo + TURN, n)
-        for j in range(d):
-            for i in range(lo, hi):
-                columns[j, i] = np.float64(rows[i, j]) * factor
 
 
 @kernel

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from shapshift._numba import kernel
 from shapshift.kernels.distance import (
     NEARLY_PARALLEL,
-    START,
     _add,
     add_product,
     inverse_length,
@@ -26,6 +25,7 @@ from shapshift.kernels.distance import (
     one_minus_cosine,
     squared_length,
 )
+from shapshift.kernels.panels import START
 from shapshift.kernels.rank import _long_sort, sort_run
 
 Floats = npt.NDArray[np.float64]

@@ -19,6 +19,7 @@ from shapshift.engine.search import join_lists
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, from_json, to_json
 from shapshift.io.results import lock
+from shapshift.kernels.panels import pack
 from shapshift.knn.base import fingerprint
 from shapshift.knn.shapley import KNNShapley
 from shapshift.sampling_error import Spread
@@ -161,7 +162,9 @@ class State:
         if isinstance(model.semivalue, Beta | Banzhaf):
             settings["semivalue"] = astuple(model.semivalue)
         index, columns = model._index, model._columns
-        arrays: Arrays = {"labels": model.classes_[model.codes_], "ids": model.ids_, **_matrix("rows", index.rows)}
+        # Dense rows are saved with a row for each feature.
+        rows = index.rows if sparse.issparse(index.rows) else index.table().T
+        arrays: Arrays = {"labels": model.classes_[model.codes_], "ids": model.ids_, **_matrix("rows", rows)}
         if self.owners is not None:
             arrays["owners"] = self.owners
         for g, (name, group) in enumerate(self.groups.items()):
@@ -353,11 +356,11 @@ def _matrix(name: str, rows: Any) -> Arrays:
 
 
 def _matrix_from(name: str, arrays: Arrays, shape: tuple[int, int], *, laid_out: bool = False) -> Any:
-    """Return saved features of a shape; dense training rows are laid out with a row for each feature."""
+    """Return saved features of a shape; dense training rows were saved with a row for each feature."""
     if name in arrays:
         if arrays[name].shape != (shape[::-1] if laid_out else shape):
             raise InputError("features have another shape")
-        return arrays[name]
+        return pack(arrays[name].T) if laid_out else arrays[name]
     matrix = sparse.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
     matrix.check_format(full_check=True)
     return matrix
@@ -379,6 +382,7 @@ def own_model(model: Any) -> KNNShapley:
         if wrong:
             raise InputError(f"The 'model' parameter of ValuationStore {reason}. Fit another model for the store.")
     own = copy.copy(model)
+    own._index = model._index.in_float64()  # new rows may need it
     own._quiet_labels = True  # a validation label that no row has may get one
     return own
 
@@ -386,9 +390,7 @@ def own_model(model: Any) -> KNNShapley:
 def fit_again(model: KNNShapley, index: TrainingIndex, labels: npt.NDArray[Any], ids: npt.NDArray[Any]) -> KNNShapley:
     """Return a model like another one, fitted to other rows, which are laid out on the other one's scale."""
     fitted = copy.copy(model)
-    dense = index.metric != "cosine" and isinstance(index.rows, np.ndarray)
-    ends = (index.rows.min(axis=1), index.rows.max(axis=1)) if dense else None
-    index = replace(index, constant=False, ends=ends)
+    index = replace(index, constant=False).with_ends()
     _check_scale(index)
     classes, codes = _labels.encode_labels(labels)
     fitted._index, fitted.classes_, fitted.codes_, fitted.ids_ = index, classes, codes, lock(ids)

@@ -109,7 +109,7 @@ def place_rows(index: TrainingIndex, codes: Any, sample: Any, device: str, featu
     elif features is not None:
         columns = lay_out(index, features.detach().to(device)).T.contiguous()
     else:
-        columns = torch.as_tensor(index.rows, device=device)
+        columns = torch.as_tensor(np.ascontiguousarray(index.table().T), device=device)
     size = 1 << (min(sample.size, MOST_SAMPLED).bit_length() - 1)
     chosen = torch.as_tensor(sample[:size], device=device)
     kernels = device.startswith("cuda") and index.n_rows >= KERNEL_ROWS and _has_triton()

@@ -20,11 +20,12 @@ from shapshift.engine.rows.file import CHUNK_BYTES, RowFile, column_digests, rew
 from shapshift.exceptions import InputError
 from shapshift.kernels import distance as kernels
 from shapshift.kernels import nearest as some_rows
+from shapshift.kernels.panels import ROWS, STRIP, for_kernels, pack, unpack
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
-Rows = Any  # dense float64 array, RowFile, or scipy csr_array; scipy ships no types
+Rows = Any  # dense array, RowFile, or scipy csr_array; scipy ships no types
 #: Fills a tile with the distances of a slice of the validation points (its rows) to a slice of the training rows.
 Filler = Callable[[slice, slice, Floats], None]
 #: Fills in the distances of one validation point to some training rows.
@@ -65,9 +66,10 @@ class TrainingIndex:
     ----------
     metric : str
     n_rows : int
-    rows : ndarray of shape (d, N), csr_array or RowFile of shape (N, d), or None
+    rows : ndarray of panels (k, 4, d, 8), csr_array or RowFile of shape (N, d), or None
+        Panels hold the rows in the type they were given in, see :mod:`shapshift.kernels.panels`.
     exponent : int
-        Features were multiplied by ``2**-exponent``.
+        Features were multiplied by ``2**-exponent``; 0 where they are not float64, whose squares are ordinary numbers.
     constant : bool
         All training rows are equal, so that every validation point is equally far from all of them.
     ends : pair of ndarray or None
@@ -89,15 +91,19 @@ class TrainingIndex:
 
     @classmethod
     def of(cls, rows: Rows, metric: str, scratch: str | None) -> "TrainingIndex":
-        """Lay out checked rows, (N, d)."""
-        n, columns = rows.shape[0], np.array((_short_rows(rows) if metric == "cosine" else rows).T, order="C")
+        """Lay out checked rows, (N, d), of one of :data:`shapshift.kernels.panels.DTYPES`."""
         if metric == "cosine":
-            return cls(metric, n, columns)
-        low, high = columns.min(axis=1), columns.max(axis=1)
-        exponent, constant, ends = _fit_scale(low, high, rows[:: max(1, n // 1024)], lambda column: rows[:, column])
-        _scale(columns, -exponent)
+            return cls(metric, rows.shape[0], pack(_in_few_bytes(_short_rows(rows), rows.dtype)))
+        low, high = (end.astype(np.float64) for end in (rows.min(axis=0), rows.max(axis=0)))
+        sample = rows[:: max(1, rows.shape[0] // 1024)].astype(np.float64)
+        exponent, constant = _fit_scale(low, high, sample, lambda column: rows[:, column].astype(np.float64))
+        panels = pack(rows)
+        if rows.dtype == np.float64:
+            _scale(panels, -exponent)
+        else:
+            exponent = 0
         # The ends are kept, because every validation set is checked against them.
-        return cls(metric, n, columns, exponent, constant, ends)
+        return cls(metric, rows.shape[0], panels, exponent, constant, _scaled_ends((low, high), exponent))
 
     def check_serves(self, use: str) -> None:
         """Refuse a use that such rows cannot be put to."""
@@ -107,7 +113,7 @@ class TrainingIndex:
     @property
     def width(self) -> int:
         """Number of features."""
-        return int(self.rows.shape[0])
+        return int(self.rows.shape[2])
 
     def filler(self, points: Rows) -> Filler:
         """Return what fills tiles for ``points``, which :func:`check_reach` has seen."""
@@ -115,11 +121,16 @@ class TrainingIndex:
 
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
         # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
-        TILES[self.metric](self.rows, rows.start, np.ascontiguousarray(self.lay_out(points[here])), tile)
+        scaled = np.ascontiguousarray(self.lay_out(points[here]))
+        TILES[self.metric](for_kernels(self.rows), rows.start, scaled, tile)
 
-    def strip(self, rows: slice) -> Floats:
-        """Return consecutive laid-out rows, (d, n), for matrix products; a view where rows are in memory."""
-        return np.asarray(self.rows[:, rows])
+    def _taken(self, chosen: Indices) -> npt.NDArray[Any]:
+        within = chosen % ROWS
+        return np.asarray(self.rows[chosen // ROWS, within // STRIP, :, within % STRIP])
+
+    def _column(self, j: int) -> npt.NDArray[Any]:
+        column: npt.NDArray[Any] = self.rows[:, :, j].reshape(-1)[: self.n_rows]
+        return column
 
     def sample_filler(self, chosen: Indices, points: Rows) -> Filler:
         """Return what fills tiles of the distances to some rows."""
@@ -135,16 +146,16 @@ class TrainingIndex:
 
     def take(self, chosen: Indices) -> "TrainingIndex":
         """Return some of the rows."""
-        return replace(self, n_rows=chosen.size, rows=np.ascontiguousarray(self.rows[:, chosen]))
+        return replace(self, n_rows=chosen.size, rows=pack(self._taken(chosen)))
 
     def joined(self, more: Rows) -> "TrainingIndex":
         """Return these rows and more, (n, d), on the scale of these."""
-        rows = np.hstack([self.rows, self.lay_out(more).T])
-        return replace(self, n_rows=rows.shape[1], rows=rows)
+        rows = np.vstack([self.table(), self.lay_out(more)])
+        return replace(self, n_rows=rows.shape[0], rows=pack(rows))
 
     def table(self) -> Rows:
         """Return the laid-out rows, (N, d), so that a single row is in one place."""
-        return np.ascontiguousarray(self.rows.T)
+        return unpack(self.rows, slice(0, self.n_rows)).astype(np.float64, copy=False)
 
     def unscaled(self) -> Rows:
         """Return the rows, (N, d), on the scale they were given on."""
@@ -162,32 +173,61 @@ class TrainingIndex:
         laid_out, to_rows = np.ascontiguousarray(self.lay_out(points)), SINGLE_ROWS[self.metric]
         return lambda p, rows, out: to_rows(table, laid_out[p], rows, out)
 
+    def in_float64(self) -> "TrainingIndex":
+        """Return the same rows as they are laid out where they were given as float64."""
+        if self.rows.dtype == np.float64:
+            return self
+        rows, exponent = self.rows.astype(np.float64), self._content_exponent
+        _scale(rows, -exponent)
+        ends = None if self.ends is None else _scaled_ends(self.ends, exponent)
+        return replace(self, rows=rows, exponent=exponent, ends=ends)
+
+    @property
+    def _content_exponent(self) -> int:
+        """What would be taken off the exponents of the laid-out rows, had they been given as float64."""
+        return 0 if self.ends is None or self.rows.dtype == np.float64 else _exponent_of(self.ends)
+
     def pieces(self) -> Iterable[tuple[slice, Floats]]:
-        """Return the columns, some rows at a time."""
-        return [(slice(0, self.n_rows), self.rows)]
+        """Return the rows, (n, d), some at a time, as they are laid out where they were given as float64."""
+        step = max(1, CHUNK_BYTES // (8 * self.width))
+        for lo in range(0, self.n_rows, step):
+            here = slice(lo, min(lo + step, self.n_rows))
+            yield here, _scaled(unpack(self.rows, here).astype(np.float64, copy=False), -self._content_exponent)
 
     def content_hash(self) -> Any:
         """Hash each row: the sum of mixed entries, zeros left out, so that sparse and dense rows agree."""
         keys = np.zeros(self.n_rows, dtype=np.uint64)
-        for here, columns in self.pieces():
-            for j, column in enumerate(columns):
-                keys[here] += _mix(column, np.uint64(j))
+        for here, rows in self.pieces():
+            keys[here] = row_hashes(rows)
         return keys
 
     def digests(self) -> Iterable[Any]:
-        """Return what identifies the rows, for a fingerprint: the same for rows in memory and in a file."""
-        return column_digests(self.width, (columns for _, columns in self.pieces()))
+        """Return what identifies the rows, for a fingerprint: the same for rows of any type, in memory or in a file."""
+        return column_digests(self.width, (rows for _, rows in self.pieces()))
 
     def may_repeat(self, most: float) -> bool:
         """Whether there may be no more than ``most`` different rows; False where rows are not compared."""
-        return _distinct_entries(self.rows) <= most
+        if self.width == 0:
+            return most >= 0
+        sample = np.sort(self._taken(np.arange(0, self.n_rows, max(1, self.n_rows // SAMPLE_ROWS))), axis=0)
+        column = int(np.count_nonzero(np.diff(sample, axis=0), axis=0).argmax())
+        return int(np.unique(self._column(column)).size) <= most
 
     def differ(self, order: Indices) -> npt.NDArray[np.bool_]:
         """Whether each row, in this order, differs from the one before it."""
         found = np.zeros(order.size - 1, dtype=np.bool_)
-        for column in self.rows:
+        for j in range(self.width):
+            column = self._column(j)
             found |= column[order[1:]] != column[order[:-1]]
         return found
+
+    def with_ends(self) -> "TrainingIndex":
+        """Return the same rows with the smallest and largest value of each feature, where distances depend on them."""
+        if self.metric == "cosine":
+            return self
+        columns = [self._column(j) for j in range(self.width)]
+        low, high = (np.array([end(column) for column in columns], dtype=np.float64) for end in (np.min, np.max))
+        return replace(self, ends=(low, high))
 
 
 class GivenDistances(TrainingIndex):
@@ -253,6 +293,10 @@ class SparseRows(TrainingIndex):
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
         ends = self.rows.indptr[rows.start : rows.stop + 1], points.indptr[here.start : here.stop + 1]
         self._merge(self.rows, ends[0], points, ends[1], tile)
+
+    def with_ends(self) -> TrainingIndex:
+        """Return the same rows: sparse ones have no ends."""
+        return self
 
     def _merge(self, train: Rows, train_ends: Indices, points: Rows, point_ends: Indices, tile: Floats) -> None:
         merge = kernels.sparse_cosine if self.metric == "cosine" else kernels.sparse_tile
@@ -339,12 +383,13 @@ class FileRows(TrainingIndex):
         n = rows.shape[0]
         if metric == "cosine":
             return cls(metric, n, rewritten(rows, _short_rows, scratch))
-        exponent, constant, ends = _fit_scale(
+        exponent, constant = _fit_scale(
             rows.ends[0],
             rows.ends[1],
-            rows.take(np.arange(0, n, max(1, n // 1024))).T,
+            rows.take(np.arange(0, n, max(1, n // 1024))),
             lambda column: np.concatenate([rows[lo:hi][:, column] for lo, hi in rows.chunks()]),
         )
+        ends = _scaled_ends(rows.ends, exponent)
         return cls(metric, n, rows.scaled(exponent, rows.ends), exponent, constant, ends)
 
     @property
@@ -354,10 +399,10 @@ class FileRows(TrainingIndex):
 
     def load(self, lo: int, hi: int, out: Floats | None = None) -> TrainingIndex:
         """Load the rows lo..hi-1, into ``out`` if that is given."""
-        return self._loaded(hi - lo, self.rows.columns(lo, hi, out))
+        return self._loaded(hi - lo, self.rows.panels(lo, hi, out))
 
-    def _loaded(self, n_rows: int, columns: Floats) -> TrainingIndex:
-        return TrainingIndex(self.metric, n_rows, columns, self.exponent, self.constant, self.ends)
+    def _loaded(self, n_rows: int, panels: Floats) -> TrainingIndex:
+        return TrainingIndex(self.metric, n_rows, panels, self.exponent, self.constant, self.ends)
 
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
         # A chunk of the file at a time. A tile that needs several is filled by way of another array, because the
@@ -368,21 +413,17 @@ class FileRows(TrainingIndex):
             hi = min(lo + step, rows.stop)
             whole = hi - lo == tile.shape[1]
             piece = tile if whole else np.empty((tile.shape[0], hi - lo))
-            TILES[self.metric](self.rows.columns(lo, hi), 0, scaled, piece)
+            TILES[self.metric](self.rows.panels(lo, hi), 0, scaled, piece)
             if not whole:
                 tile[:, lo - rows.start : hi - rows.start] = piece
 
-    def strip(self, rows: slice) -> Floats:
-        """Load consecutive laid-out rows, (d, n)."""
-        return np.asarray(self.rows.columns(rows.start, rows.stop))
-
     def take(self, chosen: Indices) -> TrainingIndex:
         """Load some of the rows."""
-        return self._loaded(chosen.size, self.rows.take(chosen))
+        return self._loaded(chosen.size, pack(_scaled(self.rows.take(chosen), -self.exponent)))
 
     def pieces(self) -> Iterable[tuple[slice, Floats]]:
-        """Return the columns, some rows at a time."""
-        return ((slice(lo, hi), self.rows.columns(lo, hi)) for lo, hi in self.rows.chunks())
+        """Return the laid-out rows, (n, d), some at a time."""
+        return ((slice(lo, hi), _scaled(self.rows[lo:hi], -self.exponent)) for lo, hi in self.rows.chunks())
 
     def may_repeat(self, most: float) -> bool:
         """Return False: rows in a file are not compared."""
@@ -503,15 +544,6 @@ def _mix(entries: Floats, columns: npt.NDArray[np.integer] | np.uint64) -> Hashe
     return np.where(entries == 0.0, np.uint64(0), bits ^ (bits >> np.uint64(31)))
 
 
-def _distinct_entries(rows: Floats) -> int:
-    """How many different entries the column has that probably has the most: there are at least as many rows."""
-    if rows.shape[0] == 0:
-        return 0
-    sample = np.sort(rows[:, :: max(1, rows.shape[1] // SAMPLE_ROWS)], axis=1)
-    column = int(np.count_nonzero(np.diff(sample, axis=1), axis=1).argmax())
-    return int(np.unique(rows[column]).size)
-
-
 def _std(column: Floats) -> float:
     largest = max(column.max(), -column.min())
     if 2.0**-400 < largest < 2.0**500:
@@ -526,7 +558,8 @@ def feature_std(rows: Rows) -> Floats | None:
         return None
     if isinstance(rows, RowFile):
         return rows.feature_std()
-    return np.array([_std(column) for lo in range(0, rows.shape[1], 8) for column in rows[:, lo : lo + 8].T.copy()])
+    eights = (rows[:, lo : lo + 8].T.astype(np.float64, order="C") for lo in range(0, rows.shape[1], 8))
+    return np.array([_std(column) for columns in eights for column in columns])
 
 
 def original_rows(index: TrainingIndex) -> Floats | None:
@@ -552,15 +585,22 @@ def _exponent(widest: float, largest: float) -> int:
     return max(int(np.frexp(widest)[1]), int(np.frexp(largest)[1]) - 1000)
 
 
+def _exponent_of(ends: tuple[Floats, Floats]) -> int:
+    """Exponent of the scale on which rows are ordinary numbers, from the ends of all features."""
+    return _exponent(float(_differences(*ends).max()), _farthest(*ends))
+
+
+def _scaled_ends(ends: tuple[Floats, Floats], exponent: int) -> tuple[Floats, Floats]:
+    return np.ldexp(ends[0], -exponent), np.ldexp(ends[1], -exponent)
+
+
 def _differences(low: Floats, high: Floats) -> Floats:
     """Halves are subtracted, so that the range of the largest floats is still one."""
     with np.errstate(over="ignore"):
         return np.minimum(2 * (high / 2 - low / 2), np.finfo(np.float64).max)
 
 
-def _fit_scale(
-    low: Floats, high: Floats, sample: Floats, column: Callable[[int], Floats]
-) -> tuple[int, bool, tuple[Floats, Floats]]:
+def _fit_scale(low: Floats, high: Floats, sample: Floats, column: Callable[[int], Floats]) -> tuple[int, bool]:
     """Choose the scale of dense rows; refuse some so far out that the differences of all others square to zero.
 
     Parameters
@@ -577,8 +617,6 @@ def _fit_scale(
     exponent : int
     constant : bool
         Whether all rows are equal.
-    ends : pair of ndarray
-        Scaled.
     """
     # Differences are what gets squared: a huge but constant column must not push the others into underflow. The scaled
     # features themselves only have to stay finite.
@@ -590,8 +628,7 @@ def _fit_scale(
         spread = _deviation(sample) or float(min(ranges[ranges > 0], default=0.0))
         if least > spread:
             _refuse_outliers(column(at), at, spread)
-    exponent = _exponent(widest, _farthest(low, high))
-    return exponent, widest == 0, (np.ldexp(low, -exponent), np.ldexp(high, -exponent))
+    return _exponent_of((low, high)), widest == 0
 
 
 def _deviation(sample: Floats) -> float:
@@ -647,6 +684,7 @@ def _scale(columns: Floats, exponent: int) -> None:
 
 def _short_rows(rows: Rows) -> Rows:
     """Rows times powers of two, which is exact, so that their lengths are from 1/2 to 1; a zero row stays zero."""
+    rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
     largest = abs(rows).max(axis=1)
     # Entries near 1 first, so that no square over- or underflows.
     if sparse.issparse(rows):
@@ -662,6 +700,14 @@ def _short_rows(rows: Rows) -> Rows:
     for column in near_one.T:  # in column order, so that a sparse row has the same exponent
         squares += column * column
     return np.ldexp(near_one, -_half_exponents(squares)[:, None], out=near_one)
+
+
+def _in_few_bytes(rows: Floats, given: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Rows as float32 numbers where they were given as such or shorter ones, and where nothing is lost by it."""
+    if np.dtype(given) == np.float64:
+        return rows
+    few = rows.astype(np.float32)
+    return few if (few == rows).all() else rows
 
 
 def _half_exponents(squares: npt.NDArray[Any]) -> Indices:

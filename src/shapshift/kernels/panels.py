@@ -1,0 +1,307 @@
+"""Panels of training rows, and sums over their features that stay in the vector registers of the processor.
+
+A panel holds 32 consecutive rows in the type in which they were given: four strips of eight rows, each feature by
+feature, (4, d, 8). A kernel reads a strip from one end to the other, converts what it reads to float64, and adds a term
+for each of several validation points at a time. So every entry that is read serves several points, every point several
+rows, and the sums go to memory once, at the end. Each sum takes its terms one by one in the order of the features,
+whatever the length of a vector is on this processor: the bits of a sum are those of a plain loop over the features.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+from shapshift._numba import kernel
+
+#: Rows of a panel and of each of its strips.
+ROWS, STRIP = 32, 8
+# What inner products of cosine distances are added to: see :func:`shapshift.kernels.distance.add_product`.
+START = 3.0
+# Points at a time, as long as there are so many.
+POINTS = (6, 2, 1)
+#: Types in which rows are kept.
+DTYPES = ("float64", "float32", "float16", "int8", "uint8")
+
+# Numba has no float16: kernels see its bits.
+_HALF = types.uint16
+_I8, _I32, _I64, _FLOAT, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+_ELEMENTS = {types.float64: _DOUBLE, types.float32: _FLOAT, _HALF: ir.IntType(16), types.int8: _I8, types.uint8: _I8}
+
+
+@kernel
+def panels_of(n_rows: int) -> int:
+    """Return the number of panels of so many rows; the last one may have room left."""
+    return (n_rows + ROWS - 1) // ROWS
+
+
+def pack(rows: npt.NDArray[Any], panels: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """Lay rows (n, d) out as panels (k, 4, d, 8); room that is left in the last one is filled with zeros.
+
+    Parameters
+    ----------
+    rows : ndarray
+        Of one of :data:`DTYPES`.
+    panels : ndarray, optional
+        Space to use.
+    """
+    if panels is None:
+        panels = np.empty((panels_of(rows.shape[0]), ROWS // STRIP, rows.shape[1], STRIP), dtype=rows.dtype)
+    _pack(for_kernels(np.ascontiguousarray(rows)), None, for_kernels(panels))
+    return panels
+
+
+def lay_out(rows: npt.NDArray[np.floating], factor: float, out: npt.NDArray[np.float64] | None = None) -> Any:
+    """Return panels of the float64 values of rows (n, d), times a power of two; ``out`` is space to use, in one row."""
+    shape = int(panels_of(rows.shape[0])), ROWS // STRIP, rows.shape[1], STRIP
+    panels = np.empty(shape) if out is None else out[: np.prod(shape)].reshape(shape)
+    _pack(rows, factor, panels)
+    return panels
+
+
+def unpack(panels: npt.NDArray[Any], rows: slice) -> npt.NDArray[Any]:
+    """Return consecutive rows of panels, (n, d), in their own type."""
+    out = np.empty((rows.stop - rows.start, panels.shape[2]), dtype=panels.dtype)
+    _unpack(for_kernels(panels), rows.start, for_kernels(out))
+    return out
+
+
+def for_kernels(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as kernels take it."""
+    return numbers.view(np.uint16) if numbers.dtype == np.float16 else numbers
+
+
+@kernel
+def _pack(rows: npt.NDArray[Any], factor: float | None, panels: npt.NDArray[Any]) -> None:
+    n, d = rows.shape
+    for k in range(panels.shape[0]):
+        first, panel = k * ROWS, panels[k]
+        size = min(ROWS, n - first)
+        if size < ROWS:
+            panel[:] = 0
+        for lo in range(0, size, STRIP):
+            strip, here = panel[lo // STRIP], min(STRIP, size - lo)
+            for j in range(d):
+                for i in range(here):
+                    entry = rows[first + lo + i, j]
+                    strip[j, i] = entry if factor is None else entry * factor
+
+
+@kernel
+def _unpack(panels: npt.NDArray[Any], first: int, rows: npt.NDArray[Any]) -> None:
+    for i in range(rows.shape[0]):
+        k, place = (first + i) // ROWS, (first + i) % ROWS
+        strip = panels[k, place // STRIP]
+        for j in range(rows.shape[1]):
+            rows[i, j] = strip[j, place % STRIP]
+
+
+def _squared(builder: Any, fma: Any, row: Any, point: Any, sums: list[Any]) -> list[Any]:
+    """Squared difference, added with one rounding."""
+    difference = builder.fsub(row, point)
+    return [builder.call(fma, [difference, difference, sums[0]])]
+
+
+def _absolute(builder: Any, fma: Any, row: Any, point: Any, sums: list[Any]) -> list[Any]:
+    """Absolute difference."""
+    difference = builder.fsub(row, point)
+    kind = difference.type
+    bits = ir.VectorType(_I64, kind.count)
+    mask = ir.Constant(bits, [2**63 - 1] * kind.count)
+    return [builder.fadd(sums[0], builder.bitcast(builder.and_(builder.bitcast(difference, bits), mask), kind))]
+
+
+def _product(builder: Any, fma: Any, row: Any, point: Any, sums: list[Any]) -> list[Any]:
+    """Product, as :func:`shapshift.kernels.distance.add_product` adds it: a total and what it lacks."""
+    total, rest = sums
+    larger = builder.call(fma, [row, point, total])
+    return [larger, builder.fadd(rest, builder.call(fma, [row, point, builder.fsub(total, larger)]))]
+
+
+def _features(context: Any) -> list[str]:
+    """Return the features of the processor that is compiled for."""
+    return str(context.codegen().magic_tuple()[2]).split(",")
+
+
+def _lanes(context: Any) -> int:
+    """Return how many float64 numbers a vector of the processor holds."""
+    features = _features(context)
+    return 8 if "+avx512f" in features else 4 if "+avx" in features else 2
+
+
+def _to_doubles(context: Any, builder: Any, kind: Any, entries: Any) -> Any:
+    """Convert a vector of entries as they are in memory, which is exact."""
+    lanes = entries.type.count
+    doubles = ir.VectorType(_DOUBLE, lanes)
+    if kind == types.float64:
+        return entries
+    if kind == types.float32:
+        return builder.fpext(entries, doubles)
+    integers = ir.VectorType(_I32, lanes)
+    if kind == types.int8:
+        return builder.sitofp(builder.sext(entries, integers), doubles)
+    bits = builder.zext(entries, integers)
+    if kind == types.uint8:
+        return builder.sitofp(bits, doubles)
+
+    floats = ir.VectorType(_FLOAT, lanes)
+    if "+f16c" in _features(context):
+        halves = builder.bitcast(entries, ir.VectorType(ir.HalfType(), lanes))
+        return builder.fpext(builder.fpext(halves, floats), doubles)
+
+    # With exponent and digits where float32 has them, a float16 number is 2**112 times too small.
+    def some(type_: Any, number: Any) -> Any:
+        return ir.Constant(type_, [number] * lanes)
+
+    magnitude = builder.shl(builder.and_(bits, some(integers, 0x7FFF)), some(integers, 13))
+    sign = builder.shl(builder.and_(bits, some(integers, 0x8000)), some(integers, 16))
+    small = builder.bitcast(builder.or_(magnitude, sign), floats)
+    return builder.fmul(builder.fpext(small, doubles), some(doubles, 2.0**112))
+
+
+def _as_float(typing, entry):
+    def build(context, builder, signature, arguments):
+        first, nothing = ir.Constant(_I32, 0), ir.Constant(ir.VectorType(arguments[0].type, 1), ir.Undefined)
+        one = builder.insert_element(nothing, arguments[0], first)
+        return builder.extract_element(_to_doubles(context, builder, signature.args[0], one), first)
+
+    return types.float64(entry), build
+
+
+#: An entry of a panel as a float64 number.
+as_float = cast(Callable[[Any], Any], intrinsic(_as_float))
+
+
+def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], registers: int) -> Any:
+    """Make a function for kernels: sums over all features, for the rows of a panel and all points.
+
+    Parameters
+    ----------
+    term : callable
+        Builds the code that adds what one feature contributes to the sums of a pair.
+    starts : tuple of float
+        What the sums of a pair begin with.
+    registers : int
+        Vectors of rows at a time, where a processor has 32 registers; half of them where it has 16.
+
+    Returns
+    -------
+    callable
+        ``sums(panels, k, points, out, column)``: sums of panel k go to ``out`` (points, rows), or (sums, points, rows),
+        from ``column`` on. Indices are not checked.
+    """
+
+    def sums(typing, panels, k, points, out, column):
+        if panels.layout != "C" or points.layout != "C" or panels.dtype not in _ELEMENTS:
+            raise TypingError("panels and points must be C-contiguous, and panels of a type in which rows are kept")
+
+        def build(context, builder, signature, arguments):
+            kinds = signature.args
+            panels, points, out = (context.make_array(kinds[i])(context, builder, arguments[i]) for i in (0, 2, 3))
+            _PanelSums(context, builder, kinds[0].dtype, panels, points, out, len(starts)).build(
+                term, starts, registers, arguments[1], arguments[4]
+            )
+            return context.get_dummy_value()
+
+        return types.void(panels, types.int64, points, out, types.int64), build
+
+    return intrinsic(sums)
+
+
+class _PanelSums:
+    """Builds the code of :func:`_panel_sums`, for one processor and one type of rows."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, panels: Any, points: Any, out: Any, n_sums: int) -> None:
+        self.context, self.builder, self.kind = context, builder, kind
+        self.panels, self.points = panels, points
+        self.lanes, self.size = _lanes(context), kind.bitwidth // 8
+        self.doubles = ir.VectorType(_DOUBLE, self.lanes)
+        self.out = builder.bitcast(out.data, _I8.as_pointer())
+        strides = cgutils.unpack_tuple(builder, out.strides)
+        self.to_point, self.to_sum = strides[-2], strides[0] if n_sums > 1 else None
+        fma = ir.FunctionType(self.doubles, [self.doubles] * 3)
+        self.fma = cgutils.get_or_insert_function(builder.module, fma, f"llvm.fma.v{self.lanes}f64")
+
+    def build(self, term: Any, starts: tuple[float, ...], registers: int, k: Any, column: Any) -> None:
+        """Go through all points, several at a time, and through all rows of panel k for each of these."""
+        builder, n_vectors = self.builder, registers if self.lanes != 4 else registers // 2
+        n_points = builder.extract_value(self.points.shape, 0)
+        d = builder.extract_value(self.points.shape, 1)
+        panel = builder.bitcast(self.panels.data, _I8.as_pointer())
+        panel = builder.gep(panel, [builder.mul(builder.mul(k, d), _number(ROWS * self.size))])
+        done = _number(0)
+        for together in POINTS:
+            rest = builder.urem(builder.sub(n_points, done), _number(together))
+            stop = builder.sub(n_points, rest)
+            slots = [[[cgutils.alloca_once(builder, self.doubles) for _ in starts] for _ in range(n_vectors)]
+                     for _ in range(together)]  # fmt: skip
+            step = _number(self.lanes * n_vectors)
+            with (
+                cgutils.for_range_slice(builder, done, stop, _number(together)) as (p, _),
+                cgutils.for_range_slice(builder, _number(0), _number(ROWS), step) as (row, _),
+            ):
+                self._add_features(term, starts, slots, panel, d, p, row)
+                self._store(slots, p, builder.add(column, row))
+            done = stop
+
+    def _add_features(self, term: Any, starts: Any, slots: Any, panel: Any, d: Any, p: Any, row: Any) -> None:
+        builder = self.builder
+        for vector in (vector for point in slots for vector in point):
+            for slot, start in zip(vector, starts, strict=True):
+                builder.store(ir.Constant(self.doubles, [start] * self.lanes), slot)
+        points = [
+            builder.gep(self.points.data, [builder.mul(builder.add(p, _number(q)), d)]) for q in range(len(slots))
+        ]
+        # A strip begins behind the features of those before it. Vectors are parts of one strip, or of several in turn.
+        strip = builder.mul(builder.udiv(row, _number(STRIP)), builder.mul(d, _number(STRIP * self.size)))
+        place = builder.mul(builder.urem(row, _number(STRIP)), _number(self.size))
+        begin, offsets = builder.gep(panel, [builder.add(strip, place)]), []
+        for first in range(0, self.lanes * len(slots[0]), self.lanes):
+            behind = builder.mul(d, _number(first // STRIP * STRIP * self.size))
+            offsets.append(builder.add(behind, _number(first % STRIP * self.size)))
+        undefined = ir.Constant(self.doubles, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(_I32, self.lanes), [0] * self.lanes)
+        with cgutils.for_range(builder, d) as loop:
+            feature = builder.gep(begin, [builder.mul(loop.index, _number(STRIP * self.size))])
+            rows = [self._load(builder.gep(feature, [offset])) for offset in offsets]
+            for point, vectors in zip(points, slots, strict=True):
+                entry = builder.load(builder.gep(point, [loop.index]))
+                at = builder.insert_element(undefined, entry, ir.Constant(_I32, 0))
+                at = builder.shuffle_vector(at, undefined, everywhere)
+                for entries, sums in zip(rows, vectors, strict=True):
+                    added = term(builder, self.fma, entries, at, [builder.load(slot) for slot in sums])
+                    for slot, total in zip(sums, added, strict=True):
+                        builder.store(total, slot)
+
+    def _load(self, address: Any) -> Any:
+        vector = ir.VectorType(_ELEMENTS[self.kind], self.lanes)
+        entries = self.builder.load(self.builder.bitcast(address, vector.as_pointer()), align=1)
+        return _to_doubles(self.context, self.builder, self.kind, entries)
+
+    def _store(self, slots: Any, p: Any, column: Any) -> None:
+        builder = self.builder
+        for q, vectors in enumerate(slots):
+            row = builder.gep(self.out, [builder.mul(builder.add(p, _number(q)), self.to_point)])
+            for v, sums in enumerate(vectors):
+                at = builder.gep(row, [builder.mul(builder.add(column, _number(v * self.lanes)), _number(8))])
+                for s, slot in enumerate(sums):
+                    there = at if s == 0 else builder.gep(at, [builder.mul(self.to_sum, _number(s))])
+                    builder.store(builder.load(slot), builder.bitcast(there, self.doubles.as_pointer()), align=8)
+
+
+def _number(value: int) -> Any:
+    return ir.Constant(_I64, value)
+
+
+Sums = Callable[[Any, int, Any, Any, int], None]
+
+#: Squared differences, absolute differences, and products with what they lack.
+squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), 4))
+absolute_sums = cast(Sums, _panel_sums(_absolute, (0.0,), 4))
+product_sums = cast(Sums, _panel_sums(_product, (START, 0.0), 2))
