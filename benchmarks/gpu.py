@@ -1,12 +1,13 @@
 """Check and time valuing on a GPU. Beside shapshift (``pip install --no-deps . lazy_loader``) add torch and Triton.
 
-``python benchmarks/gpu.py`` prints a table: pairs (training row x validation point) per second of the exact and the
-certified method, whether the values are right, and how far the GPU's own copy speed was used.
+``python benchmarks/gpu.py`` prints a table by numbers of features and of rows: pairs (training row x validation point)
+per second of the exact and the certified method, beside float64 matrix products of the same sizes, and whether the
+values are right.
 """
 
 import argparse
+import itertools
 import json
-import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,8 +18,8 @@ from typing import Any
 import torch
 import triton
 
-from shapshift.engine.gpu.certify import CertifiedResult, certify_points
-from shapshift.engine.gpu.core import Batch, Result, Rules, Train, value_points
+from shapshift.engine.gpu.certify import certify_points
+from shapshift.engine.gpu.core import Batch, Result, Rules, Train, sample_size, value_points
 
 K = 5
 CLASSES = 2
@@ -41,7 +42,7 @@ def problem(n: int, m: int, d: int, seed: int, device: str = "cuda") -> tuple[Tr
     c, per_match, constant = rank_table(n)
     sizes = torch.bincount(codes, minlength=CLASSES).double()
     levels = torch.tensor(LEVELS, dtype=torch.float64)
-    sample = rows[:, torch.randperm(n, device=device)[: min(8192, 1 << (n.bit_length() - 2))]].contiguous()
+    sample = rows[:, torch.randperm(n, device=device)[: sample_size(n, n)]].contiguous()
     train = Train(rows, codes, 0, sample)
     rules = Rules(
         c=c.to(device), tail=torch.cat([c.flip(0).cumsum(0).flip(0), torch.zeros(1, dtype=torch.float64)]).to(device),
@@ -83,118 +84,139 @@ def seconds(function: Callable[[], object], repeats: int) -> list[float]:
     return times
 
 
-def copy_speed() -> float:
-    """Bytes per second that a copy on the GPU moves, read and written."""
-    source = torch.empty(2**31, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    target.copy_(source)
-    return 2 * source.numel() / min(seconds(lambda: target.copy_(source), 10))
+def product_seconds(train: Train, batch: Batch) -> float:
+    """Seconds of the float64 matrix product of points and rows, in pieces that fit the memory."""
+    step = max(1, 2**28 // train.n)
+
+    def multiply() -> None:
+        for some in batch.points.split(step):
+            some @ train.columns
+
+    return median(seconds(multiply, 3)[1:])
 
 
 def total(result: Result) -> torch.Tensor:
     return result.sums.sum(0)
 
 
-def check(n: int, m: int, d: int) -> dict[str, float]:
-    """Errors in standard deviations of the values, on a size that the definition can be computed for."""
-    train, rules, batch = problem(n, m, d, seed=1)
+def check(train: Train, rules: Rules, batch: Batch, tol: float) -> dict[str, float]:
+    """Errors in standard deviations of the values, on so few points that the definition can be computed."""
+    m = len(batch)
     right = reference_sums(train, rules, batch)
     spread = right.std()
-    exact = value_points(train, rules, batch)
-    again = value_points(train, rules, batch)
-    certified = certify_points(train, rules, batch, tol=1e-3, allowance=0.0)
+    exact, again = (value_points(train, rules, batch) for _ in range(2))
+    certified = certify_points(train, rules, batch, tol=tol, allowance=1e-15)
     error = (total(certified.result) - right).abs() / m
     return {
         "exact": float((total(exact) - right).abs().max() / spread),
-        "exact_relative": float(((total(exact) - right).abs() / right.abs().clamp(min=1e-6 * float(spread))).max()),
-        "sorted_points": float(exact.sorted.sum()),
         "same_bits": float((exact.sums == again.sums).all()),
         "certified": float(error.max() * m / spread),
         "bound": float(certified.bound.max() * m / spread),
-        "worst_use_of_bound": float((error / certified.bound.clamp(min=1e-300)).max()) if certified.coarse else 0.0,
+        "worst_use_of_bound": float((error / certified.bound.clamp(min=1e-300)).max()),
     }
 
 
-def breakdown(function: Callable[[], object], pairs: int) -> list[tuple[str, float]]:
+def breakdown(function: Callable[[], object], pairs: int) -> dict[str, float]:
     """Picoseconds a pair, kernel by kernel."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         function()
         torch.cuda.synchronize()
     steps: dict[str, float] = {}
     for event in profile.key_averages():
-        # Kernels of torch go by what they do: they are many, short, and have names as long as this line.
-        name = event.key if event.key.isidentifier() else "torch: sort" if "sort" in event.key else "torch: other"
+        # Kernels of libraries go by what they do: they are many, and have names as long as this line.
+        known = next((word for word in ("sort", "gemm") if word in event.key.lower()), "other")
+        name = event.key if event.key.isidentifier() and "gemm" not in event.key else f"library: {known}"
         steps[name] = steps.get(name, 0.0) + event.device_time_total * 1e6 / pairs
-    return sorted(((name, ps) for name, ps in steps.items() if ps >= 0.01), key=lambda step: -step[1])
+    return dict(sorted(((name, ps) for name, ps in steps.items() if ps >= 0.01), key=lambda step: -step[1]))
+
+
+def measure(n: int, m: int, d: int, repeats: int, tol: float) -> dict[str, Any]:
+    """One row of the table."""
+    train, rules, batch = problem(n, m, d, seed=0)
+    figures: dict[str, Any] = {"rows": n, "points": m, "features": d}
+    figures["check"] = check(train, rules, batch[torch.arange(min(m, 32), device="cuda")], tol)
+    figures["product"] = n * m / product_seconds(train, batch)
+    last: dict[str, Any] = {}
+
+    def exact() -> None:
+        last.pop("exact", None)
+        last["exact"] = value_points(train, rules, batch)
+
+    def certified() -> None:
+        last.pop("certified", None)
+        last["certified"] = certify_points(train, rules, batch, tol=tol, allowance=1e-15)
+
+    for name, run in (("exact", exact), ("certified", certified)):
+        took = median(seconds(run, repeats + 1)[1:])
+        figures[name] = {"seconds": took, "pairs_per_second": n * m / took, "picoseconds": breakdown(run, n * m)}
+    right, found = total(last["exact"]), last["certified"]
+    spread = float(right.std())
+    error = (total(found.result) - right).abs()
+    figures["exact"]["sorted"] = int(last["exact"].sorted.sum())
+    figures["certified"] |= {
+        "bound": float(found.bound.max()) * m / spread,
+        "error": float(error.max()) / spread,
+        "error_above_bound": bool((error > found.bound * m).any()),
+        "exact_points": int((~found.result.inexact).sum()),
+        "rounds": found.rounds,
+        "coarse": None if found.coarse is None else {"buckets": found.coarse.buckets, "first": found.coarse.first},
+    }
+    return figures
+
+
+def show(figures: dict[str, Any]) -> None:
+    checked, exact, certified = figures["check"], figures["exact"], figures["certified"]
+    rate = {name: f"{figures[name]['pairs_per_second'] / 1e9:6.1f}" for name in ("exact", "certified")}
+    print(
+        f"N={figures['rows']:>10,} m={figures['points']:>6,} d={figures['features']:>5,}: float64 product "
+        f"{figures['product'] / 1e9:6.1f} G pairs/s, exact {rate['exact']}, certified {rate['certified']}"
+    )
+    print(
+        f"  against the definition: exact {checked['exact']:.1e}, certified {checked['certified']:.1e} standard "
+        f"deviations, {checked['worst_use_of_bound']:.2f} of the bound, same bits twice: {bool(checked['same_bits'])}"
+    )
+    print(f"  exact: {exact['sorted']} points sorted by torch; ps: {_steps(exact)}")
+    print(
+        f"  certified: bound {certified['bound']:.1e}, error {certified['error']:.1e}, above its bound: "
+        f"{certified['error_above_bound']}, {certified['coarse']}, {certified['rounds']} rounds, "
+        f"{certified['exact_points']} points exactly; ps: {_steps(certified)}",
+        flush=True,
+    )
+
+
+def _steps(figures: dict[str, Any]) -> str:
+    return "; ".join(f"{kernel} {ps:.2f}" for kernel, ps in figures["picoseconds"].items() if ps >= 0.1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--points", type=int, default=10_000)
-    parser.add_argument("--features", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, nargs="+", default=[20_000, 100_000, 1_000_000, 10_000_000])
+    parser.add_argument("--features", type=int, nargs="+", default=[32, 128, 384, 768, 1536])
+    parser.add_argument("--points", type=int, help="default: 10,000, fewer for ten million rows")
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--json", type=Path, help="also write the figures there")
     chosen = parser.parse_args()
-    n, m, d = chosen.rows, chosen.points, chosen.features
-    figures: dict[str, Any] = {
+    about: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name(),
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "triton": triton.__version__,
-        "rows": n,
-        "points": m,
-        "features": d,
-    }
-    print(f"{figures['gpu']}, torch {figures['torch']}, triton {figures['triton']}", flush=True)
-    speed = copy_speed()
-    print(f"copy: {speed / 1e12:.2f} TB/s", flush=True)
-    for size in ((3_000, 96, 5), (300_000, 96, d)):
-        checked = figures["check"] = check(*size)
-        print(f"check {size}: " + ", ".join(f"{name} {value:.3g}" for name, value in checked.items()), flush=True)
-    train, rules, batch = problem(n, m, d, seed=0)
-    pairs = n * m
-    results: list[Result] = []
-    exact_run = lambda: results.append(value_points(train, rules, batch))  # noqa: E731
-    exact = median(seconds(exact_run, chosen.repeats))
-    found: list[CertifiedResult] = []
-    certify = lambda: found.append(certify_points(train, rules, batch, tol=chosen.tol, allowance=0.0))  # noqa: E731
-    certified = median(seconds(certify, chosen.repeats + 1)[1:])
-    right, last = total(results[-1]), found[-1]
-    print(
-        f"points left to torch.sort: exact {int(results[-1].sorted.sum())}, certified {int(last.result.sorted.sum())}"
-    )
-    spread = right.std()
-    error = (total(last.result) - right).abs()
-    coarse = last.coarse
-    # What crosses the memory for every pair. Exact: a distance written and read; a key and a value zeroed, added to (it
-    # is read and written) and read; an order written and read twice. Certified: a cell written and read twice.
-    for name, took, floor in (("exact", exact, 8 * 2 + 2 * 8 * 4 + 4 * 3), ("certified", certified, 2 * 3)):
-        rate = pairs / took
-        share = rate * floor / speed
-        print(f"{name}: {took:.3f} s, {rate / 1e9:.1f} G pairs/s, {floor} B a pair, {share:.0%} of the copy speed")
-        figures[name] = {"seconds": took, "pairs_per_second": rate, "bytes_per_pair": floor, "share_of_copy": share}
-        figures[name]["picoseconds"] = dict(breakdown(exact_run if name == "exact" else certify, pairs))
-    print(
-        f"certified: largest bound {float(last.bound.max() * m / spread):.2e}, "
-        f"mean {float(last.bound.mean() * m / spread):.2e}, true error {float(error.max() / spread):.2e} standard "
-        f"deviations; {coarse}, {last.rounds} rounds, "
-        f"{int((~last.result.inexact).sum())} points exactly; error above bound: {bool((error > last.bound * m).any())}"
-    )
-    for name in ("exact", "certified"):
-        steps = figures[name]["picoseconds"].items()
-        print(f"{name}, picoseconds a pair: " + "; ".join(f"{kernel} {ps:.2f}" for kernel, ps in steps))
-    figures |= {
-        "copy_bytes_per_second": speed,
         "tol": chosen.tol,
-        "bound": float(last.bound.max() * m / spread),
-        "error": float(error.max() / spread),
-        "coarse": None if coarse is None else {"buckets": coarse.buckets, "first": coarse.first},
+        "table": [],
     }
-    assert math.isfinite(float(right.sum()))
-    if chosen.json:
-        chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print(f"{about['gpu']}, torch {about['torch']}, triton {about['triton']}", flush=True)
+    for n, d in itertools.product(chosen.rows, chosen.features):
+        # Rows, and copies of them: row by row, and less their mean.
+        if 3.2 * 8 * n * d > 0.75 * torch.cuda.get_device_properties(0).total_memory:
+            print(f"N={n:,} d={d:,}: does not fit the GPU's memory")
+            continue
+        m = chosen.points or max(1_000, min(10_000, 10**10 // n))
+        about["table"].append(measure(n, m, d, chosen.repeats, chosen.tol))
+        show(about["table"][-1])
+        torch.cuda.empty_cache()
+        if chosen.json:
+            chosen.json.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from triton.runtime import interpreter
 from shapshift.engine.certified import draw_sample
 from shapshift.engine.coefficients import rank_table
 from shapshift.engine.exact import Exact
-from shapshift.engine.gpu import bucket_kernels, core, device, rank_kernels, tiles, values
+from shapshift.engine.gpu import bucket_kernels, core, cuda, device, tiles, values
 from shapshift.engine.gpu.certify import convex_from
 from shapshift.engine.rows.distances import index_rows, tile_filler
 from shapshift.engine.runner import Runner
@@ -31,26 +31,34 @@ def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
 interpreter.InterpreterBuilder.create_fma = fused
 
 
-class SortedWindows:
-    """In the place of the kernel that sorts windows, which the interpreter needs minutes for."""
+def order_rows(
+    there: Any, entries: Any, norms: Any, part: Any, maps: Any, codes: Any, targets: Any, listed: Any, *, average: bool
+) -> tuple[Any, ...]:
+    """In the place of the CUDA kernels, which put the rows of points in order."""
+    p, n = entries.shape
+    known = entries if part is None else part.distances(entries, torch.arange(n).expand(p, n), norms)
+    distances, order = known.sort(dim=1, stable=True)
+    match = codes[order] == targets[:, None]
+    mixed, gap = match[:, 1:] != match[:, :-1], distances[:, 1:] - distances[:, :-1]
+    unsettled = torch.zeros(p, dtype=torch.int32)
+    if part is None:
+        unsettled |= (mixed & (gap == 0)).any(1) & average
+        mixed[:] = False
+    else:
+        mixed &= gap <= part.open_gap(norms[:, None], distances[:, 1:])
+    at, rank = torch.nonzero(mixed).unbind(1)
+    found = min(at.numel(), listed.numel())
+    unsettled[at[found:]] = 1
+    listed[:found] = (at << 32 | rank + 1)[:found]
+    return distances, (2 * order + match).int(), torch.zeros(p, 1, dtype=torch.int32), torch.tensor([found]), unsettled
 
-    def __getitem__(self, grid: Any) -> Any:
-        def run(
-            keys: Any, distances: Any, order: Any, unsettled: Any, n: int, id_bits: int, **constants: Any
-        ) -> None:  # fmt: skip
-            key = keys.sort(1).values
-            order.copy_((key & ((1 << id_bits) - 1)).to(torch.int32))
-            tied = (key[:, 1:] >> id_bits) == (key[:, :-1] >> id_bits)
-            unsettled.copy_((tied & ((key[:, 1:] ^ key[:, :-1]) & 1 == 1)).any(1).to(torch.int32))
 
-        return run
-
-
-rank_kernels.order_windows = SortedWindows()
+cuda.most_rows = lambda there: 2**24
+cuda.order_rows = order_rows
 
 
 def problem(
-    n: int, d: int, metric: str, *, twice: bool, whole: bool, groups: int
+    n: int, d: int, metric: str, *, twice: bool, near: bool, whole: bool, groups: int
 ) -> tuple[ClassTask, Any, Any]:  # fmt: skip
     rng = np.random.default_rng(d)
     X, Z = rng.normal(size=(n, d)) + 3.0, rng.normal(size=(3, d)) + 3.0
@@ -58,6 +66,10 @@ def problem(
         X, Z = (X - 3.0).round(), (Z - 3.0).round()
     if twice:
         X[n // 2 :], Z[0] = X[: n - n // 2], X[5]
+    if near:  # closer to each other than products can tell
+        X[n // 2 :] = X[: n - n // 2] * (1 + 1e-14)
+    if metric == "cosine":
+        X[7] = 0  # which has no direction
     index = index_rows(X, metric)
     task = class_task(
         rng.integers(2, size=n).astype(np.int32),
@@ -78,9 +90,10 @@ def problem(
 
 
 def compare(
-    n: int, d: int, metric: str, *, buckets: int | None, twice: bool = False, whole: bool = False, groups: int = 2
+    n: int, d: int, metric: str, *, buckets: int | None, twice: bool = False, near: bool = False, whole: bool = False,
+    groups: int = 2,
 ) -> None:  # fmt: skip
-    task, rows, job = problem(n, d, metric, twice=twice, whole=whole, groups=groups)
+    task, rows, job = problem(n, d, metric, twice=twice, near=near, whole=whole, groups=groups)
     right = Runner(progress=False).sums(Exact(task))
     coarse = None if buckets is None else core.Coarse(buckets, 100, 1.0, convex_from(job.rules.c))
     result = core.value_points(rows.train, job.rules, job.batch, coarse=coarse, keep=job.keep)
@@ -143,3 +156,9 @@ compare(1030, 2, "manhattan", buckets=None)
 compare(1030, 3, "cosine", buckets=None, whole=True)
 compare(1030, 16, "cosine", buckets=1024, groups=0)
 compare(1030, 2, "euclidean", buckets=None, groups=0)
+# With products: of a library, whose errors are settled afterwards.
+tiles.MANY_FEATURES = 20
+compare(1030, 20, "euclidean", buckets=1024)
+compare(1030, 20, "cosine", buckets=1024)
+compare(600, 18, "euclidean", buckets=None, near=True)
+compare(600, 18, "cosine", buckets=None)

@@ -6,6 +6,8 @@ import os
 import pickle
 import subprocess
 import sys
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -336,14 +338,101 @@ def test_how_coarse() -> None:
     with_torch()
     from shapshift.engine.gpu.certify import MOST_BUCKETS, choose
 
-    wide, narrow = choose(10**6, 1e-7, 0), choose(10**6, 5e-9, 0)
+    wide, narrow = choose(10**6, 1e-7, 0, 8192), choose(10**6, 5e-9, 0, 8192)
     assert wide is not None
     assert narrow is not None
     assert wide.first * wide.buckets < narrow.first * narrow.buckets
     assert narrow.buckets <= MOST_BUCKETS < 2**15
-    assert choose(10**6, 0.0, 0) is None  # all values are equal
-    assert choose(10**6, 1e-13, 0) is None  # no buckets are fine enough
-    assert choose(1000, 1e-6, 0) is None  # a sort is cheaper
+    assert choose(10**6, 0.0, 0, 8192) is None  # all values are equal
+    assert choose(10**6, 1e-13, 0, 8192) is None  # no buckets are fine enough
+    assert choose(1000, 1e-6, 0, 512) is None  # a sort is cheaper
+
+
+HARD = ("any", "near-ties", "far away", "one huge feature", "copies", "nearly parallel", "tiny", "zeros")
+
+
+def hard_rows(kind: str, n: int, d: int, rng: np.random.Generator) -> Any:
+    X = rng.normal(size=(n, d)) + 0.5
+    if kind == "near-ties":  # closer to each other than products can tell
+        X[n // 2 :] = X[: n - n // 2] * (1 + 1e-15 * np.arange(n - n // 2)[:, None])
+    if kind == "far away":
+        X += 1e6
+    if kind == "one huge feature":
+        X[:, 3] *= 1e8
+    if kind == "copies":
+        X[n // 2 :] = X[: n - n // 2]
+    if kind == "nearly parallel":
+        X = 1.0 + 1e-15 * rng.integers(-3, 4, size=X.shape)
+    if kind == "tiny":  # with squares below the smallest normal number
+        X *= 1e-158
+    if kind == "zeros":
+        X[:3], X[3] = 0.0, 1e-160
+    return X
+
+
+def true_distance(x: list[float], p: list[float], metric: str) -> Fraction:
+    """From the definition, in whole numbers; with 80 digits where there are roots."""
+    rows, point = ([Fraction(one) for one in side] for side in (x, p))
+    if metric == "euclidean":
+        return sum(((a - b) ** 2 for a, b in zip(rows, point, strict=True)), Fraction(0))
+    inner = sum((a * b for a, b in zip(rows, point, strict=True)), Fraction(0))
+    squared = sum(a * a for a in rows) * sum(b * b for b in point)
+    if not squared:
+        return Fraction(1)
+    with localcontext(prec=80):
+        cosine = inner * inner / squared
+        root = (Decimal(cosine.numerator) / Decimal(cosine.denominator)).sqrt()
+    return 1 - (Fraction(root) if inner > 0 else -Fraction(root))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("d", [16, 130])
+def test_products_tell_distances_up_to_their_error(kind: str, metric: str, d: int) -> None:
+    torch = with_torch()
+    from shapshift.engine.gpu.core import Train
+    from shapshift.engine.gpu.products import Products, settle
+    from shapshift.engine.gpu.values import COSINE, EUCLIDEAN, distances, short_rows
+
+    rng = np.random.default_rng(d)
+    rows, points = (torch.tensor(hard_rows(kind, n, d, rng)) for n in (240, 8))
+    points[0], points[1] = rows[5], rows[130]
+    code = EUCLIDEAN
+    if metric == "cosine":
+        rows, points, code = short_rows(rows), short_rows(points), COSINE
+    columns, labels = rows.T.contiguous(), torch.tensor(rng.integers(3, size=240))
+    part = Products.of(Train(columns, labels, code, None))
+    there, norms = part.points(points)
+    everything = torch.arange(240).expand(8, 240)
+    found = part.distances(there @ part.columns, everything, norms)
+    direct = distances(columns, points, code)
+    allowed = part.error(part.norms + norms[:, None])
+    # Neither is far from the truth, and they are no farther from each other.
+    for p in range(8):
+        for i in range(0, 240, 7):
+            one, other, most = (Fraction(float(part[p, i])) for part in (found, direct, allowed))
+            right = true_distance(rows[i].tolist(), points[p].tolist(), metric)
+            assert abs(one - other) <= most, (p, i, float(abs(one - other) / most))
+            assert abs(one - right) <= most, (p, i, float(abs(one - right) / most))
+            assert abs(other - right) <= most, (p, i, float(abs(other - right) / most))
+    assert ((found - direct).abs() <= allowed).all()
+    # Settled by direct distances, labels come in the order that these have.
+    near, order = found.sort(dim=1, stable=True)
+    match = labels[order] == 0
+    mixed = (match[:, 1:] != match[:, :-1]) & (near[:, 1:] - near[:, :-1] <= part.open_gap(norms[:, None], near[:, 1:]))
+    at, rank = torch.nonzero(mixed).unbind(1)
+    elements = 2 * order + match
+    too_long, tied = settle(part, lambda p, some: direct[p].gather(1, some), norms, elements, near, at, rank + 1)
+    truly, ordered = direct.sort(dim=1, stable=True)
+    fits = labels[ordered] == 0
+    equal = (truly[:, 1:] == truly[:, :-1]) & (fits[:, 1:] != fits[:, :-1])
+    for p in torch.nonzero(~too_long).squeeze(1).tolist():
+        assert bool(tied[p]) == bool(equal[p].any())
+        torch.testing.assert_close(labels[elements[p] >> 1] == 0, fits[p], rtol=0, atol=0)
+    # All rows are one chain where products of unit vectors cannot tell them apart; a sort by direct distances is left.
+    assert too_long.all() == (metric == "cosine" and kind in ("one huge feature", "nearly parallel"))
+    if kind == "near-ties":
+        assert (match != fits).any() or mixed.any()
 
 
 def test_kernels_in_the_interpreter() -> None:
@@ -360,8 +449,8 @@ def test_kernels_in_the_interpreter() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path}
     done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("within its bounds") == 3
-    assert done.stdout.count("exact") == 3
+    assert done.stdout.count("within its bounds") == 5
+    assert done.stdout.count("exact") == 5
     assert done.stdout.count("the same distances") == 6
 
 

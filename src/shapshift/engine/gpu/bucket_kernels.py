@@ -52,15 +52,16 @@ def _put_rows(
 def bucket_products(
     columns, points, row_norms, point_norms, codes, targets, first, span, up, knots, cells, counts, doubtful, found,
     n, d, n_buckets, n_groups, slack, spread,
-    HALF: tl.constexpr, COUNT: tl.constexpr, PIECE_BITS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr,
+    LEAST: tl.constexpr, HALF: tl.constexpr, GIVEN: tl.constexpr, COUNT: tl.constexpr, PIECE_BITS: tl.constexpr,
+    BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Put the rows of a tile into buckets by squared distances (or half of them) that come from matrix products.
 
-    They differ from direct differences, which define the order of rows, by no more than ``slack`` times the sum of the
-    squared norms; half squared distances of unit vectors, which cosine distances are, by ``spread`` times its root
-    more, because the vectors were rounded. Where that leaves the upper half of a pattern open, which is rare, the tile
-    is listed for `bucket_rows` and nothing is done: every cell is the one that direct differences give.
+    With GIVEN, ``points`` holds the products.
+
+    How far they can be from direct differences, which define the order of rows, `Products.error` says. Where that
+    leaves the upper half of a pattern open, which is rare, the tile is listed for `bucket_rows` and nothing is done:
+    every cell is the one that direct differences give. LEAST is a constant because other numbers are float32 here.
     """
     tile = tl.program_id(0)
     start = (tile // n_groups) * BN
@@ -68,22 +69,26 @@ def bucket_products(
     rows = start + tl.arange(0, BN)[None, :]
     p = first_point + tl.arange(0, BP)[:, None]
     inside = rows < n
-    feature = tl.arange(0, BK)
-    point = points + p * d + feature[None, :]
-    row = columns + feature[:, None].to(tl.int64) * n + rows
-    product = tl.zeros((BP, BN), tl.float64)
-    for j in range(0, d, BK):
-        x = tl.load(point, mask=feature[None, :] < d - j, other=0.0)
-        y = tl.load(row, mask=inside & (feature[:, None] < d - j), other=0.0)
-        product = tl.dot(x, y, product, out_dtype=tl.float64)
-        point += BK
-        row += BK * n.to(tl.int64)
+    if GIVEN:
+        product = tl.load(points + p.to(tl.int64) * n + rows, mask=inside, other=0.0)
+    else:
+        feature = tl.arange(0, BK)
+        point = points + p * d + feature[None, :]
+        row = columns + feature[:, None].to(tl.int64) * n + rows
+        product = tl.zeros((BP, BN), tl.float64)
+        for j in range(0, d, BK):
+            x = tl.load(point, mask=feature[None, :] < d - j, other=0.0)
+            y = tl.load(row, mask=inside & (feature[:, None] < d - j), other=0.0)
+            product = tl.dot(x, y, product, out_dtype=tl.float64)
+            point += BK
+            row += BK * n.to(tl.int64)
     norms = tl.load(row_norms + rows, mask=inside, other=0.0) + tl.load(point_norms + p)
     total = tl.fma(product, tl.full((BP, BN), -2.0, tl.float64), norms)
-    error = norms * slack
+    both = norms + tl.full((BP, BN), LEAST, tl.float64)
+    error = both * slack
     if HALF:
         total = total * 0.5
-        error = error * 0.5 + spread * tl.sqrt(norms)
+        error = error * 0.5 + spread * tl.sqrt(both)
     upper = ((total + error).to(tl.int64, bitcast=True) >> 32).to(tl.int32)
     lower = ((total - error).to(tl.int64, bitcast=True) >> 32).to(tl.int32)
     unsure = tl.max(((upper != lower) & inside).to(tl.int32))
@@ -288,36 +293,43 @@ def add_near(
 @triton.jit
 def add_cells(
     cells, table, members, offsets, sums, squares, bounds, n, n_sums, width, begin, end,
-    SQUARES: tl.constexpr, BOUNDS: tl.constexpr, BN: tl.constexpr,
+    SQUARES: tl.constexpr, BOUNDS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Look up the values of some of the points, which are listed sum by sum, and add them and their error bounds.
 
-    SQUARES as in `add_values`. Those of a launch are added up in float32: values are not known any better.
+    SQUARES and BP as in `add_values`. Squares of a launch are added up in float32: values are not known any better.
     """
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = rows < n
-    bound = tl.zeros((BN,), tl.float32)
+    bound = tl.zeros((BP, BN), tl.float32)
     start = tl.maximum(tl.load(offsets), begin)
     for k in range(n_sums):
         stop = tl.minimum(tl.load(offsets + k + 1), end)
         if stop > start:
-            total = tl.zeros((BN,), tl.float64)
-            square = tl.zeros((BN,), tl.float32)
-            for q in range(start, stop):
-                p = tl.load(members + q).to(tl.int64)
-                cell = tl.load(cells + p * n + rows, mask=inside, other=0).to(tl.int32)
-                entry = tl.load(table + p * width + cell)
+            total = tl.zeros((BP, BN), tl.float64)
+            square = tl.zeros((BP, BN), tl.float32)
+            for q in range(start, stop, BP):
+                if BP == 1:
+                    p = tl.load(members + q).to(tl.int64)
+                    cell = tl.load(cells + p * n + rows[None, :], mask=inside[None, :], other=0).to(tl.int32)
+                    entry = tl.load(table + p * width + cell)
+                else:
+                    place = q + tl.arange(0, BP)
+                    p = tl.load(members + place, mask=place < stop, other=0).to(tl.int64)[:, None]
+                    mask = (place < stop)[:, None] & inside[None, :]
+                    cell = tl.load(cells + p * n + rows[None, :], mask=mask, other=0).to(tl.int32)
+                    entry = tl.load(table + p * width + cell, mask=mask, other=0)
                 value = (entry & -65536).to(tl.float64, bitcast=True)
                 total += value
                 if SQUARES:
                     square += value.to(tl.float32) * value.to(tl.float32)
                 bound += (entry << 16).to(tl.int32).to(tl.float32, bitcast=True)
             at = sums + tl.full((), k, tl.int64) * n + rows
-            tl.store(at, tl.load(at, mask=inside, other=0.0) + total, mask=inside)
+            tl.store(at, tl.load(at, mask=inside, other=0.0) + tl.sum(total, 0), mask=inside)
             if SQUARES:
                 at = squares + tl.full((), k if SQUARES == 2 else 0, tl.int64) * n + rows
-                tl.store(at, tl.load(at, mask=inside, other=0.0) + square.to(tl.float64), mask=inside)
+                tl.store(at, tl.load(at, mask=inside, other=0.0) + tl.sum(square, 0).to(tl.float64), mask=inside)
         start = tl.maximum(start, stop)
     if BOUNDS:
         at = bounds + rows
-        tl.store(at, tl.load(at, mask=inside, other=0.0) + bound.to(tl.float64), mask=inside)
+        tl.store(at, tl.load(at, mask=inside, other=0.0) + tl.sum(bound, 0).to(tl.float64), mask=inside)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shapshift.engine.gpu.core import Batch, Coarse, Keep, Result, Rules, Train, value_points
+from shapshift.engine.gpu.core import Batch, Coarse, Keep, Result, Rules, Train, new_result, room_for, value_points
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
@@ -18,9 +18,13 @@ MOST_BUCKETS = 28 * 1024
 BUCKET_STEP = 1024
 # How large bounds are on Gaussian data, in units of the estimates; they are checked after every run.
 HUB_BOUND, MEAN_BOUND = 0.8, 2.0
-# Costs of a bucket and of a near row in picoseconds, and what buckets save on a pair.
-BUCKET_COST, ROW_COST, EXACT_COST = 100.0, 800.0, 50.0
+# Costs of a bucket, of a near row and of a place for one in picoseconds, and what buckets save on a pair.
+BUCKET_COST, ROW_COST, PLACE_COST, EXACT_COST = 40.0, 150.0, 180.0, 55.0
+# Longer lists of near rows do not fit the shared memory of a multiprocessor: a place costs so many times as much there.
+MOST_LISTED, LONG_LIST = 2**14, 2.5
 ROUNDS = 6
+# The first points are one in so many, and so many at least.
+FIRST_PART, FEW_POINTS = 8, 256
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,27 @@ def certify_points(
     if kernels:
         limit = 0.9 * tol * math.sqrt(_pair_variance(train, rules, batch, memory) / m)
         convex = convex_from(rules.c)
+        # The first points tell how coarse buckets can be for the rest.
+        parts = torch.arange(m, device=train.codes.device).tensor_split([m // FIRST_PART])
+        parts = parts if m // FIRST_PART >= FEW_POINTS else (torch.cat(parts),)
+        coarse = None
         for rounds in range(1, ROUNDS + 1):
-            coarse = choose(n, limit, convex)
+            result, here = new_result(train, rules, batch), limit
+            for todo in parts:
+                coarse = choose(n, here, convex, train.sample.shape[1])
+                if coarse is None:
+                    break
+                value_points(
+                    train, rules, batch, coarse=coarse, keep=keep, memory=memory, advance=advance, result=result,
+                    todo=todo,
+                )  # fmt: skip
+                # A bound is a sum of float32 numbers, rounded up when they were made.
+                bound = result.bounds * (1.0001 / m) + allowance
+                largest, done = float(bound.max()), todo.numel()
+                left = (limit - largest) / (1 - done / m) if done < m else 0.0
+                here *= min(max(left * done / max(largest * m, 1e-300), 0.2), 1.5)
             if coarse is None:
                 break
-            result = value_points(train, rules, batch, coarse=coarse, keep=keep, memory=memory, advance=advance)
-            # A bound is a sum of float32 numbers, rounded up when they were made.
-            bound = result.bounds * (1.0001 / m) + allowance
-            largest = float(bound.max())
             spread = float((result.sums[: rules.n_levels].sum(0) / m).std(correction=0))
             # The exact values can be less spread out than these, but by no more than the largest bound.
             if largest <= tol * (spread - largest):
@@ -91,17 +108,19 @@ def bounds_of_one_bucket(n_rows: int, first: int) -> tuple[float, float]:
     return MEAN_BOUND / math.sqrt(first * n_rows), HUB_BOUND * (1 - math.sqrt(first / n_rows)) / first
 
 
-def choose(n_rows: int, limit: float, convex: int) -> Coarse | None:
+def choose(n_rows: int, limit: float, convex: int, sampled: int) -> Coarse | None:
     """Cheapest numbers of near rows and of buckets that keep all bounds below a limit; None if exact is cheaper."""
     best, cheapest = None, EXACT_COST * n_rows
     first = 256
     while 8 * first <= n_rows and limit > 0:
         mean, hub = bounds_of_one_bucket(n_rows, first)
         buckets = max(math.ceil(max(mean, hub) / limit / BUCKET_STEP), 4) * BUCKET_STEP
-        cost = BUCKET_COST * buckets + ROW_COST * first
+        room = room_for(first, n_rows, sampled)
+        places = room * (LONG_LIST if room > MOST_LISTED else 1.0)
+        cost = BUCKET_COST * buckets + ROW_COST * first + PLACE_COST * places
         if buckets <= MOST_BUCKETS and cost < cheapest:
             best, cheapest = Coarse(buckets, first, mean / buckets, convex), cost
-        first = first * 9 // 8
+        first += first // 128
     return best
 
 

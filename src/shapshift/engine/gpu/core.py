@@ -6,6 +6,7 @@ its own and can be measured on a machine that has nothing else. The same functio
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,10 +24,9 @@ MOST_POINTS = 4096
 STEP = 32
 # Pairs ordered by torch at a time, where the kernels leave points over; torch needs some ten times their memory.
 SORTED_PAIRS = 2**25
-# Rows of a bucket that the window sort of the exact kernels can take, and the window's length.
-MARGIN, WINDOW = 32, 256
+# Pieces of the maps from distances to buckets, as powers of two.
 FINE_BITS, COARSE_BITS = 9, 7
-MOST_SAMPLED = 8192
+LEAST_SAMPLED, MOST_SAMPLED = 1024, 8192
 # A point whose bounds are larger than expected by this factor is valued exactly.
 GREEDY = 16.0
 
@@ -54,6 +54,18 @@ class Train:
     def n(self) -> int:
         """Number of training rows."""
         return int(self.codes.shape[0])
+
+    @cached_property
+    def features(self) -> Tensor:
+        """Training rows (N, d), row by row."""
+        return self.columns.T.contiguous()
+
+    @cached_property
+    def products(self) -> Any:
+        """What inner products need of the rows; None where they do not pay."""
+        from shapshift.engine.gpu.products import Products
+
+        return Products.of(self)
 
 
 @dataclass(frozen=True)
@@ -213,6 +225,8 @@ def value_points(
     memory: int | None = None,
     kernels: bool = True,
     advance: Callable[[int], None] = lambda points: None,
+    result: Result | None = None,
+    todo: Tensor = None,
 ) -> Result:
     """Value training rows on a batch of points, exactly or with bounds.
 
@@ -229,9 +243,35 @@ def value_points(
         Use Triton kernels; only on a GPU.
     advance : callable
         Told how many points are done.
+    result : Result or None
+        Sums that are added to.
+    todo : int64 tensor or None
+        Numbers of the points; None for all.
     """
+    if result is None:
+        result = new_result(train, rules, batch)
+    if todo is None:
+        todo = torch.arange(len(batch), device=train.codes.device)
+    kernels = kernels and train.columns is not None and batch.excluded is None
+    if not kernels:
+        sort_tiles(train, rules, batch, todo, result, keep, memory, advance)
+        return result
+    from shapshift.engine.gpu import tiles
+
+    if batch.reference.numel():
+        tiles.rank_references(train, batch, todo, result, memory)
+    if coarse is None or (keep is not None and keep.rows is None):
+        tiles.exact_points(train, rules, batch, todo, result, keep, memory, advance)
+    else:
+        left = tiles.certified_points(train, rules, batch, todo, coarse, result, keep, memory, advance)
+        tiles.exact_points(train, rules, batch, left, result, keep, memory, lambda points: None)
+    return result
+
+
+def new_result(train: Train, rules: Rules, batch: Batch) -> Result:
+    """Make sums of no points."""
     device, m = train.codes.device, len(batch)
-    result = Result(
+    return Result(
         sums=torch.zeros(rules.n_levels + rules.n_groups, train.n, dtype=torch.float64, device=device),
         squares=torch.zeros(max(rules.n_groups, 1), train.n, dtype=torch.float64, device=device),
         bounds=torch.zeros(train.n, dtype=torch.float64, device=device),
@@ -242,23 +282,17 @@ def value_points(
         inexact=torch.zeros(m, dtype=torch.bool, device=device),
         sorted=torch.zeros(m, dtype=torch.bool, device=device),
     )
-    kernels = kernels and train.columns is not None and batch.excluded is None
-    if not kernels:
-        arrays = 20 if train.metric == COSINE else 12
-        for here in torch.arange(m, device=device).split(tile_points(train, memory, arrays * 8 * train.n, 1)):
-            sort_points(train, rules, batch, here, result, keep)
-            advance(here.numel())
-        return result
-    from shapshift.engine.gpu import tiles
 
-    if batch.reference.numel():
-        tiles.rank_references(train, batch, result, memory)
-    if coarse is None or (keep is not None and keep.rows is None):
-        tiles.exact_points(train, rules, batch, torch.arange(m, device=device), result, keep, memory, advance)
-    else:
-        left = tiles.certified_points(train, rules, batch, coarse, result, keep, memory, advance)
-        tiles.exact_points(train, rules, batch, left, result, keep, memory, lambda points: None)
-    return result
+
+def sort_tiles(
+    train: Train, rules: Rules, batch: Batch, todo: Tensor, result: Result, keep: Keep | None, memory: int | None,
+    advance: Callable[[int], None],
+) -> None:  # fmt: skip
+    """Value points by :func:`sort_points`, some at a time."""
+    arrays = 20 if train.metric == COSINE else 12
+    for here in todo.split(tile_points(train, memory, arrays * 8 * train.n, 1)) if todo.numel() else ():
+        sort_points(train, rules, batch, here, result, keep)
+        advance(here.numel())
 
 
 def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, pairs: int = TILE_PAIRS) -> int:
@@ -267,6 +301,17 @@ def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, p
         memory = _free(train.codes.device) // 2 if train.codes.is_cuda else 2**30
     most = min(MOST_POINTS, pairs // train.n, memory // point_bytes)
     return max(int(most) // step, 1) * step
+
+
+def sample_size(n_rows: int, most: int) -> int:
+    """Rows that maps are made from, at most so many: one in 16, and a power of two."""
+    return 1 << (min(most, MOST_SAMPLED, max(n_rows // 16, LEAST_SAMPLED)).bit_length() - 1)
+
+
+def room_for(first: int, n_rows: int, sampled: int) -> int:
+    """Places for near rows: their number is known from a sample, so four standard deviations more; a power of two."""
+    expected = max(1.0, first * sampled / n_rows)
+    return max(1024, 1 << (int(first * (1 + 4 / expected**0.5)) - 1).bit_length())
 
 
 def _free(device: Any) -> int:

@@ -10,7 +10,7 @@ import torch
 from shapshift._progress import progress_bar
 from shapshift.engine.certified import rounding_allowance
 from shapshift.engine.gpu.certify import certify_points
-from shapshift.engine.gpu.core import MOST_SAMPLED, Batch, Keep, Result, Rules, Train, value_points
+from shapshift.engine.gpu.core import Batch, Keep, Result, Rules, Train, sample_size, value_points
 from shapshift.engine.gpu.values import COSINE, EUCLIDEAN, MANHATTAN, scaled, short_rows
 from shapshift.engine.rows.distances import TrainingIndex, check_reach
 from shapshift.engine.runner import Runner
@@ -72,7 +72,9 @@ class DeviceRows:
             Its memory budget holds for tiles of distances; there is one worker.
         """
         with _BUSY:
-            job = _Job(task, index, self, points, excluded, runner)
+            # A copy, so that what is derived from the rows does not outlive the call.
+            rows = replace(self, train=replace(self.train))
+            job = _Job(task, index, rows, points, excluded, runner)
             if tol is None:
                 return job.exact()
             allowance = rounding_allowance(task)
@@ -81,7 +83,7 @@ class DeviceRows:
                 return replace(job.exact(), error_bound=np.full(task.n_train, allowance), notes=notes)
             with progress_bar("Valuing", task.n_val, runner.progress) as advance:
                 found = certify_points(
-                    self.train, job.rules, job.batch, tol=tol, allowance=allowance, keep=job.keep,
+                    rows.train, job.rules, job.batch, tol=tol, allowance=allowance, keep=job.keep,
                     memory=runner.max_memory, kernels=self.kernels, advance=advance,
                 )  # fmt: skip
             buckets, first = (0, task.n_train) if found.coarse is None else (found.coarse.buckets, found.coarse.first)
@@ -110,7 +112,7 @@ def place_rows(index: TrainingIndex, codes: Any, sample: Any, device: str, featu
         columns = lay_out(index, features.detach().to(device)).T.contiguous()
     else:
         columns = torch.as_tensor(np.ascontiguousarray(index.table().T), device=device)
-    size = 1 << (min(sample.size, MOST_SAMPLED).bit_length() - 1)
+    size = sample_size(index.n_rows, sample.size)
     chosen = torch.as_tensor(sample[:size], device=device)
     kernels = device.startswith("cuda") and index.n_rows >= KERNEL_ROWS and _has_triton()
     train = Train(columns, placed, _METRICS[index.metric], columns[:, chosen].contiguous())

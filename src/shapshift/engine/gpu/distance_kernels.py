@@ -55,22 +55,6 @@ def _by_rows(block, memory, n, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _locate(bits, first, span, up, knots, PIECE_BITS: tl.constexpr):
-    """Bucket of a distance's bit pattern, and how far inside the bucket it lies, as a fraction of 2**64.
-
-    ``knots`` points to the point's own pieces: the first bucket of each and, in the upper half, its number of buckets.
-    """
-    place = (tl.minimum(tl.maximum(bits - first, 0), span) << up).to(tl.uint64)
-    knot = tl.load(knots + (place >> (63 - PIECE_BITS)).to(tl.int32))
-    inside = place << (1 + PIECE_BITS)
-    many = (knot >> 32).to(tl.uint64)
-    # inside * many, a product of 96 bits: the upper 32 are the bucket, the others the place in it.
-    low = (inside & 0xFFFFFFFF) * many
-    high = (inside >> 32) * many + (low >> 32)
-    return knot.to(tl.int32) + (high >> 32).to(tl.int32), (high << 32) | (low & 0xFFFFFFFF)
-
-
-@triton.jit
 def _kth(patterns, k, BITS: tl.constexpr):
     """Find the k-th smallest of non-negative integers, counted from 1, by bisection."""
     low = tl.full((), 0, tl.int64)

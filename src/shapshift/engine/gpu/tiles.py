@@ -1,32 +1,34 @@
 """Tiles of points on a GPU: which kernels run over them, with which sizes, and what is left to plain torch."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 
-from shapshift.engine.gpu import bucket_kernels, distance_kernels, rank_kernels, shared_kernels
+from shapshift.engine.gpu import bucket_kernels, cuda, distance_kernels, rank_kernels
 from shapshift.engine.gpu.core import (
     COARSE_BITS,
     FINE_BITS,
     GREEDY,
     LOOK,
-    MARGIN,
     SORTED_PAIRS,
     STEP,
     TILE_PAIRS,
-    WINDOW,
     Batch,
     Coarse,
     Keep,
     Result,
     Rules,
     Train,
+    room_for,
     sort_points,
+    sort_tiles,
     tile_points,
 )
-from shapshift.engine.gpu.values import COSINE, MANHATTAN, inverse_lengths, label_entropy, mean_ranks, ordered_values
+from shapshift.engine.gpu.products import settle
+from shapshift.engine.gpu.values import COSINE, label_entropy, mean_ranks, ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
@@ -38,8 +40,14 @@ COUNTER_BYTES = 16 * 2**20
 TOGETHER = 128
 # Rows from which on programs of 4096 rows are enough for all multiprocessors.
 MANY_ROWS = 2**19
-# Features from which on matrix products pay.
-PRODUCT_FEATURES = 16
+# Points that a program measures together.
+POINTS = 8
+# Features from which on products of a library pay for buckets, though they come through memory.
+MANY_FEATURES = 96
+# Neighbours of a tile whose order may be open.
+MOST_OPEN = 2**18
+# Rows whose values stay in the second-level cache together.
+RANGE = 2**21
 # The first version that is known to multiply float64 matrices well.
 PRODUCT_TRITON = (3, 6)
 _TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
@@ -49,52 +57,35 @@ def exact_points(
     train: Train, rules: Rules, batch: Batch, todo: Tensor, result: Result, keep: Keep | None, memory: int | None,
     advance: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Value points by a counting sort; points with many or mixed ties by torch's sort."""
+    """Value points by putting all rows in order; points with many or mixed ties by torch's sort."""
     n, device = train.n, train.codes.device
-    bits = max(13, (n - 1).bit_length() - 2)
-    id_bits = (n - 1).bit_length() + 1
-    rest_bits = 63 - bits - id_bits
-    buckets = 1 << bits
+    there = cuda.kernels(device)
+    if n > cuda.most_rows(there):
+        sort_tiles(train, rules, batch, todo, result, keep, memory, advance)
+        return
+    _derive(train)
     copied = 8 * n if keep is not None and keep.rows is None else 0
-    size = tile_points(train, memory, 20 * n + 4 * buckets + copied, STEP)
-    look = min(n, max(LOOK, rules.depth, rules.n_nearest))
+    size = tile_points(train, memory, 20 * n + copied, STEP)
+    look = min(n, max(LOOK, max(rules.depth, rules.n_nearest) + LOOK // 2))
     for here in todo.split(size) if todo.numel() else ():
-        tile = _padded(batch, here)
+        tile = _padded(batch, here, STEP)
         p = len(tile)
-        maps = _make_maps(train, tile, buckets, None)
-        distances = torch.empty(p, n, dtype=torch.float64, device=device)
-        counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
-        _count(train, tile, maps, distances, counts)
-        longest = torch.empty(p, dtype=torch.int32, device=device)
-        rank_kernels.bucket_starts[(p,)](counts, longest, buckets, CHUNK=4096, num_warps=8)
-        keys = torch.zeros(p, n, dtype=torch.int64, device=device)
-        rank_kernels.scatter_rows[(triton.cdiv(n, 1024), p)](
-            distances, train.codes, tile.targets, *maps, counts, keys, n, buckets, rest_bits, id_bits,
-            PIECE_BITS=FINE_BITS, BN=1024,
-        )  # fmt: skip
-        order = torch.empty(p, n, dtype=torch.int32, device=device)
-        open_ends = torch.zeros(p, dtype=torch.int32, device=device)
-        windows = triton.cdiv(n, WINDOW - 2 * MARGIN)
-        rank_kernels.order_windows[(windows, p)](
-            keys, distances, order, open_ends, n, id_bits,
-            AVERAGE=rules.average, WINDOW=WINDOW, MARGIN=MARGIN, num_warps=1,
-        )  # fmt: skip
-        del keys
-        # The nearest rows once more, by distance and then by number: the kernel orders only what values depend on.
-        rows = (order[:, :look] >> 1).to(torch.int64).clamp(0, n - 1).sort(1).values
-        near, by_distance = torch.sort(distances.gather(1, rows), dim=1, stable=True)
-        rows = rows.gather(1, by_distance)
-        entropy, cut = label_entropy(near, train.codes[rows], rules.n_classes, rules.depth, rules.average, look == n)
-        good = (torch.arange(p, device=device) < here.numel()) & (longest <= MARGIN) & (open_ends == 0) & ~cut
+        entries, norms = _measure(train, tile)
+        distances, order, unsettled = _order_tile(train, rules, tile, there, entries, norms)
+        at, rows, short = _nearest_rows(train, rules, tile, norms, distances[:, :look], order[:, :look] >> 1)
+        entropy, cut = label_entropy(at, train.codes[rows], rules.n_classes, rules.depth, rules.average, look == n)
+        good = (torch.arange(p, device=device) < here.numel()) & ~unsettled & ~cut & ~short
         level = result.put(here, entropy, rows, rules)
         cells = _sum_cells(good, level, tile.groups, rules)
         chunks = triton.cdiv(n, CHUNK)
         totals = torch.empty(p, chunks, dtype=torch.float64, device=device)
         rank_kernels.chunk_totals[(chunks, triton.cdiv(p, 16))](order, rules.c, totals, n, p, CHUNK=CHUNK, POINTS=16)
         carried = totals.flip(1).cumsum(1).flip(1) - totals + tile.bases[:, None]
-        patterns = torch.zeros(p, n, dtype=torch.int64, device=device)
-        rank_kernels.rank_values[(chunks, p)](order, rules.c, carried, cells[0], patterns, n, CHUNK=CHUNK)
-        values = patterns.view(torch.float64)
+        values = entries.zero_()
+        ranges = triton.cdiv(n, RANGE)
+        rank_kernels.rank_values[(chunks, p * ranges)](
+            order, rules.c, carried, cells[0], values.view(torch.int64), n, ranges, CHUNK=CHUNK, RANGE=RANGE
+        )
         for members, offsets, sums, squared in _sum_lists(*cells, rules, result):
             rank_kernels.add_values[(triton.cdiv(n, 128),)](
                 values, members, offsets, sums, result.squares, n, sums.shape[0], SQUARES=squared, BP=16, BN=128
@@ -102,47 +93,110 @@ def exact_points(
         good = good[: here.numel()]
         if keep is not None:
             keep.put(here[good], keep.choose(values[: here.numel()])[good])
-        del order, patterns, values
+        del entries, distances, order, values
         bad = torch.nonzero(~good).squeeze(1)
         for some in bad.split(max(1, SORTED_PAIRS // n)) if bad.numel() else ():
-            sort_points(train, rules, batch, here[some], result, keep, distances[some])
+            alone = _padded(batch, here[some], POINTS)
+            known = fill_distances(train.columns, alone.points, train.metric)[: some.numel()]
+            sort_points(train, rules, batch, here[some], result, keep, known)
         advance(here.numel())
 
 
+def _derive(train: Train) -> None:
+    """Derive what tiles need of the rows, before they take the memory that is left."""
+    if train.products is not None:
+        assert train.features.shape[0] == train.n
+
+
+def _measure(train: Train, tile: Batch) -> tuple[Tensor, Tensor]:
+    """Products of points and rows, and the points' squared norms; distances and None where products do not pay."""
+    if train.products is None:
+        return fill_distances(train.columns, tile.points, train.metric), None
+    points, norms = train.products.points(tile.points)
+    return points @ train.products.columns, norms
+
+
+def _order_tile(
+    train: Train, rules: Rules, tile: Batch, there: Any, entries: Tensor, norms: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Distances from near to far, 2 * row + match in that order, and which points are left to another method."""
+    n, part = train.n, train.products
+    maps = _make_maps(train, tile, cuda.buckets_of(n) * cuda.FINE, None)
+    listed = torch.empty(MOST_OPEN, dtype=torch.int64, device=entries.device)
+    distances, order, starts, found, unsettled = cuda.order_rows(
+        there, entries, norms, part, maps, train.codes, tile.targets, listed, average=rules.average
+    )
+    if part is None:
+        return distances, order, unsettled != 0
+    # Neighbours in different buckets, beside those that are listed.
+    at = starts[:, 1:].to(torch.int64)
+    before, behind = (at - 1).clamp(min=0), at.clamp(max=n - 1)
+    mixed = ((order.gather(1, before) ^ order.gather(1, behind)) & 1) != 0
+    far = distances.gather(1, behind)
+    open_ = far - distances.gather(1, before) <= part.open_gap(norms[:, None], far)
+    q, b = torch.nonzero(mixed & open_ & (at > 0) & (at < n)).unbind(1)
+    listed = listed[: min(int(found), MOST_OPEN)]
+    pairs = torch.cat([listed >> 32, q]), torch.cat([listed & 0xFFFFFFFF, at[q, b]])
+    too_long, tied = settle(part, partial(direct_distances, train, tile.points), norms, order, distances, *pairs)
+    return distances, order, (unsettled != 0) | too_long | (tied & rules.average)
+
+
+def _nearest_rows(
+    train: Train, rules: Rules, tile: Batch, norms: Tensor, distances: Tensor, rows: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Order the nearest rows by direct distance and then by number: of what there is, only labels are in order so far.
+
+    Returns
+    -------
+    distances, rows : tensor of shape (p, k)
+    short : bool tensor of shape (p,)
+        Points for which a row beyond these may be among the nearest ones.
+    """
+    rows, by_row = rows.to(torch.int64).sort(1)
+    short = torch.zeros(rows.shape[0], dtype=torch.bool, device=rows.device)
+    at = distances.gather(1, by_row)
+    if norms is not None:
+        at = direct_distances(train, tile.points, torch.arange(len(tile), device=rows.device), rows)
+    at, by_distance = torch.sort(at, dim=1, stable=True)
+    if norms is not None and rows.shape[1] < train.n:
+        last = distances[:, -1]
+        beyond = last - train.products.open_gap(norms, last)
+        short = at[:, max(rules.depth, rules.n_nearest) - 1] >= beyond
+    return at, rows.gather(1, by_distance), short
+
+
 def certified_points(
-    train: Train, rules: Rules, batch: Batch, coarse: Coarse, result: Result, keep: Keep | None, memory: int | None,
-    advance: Callable[[int], None],
+    train: Train, rules: Rules, batch: Batch, todo: Tensor, coarse: Coarse, result: Result, keep: Keep | None,
+    memory: int | None, advance: Callable[[int], None],
 ) -> Tensor:  # fmt: skip
     """Value points with buckets; return the points that buckets do not suit."""
     n, device, buckets = train.n, train.codes.device, coarse.buckets
-    # How many rows are near is estimated from a sample; four standard deviations more have room.
-    sampled = max(1.0, coarse.first * train.sample.shape[1] / n)
-    room = -(-int(coarse.first * (1 + 4 / sampled**0.5)) // 1024) * 1024
+    there = cuda.kernels(device)
+    room = room_for(coarse.first, n, train.sample.shape[1])
     width = 2 * buckets + 32
-    look = max(LOOK, rules.n_nearest)
-    size = tile_points(train, memory, 2 * n + 16 * width + 64 * room, STEP, 4 * TILE_PAIRS)
+    look = max(LOOK, max(rules.depth, rules.n_nearest) + LOOK // 2)
+    _derive(train)
+    given = train.products is not None and train.columns.shape[0] >= MANY_FEATURES
+    size = tile_points(train, memory, (10 if given else 2) * n + 16 * width + 64 * room, STEP, 4 * TILE_PAIRS)
     most = GREEDY * coarse.mean_bound * n
     scale, square_scale = integer_scale(rules, batch, size, 1), integer_scale(rules, batch, size, 2)
     bound_scale = 2.0 ** min(61 - (size - 1).bit_length() - _exponent(most), 100)
-    features = train.columns.T.contiguous()
-    bucket = Bucketing(train)
-    counter = shared_kernels.counter(device.index or 0, buckets) if device.type == "cuda" else None
-    for here in torch.arange(len(batch), device=device).split(size):
-        tile = _padded(batch, here)
+    counter = there if there is not None and 4 * buckets <= there.most_shared else None
+    for here in todo.split(size):
+        tile = _padded(batch, here, STEP)
         p = len(tile)
+        entries, norms = _measure(train, tile) if given else (None, None)
         cells = torch.empty(p, n, dtype=torch.uint16, device=device)
         counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
-        bucket(tile, _make_maps(train, tile, buckets, coarse.first), cells, counts, count=counter is None)
+        maps = _make_maps(train, tile, buckets, coarse.first)
+        _put_into_buckets(train, tile, entries, maps, cells, counts, count=counter is None)
         found = torch.zeros(p, 32, dtype=torch.int32, device=device)
         near_rows = torch.zeros(p, room, dtype=torch.int32, device=device)
-        near = torch.empty(p, room, dtype=torch.float64, device=device)
         if counter is None:
             bucket_kernels.list_near[(p, triton.cdiv(n, 1024))](cells, found, near_rows, n, buckets, room, BN=1024)
         else:
-            counter(cells, counts, found, near_rows)
-        bucket_kernels.near_distances[(room // 128, p)](
-            features, tile.points, found, near_rows, near, features.shape[1], room, METRIC=train.metric, BN=128
-        )
+            cuda.count_cells(counter, cells, counts, found, near_rows)
+        near, rows, bad, tied = _order_near(train, tile, there, entries, norms, near_rows, found)
         table = torch.zeros(p, width, dtype=torch.int64, device=device)
         passed, doubt, mass = (torch.empty(p, dtype=torch.float64, device=device) for _ in range(3))
         uncounted = torch.empty(p, dtype=torch.int32, device=device)
@@ -150,13 +204,12 @@ def certified_points(
             counts, rules.c, rules.tail, tile.bases, table, passed, doubt, uncounted, mass, n, buckets,
             coarse.convex_from, width, CHUNK=1024, num_warps=8,
         )  # fmt: skip
-        near, rows, tied = _order_near(near, near_rows)
-        codes = train.codes[rows[:, :look]]
-        entropy, cut = label_entropy(near[:, :look], codes, rules.n_classes, rules.depth, rules.average, False)
+        at, nearest, short = _nearest_rows(train, rules, tile, norms, near[:, :look], rows[:, :look])
+        entropy, cut = label_entropy(at, train.codes[nearest], rules.n_classes, rules.depth, rules.average, False)
         # A counter that ran over has lost rows, which would then seem to be near.
         listed = (found[:, 0] >= look) & (found[:, 0] <= room) & (found[:, 0] == uncounted)
-        good = (torch.arange(p, device=device) < here.numel()) & listed & ~cut & (mass <= most)
-        level = result.put(here, entropy, rows[:, :look].to(torch.int64), rules)
+        good = (torch.arange(p, device=device) < here.numel()) & listed & ~bad & ~cut & ~short & (mass <= most)
+        level = result.put(here, entropy, nearest, rules)
         result.inexact[here] = good[: here.numel()]
         if tied and rules.average:
             match = torch.isfinite(near) & (train.codes[rows] == tile.targets[:, None])
@@ -182,93 +235,116 @@ def certified_points(
             good = good[: here.numel()]
             keep.put(here[good], looked_up[: here.numel()][good])
         advance(here.numel())
-    return torch.nonzero(~result.inexact).squeeze(1)
+    return todo[~result.inexact[todo]]
 
 
-class Bucketing:
-    """Which kernels put rows into buckets, and what they need of the training rows.
-
-    Attributes
-    ----------
-    products : bool
-        Distances from matrix products; Manhattan distances have none, and few features do not fill them.
-    columns : tensor of shape (d, N)
-        Training rows less their mean, which makes products as accurate as they can be.
-    mean : tensor of shape (d,)
-    norms : tensor of shape (N,)
-        Squared norms of the columns.
-    slack, spread : float
-        What products can be off, as a part of the sum of two squared norms, and as a part of its root.
-    """
-
-    def __init__(self, train: Train) -> None:
-        d = train.columns.shape[0]
-        self.train = train
-        self.products = train.metric != MANHATTAN and d >= PRODUCT_FEATURES and _TRITON >= PRODUCT_TRITON
-        if self.products:
-            vectors = self.vectors(train.columns.T).T
-            self.mean = vectors.mean(1)
-            self.columns = vectors - self.mean[:, None]
-            self.norms = (self.columns * self.columns).sum(0)
-            # First order: 4 d + 13 roundings for squared distances. Unit vectors are off by two roundings each, a
-            # relative 2**-51 of their distance for both, which is at most the root of twice the sum of their norms.
-            self.slack = 2.0**-53 * (4 * d + 32)
-            self.spread = 2.0**-50
-
-    def vectors(self, rows: Tensor) -> Tensor:
-        """Rows (n, d) whose squared distances, or half of them, are the metric's distances."""
-        return rows * inverse_lengths(rows)[0][:, None] if self.train.metric == COSINE else rows
-
-    def __call__(
-        self, tile: Batch, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor, *, count: bool
-    ) -> None:  # fmt: skip
-        """Fill cells of a tile, and counts if asked for."""
-        train, n, buckets, device = self.train, self.train.n, counts.shape[1], cells.device
-        d = train.columns.shape[0]
-        if self.products:
-            points = self.vectors(tile.points) - self.mean
-            norms = (points * points).sum(1)
-        for s in _groups(len(tile), 4 * buckets if count else COUNTER_BYTES // 512, STEP):
-            groups = (s.stop - s.start) // STEP
-            tiles = triton.cdiv(n, 128) * groups
-            fate = [part[s] for part in (*maps, cells, counts)]
-            labels = train.codes, tile.targets[s]
-            if self.products:
-                listed = torch.empty(tiles, dtype=torch.int32, device=device)
-                found = torch.zeros(1, dtype=torch.int32, device=device)
-                bucket_kernels.bucket_products[(tiles,)](
-                    self.columns, points[s], self.norms, norms[s], *labels, *fate, listed, found, n, d, buckets, groups,
-                    self.slack, self.spread, HALF=train.metric == COSINE, COUNT=count, PIECE_BITS=COARSE_BITS, BP=STEP,
-                    BN=128, BK=16, num_warps=8 if count else 4, num_stages=2,
-                )  # fmt: skip
-            else:
-                listed = torch.arange(tiles, dtype=torch.int32, device=device)
-                found = torch.full((1,), tiles, dtype=torch.int32, device=device)
-            bucket_kernels.bucket_rows[(min(tiles, 1024) if self.products else 4 * tiles,)](
-                train.columns, tile.points[s], *labels, *fate, listed, found, n, d, buckets, groups,
-                METRIC=train.metric, COUNT=count, PIECE_BITS=COARSE_BITS, TILE=STEP, BP=8, BN=128, num_warps=2,
+def _put_into_buckets(
+    train: Train, tile: Batch, entries: Tensor, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor, *, count: bool
+) -> None:  # fmt: skip
+    """Fill cells of a tile, and counts if asked for; ``entries`` are products, or None."""
+    n, buckets, device = train.n, counts.shape[1], cells.device
+    d, part, given = train.columns.shape[0], train.products, entries is not None
+    if not given and _TRITON < PRODUCT_TRITON:
+        part = None
+    if part is not None:
+        points, norms = part.points(tile.points)
+    # The counters in use should fit the cache.
+    step = max(COUNTER_BYTES // (4 * buckets) // STEP if count else 16, 1) * STEP
+    for s in (slice(start, min(start + step, len(tile))) for start in range(0, len(tile), step)):
+        groups = (s.stop - s.start) // STEP
+        tiles = triton.cdiv(n, 128) * groups
+        fate = [part_[s] for part_ in (*maps, cells, counts)]
+        labels = train.codes, tile.targets[s]
+        if part is not None:
+            listed = torch.empty(tiles, dtype=torch.int32, device=device)
+            found = torch.zeros(1, dtype=torch.int32, device=device)
+            bucket_kernels.bucket_products[(tiles,)](
+                part.columns, entries[s] if given else points[s], part.norms, norms[s], *labels, *fate, listed, found,
+                n, d, buckets, groups, part.slack, part.spread, LEAST=part.least, HALF=train.metric == COSINE,
+                GIVEN=given, COUNT=count, PIECE_BITS=COARSE_BITS, BP=STEP, BN=128, BK=16, num_warps=8 if count else 4,
+                num_stages=2,
             )  # fmt: skip
+        else:
+            listed = torch.arange(tiles, dtype=torch.int32, device=device)
+            found = torch.full((1,), tiles, dtype=torch.int32, device=device)
+        bucket_kernels.bucket_rows[(4 * tiles if part is None else min(tiles, 1024),)](
+            train.columns, tile.points[s], *labels, *fate, listed, found, n, d, buckets, groups,
+            METRIC=train.metric, COUNT=count, PIECE_BITS=COARSE_BITS, TILE=STEP, BP=8, BN=128, num_warps=2,
+        )  # fmt: skip
 
 
-def rank_references(train: Train, batch: Batch, result: Result, memory: int | None) -> None:
+def _order_near(
+    train: Train, tile: Batch, there: Any, entries: Tensor, norms: Tensor, near_rows: Tensor, found: Tensor
+) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """Put listed rows (p, room) in order; ``found`` has their numbers.
+
+    Returns
+    -------
+    near, rows : tensor of shape (p, room)
+        Distances from near to far, infinite behind the last row, and rows. Ties are ordered by row number.
+    bad : bool tensor of shape (p,)
+        Points whose order remains open.
+    tied : bool
+        There are equal distances of which one matches.
+    """
+    (p, room), device = near_rows.shape, near_rows.device
+    if entries is None:
+        near = torch.empty(p, room, dtype=torch.float64, device=device)
+        features = train.features
+        bucket_kernels.near_distances[(room // 128, p)](
+            features, tile.points, found, near_rows, near, features.shape[1], room, METRIC=train.metric, BN=128
+        )
+    else:
+        listed = near_rows.to(torch.int64)
+        near = train.products.distances(entries.gather(1, listed), listed, norms)
+        near.masked_fill_(torch.arange(room, device=device) >= found[:, :1], torch.inf)
+    if not cuda.sort_lists(there, near, near_rows):
+        near_rows, by_row = near_rows.sort(dim=1)
+        near, places = torch.sort(near.gather(1, by_row), dim=1, stable=True)
+        near_rows = near_rows.gather(1, places)
+    bad = torch.zeros(p, dtype=torch.bool, device=device)
+    match = train.codes[near_rows] == tile.targets[:, None]
+    mixed = (match[:, 1:] != match[:, :-1]) & torch.isfinite(near[:, 1:])
+    gap = near[:, 1:] - near[:, :-1]
+    if entries is None:
+        return near, near_rows, bad, bool((mixed & (gap == 0)).any())
+    q, k = torch.nonzero(mixed & (gap <= train.products.open_gap(norms[:, None], near[:, 1:]))).unbind(1)
+    elements = 2 * near_rows + match
+    bad, tied = settle(train.products, partial(direct_distances, train, tile.points), norms, elements, near, q, k + 1)
+    return near, elements >> 1, bad, bool(tied.any())
+
+
+def rank_references(train: Train, batch: Batch, todo: Tensor, result: Result, memory: int | None) -> None:
     """Ranks of the training rows that were asked for."""
-    for here in torch.arange(len(batch), device=train.codes.device).split(
-        tile_points(train, memory, 24 * train.n, STEP)
-    ):
-        tile = _padded(batch, here)
+    for here in todo.split(tile_points(train, memory, 24 * train.n, STEP)) if todo.numel() else ():
+        tile = _padded(batch, here, STEP)
         known = fill_distances(train.columns, tile.points, train.metric)[: here.numel()]
         result.ranks[here] = mean_ranks(known, known.gather(1, batch.reference[here]))
 
 
 def fill_distances(columns: Tensor, points: Tensor, metric: int) -> Tensor:
-    """Distances of points, whose number is a multiple of 8, to training rows."""
+    """Distances of points, whose number is a multiple of POINTS, to training rows."""
     d, n = columns.shape
     p = points.shape[0]
     filled = torch.empty(p, n, dtype=torch.float64, device=columns.device)
-    distance_kernels.fill_distances[(triton.cdiv(n, 256) * (p // 8),)](
-        columns, points, filled, n, d, p // 8, METRIC=metric, BP=8, BN=256, num_warps=2
+    distance_kernels.fill_distances[(triton.cdiv(n, 256) * (p // POINTS),)](
+        columns, points, filled, n, d, p // POINTS, METRIC=metric, BP=POINTS, BN=256, num_warps=2
     )
     return filled
+
+
+def direct_distances(train: Train, points: Tensor, p: Tensor, rows: Tensor) -> Tensor:
+    """Distances of points, of those at ``points`` by number (q,), to some rows each (q, k), by direct differences."""
+    k, features = rows.shape[1], train.features
+    room = -(-k // 128) * 128
+    listed = torch.nn.functional.pad(rows.to(torch.int32), (0, room - k)).contiguous()
+    count = torch.zeros(p.numel(), 32, dtype=torch.int32, device=rows.device)
+    count[:, 0] = k
+    found = torch.empty(p.numel(), room, dtype=torch.float64, device=rows.device)
+    bucket_kernels.near_distances[(room // 128, p.numel())](
+        features, points[p], count, listed, found, features.shape[1], room, METRIC=train.metric, BN=128
+    )
+    return found[:, :k]
 
 
 def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tuple[Tensor, ...]:
@@ -287,37 +363,10 @@ def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tu
     return (*maps, knots)
 
 
-def _count(train: Train, tile: Batch, maps: tuple[Tensor, ...], distances: Tensor, counts: Tensor) -> None:
-    n, buckets, bp, bn = train.n, counts.shape[1], 8, 128
-    for s in _groups(len(tile), 4 * buckets, 8):
-        groups = (s.stop - s.start) // bp
-        rank_kernels.count_rows[(triton.cdiv(n, bn) * groups,)](
-            train.columns, tile.points[s], *(part[s] for part in maps), distances[s], counts[s],
-            n, train.columns.shape[0], buckets, groups,
-            METRIC=train.metric, PIECE_BITS=FINE_BITS, BP=bp, BN=bn, num_warps=2,
-        )  # fmt: skip
-
-
-def _groups(points: int, counter_bytes: int, granule: int) -> list[slice]:
-    """Cut a tile so that the counters in use fit the cache."""
-    step = max(COUNTER_BYTES // counter_bytes // granule, 1) * granule
-    return [slice(start, min(start + step, points)) for start in range(0, points, step)]
-
-
-def _padded(batch: Batch, here: Tensor) -> Batch:
-    """Points ``here``, the last one repeated up to a multiple of STEP."""
-    missing = -here.numel() % STEP
+def _padded(batch: Batch, here: Tensor, step: int) -> Batch:
+    """Points ``here``, the last one repeated up to a multiple of ``step``."""
+    missing = -here.numel() % step
     return batch[torch.cat([here, here[-1:].expand(missing)])]
-
-
-def _order_near(near: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Put listed distances and rows in order, ties by row number; also tell whether there are any ties."""
-    ordered, places = torch.sort(near, dim=1)
-    tied = bool(((ordered[:, 1:] == ordered[:, :-1]) & torch.isfinite(ordered[:, 1:])).any())
-    if tied:
-        rows, by_row = rows.sort(dim=1, stable=True)
-        ordered, places = torch.sort(near.gather(1, by_row), dim=1, stable=True)
-    return ordered, rows.gather(1, places), tied
 
 
 def _sum_cells(good: Tensor, level: Tensor, groups: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
@@ -354,13 +403,15 @@ def _sum_lists(
 def _add_cells(cells: Tensor, table: Tensor, lists: list[tuple[Tensor, Tensor, Tensor, int]], result: Result) -> None:
     """Look up the values of all points and add them, sum by sum; bounds once, beside the levels."""
     n, width = cells.shape[1], table.shape[1]
-    rows = 4096 if n >= MANY_ROWS else 1024
+    # Few rows: several points at a time, or a program waits for one after the other most of the time.
+    points = 1 if n >= MANY_ROWS else 8
+    rows = 4096 // points
     for number, (members, offsets, sums, squared) in enumerate(lists):
         # A launch for some of the points at a time: programs that drift apart would need the tables of many points.
         for begin in range(0, members.numel(), TOGETHER):
             bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
                 cells, table, members, offsets, sums, result.squares, result.bounds, n, sums.shape[0], width, begin,
-                begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BN=rows, num_warps=8 if rows == 4096 else 4,
+                begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BP=points, BN=rows, num_warps=8,
                 maxnreg=128,  # so that two programs share a multiprocessor
             )  # fmt: skip
 

@@ -12,6 +12,8 @@ Tensor = Any  # torch is an optional dependency that mypy does not look at
 EUCLIDEAN, MANHATTAN, COSINE = 0, 1, 2
 # As in shapshift.kernels.distance, which needs more than torch.
 START, NEARLY_PARALLEL = 3.0, 2.0**-24
+# Scans of rows that are longer than its square go in pieces of this length.
+PIECE = 512
 
 
 def distances(columns: Tensor, points: Tensor, metric: int) -> Tensor:
@@ -187,7 +189,7 @@ def ordered_values(ordered: Tensor, match: Tensor, c: Tensor, tail: Tensor, pass
         return match * here + (_tail_sums(term) - term) + passed[:, None]
     lo, hi = _group_ends(equal)
     size = (hi - lo).to(torch.float64)
-    before = torch.nn.functional.pad(match.cumsum(1), (1, 0))
+    before = torch.nn.functional.pad(_scan(match, torch.cumsum, torch.add), (1, 0))
     matches = before.gather(1, hi) - before.gather(1, lo)
     # Over all orders, every rank of a group matches with the same probability.
     term = matches / size * step
@@ -201,7 +203,18 @@ def ordered_values(ordered: Tensor, match: Tensor, c: Tensor, tail: Tensor, pass
 
 
 def _tail_sums(terms: Tensor) -> Tensor:
-    return terms.flip(1).cumsum(1).flip(1)
+    return _scan(terms.flip(1), torch.cumsum, torch.add).flip(1)
+
+
+def _scan(rows: Tensor, scan: Any, join: Any) -> Tensor:
+    """Scan rows (p, k) of numbers from 0 on; long ones in pieces, because a GPU scans a row with one block."""
+    p, k = rows.shape
+    if k <= PIECE**2:
+        return scan(rows, 1)
+    pieces = torch.nn.functional.pad(rows, (0, -k % PIECE)).view(p, -1, PIECE)
+    found = scan(pieces, 2)
+    found[:, 1:] = join(found[:, 1:], scan(found[:, :-1, -1], 1)[:, :, None])
+    return found.view(p, -1)[:, :k]
 
 
 def _group_ends(equal: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,9 +224,13 @@ def _group_ends(equal: Tensor) -> tuple[Tensor, Tensor]:
     edge = torch.ones(n_points, 1, dtype=torch.bool, device=equal.device)
     begins = torch.cat([edge, ~equal], dim=1)
     ends = torch.cat([~equal, edge], dim=1)
-    lo = torch.where(begins, rank, 0).cummax(1).values
-    hi = torch.where(ends, rank + 1, k).flip(1).cummin(1).values.flip(1)
+    lo = _scan(torch.where(begins, rank, 0), _largest_so_far, torch.maximum)
+    hi = k - _scan(torch.where(ends, k - 1 - rank, 0).flip(1), _largest_so_far, torch.maximum).flip(1)
     return lo, hi
+
+
+def _largest_so_far(rows: Tensor, dim: int) -> Tensor:
+    return rows.cummax(dim).values
 
 
 def label_entropy(

@@ -1,0 +1,182 @@
+"""Distances from inner products: how far off they can be, and rows whose order that leaves open."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from shapshift.engine.gpu.values import COSINE, MANHATTAN, inverse_lengths
+
+if TYPE_CHECKING:
+    from shapshift.engine.gpu.core import Train
+
+Tensor = Any  # torch is an optional dependency that mypy does not look at
+
+# Features from which on products pay.
+PRODUCT_FEATURES = 16
+# Chains that are put in order at a time, and how many rows a chain has at most.
+MOST_CHAINS, CHAIN = 2**13, 64
+
+
+@dataclass(frozen=True)
+class Products:
+    """Inner products of points and training rows, and how far they determine distances.
+
+    With x and p a row and a point less the mean of the rows, S = |x|^2 + |p|^2 and u = 2**-53, a squared difference
+    from their product and one from direct differences, D, are apart by no more than this, to first order:
+
+    ========================================  ========================================================================
+    x and p are rounded                       4 u S: both are off by u of their length, |x - p| is at most |x| + |p|
+    each squared norm, d products and sums    d u S for both
+    their sum                                 u S
+    the inner product, in any order           d u S: twice d u times at most S / 2
+    what is left                              2 u S: one rounding of a number that is at most 2 S
+    direct differences                        (d + 3) u D, which is at most (2 d + 6) u S
+    ========================================  ========================================================================
+
+    That is (4 d + 13) u S. It takes products in float64 as IEEE 754 has it, fused or not; emulation of float64 that a
+    user may switch on in a library is not covered. What one of these operations loses below the smallest normal number,
+    2**-1075 at most, is covered by taking S for ``least`` larger than it is: ``slack`` times 2**-1021 is 4 d + 32 times
+    2**-1074.
+
+    A cosine distance is half the squared difference of unit vectors. Each of these is off by 5.5 u at most: u / 2 by
+    the rounding of its squared length, 2 u by the root (u on a GPU), u by the inverse, u by the product, u to spare.
+    Both together move half the squared difference by 11 u |x - p| + (11 u)^2 / 2, where |x - p| is at most the root of
+    2 S. That is no more than 2**-49 times the root of S + 2**-94. The distance itself, a sum of two floats until it is
+    rounded, is off by few u D. A row of zeros has distance 1 from all others: as if it had a feature of its own, of
+    size 1, that nothing else has; 4 (d + 1) + 13 is still less than 4 d + 32.
+
+    Attributes
+    ----------
+    metric : int
+    mean : tensor of shape (d,)
+    columns : tensor of shape (d, N)
+        Training rows less their mean, which makes products as accurate as they can be.
+    norms : tensor of shape (N,)
+        Squared norms of the columns.
+    unit : float
+        The part of a squared difference that is a distance: for cosine distances one half.
+    slack, spread, least : float
+        What a squared difference from a product can be off, as a part of the sum of two squared norms; a distance, as a
+        part of its root; and what is added to that sum first.
+    """
+
+    metric: int
+    mean: Tensor
+    columns: Tensor
+    norms: Tensor
+    unit: float
+    slack: float
+    spread: float
+    least: float
+
+    @classmethod
+    def of(cls, train: "Train") -> "Products | None":
+        """Prepare the training rows; None where products do not pay: Manhattan distances have none."""
+        d = train.columns.shape[0]
+        if train.metric == MANHATTAN or d < PRODUCT_FEATURES:
+            return None
+        vectors, own = _vectors(train.columns.T, train.metric)
+        mean = vectors.mean(0)
+        columns = (vectors - mean).T
+        norms = torch.zeros_like(columns[0])
+        for column in columns:
+            norms.addcmul_(column, column)
+        norms += own
+        unit, spread, least = (0.5, 2.0**-49, 2.0**-94) if train.metric == COSINE else (1.0, 0.0, 2.0**-1021)
+        return cls(train.metric, mean, columns, norms, unit, 2.0**-53 * (4 * d + 32), spread, least)
+
+    def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Return points less the mean of the training rows, and their squared norms."""
+        vectors, own = _vectors(points, self.metric)
+        vectors = vectors - self.mean
+        return vectors, (vectors * vectors).sum(1) + own
+
+    def distances(self, products: Tensor, rows: Tensor, norms: Tensor) -> Tensor:
+        """Distances (p, k) from products of points, of squared norms ``norms`` (p,), with rows (p, k)."""
+        return ((self.norms[rows] + norms[:, None] - 2.0 * products) * self.unit).clamp_(min=0.0)
+
+    def error(self, norms: Tensor) -> Tensor:
+        """Largest difference of two distances, from a product and direct, for sums of two squared norms."""
+        both = norms + self.least
+        return self.slack * self.unit * both + self.spread * both.sqrt()
+
+    def open_gap(self, norms: Tensor, distances: Tensor) -> Tensor:
+        """Largest difference of two distances whose order is open, as in kernels.cu.
+
+        ``norms`` are those of the points, ``distances`` the larger ones of two. A row at a distance has a squared norm
+        of no more than twice the point's and twice the squared difference; the hundredth more is for what these are
+        off. A distance less its error grows with the distance, so rows on different sides of a gap that is not open
+        are in order, whatever lies between.
+        """
+        return 2.02 * self.error(3.0 * norms + 2.0 / self.unit * distances)
+
+
+def settle(
+    part: Products, measure: Callable[[Tensor, Tensor], Tensor], norms: Tensor, elements: Tensor, distances: Tensor,
+    p: Tensor, rank: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Put rows whose order products leave open in order by direct distances.
+
+    Only neighbours of which one matches matter. A chain of rows, each of which is that near to the next one, is
+    ordered as a whole; rows of different chains are in order.
+
+    Parameters
+    ----------
+    part : Products
+    measure : callable
+        Gives direct distances of points, by number (q,), to rows (q, k).
+    norms : tensor of shape (p,)
+        Squared norms of the points.
+    elements, distances : tensor of shape (p, k)
+        2 * row + match, and distances, from near to far, infinite behind the last; both are changed where that is
+        called for.
+    p, rank : int64 tensor
+        Points and ranks of neighbours whose order is open, the second of two.
+
+    Returns
+    -------
+    too_long, tied : bool tensor of shape (p,)
+        Points with chains that are too long, or with equal distances of which one matches.
+    """
+    n, half, device = elements.shape[1], CHAIN // 2, elements.device
+    too_long, tied = torch.zeros(2, elements.shape[0], dtype=torch.bool, device=device)
+    starts, sizes = [p[:0]], [p[:0]]
+    for some, at in zip(p.split(MOST_CHAINS), rank.split(MOST_CHAINS), strict=True):
+        ranks = at[:, None] + torch.arange(-half, half, device=device)
+        inside = (ranks >= 0) & (ranks < n)
+        here = distances[some[:, None], ranks.clamp(0, n - 1)]
+        gap = part.open_gap(norms[some][:, None], here[:, 1:])
+        linked = (here[:, 1:] - here[:, :-1] <= gap) & inside[:, 1:] & inside[:, :-1] & here[:, 1:].isfinite()
+        # The neighbours are at half - 1 and half.
+        left = linked[:, : half - 1].flip(1).cumprod(1).sum(1)
+        right = linked[:, half:].cumprod(1).sum(1)
+        too_long[some[(left == half - 1) | (right == half - 1)]] = True
+        starts.append(some << 32 | at - 1 - left)
+        sizes.append(left + right + 2)
+    start, which = torch.unique(torch.cat(starts), return_inverse=True)
+    size = torch.zeros_like(start).scatter_(0, which, torch.cat(sizes))
+    for some, length in zip(start.split(MOST_CHAINS), size.split(MOST_CHAINS), strict=True):
+        p, first = some >> 32, some & 0xFFFFFFFF
+        listed = torch.arange(CHAIN, device=device) < length[:, None]
+        ranks = first[:, None] + torch.arange(CHAIN, device=device)
+        of = p[:, None].expand_as(ranks)
+        chain = elements[of, ranks.clamp(max=n - 1)]
+        chain = torch.where(listed, chain, 0x7FFFFFFF).sort(1).values  # by number
+        at = measure(p, torch.where(listed, chain >> 1, 0))
+        at, by_distance = torch.sort(torch.where(listed, at, torch.inf), dim=1, stable=True)
+        chain = chain.gather(1, by_distance)
+        equal = (at[:, 1:] == at[:, :-1]) & listed[:, 1:] & (((chain[:, 1:] ^ chain[:, :-1]) & 1) != 0)
+        tied[p[equal.any(1)]] = True
+        elements[of[listed], ranks[listed]] = chain[listed]
+        distances[of[listed], ranks[listed]] = at[listed]
+    return too_long, tied
+
+
+def _vectors(rows: Tensor, metric: int) -> tuple[Tensor, Any]:
+    """Rows (n, d) whose squared distances, or half of them, are the metric's, and squares of what each has alone."""
+    if metric != COSINE:
+        return rows, 0.0
+    inverse = inverse_lengths(rows)[0]
+    return rows * inverse[:, None], (inverse == 0).to(rows.dtype)
