@@ -120,7 +120,7 @@ def choose(n_rows: int, limit: float, convex: int, sampled: int) -> Coarse | Non
         cost = BUCKET_COST * buckets + ROW_COST * first + PLACE_COST * places
         if buckets <= MOST_BUCKETS and cost < cheapest:
             best, cheapest = Coarse(buckets, first, mean / buckets, convex), cost
-        first += first // 128
+        first += first // 64
     return best
 
 
