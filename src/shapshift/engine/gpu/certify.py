@@ -24,7 +24,7 @@ BUCKET_COST, ROW_COST, PLACE_COST, EXACT_COST = 40.0, 150.0, 180.0, 55.0
 MOST_LISTED, LONG_LIST = 2**14, 2.5
 ROUNDS = 6
 # The first points are one in so many, and so many at least.
-FIRST_PART, FEW_POINTS = 8, 256
+FIRST_PART, FEW_POINTS = 8, 64
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ Tensor = Any  # torch is an optional dependency that mypy does not look at
 LOOK = 64
 # Pairs in a tile: enough to keep a large GPU busy for milliseconds.
 TILE_PAIRS = 2**30
-MOST_POINTS = 4096
+MOST_POINTS = 16384
 # Points in a tile are a multiple of this, because programs take several at a time.
 STEP = 32
 # Pairs ordered by torch at a time, where the kernels leave points over; torch needs some ten times their memory.
@@ -309,9 +309,9 @@ def sample_size(n_rows: int, most: int) -> int:
 
 
 def room_for(first: int, n_rows: int, sampled: int) -> int:
-    """Places for near rows: their number is known from a sample, so four standard deviations more; a power of two."""
+    """Places for near rows: their number is known from a sample, so three standard deviations more; a power of two."""
     expected = max(1.0, first * sampled / n_rows)
-    return max(1024, 1 << (int(first * (1 + 4 / expected**0.5)) - 1).bit_length())
+    return max(1024, 1 << (int(first * (1 + 3 / expected**0.5)) - 1).bit_length())
 
 
 def _free(device: Any) -> int:

@@ -234,6 +234,7 @@ def certified_points(
             looked_up = _look_up(cells, table, keep.rows, torch.where(listed, rows, -1), values)
             good = good[: here.numel()]
             keep.put(here[good], looked_up[: here.numel()][good])
+        del entries, cells, table  # before the next tile takes its memory
         advance(here.numel())
     return todo[~result.inexact[todo]]
 
@@ -403,15 +404,14 @@ def _sum_lists(
 def _add_cells(cells: Tensor, table: Tensor, lists: list[tuple[Tensor, Tensor, Tensor, int]], result: Result) -> None:
     """Look up the values of all points and add them, sum by sum; bounds once, beside the levels."""
     n, width = cells.shape[1], table.shape[1]
-    # Few rows: several points at a time, or a program waits for one after the other most of the time.
-    points = 1 if n >= MANY_ROWS else 8
-    rows = 4096 // points
+    # Few rows: smaller programs, and several points at a time, or one waits for one after the other most of the time.
+    points, rows, warps = (1, 4096, 8) if n >= MANY_ROWS else (8, 256, 4)
     for number, (members, offsets, sums, squared) in enumerate(lists):
         # A launch for some of the points at a time: programs that drift apart would need the tables of many points.
         for begin in range(0, members.numel(), TOGETHER):
             bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
                 cells, table, members, offsets, sums, result.squares, result.bounds, n, sums.shape[0], width, begin,
-                begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BP=points, BN=rows, num_warps=8,
+                begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BP=points, BN=rows, num_warps=warps,
                 maxnreg=128,  # so that two programs share a multiprocessor
             )  # fmt: skip
 
