@@ -94,7 +94,8 @@ def test_two_months(here: Path) -> None:
         for word in ("Example Ltd", "pay@example.org", "2026-11", "Rows of other sellers", "until December 24, 2026")
     )
     assert "bob" not in text
-    assert run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann").code == 3
+    again = run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann")
+    assert again.code == 3 and "or pass --force to replace them" in again.err
     assert run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann", "--force").code == 0
     verified = run("market", "verify", "m.db", "--recompute", "--head", closed["head"])
     assert verified.code == 0, verified.err

@@ -204,4 +204,4 @@ def in_options(message: str) -> str:
     said = re.sub(r"The '(?P<parameter>\w+)' parameter of (?P<caller>\w+)(\.create)?", option, message)
     advice = rf"\b([Ll]eave|Pass|Use|with) '({'|'.join(_ADVISED)})'"
     said = re.sub(advice, lambda found: f"{found[1]} {_ADVISED[found[2]]}", said)
-    return re.sub(r"\bpay_by='(\w+)'", r"--pay-by \1", said)
+    return re.sub(r"\bpay_by='(\w+)'", r"--pay-by \1", said).replace("pass overwrite=True", "pass --force")

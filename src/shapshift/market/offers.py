@@ -21,7 +21,7 @@ from shapshift.checks.inputs import some
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 from shapshift.tables import Prepared, TableSpec, prepare, read_table
-from shapshift.tables.files import about, find_parts, marked, no_column, refused, shown
+from shapshift.tables.files import about, did_you_mean, find_parts, marked, refused, shown
 from shapshift.tables.labels import is_list, odd_entry, plain, read_names
 from shapshift.tables.preparing import read_roles
 
@@ -144,11 +144,9 @@ class Form:
         where = f"the table {about(table).source}"
         lacking = [name for name in (*self.types, *names) if name not in table.column_names]
         if lacking:
-            if len(lacking) == 1:
-                raise no_column("The round needs a column", lacking[0], table.column_names, where)
             raise InputError(
-                f"The round needs the columns {some(lacking)}, which {where} does not have. It has "
-                f"{some(table.column_names)}."
+                f"The round needs the column{'s'[: len(lacking) > 1]} {some(lacking)}, which {where} does not have. It has "
+                f"{some(table.column_names)}.{did_you_mean(lacking[0], table.column_names) if len(lacking) == 1 else ''}"
             )
         columns = {name: self._feature(name, kind, table[name], where) for name, kind in self.types.items()}
         columns[self.label] = self._label(table, where)
