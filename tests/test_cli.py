@@ -524,7 +524,11 @@ def test_price_pays_saved_values(here: Path) -> None:
         ran = run(*price, *other, "--values", "corrected/corrected.npz", "--out", "no")
         assert ran.code == 2
         assert "must be values of these training rows" in ran.err
-    ran = run(*price, "--values", "train.csv", "--out", "no")
+    for table in ("train.csv", "corrected/values.parquet"):
+        ran = run(*price, "--values", table, "--out", "no")
+        assert ran.code == 2
+        assert "--values takes the valuation.npz or corrected.npz of a run" in ran.err
+    ran = run(*price, "--values", "paid/allocation.npz", "--out", "no")
     assert ran.code == 2
 
 

@@ -95,7 +95,8 @@ def test_two_months(here: Path) -> None:
     )
     assert "bob" not in text
     again = run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann")
-    assert again.code == 3 and "or pass --force to replace them" in again.err
+    assert again.code == 3
+    assert "or pass --force to replace them" in again.err
     assert run("market", "statement", "m.db", "2026-11", "--out", "one", "--seller", "ann", "--force").code == 0
     verified = run("market", "verify", "m.db", "--recompute", "--head", closed["head"])
     assert verified.code == 0, verified.err

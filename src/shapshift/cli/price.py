@@ -391,6 +391,11 @@ def _check_combinations(run: Run) -> None:
         f"--pay-by {payment.pay_by}": payment.pay_by in ("owners", "precedence"),
     }
     given = [name for name, value in others.items() if value]
+    if checks.values is not None and checks.values.suffix != ".npz":
+        raise CommandError(
+            "--values takes the valuation.npz or corrected.npz of a run, which says what the values are of; a table of "
+            f"values does not. Got {str(checks.values)!r}."
+        )
     if checks.values is not None and given:
         raise CommandError(
             f"{given[0]} does not go with --values: it values the rows anew, and saved values are paid as they are. "

@@ -144,9 +144,10 @@ class Form:
         where = f"the table {about(table).source}"
         lacking = [name for name in (*self.types, *names) if name not in table.column_names]
         if lacking:
+            here, one = table.column_names, len(lacking) == 1
             raise InputError(
-                f"The round needs the column{'s'[: len(lacking) > 1]} {some(lacking)}, which {where} does not have. It has "
-                f"{some(table.column_names)}.{did_you_mean(lacking[0], table.column_names) if len(lacking) == 1 else ''}"
+                f"The round needs the column{'' if one else 's'} {some(lacking)}, which {where} does not have. It has "
+                f"{some(here)}.{did_you_mean(lacking[0], here) if one else ''}"
             )
         columns = {name: self._feature(name, kind, table[name], where) for name, kind in self.types.items()}
         columns[self.label] = self._label(table, where)

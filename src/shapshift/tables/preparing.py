@@ -191,7 +191,7 @@ def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
         name_notes.append(f"rows are named by {spec.id!r}")
     if owners is not None:
         known = np.unique(owners).tolist()
-        name_notes.append(f"{len(known)} owners of training rows, by {spec.owner!r}")
+        name_notes.append(f"{len(known)} owner{'' if len(known) == 1 else 's'} of training rows, by {spec.owner!r}")
         alike = names_alike(known)
         if alike:
             # A warning and no note: notes are shown to every owner.
