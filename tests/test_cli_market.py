@@ -184,6 +184,7 @@ def test_a_seller_withdraws_and_an_empty_round_is_closed(here: Path) -> None:
         (("submit", "m.db", "one", "ann"), 2, "or say --withdraw"),
         (("submit", "m.db", "one", "ann", "ann.csv", "--withdraw"), 2, "not both"),
         (("submit", "m.db", "one", "ann", "gone.csv"), 2, "There is no file 'gone.csv'"),
+        (("init", "new.db", "--locale", "xx"), 2, "--locale must be a locale that the Unicode CLDR knows"),
         (("statement", "m.db", "one"), 2, "--out must name"),
         (("statement", "m.db", "one", "--out", "s"), 2, "Round 'one' is still open"),
         (("verify", "m.db", "--head", "0" * 63 + "1"), 5, "no event has the noted digest"),

@@ -35,7 +35,7 @@ from shapshift.market.ledger import Event, Ledger, Verification
 from shapshift.market.offers import Form, ending, file_bytes, form_of, from_parquet, row_keys, to_parquet
 from shapshift.price import Allocation, Policy, allocate_budget, safe_cell, write_statements
 from shapshift.price.clusters import Clusters, find_clusters
-from shapshift.price.money import minor_digits, show_money, to_decimal
+from shapshift.price.money import minor_digits, parse_locale, show_money, to_decimal
 from shapshift.price.policy import Terms as Budget
 from shapshift.price.privacy import Privacy
 from shapshift.price.rule import Rule, count_by, pay_owners, value_counted
@@ -353,6 +353,7 @@ class Market:
             Language of amounts and dates on statements, such as "de".
         """
         minor_digits("create", currency)
+        parse_locale("create", locale)
         try:
             Ledger.create(where).close()
         except LedgerError:
