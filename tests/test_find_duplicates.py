@@ -48,7 +48,7 @@ def scaled(rows: np.ndarray) -> np.ndarray:
     return rows / np.where(std == 0, 1, std)
 
 
-@pytest.mark.parametrize("width", [1, 2, 7])
+@pytest.mark.parametrize("width", [1, 2, 7, 150])
 @pytest.mark.parametrize("radius", [0.05, 0.4, 3.0])
 def test_groups_and_distances_are_those_of_the_definition(width: int, radius: float) -> None:
     rows = RNG.normal(size=(120, width))
