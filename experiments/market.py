@@ -476,6 +476,8 @@ def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
     deposit = select(each, rule=covered(1))
     copied = safe[safe["attack"].isin(CLOSED)].sort_values("gain").iloc[-1]
     judge("copy, copy x4 and steal gain 0, within rounding", _most(copied), copied["gain"] < ROUNDING)
+    tiny = select(safe, attack="copy x10, tiny noise").sort_values("gain").iloc[-1]
+    judge("copies with tiny noise gain 0, within rounding", _most(tiny), tiny["gain"] < ROUNDING)
     for title, part, attack in (
         ("split gains 0, within rounding, without a deposit", safe, "split"),
         ("split gains 0 or less with a deposit of an average pay", deposit, "split"),
@@ -565,6 +567,20 @@ def _tricks(tables: dict[str, pd.DataFrame]) -> list[str]:
     return [str(attack) for attack in tables["gains"]["attack"].unique()]
 
 
+def _older(tables: dict[str, pd.DataFrame], datasets: list[str]) -> list[str]:
+    """Say of which datasets the tables are older than the newest trick or deposit."""
+    said, gained = [], tables["gains"]
+    for name in datasets:
+        part = gained[gained["dataset"] == name]
+        lacking = [title for title in ATTACKS if title not in set(part["attack"])]
+        lacking += [f"deposits of {size} average pays" for size in DEPOSITS if covered(size) not in set(part["rule"])]
+        if lacking:
+            said.append(
+                f"The rows of {name} are older than those of the other datasets, and lack: {'; '.join(lacking)}."
+            )
+    return [textwrap.fill(" ".join(said), 120) + "\n"] if said else []
+
+
 def _gains(tables: dict[str, pd.DataFrame], dataset: str) -> str:
     """Write the gains of every trick under every rule, with intervals over seeds."""
     rows = []
@@ -578,13 +594,17 @@ def _gains(tables: dict[str, pd.DataFrame], dataset: str) -> str:
     return markdown_table(rows)
 
 
+def _whole(gain: float) -> str:
+    return "" if np.isnan(gain) else f"{gain:+.0f}"
+
+
 def _trade(summary: pd.DataFrame, datasets: list[str]) -> list[Record]:
     """Gains of random rows and rank correlations under every candidate, on the real datasets."""
     rows = []
     for (family, parameter), part in summary.groupby(["family", "parameter"], sort=False):
-        each = part.set_index("dataset").loc[datasets]
+        each = part.set_index("dataset").reindex(datasets)
         row: Record = {"candidate": family, "parameter": "" if parameter == 0 else f"{parameter:g}"}
-        row |= {name: f"{each['random rows'][name]:+.0f}" for name in datasets}
+        row |= {name: _whole(each["random rows"][name]) for name in datasets}
         row |= {kind: f"{each[kind].mean():.2f}, {each[kind].min():.2f}" for kind in SELLERS}
         rows.append(row)
     return rows
@@ -595,9 +615,8 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
     datasets = list(settings.datasets)
 
     def by_dataset(table: str, statistic: str, digits: int, **where: Any) -> Record:
-        return {
-            name: f"{select(tables[table], dataset=name, **where)[statistic].iloc[0]:.{digits}f}" for name in datasets
-        }
+        parts = {name: select(tables[table], dataset=name, **where)[statistic] for name in datasets}
+        return {name: "" if part.empty else f"{part.iloc[0]:.{digits}f}" for name, part in parts.items()}
 
     admitted = choice[choice["admitted"]].sort_values("near-copy")
     best = "none" if admitted.empty else f"{admitted.iloc[0]['family']}, {admitted.iloc[0]['parameter']:g}"
@@ -709,6 +728,7 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
             markdown_table(_trade(tables["trade_summary"], datasets)),
             "## What tricks gain\n",
             "Means over datasets, sellers alike. Each dataset: `gains_summary.csv`.\n",
+            *_older(tables, datasets),
             _gains(tables, "all"),
             f"Under `{SAFE}`, by dataset:\n",
             markdown_table(
