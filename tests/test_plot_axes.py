@@ -20,9 +20,12 @@ from sklearn.naive_bayes import GaussianNB
 import shapshift
 from shapshift import (
     BoundaryCorrector,
+    Decisions,
+    FederatedRound,
     KNNShapley,
     allocate_budget,
     audit_influence,
+    audit_payouts,
     audit_shift,
     case_one,
     case_two,
@@ -30,9 +33,12 @@ from shapshift import (
     entropy_profile,
     evaluate,
     evaluate_valuation,
+    federated_values,
     find_suspects,
     knn_interactions,
+    measure_cleaning,
     noise_demo,
+    owner_values,
     stress_market,
 )
 from shapshift.plots import audit, mechanism, results
@@ -61,6 +67,19 @@ def results_of() -> dict[str, Any]:
         "Interactions": knn_interactions(MODEL, X_VAL, Y_VAL, owners=OWNERS),
         "InfluenceAudit": audit_influence(MODEL, X_VAL, Y_VAL, 100, owners=OWNERS, draws=99),
         "Allocation": allocate_budget(clean, 100, owners=OWNERS),
+        "OwnerValues": owner_values(MODEL, X_VAL, Y_VAL, OWNERS),
+        "FederatedValues": federated_values([FederatedRound(("a", "b"), len)]),
+        "PayoutAudit": audit_payouts(MODEL, X_VAL, Y_VAL, 100, owners=OWNERS, noise=LEVELS, repeats=2),
+        "CleaningEffect": measure_cleaning(
+            Decisions.of(X, Y, ids=range(5), actions=["drop"] * 5),
+            X,
+            Y,
+            X_VAL,
+            Y_VAL,
+            "logistic",
+            repeats=2,
+            progress=False,
+        ),
         "StressTest": stress_market(MODEL, X, Y, X_VAL, Y_VAL, OWNERS, 100, attackers=2, n_repeats=1, progress=False),
         "ProfileComparison": entropy_profile(X, Y, X_VAL, Y_VAL, draws=50),
         "DesignResult": design_validation(MODEL, X_VAL, Y_VAL, 15, noise=0.5, repeats=2, holdout=2, n_random=5),
@@ -70,7 +89,7 @@ def results_of() -> dict[str, Any]:
     }
 
 
-# The function or method, and how many axes it takes; one axes is "ax", several are "axes".
+# The function or method, and how many Axes it takes.
 FUNCTIONS: dict[Callable[..., Any], tuple[int, Callable[[dict[str, Any]], tuple[Any, ...]]]] = {
     results.plot_values: (1, lambda made: (made["Valuation"],)),
     results.plot_intervals: (1, lambda made: (made["Valuation"],)),
@@ -81,6 +100,9 @@ FUNCTIONS: dict[Callable[..., Any], tuple[int, Callable[[dict[str, Any]], tuple[
     results.plot_suspects: (2, lambda made: (made["Suspects"],)),
     results.plot_interactions: (1, lambda made: (made["Interactions"],)),
     results.plot_influence: (1, lambda made: (made["InfluenceAudit"],)),
+    results.plot_owners: (1, lambda made: (made["OwnerValues"],)),
+    results.plot_payout_audit: (1, lambda made: (made["PayoutAudit"],)),
+    results.plot_cleaning: (1, lambda made: (made["CleaningEffect"],)),
     results.plot_payouts: (1, lambda made: (made["Allocation"],)),
     results.plot_stress: (1, lambda made: (made["StressTest"],)),
     results.plot_profile: (1, lambda made: (made["ProfileComparison"],)),
@@ -103,6 +125,10 @@ METHODS = {
     "Interactions.plot": 1,
     "Allocation.plot": 1,
     "InfluenceAudit.plot": 1,
+    "OwnerValues.plot": 1,
+    "FederatedValues.plot": 1,
+    "PayoutAudit.plot": 1,
+    "CleaningEffect.plot": 1,
     "StressTest.plot": 1,
     "ProfileComparison.plot": 1,
     "DesignResult.plot": 1,
@@ -122,18 +148,18 @@ def _close() -> Iterator[None]:
 def draw_into_own_axes(draw: Callable[..., Any], arguments: tuple[Any, ...], n: int) -> None:
     figure, grid = plt.subplots(1, n, squeeze=False)
     given = grid[0]
-    parameters = inspect.signature(draw).parameters
-    name = "axes" if "axes" in parameters and (n > 1 or "ax" not in parameters) else "ax"
-    assert name in parameters, f"{draw.__qualname__} takes neither ax nor axes"
-    drawn = draw(*arguments, **{name: given if name == "axes" else given[0]})
+    assert "axes" not in inspect.signature(draw).parameters
+    drawn = draw(*arguments, ax=given if n > 1 else given[0])
     assert plt.get_fignums() == [figure.number], "another figure was opened"
     assert list(np.ravel(np.asarray(drawn, dtype=object))) == list(given)
     assert all(ax.has_data() or ax.texts for ax in given)
     assert not figure.legends
     assert figure.get_suptitle() == ""
-    if name == "axes":
-        with pytest.raises(ValueError, match=rf"'axes' must be {n} Axes\. Got {n + 1}"):
-            draw(*arguments, axes=[*given, given[0]])
+    wanted = "one matplotlib Axes" if n == 1 else f"an array of {n} matplotlib Axes"
+    with pytest.raises(ValueError, match=rf"'ax' parameter must be {wanted}\. Got {n + 1} instead"):
+        draw(*arguments, ax=[*given, given[0]])
+    with pytest.raises(ValueError, match=rf"'ax' parameter must be {wanted}\. Got \w+ instead"):
+        draw(*arguments, ax=[figure] * n if n > 1 else figure)
 
 
 def test_the_lists_have_every_figure() -> None:
@@ -166,7 +192,10 @@ def test_methods_draw_into_given_axes(name: str) -> None:
     draw_into_own_axes(getattr(results_of()[owner], method), (), METHODS[name])
 
 
-def test_one_statistic_takes_one_axes() -> None:
+def test_an_audit_draws_one_statistic_or_all() -> None:
+    found = results_of()["ShiftAudit"]
     _, axes = plt.subplots(2, 3)
-    with pytest.raises(ValueError, match="'axes' parameter is for all main statistics"):
-        results_of()["ShiftAudit"].plot("std", axes=axes)
+    with pytest.raises(ValueError, match=r"'ax' parameter must be one matplotlib Axes\. Got 6 instead"):
+        found.plot("std", ax=axes)
+    found.plot(ax=axes[0, 0])
+    assert axes[0, 0].get_title(loc="left") == "Spearman correlation with the clean values"

@@ -24,7 +24,7 @@ from sklearn.datasets import load_breast_cancer
 
 import shapshift.report
 from shapshift import KNNShapley
-from shapshift._notebook import audit_html, explanation_html, valuation_html
+from shapshift._notebook import show
 from shapshift.audit import ShiftAudit, audit_shift
 from shapshift.correct import BoundaryCorrector, evaluate
 from shapshift.perturb import FlipLabels, GaussianNoise, Subsample
@@ -221,8 +221,8 @@ def test_hostile_strings_stay_text(tmp_path: Path) -> None:
         assert place in page.text
     assert page.text.count(HOSTILE) > 500  # each of the 199 or so rows has several
     assert all(HOSTILE in said["sentence"] for said in page.explained.values())
-    shown = valuation_html(replace(clean, parameters={"method": HOSTILE}))
-    for html in (shown, audit_html(audit), explanation_html(explanation)):
+    shown = show(replace(clean, parameters={"method": HOSTILE}))
+    for html in (shown, show(audit), show(explanation)):
         assert "<script" not in html
         assert "<img" not in html
         ElementTree.fromstring(html)
@@ -453,7 +453,7 @@ def test_degenerate_values(tmp_path: Path) -> None:
     for value in (0.0, 1e-300, -1.0):
         flat = replace(made.clean, values=np.full(made.clean.n_train, value))
         build_report(tmp_path / "flat.html", valuation=flat, noisy=flat, corrected=flat, X_train=made.X)
-        ElementTree.fromstring(valuation_html(flat))
+        ElementTree.fromstring(show(flat))
 
 
 # The words
@@ -799,7 +799,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_notebook_reprs() -> None:
     made = inputs()
-    root = ElementTree.fromstring(valuation_html(made.clean))
+    root = ElementTree.fromstring(show(made.clean))
     text = "".join(root.itertext())
     positive = np.count_nonzero(made.clean.values > 0)
     assert f"{positive} ({positive / made.clean.n_train:.0%})" in text
@@ -807,11 +807,11 @@ def test_notebook_reprs() -> None:
     assert max(bars) == 48
     assert f"would agree with these values at a correlation of {made.clean.reliability:.2f}" in text
     assert f"{made.clean.open} open (95% each)" in text
-    one = "".join(ElementTree.fromstring(valuation_html(made.model.value(made.X_val[:1], made.y_val[:1]))).itertext())
+    one = "".join(ElementTree.fromstring(show(made.model.value(made.X_val[:1], made.y_val[:1]))).itertext())
     assert "it takes at least two validation points" in one
     assert "nan" not in one.split()
-    assert "BoundaryCorrector" in valuation_html(made.corrected)
-    root = ElementTree.fromstring(audit_html(made.audit))
+    assert "BoundaryCorrector" in show(made.corrected)
+    root = ElementTree.fromstring(show(made.audit))
     assert len(list(root.iter("tr"))) == 3 + len(made.audit.levels)
     assert len(list(root.iter("circle"))) == len(made.audit.levels)
     assert made.audit.finding in "".join(root.itertext())

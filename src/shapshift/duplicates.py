@@ -231,11 +231,6 @@ class Duplicates(Result):
             mixed[known] = (low < high)[self.group[known]]
         return mixed
 
-    def _repr_html_(self) -> str:
-        from shapshift._notebook import duplicates_html
-
-        return duplicates_html(self)
-
     def __repr__(self) -> str:
         found = self.summary()
         return (

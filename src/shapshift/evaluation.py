@@ -25,6 +25,7 @@ from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_text
 from shapshift.io.results import latex_table, to_table
+from shapshift.io.shown import Shown
 from shapshift.sampled.game import Game, check_estimator, predicts_numbers, with_seeds
 from shapshift.sampled.rows import ModelRows, read_rows
 from shapshift.valuation import Valuation, best_first, check_valuation
@@ -41,7 +42,7 @@ RANDOM = "random order"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ValuationEvaluation:
+class ValuationEvaluation(Shown):
     """Measures of values in use.
 
     Attributes
@@ -99,17 +100,17 @@ class ValuationEvaluation:
         """Tabulate the curves: one row per fraction, one column per curve."""
         return to_table({"fraction": self.fractions, **self.curves}, None, kind)
 
-    def plot(self, *, axes: Any = None) -> Any:
+    def plot(self, *, ax: Any = None) -> Any:
         """Draw the removal and addition curves; returns the two Axes.
 
         Parameters
         ----------
-        axes : array of two Axes, optional
+        ax : array of two Axes, optional
             Where to draw; a new figure by default.
         """
         from shapshift.plots.results import plot_evaluation
 
-        return plot_evaluation(self, axes=axes)
+        return plot_evaluation(self, ax=ax)
 
     def __repr__(self) -> str:
         parts = [self.method]
@@ -121,7 +122,7 @@ class ValuationEvaluation:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ValuationComparison:
+class ValuationComparison(Shown):
     """Measures of several valuations of the same rows.
 
     Attributes
@@ -194,17 +195,17 @@ class ValuationComparison:
         }
         return write_text(path, latex_table(to_table(columns, None, "pandas")))
 
-    def plot(self, *, axes: Any = None) -> Any:
+    def plot(self, *, ax: Any = None) -> Any:
         """Draw one removal curve per method, and that of a random order; returns the two Axes.
 
         Parameters
         ----------
-        axes : array of two Axes, optional
+        ax : array of two Axes, optional
             Where to draw, the highest values removed first and the lowest; a new figure by default.
         """
         from shapshift.plots.results import plot_comparison
 
-        return plot_comparison(self, axes=axes)
+        return plot_comparison(self, ax=ax)
 
     def __repr__(self) -> str:
         return f"ValuationComparison({', '.join(map(repr, self.evaluations.values()))})"

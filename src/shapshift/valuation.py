@@ -475,11 +475,6 @@ class Valuation(Result):
 
         return plot_values(self, ax=ax)
 
-    def _repr_html_(self) -> str:
-        from shapshift._notebook import valuation_html
-
-        return valuation_html(self)
-
     def __repr__(self) -> str:
         s = self.stats()
         error = "" if self.error_bound is None else f", error_bound={self.error_bound.max():.3g}"

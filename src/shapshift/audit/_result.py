@@ -454,17 +454,16 @@ class ShiftAudit(Result):
         columns = {"clean": self.clean_values, "clean_rank": self.clean_ranks, **(self.sampling_rows or {}), **rows}
         return to_table(columns, self.ids, kind or self.kind, self.id_names)
 
-    def plot(self, statistic: str | None = None, *, ax: Any = None, axes: Any = None) -> Any:
+    def plot(self, statistic: str | None = None, *, ax: Any = None) -> Any:
         """Draw the shift curves.
 
         Parameters
         ----------
         statistic : str, optional
             One statistic, see :meth:`statistic`; by default a figure of the main ones.
-        ax : matplotlib Axes, optional
-            Where to draw the one statistic; without a name, the Spearman correlation.
-        axes : array of six Axes, optional
-            Where to draw the main statistics.
+        ax : Axes or array of six Axes, optional
+            Where to draw: one Axes for one statistic (without a name, the Spearman correlation), six for the main ones;
+            a new figure by default.
 
         Returns
         -------
@@ -472,10 +471,8 @@ class ShiftAudit(Result):
         """
         from shapshift.plots.audit import plot_shift, plot_statistic
 
-        if statistic is None and ax is None:
-            return plot_shift(self, axes=axes)
-        if axes is not None:
-            raise InputError("The 'axes' parameter is for all main statistics. For one of them, pass 'ax'.")
+        if statistic is None and (ax is None or np.ndim(ax)):
+            return plot_shift(self, ax=ax)
         return plot_statistic(self, statistic or "spearman", ax=ax)
 
     def _to_archive(self) -> tuple[dict[str, Any], Arrays]:
@@ -514,11 +511,6 @@ class ShiftAudit(Result):
         for part, holds in must.items():
             if not holds:
                 raise InputError(f"its {part!r} has the wrong type")
-
-    def _repr_html_(self) -> str:
-        from shapshift._notebook import audit_html
-
-        return audit_html(self)
 
     def __repr__(self) -> str:
         return (

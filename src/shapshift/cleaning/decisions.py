@@ -24,6 +24,7 @@ from shapshift.checks.names import quoted, some
 from shapshift.exceptions import InputError
 from shapshift.io.files import write_text
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 from shapshift.perturb.containers import count_rows, like_labels, take_rows
 
 Floats = npt.NDArray[np.float64]
@@ -64,7 +65,7 @@ class Plan(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Decisions:
+class Decisions(Shown):
     """A list of decisions about rows of a table.
 
     Rows without a decision are kept as they are. Of several decisions about one row the last one counts, so a log to

@@ -29,6 +29,7 @@ from shapshift.checks.warnings import collected_warnings
 from shapshift.cleaning.decisions import TASKS, Decisions, Plan, holds_classes, row_hashes, table_ids
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 from shapshift.perturb.containers import count_rows, take_rows
 from shapshift.sampled.game import predicts_numbers, with_seeds
 
@@ -57,7 +58,7 @@ _HASHED_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CleaningEffect:
+class CleaningEffect(Shown):
     """What a list of decisions changes.
 
     Attributes
@@ -102,6 +103,18 @@ class CleaningEffect:
         (row,) = np.flatnonzero(np.logical_and.reduce(at))
         value, low, high = (float(self.effect[name][row]) for name in ("value", "low", "high"))
         return value, low, high
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw what cleaning changes for each model and measure, with 95% intervals; returns the Axes.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+        """
+        from shapshift.plots.results import plot_cleaning
+
+        return plot_cleaning(self, ax=ax)
 
     def __repr__(self) -> str:
         parts = [

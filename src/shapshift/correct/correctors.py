@@ -20,6 +20,7 @@ from shapshift.exceptions import InputError
 from shapshift.io.archive import check_header, reading
 from shapshift.io.files import write_text
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 from shapshift.valuation import Valuation, check_valuation, summarize, without_error
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +31,7 @@ class CorrectionWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class CorrectionReport:
+class CorrectionReport(Shown):
     """Report of one ``transform``.
 
     Attributes
@@ -675,7 +676,7 @@ class EntropyNormalizer(GroupCorrector):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CorrectionEvaluation:
+class CorrectionEvaluation(Shown):
     """Distance of corrected values from the clean ones, as a distribution and row by row.
 
     Attributes
@@ -715,11 +716,11 @@ class CorrectionEvaluation:
             columns[which] = np.array([getattr(self, aspect)[which][name] for aspect, name in entries])
         return to_table(columns, None, kind)
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, *, ax: Any = None) -> Any:
         """Draw the distributions, and the clean values against the others; see :mod:`shapshift.plots.results`."""
         from shapshift.plots.results import plot_correction
 
-        return plot_correction(self, axes)
+        return plot_correction(self, ax=ax)
 
     def __repr__(self) -> str:
         def line(aspect: str, name: str) -> str:

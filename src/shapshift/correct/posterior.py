@@ -30,6 +30,7 @@ from shapshift.correct.rehearsal import FEWEST_ROWS, PARTS, Rehearsal, rehearse
 from shapshift.engine.estimate import error_fields, joined_error, random_blocks, spread_of_blocks
 from shapshift.engine.rows.distances import original_rows
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.knn.shapley import KNNShapley
 from shapshift.valuation import Valuation, without_error
 
@@ -38,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PosteriorReport:
+class PosteriorReport(Shown):
     """Report of one posterior correction.
 
     Attributes

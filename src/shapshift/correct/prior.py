@@ -23,6 +23,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from shapshift.checks.inputs import quoted
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.perturb import GaussianNoise, LaplaceNoise
 
 Floats = npt.NDArray[np.float64]
@@ -79,7 +80,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class NoiseEstimate:
+class NoiseEstimate(Shown):
     """An estimate of the size of the noise.
 
     Attributes

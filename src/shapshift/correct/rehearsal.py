@@ -17,6 +17,7 @@ from sklearn.base import clone
 
 from shapshift.agreement import agreement, spearman
 from shapshift.correct.draws import NoisyPoints, TrainingSet, draw_in_stages
+from shapshift.io.shown import Shown
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,7 +39,7 @@ CAUTION = 1e-3
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class Rehearsal(Shown):
     """Result of a rehearsal.
 
     Attributes

@@ -11,6 +11,7 @@ from shapshift.data import sources
 from shapshift.data.sources import SOURCES, Floats, Folder, Ints
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 
 PROTOCOLS = ("natural", "balanced")
 
@@ -18,7 +19,7 @@ _N_TRAIN, _N_VAL = 2000, 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
+class Dataset(Shown):
     """A training and a validation set, and how they were made.
 
     Attributes

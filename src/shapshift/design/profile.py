@@ -13,6 +13,7 @@ from shapshift.checks import labels as _labels
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS, label_counts
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 from shapshift.knn.shapley import KNNShapley
 from shapshift.perturb.containers import take_rows
 from shapshift.valuation import is_boundary
@@ -22,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class EntropyProfile:
+class EntropyProfile(Shown):
     """Where points lie between the classes.
 
     Attributes
@@ -46,7 +47,7 @@ class EntropyProfile:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileComparison:
+class ProfileComparison(Shown):
     """A validation set's entropy profile against the training rows' own.
 
     Attributes
@@ -119,11 +120,11 @@ class ProfileComparison:
         }
         return to_table(columns, None, kind)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, *, ax: Any = None) -> Any:
         """Draw both profiles side by side; see :mod:`shapshift.plots.results`."""
         from shapshift.plots.results import plot_profile
 
-        return plot_profile(self, ax)
+        return plot_profile(self, ax=ax)
 
     def __str__(self) -> str:
         return self.verdict

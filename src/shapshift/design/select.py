@@ -15,6 +15,7 @@ from shapshift.checks import labels as _labels
 from shapshift.design.split import draw_stratified
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 from shapshift.perturb import GaussianNoise, Perturbation, as_perturbation
 from shapshift.perturb.base import must_keep_points
 from shapshift.perturb.containers import count_rows, take_rows
@@ -29,7 +30,7 @@ NO_SHIFT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class DesignResult:
+class DesignResult(Shown):
     """A selected validation set, compared on fresh noise with random ones of the same size.
 
     Each of ``chosen``, ``random`` and ``stratified`` maps the statistics ``shift`` (root mean square difference
@@ -126,11 +127,11 @@ class DesignResult:
             columns |= {which: sets.mean(axis=1), f"{which}_low": low, f"{which}_high": high}
         return to_table(columns, None, kind)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, *, ax: Any = None) -> Any:
         """Draw the selection among the random sets; see :mod:`shapshift.plots.results`."""
         from shapshift.plots.results import plot_design
 
-        return plot_design(self, ax)
+        return plot_design(self, ax=ax)
 
     def __str__(self) -> str:
         return self.verdict

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, Saved, from_json, to_json
+from shapshift.io.shown import Shown
 
 #: Rows of a LaTeX table that fit on a page.
 ONE_PAGE = 40
@@ -19,7 +20,7 @@ _KINDS = ("numpy", "pandas", "polars", "pyarrow")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(Saved):
+class Result(Saved, Shown):
     """Base of the results: frozen dataclasses whose fields cannot be changed and that one file can hold.
 
     Arrays are locked (copied first where the caller could still write to them) and mappings are read-only. A file holds

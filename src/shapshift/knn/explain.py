@@ -156,11 +156,6 @@ class Explanation(Result):
         up, down = np.count_nonzero(self.values > 0), np.count_nonzero(self.values < 0)
         return f"Explanation(n_rows={self.ids.size}, n_val={self.n_val}, positive={up}, negative={down})"
 
-    def _repr_html_(self) -> str:
-        from shapshift._notebook import explanation_html
-
-        return explanation_html(self)
-
 
 def explain_rows(
     model: Any,

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from shapshift._progress import progress_bar
 from shapshift.checks.names import quoted, visible
 from shapshift.exceptions import InputError, LedgerError
+from shapshift.io.shown import Shown
 
 #: What stands for the digest before the first event.
 START = "0" * 64
@@ -61,7 +62,7 @@ Row = tuple[int, str, str, str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Shown):
     """One entry of a ledger.
 
     Attributes
@@ -99,7 +100,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Shown):
     """What a check of a whole chain found.
 
     Attributes

@@ -27,6 +27,7 @@ from shapshift.checks.inputs import some
 from shapshift.checks.names import visible
 from shapshift.exceptions import InputError, LedgerError
 from shapshift.io.files import destination, hidden_prefix, new_name, write_text
+from shapshift.io.shown import Shown
 from shapshift.knn import KNNShapley
 from shapshift.market.chain import START, Row, digest_of, line
 from shapshift.market.changes import FACTORS, WORDS, split_change
@@ -55,7 +56,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(Shown):
     """What a round fixes when it is opened.
 
     Attributes
@@ -131,7 +132,7 @@ class Offer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Closed:
+class Closed(Shown):
     """What a closed round paid.
 
     Attributes
@@ -206,7 +207,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(Shown):
     """What a check of a ledger found.
 
     Attributes
@@ -302,7 +303,7 @@ def commitment(salt: str, digest: str) -> str:
     return hashlib.sha256(f"{salt}{digest}".encode()).hexdigest()
 
 
-class Market:
+class Market(Shown):
     r"""Rounds of payment on a ledger.
 
     Parameters

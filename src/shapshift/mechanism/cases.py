@@ -16,6 +16,7 @@ from shapshift.agreement import t_interval
 from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 from shapshift.knn.shapley import KNNShapley
 from shapshift.mechanism.points import (
     KINDS,
@@ -108,7 +109,7 @@ class FeatureMap:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Case:
+class _Case(Shown):
     """Fields and methods of both cases.
 
     Attributes
@@ -203,14 +204,14 @@ class CaseOne(_Case):
 
     kind: str
 
-    def plot(self, *others: "CaseOne", axes: Any = None) -> Any:
+    def plot(self, *others: "CaseOne", ax: Any = None) -> Any:
         """Draw values before and after, and spread and positive count against noise, together with ``others``.
 
         Parameters
         ----------
         *others : same type
             Further cases.
-        axes : array of Axes, optional
+        ax : array of Axes, optional
             Where to draw, two more than there are cases; a new figure by default.
 
         Returns
@@ -219,7 +220,7 @@ class CaseOne(_Case):
         """
         from shapshift.plots.mechanism import plot_case_one
 
-        return plot_case_one(self, *others, axes=axes)
+        return plot_case_one(self, *others, ax=ax)
 
     def __repr__(self) -> str:
         ratio = self.interval("std_ratio")[0][-1]
@@ -247,14 +248,14 @@ class CaseTwo(_Case):
     scenario: str
     map: FeatureMap | None
 
-    def plot(self, *others: "CaseTwo", axes: Any = None) -> Any:
+    def plot(self, *others: "CaseTwo", ax: Any = None) -> Any:
         """Draw values before against after and where the changed rows lie, together with ``others``.
 
         Parameters
         ----------
         *others : same type
             Further cases.
-        axes : array of Axes, optional
+        ax : array of Axes, optional
             Where to draw, two rows of one per case; a new figure by default.
 
         Returns
@@ -263,16 +264,16 @@ class CaseTwo(_Case):
         """
         from shapshift.plots.mechanism import plot_case_two
 
-        return plot_case_two(self, *others, axes=axes)
+        return plot_case_two(self, *others, ax=ax)
 
-    def plot_levels(self, *others: "CaseTwo", axes: Any = None) -> Any:
+    def plot_levels(self, *others: "CaseTwo", ax: Any = None) -> Any:
         """Draw the numbers of rows that change sign against the noise level, together with ``others``.
 
         Parameters
         ----------
         *others : same type
             Further cases.
-        axes : array of Axes, optional
+        ax : array of Axes, optional
             Where to draw, one per case; a new figure by default.
 
         Returns
@@ -281,7 +282,7 @@ class CaseTwo(_Case):
         """
         from shapshift.plots.mechanism import plot_case_two_levels
 
-        return plot_case_two_levels(self, *others, axes=axes)
+        return plot_case_two_levels(self, *others, ax=ax)
 
     def __repr__(self) -> str:
         lost, gained = (self.interval(name)[0][-1] for name in ("positive_to_negative", "negative_to_positive"))
@@ -292,7 +293,7 @@ class CaseTwo(_Case):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NoiseDemo:
+class NoiseDemo(Shown):
     """One validation point, its noisy version, and the nearest training rows of both; see :func:`noise_demo`.
 
     Attributes
@@ -348,12 +349,12 @@ class NoiseDemo:
             ranks[name] = np.where(found.any(axis=1), found.argmax(axis=1) + 1, 0)
         return to_table({"class": self.classes[self.map.codes[rows]], **ranks}, self.ids[rows], kind, self.id_names)
 
-    def plot(self, *, axes: Any = None) -> Any:
+    def plot(self, *, ax: Any = None) -> Any:
         """Draw the whole distribution and a zoom on the point.
 
         Parameters
         ----------
-        axes : array of Axes, optional
+        ax : array of Axes, optional
             Where to draw, two; a new figure by default.
 
         Returns
@@ -362,7 +363,7 @@ class NoiseDemo:
         """
         from shapshift.plots.mechanism import plot_noise_demo
 
-        return plot_noise_demo(self, axes=axes)
+        return plot_noise_demo(self, ax=ax)
 
     def __repr__(self) -> str:
         return (

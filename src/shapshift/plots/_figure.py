@@ -109,12 +109,12 @@ def new_axes(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.
     return axes
 
 
-def panels(axes: Any, rows: int, columns: int, **options: Any) -> Any:
+def panels(ax: Any, rows: int, columns: int, **options: Any) -> Any:
     """Return the Axes that the caller gives, or new ones.
 
     Parameters
     ----------
-    axes : Axes, array or sequence of Axes, or None
+    ax : Axes, array or sequence of Axes, or None
         As many as there are panels, row by row; None makes a figure.
     rows, columns, **options
         As in :func:`new_axes`.
@@ -123,9 +123,12 @@ def panels(axes: Any, rows: int, columns: int, **options: Any) -> Any:
     -------
     ndarray of Axes of shape (rows, columns)
     """
-    found = np.asarray(new_axes(rows, columns, **options) if axes is None else axes, dtype=object)
+    found = np.asarray(new_axes(rows, columns, **options) if ax is None else ax, dtype=object)
+    wanted = "one matplotlib Axes" if rows == columns == 1 else f"an array of {rows * columns} matplotlib Axes"
+    if not all(hasattr(one, "add_artist") and hasattr(one, "figure") for one in found.flat):
+        raise InputError(f"The 'ax' parameter must be {wanted}. Got {type(ax).__name__} instead.")
     if found.size != rows * columns:
-        raise InputError(f"'axes' must be {rows * columns} Axes. Got {found.size}.")
+        raise InputError(f"The 'ax' parameter must be {wanted}. Got {found.size} instead.")
     return found.reshape(rows, columns)
 
 

@@ -15,7 +15,6 @@ from shapshift.plots._figure import (
     NOISY,
     NONBOUNDARY,
     as_written,
-    new_axes,
     panels,
     style,
     tidy,
@@ -75,7 +74,7 @@ def plot_statistic(audit: ShiftAudit, statistic: str, *, ax: Any = None, legend:
     Axes
     """
     audit.statistic(statistic)  # an unknown name is refused before a figure is opened
-    ax = new_axes() if ax is None else ax
+    ax = panels(ax, 1, 1)[0, 0]
     _curve(ax, audit, statistic, NOISY, "perturbed", "o")
     if statistic in audit.clean:
         line = ax.axhline if audit.ordered else ax.axvline
@@ -99,7 +98,7 @@ def plot_neighbors(audit: ShiftAudit, statistic: str = "neighbor_jaccard", *, ax
     Axes
     """
     audit.statistic(statistic + "_boundary")
-    ax = new_axes() if ax is None else ax
+    ax = panels(ax, 1, 1)[0, 0]
     drawn = [
         _curve(ax, audit, statistic + part, colour, label, marker, aside)
         for (part, (label, colour, marker)), aside in zip(PARTS.items(), (-0.2, 0.2, 0.0), strict=True)
@@ -108,13 +107,13 @@ def plot_neighbors(audit: ShiftAudit, statistic: str = "neighbor_jaccard", *, ax
 
 
 @style()
-def plot_shift(audit: ShiftAudit, *, axes: Any = None) -> Any:
+def plot_shift(audit: ShiftAudit, *, ax: Any = None) -> Any:
     """Draw the main statistics of an audit in one figure.
 
     Parameters
     ----------
     audit : ShiftAudit
-    axes : array of six Axes, optional
+    ax : array of six Axes, optional
         Where to draw; a new figure, with the finding as its title, by default.
 
     Returns
@@ -125,8 +124,8 @@ def plot_shift(audit: ShiftAudit, *, axes: Any = None) -> Any:
     """
     # Perturbations without an order are listed by name, once for each row of panels.
     height = 3.1 if audit.ordered else 1.6 + 0.35 * len(audit.levels)
-    new = axes is None
-    axes = panels(axes, 2, 3, size=(4.0, height), sharey=False if audit.ordered else "row")
+    new = ax is None
+    axes = panels(ax, 2, 3, size=(4.0, height), sharey=False if audit.ordered else "row")
     for ax, statistic in zip(axes[0], ("mean", "std", "positive_ratio"), strict=True):
         plot_statistic(audit, statistic, ax=ax, legend=statistic == "mean")
     _curve(axes[1, 0], audit, "spearman", NOISY, "Spearman", "o", -0.1)

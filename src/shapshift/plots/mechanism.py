@@ -22,7 +22,7 @@ SCENARIOS = {"BB": "two boundary points", "NN": "two non-boundary points", "BN":
 
 
 @style()
-def plot_case_one(*cases: CaseOne, axes: Any = None) -> Any:
+def plot_case_one(*cases: CaseOne, ax: Any = None) -> Any:
     """Draw how values change on one validation point, for one or more kinds of point.
 
     The first panels show the example of each case: the distribution of the values before and after noise. The last
@@ -32,7 +32,7 @@ def plot_case_one(*cases: CaseOne, axes: Any = None) -> Any:
     ----------
     *cases : CaseOne
         For the figure of the paper, a boundary and a non-boundary one.
-    axes : array of Axes, optional
+    ax : array of Axes, optional
         Where to draw, two more than there are cases; a new figure by default.
 
     Returns
@@ -41,7 +41,7 @@ def plot_case_one(*cases: CaseOne, axes: Any = None) -> Any:
         One per case, then standard deviation and positive count.
     """
     n = len(cases)
-    axes = panels(axes, *((2, 2) if n == 2 else (1, n + 2))).ravel()
+    axes = panels(ax, *((2, 2) if n == 2 else (1, n + 2))).ravel()
     examples = [values for case in cases for values in (case.example.before, case.example.after)]
     threshold = _threshold(*examples)
     for ax, case in zip(axes, cases, strict=False):
@@ -62,14 +62,14 @@ def plot_case_one(*cases: CaseOne, axes: Any = None) -> Any:
 
 
 @style()
-def plot_case_two(*cases: CaseTwo, axes: Any = None) -> Any:
+def plot_case_two(*cases: CaseTwo, ax: Any = None) -> Any:
     """Draw values before against after noise on two validation points, and where the rows that change sign lie.
 
     Parameters
     ----------
     *cases : CaseTwo
         For the figure of the paper, one per scenario.
-    axes : array of Axes, optional
+    ax : array of Axes, optional
         Where to draw, in the shape that is returned; the key is then in the last panel of the first column, not below
         the figure. A new figure by default.
 
@@ -78,8 +78,8 @@ def plot_case_two(*cases: CaseTwo, axes: Any = None) -> Any:
     ndarray of Axes of shape (2, n_cases), or (1, n_cases) when no case has a map
     """
     mapped = any(case.map is not None for case in cases)
-    new = axes is None
-    axes = panels(axes, 2 if mapped else 1, len(cases), size=(4.4, 3.9 if mapped else 4.2))
+    new = ax is None
+    axes = panels(ax, 2 if mapped else 1, len(cases), size=(4.4, 3.9 if mapped else 4.2))
     for column, case in zip(axes.T, cases, strict=True):
         _draw_before_after(column[0], case)
         if case.map is not None:
@@ -91,20 +91,20 @@ def plot_case_two(*cases: CaseTwo, axes: Any = None) -> Any:
 
 
 @style()
-def plot_case_two_levels(*cases: CaseTwo, axes: Any = None) -> Any:
+def plot_case_two_levels(*cases: CaseTwo, ax: Any = None) -> Any:
     """Draw the numbers of rows whose value changes sign against the noise level, one panel per case.
 
     Parameters
     ----------
     *cases : CaseTwo
-    axes : array of Axes, optional
+    ax : array of Axes, optional
         Where to draw, one per case; a new figure by default.
 
     Returns
     -------
     ndarray of Axes
     """
-    axes = panels(axes, 1, len(cases), size=(4.2, 3.5), sharey=True)[0]
+    axes = panels(ax, 1, len(cases), size=(4.2, 3.5), sharey=True)[0]
     for ax, case in zip(axes, cases, strict=True):
         lost, gained = (case.interval(name) for name in ("positive_to_negative", "negative_to_positive"))
         _draw_band(ax, case.noise, lost, LOST, "positive to negative", "-")
@@ -117,13 +117,13 @@ def plot_case_two_levels(*cases: CaseTwo, axes: Any = None) -> Any:
 
 
 @style()
-def plot_noise_demo(demo: NoiseDemo, *, axes: Any = None) -> Any:
+def plot_noise_demo(demo: NoiseDemo, *, ax: Any = None) -> Any:
     """Draw a validation point, its noisy version and the nearest training rows of both.
 
     Parameters
     ----------
     demo : NoiseDemo
-    axes : array of two Axes, optional
+    ax : array of two Axes, optional
         Where to draw; a new figure by default.
 
     Returns
@@ -131,7 +131,7 @@ def plot_noise_demo(demo: NoiseDemo, *, axes: Any = None) -> Any:
     ndarray of two Axes
         The whole distribution, and a zoom on the point.
     """
-    axes = panels(axes, 1, 2, size=(5.2, 4.8))[0]
+    axes = panels(ax, 1, 2, size=(5.2, 4.8))[0]
     whole, zoom = axes
     clean, noisy = demo.map.before[0], demo.map.after[0]
     seen = np.vstack([demo.map.rows[np.concatenate([demo.before, demo.after])], clean, noisy])

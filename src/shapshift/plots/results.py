@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from shapshift.plots._figure import (
     NOISY,
     NONBOUNDARY,
     as_written,
-    new_axes,
     panels,
     style,
     tidy,
@@ -23,12 +23,14 @@ from shapshift.plots._figure import (
 from shapshift.trust import WANTED, reliability_at, sample_sizes, sampled_units, sampling_facts
 
 if TYPE_CHECKING:
+    from shapshift.cleaning import CleaningEffect
     from shapshift.correct import CorrectionEvaluation
     from shapshift.design import DesignResult, ProfileComparison
     from shapshift.evaluation import ValuationComparison, ValuationEvaluation
     from shapshift.knn.interactions import Interactions
     from shapshift.market.stress import StressTest
-    from shapshift.price import Allocation, InfluenceAudit
+    from shapshift.price import Allocation, InfluenceAudit, OwnerValues, PayoutAudit
+    from shapshift.sampled import FederatedValues
     from shapshift.suspects import Suspects
     from shapshift.valuation import Valuation
 
@@ -44,7 +46,7 @@ METHOD_COLOURS, MARKERS = (CORRECTED, NOISY, NONBOUNDARY, BOUNDARY), "osD^vP*X<>
 MOST_WRITTEN = 10
 # Most owners whose names are all written along the axes; of more, every second, third, ...
 MOST_NAMED = 30
-NAME_LENGTH = 28
+NAME_LENGTH, LONG_NAME = 28, 60
 UNSURE = "#777777"
 # Most rows whose intervals are drawn; more would run into each other.
 MOST_INTERVALS = 400
@@ -69,7 +71,7 @@ def plot_values(valuation: Valuation, *, bins: int = BINS, ax: Any = None) -> An
     Axes
     """
     values = valuation.values
-    ax = new_axes(size=(5.4, 3.6)) if ax is None else ax
+    ax = panels(ax, 1, 1, size=(5.4, 3.6))[0, 0]
     edges = histogram_edges(values, bins)
     inside = _inside(values, edges)
     positive = int(np.count_nonzero(values > 0))
@@ -103,7 +105,7 @@ def plot_intervals(valuation: Valuation, *, confidence: float = 0.95, ax: Any = 
     """
     low, high = valuation.interval(confidence)
     n = valuation.n_train
-    ax = new_axes(size=(6.4, 3.6)) if ax is None else ax
+    ax = panels(ax, 1, 1, size=(6.4, 3.6))[0, 0]
     order = np.argsort(-valuation.values, kind="stable")
     # All ranks, or as many as the figure has room for, the first and the last among them.
     places = np.unique(np.linspace(0, n - 1, min(n, MOST_INTERVALS)).round().astype(np.int64))
@@ -143,7 +145,7 @@ def plot_reliability(valuation: Valuation, *, ax: Any = None) -> Any:
     facts = sampling_facts(valuation)
     if facts["reliability"] is None:
         raise InputError(f"There is no reliability to draw: {facts['unknown']}.")
-    ax = new_axes(size=(5.4, 3.6)) if ax is None else ax
+    ax = panels(ax, 1, 1, size=(5.4, 3.6))[0, 0]
     sizes = sample_sizes(facts, 60)
     ax.plot(sizes, reliability_at(facts, sizes), color=CORRECTED)
     ax.axhline(WANTED, color=CLEAN, linestyle="--", linewidth=1.2)
@@ -184,13 +186,13 @@ def _inside(values: Any, edges: Any) -> Any:
 
 
 @style()
-def plot_correction(evaluation: CorrectionEvaluation, axes: Any = None) -> Any:
+def plot_correction(evaluation: CorrectionEvaluation, *, ax: Any = None) -> Any:
     """Draw what a correction restores, the distribution, and what it does not, the rows.
 
     Parameters
     ----------
     evaluation : CorrectionEvaluation
-    axes : sequence of Axes, optional
+    ax : sequence of Axes, optional
         One for the distributions, then one per valuation other than the clean one, for its values against the clean
         ones.
 
@@ -199,7 +201,7 @@ def plot_correction(evaluation: CorrectionEvaluation, axes: Any = None) -> Any:
     ndarray of Axes
     """
     others = [name for name in evaluation.values if name != "clean"]
-    parts = panels(axes, 1, 1 + len(others))[0]
+    parts = panels(ax, 1, 1 + len(others))[0]
     low, high = np.quantile(np.concatenate(list(evaluation.values.values())), VIEW)
     _draw_distributions(parts[0], evaluation)
     if high > low:
@@ -237,14 +239,14 @@ def _draw_distributions(ax: Any, evaluation: CorrectionEvaluation) -> None:
 
 
 @style()
-def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any:
+def plot_evaluation(evaluation: ValuationEvaluation, *, ax: Any = None) -> Any:
     """Draw the removal curves in one panel and the addition curves in another.
 
     Parameters
     ----------
     evaluation : ValuationEvaluation
         With curves: made with an estimator.
-    axes : array of two Axes, optional
+    ax : array of two Axes, optional
         Where to draw; a new figure by default.
 
     Returns
@@ -252,7 +254,7 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any
     ndarray of Axes
     """
     _check_curves(evaluation)
-    parts = panels(axes, 1, 2, sharey=True)[0]
+    parts = panels(ax, 1, 2, sharey=True)[0]
     removed, curves = evaluation.fractions, evaluation.curves
     for ax, kind, word, at in ((parts[0], "remove", "Removed", removed), (parts[1], "add", "Added", 1 - removed)):
         for order, colour, marker in (("high", CORRECTED, "o"), ("low", NOISY, "s")):
@@ -267,14 +269,14 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, axes: Any = None) -> Any
 
 
 @style()
-def plot_comparison(comparison: ValuationComparison, *, axes: Any = None) -> Any:
+def plot_comparison(comparison: ValuationComparison, *, ax: Any = None) -> Any:
     """Draw the removal curves of several valuations and of a random order: highest first, and lowest first.
 
     Parameters
     ----------
     comparison : ValuationComparison
         With curves: made with an estimator.
-    axes : array of two Axes, optional
+    ax : array of two Axes, optional
         Where to draw; a new figure by default.
 
     Returns
@@ -284,7 +286,7 @@ def plot_comparison(comparison: ValuationComparison, *, axes: Any = None) -> Any
     evaluations = comparison.evaluations
     last = list(evaluations.values())[-1]
     _check_curves(last)
-    parts, removed = panels(axes, 1, 2, sharey=True)[0], 100 * last.fractions
+    parts, removed = panels(ax, 1, 2, sharey=True)[0], 100 * last.fractions
     for ax, order in zip(parts, ("high", "low"), strict=True):
         for number, (name, found) in enumerate(evaluations.items()):
             label = f"{as_written(name)} (area {found.areas[f'remove_{order}']:.3f})"
@@ -306,21 +308,21 @@ def _check_curves(evaluation: ValuationEvaluation) -> None:
 
 
 @style()
-def plot_suspects(suspects: Suspects, *, axes: Any = None) -> Any:
+def plot_suspects(suspects: Suspects, *, ax: Any = None) -> Any:
     """Draw the probability of each row's label being wrong, by class, and the rows that each error would flag.
 
     Parameters
     ----------
     suspects : Suspects
         Of more than twelve classes, those with the most flagged rows are drawn.
-    axes : array of two Axes, optional
+    ax : array of two Axes, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
     ndarray of Axes
     """
-    parts = panels(axes, 1, 2)[0]
+    parts = panels(ax, 1, 2)[0]
     chances, flagged = suspects.probability, suspects.flagged
     if suspects.classes:
         order = np.argsort(-suspects.classes["flagged"], kind="stable")[:MOST_CLASSES]
@@ -382,7 +384,7 @@ def plot_interactions(interactions: Interactions, *, per_pair: bool = False, ax:
         shown /= np.maximum(interactions.owner_pairs, 1)
     limit = float(np.abs(shown).max()) or 1.0
     side = min(3.4 + 0.28 * len(owners), 9.0)
-    ax = new_axes(size=(side + 1.2, side)) if ax is None else ax
+    ax = panels(ax, 1, 1, size=(side + 1.2, side))[0, 0]
     # Orange to purple, told apart with every common kind of colour blindness.
     image = ax.imshow(shown, cmap="PuOr", vmin=-limit, vmax=limit)
     if len(owners) <= MOST_WRITTEN:
@@ -429,8 +431,7 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
 
     money, low, high, after = map(amounts, (allocation.cents, allocation.low, allocation.high, allocation.corrected))
     sampled = amounts(allocation.sampling_low), amounts(allocation.sampling_high)
-    if ax is None:
-        ax = new_axes(size=(6.4, 1.5 + 0.32 * (shown.size + (rest.size > 0))))
+    ax = panels(ax, 1, 1, size=(6.4, 1.5 + 0.32 * (shown.size + (rest.size > 0))))[0, 0]
     places = np.arange(shown.size)
     ax.barh(places, money, height=0.62, color=CORRECTED, alpha=0.55, linewidth=0, label="paid")
     if low is not None and high is not None:
@@ -483,10 +484,8 @@ def plot_influence(audit: InfluenceAudit, *, top: int = 20, ax: Any = None) -> A
     -------
     Axes
     """
-    if not top >= 1:
-        raise InputError(f"The 'top' parameter must be a number of owners, at least 1. Got {quoted(top)} instead.")
-    shown = np.argsort(-audit.influence.max(axis=0), kind="stable")[:top]
-    ax = new_axes(size=(6.4, 1.5 + 0.32 * shown.size)) if ax is None else ax
+    shown = _first(-audit.influence.max(axis=0), top)
+    ax = panels(ax, 1, 1, size=(6.4, 1.5 + 0.32 * shown.size))[0, 0]
     for place, at in enumerate(shown):
         flagged = audit.flagged[:, at]
         for chosen, colour, label in ((~flagged, CORRECTED, "points"), (flagged, NOISY, "flagged")):
@@ -500,6 +499,95 @@ def plot_influence(audit: InfluenceAudit, *, top: int = 20, ax: Any = None) -> A
     title = f"{audit.parameters['n_val']:,} validation points"
     xlabel = f"What one point brings an owner ({as_written(audit.currency)})"
     return tidy(ax, xlabel=xlabel, title=title, legend=bool(audit.flagged.any()))
+
+
+@style()
+def plot_owners(found: OwnerValues | FederatedValues, *, top: int = 20, ax: Any = None) -> Any:
+    """Draw the value of each owner with its 95% interval, the highest first.
+
+    Parameters
+    ----------
+    found : OwnerValues or FederatedValues
+    top : int, default=20
+        Owners to draw, those of the highest value.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    shown = _first(-found.values, top)
+    reach = 0.0 if found.standard_error is None else 1.96 * found.standard_error
+    low, high = getattr(found, "low", found.values - reach), getattr(found, "high", found.values + reach)
+    title = f"{shown.size:,} of {len(found.owners):,} owners"
+    parts = (part[shown] for part in (found.values, low, high))
+    return _intervals(ax, [found.owners[at] for at in shown], *parts, xlabel="Value", title=title)
+
+
+@style()
+def plot_payout_audit(audit: PayoutAudit, *, top: int = 20, ax: Any = None) -> Any:
+    """Draw what each owner is paid on the clean points, and the range of it under all perturbations.
+
+    Parameters
+    ----------
+    audit : PayoutAudit
+    top : int, default=20
+        Owners to draw, those paid most.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    shown, unit = _first(-audit.clean, top), 10**audit.digits
+    amounts = [cents[shown] / unit for cents in (audit.clean, *audit.bounds())]
+    title = f"Range under {as_written(audit.condition())}"
+    return _intervals(ax, [audit.owners[at] for at in shown], *amounts, xlabel="Payout", title=title)
+
+
+@style()
+def plot_cleaning(found: CleaningEffect, *, ax: Any = None) -> Any:
+    """Draw what cleaning changes for each model and measure, with 95% intervals: in all, and against random removal.
+
+    Parameters
+    ----------
+    found : CleaningEffect
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+    """
+    table = found.effect
+    rows = [at for at, what in enumerate(table["what"]) if what.startswith("after - ")]
+    names = [f"{table['model'][at]}, {table['measure'][at]}: {table['what'][at]}" for at in rows]
+    ends = [np.asarray(table[name], dtype=np.float64)[rows] for name in ("value", "low", "high")]
+    ax = _intervals(ax, names, *ends, xlabel="Change", title=f"What cleaning changes, on {found.held_out}")
+    ax.axvline(0, color=CLEAN, linewidth=0.8)
+    return ax
+
+
+def _first(order: Any, top: int) -> Any:
+    """Positions of the first ``top`` in an order."""
+    if not top >= 1:
+        raise InputError(f"The 'top' parameter must be a number of owners, at least 1. Got {quoted(top)} instead.")
+    return np.argsort(order, kind="stable")[:top]
+
+
+def _intervals(ax: Any, names: Sequence[Any], values: Any, low: Any, high: Any, *, xlabel: str, title: str) -> Any:
+    """Draw one dot with its interval for each name, the first on top."""
+    ax = panels(ax, 1, 1, size=(6.4, 1.5 + 0.32 * len(names)))[0, 0]
+    places = np.arange(len(names))
+    ax.hlines(places, low, high, color=CORRECTED, linewidth=1.6)
+    ax.plot(values, places, "D", color=CORRECTED, markersize=5)
+    ax.set_yticks(places, [as_written(name, LONG_NAME) for name in names])
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    tidy(ax, xlabel=xlabel, title=title)
+    ax.grid(False, axis="y")
+    return ax
 
 
 @style()
@@ -517,8 +605,7 @@ def plot_stress(found: StressTest, *, ax: Any = None) -> Any:
     Axes
     """
     entries = found.summary()["attacks"]
-    if ax is None:
-        ax = new_axes(size=(6.4, 1.5 + 0.32 * len(entries)))
+    ax = panels(ax, 1, 1, size=(6.4, 1.5 + 0.32 * len(entries)))[0, 0]
     names, unit = [], found.percent if found.average > 0 else lambda amount: amount
     for place, one in enumerate(entries):
         names.append(one["attack"] if one["attackers"] else f"{one['attack']} (does not apply)")
@@ -551,7 +638,7 @@ def _payout_title(allocation: Allocation) -> str:
 
 
 @style()
-def plot_profile(comparison: ProfileComparison, ax: Any = None) -> Any:
+def plot_profile(comparison: ProfileComparison, *, ax: Any = None) -> Any:
     """Draw the share of points per entropy level, training (leave-one-out) beside validation.
 
     Parameters
@@ -563,7 +650,7 @@ def plot_profile(comparison: ProfileComparison, ax: Any = None) -> Any:
     -------
     Axes
     """
-    ax = new_axes() if ax is None else ax
+    ax = panels(ax, 1, 1)[0, 0]
     levels = comparison.training.levels
     places = np.arange(levels.size)
     for offset, name, profile, color in (
@@ -580,7 +667,7 @@ def plot_profile(comparison: ProfileComparison, ax: Any = None) -> Any:
 
 
 @style()
-def plot_design(design: DesignResult, ax: Any = None) -> Any:
+def plot_design(design: DesignResult, *, ax: Any = None) -> Any:
     """Draw every set by its shift under noise and its distance from the pool's values.
 
     Parameters
@@ -592,7 +679,7 @@ def plot_design(design: DesignResult, ax: Any = None) -> Any:
     -------
     Axes
     """
-    ax = new_axes() if ax is None else ax
+    ax = panels(ax, 1, 1)[0, 0]
     for name, sets, colour, size, marker in (
         ("random", design.random, NOISY, 28, "o"),
         ("stratified", design.stratified, CLEAN, 28, "s"),

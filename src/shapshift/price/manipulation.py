@@ -14,6 +14,7 @@ from shapshift.checks import labels as _labels
 from shapshift.checks.labels import check_owners, owner_column
 from shapshift.exceptions import InputError
 from shapshift.io.results import to_table
+from shapshift.io.shown import Shown
 from shapshift.price.allocation import draw_keys
 from shapshift.price.money import show_money, to_decimal
 from shapshift.price.points import (
@@ -40,7 +41,7 @@ MOST_PLACES = 2048
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ValidationAttack:
+class ValidationAttack(Shown):
     """A manipulated validation set that lifts one owner's payout.
 
     Attributes

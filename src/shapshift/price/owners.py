@@ -161,6 +161,20 @@ class OwnerValues(Result):
             )
         return super()._from_archive(header, arrays)
 
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw the value of each owner with its 95% interval, the highest first; returns the Axes.
+
+        Parameters
+        ----------
+        top : int, default=20
+            Owners to draw.
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+        """
+        from shapshift.plots.results import plot_owners
+
+        return plot_owners(self, top=top, ax=ax)
+
     def __repr__(self) -> str:
         size = f"n_owners={len(self.owners)}, n_train={self.codes.size}"
         return f"OwnerValues({size}, sum={self.values.sum():.4g}, certificate={self.certificate:.1g})"

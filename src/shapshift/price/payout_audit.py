@@ -220,6 +220,20 @@ class PayoutAudit(Result):
         columns |= {name: self.cents[:, i].ravel() / 10**self.digits for i, name in enumerate(SUMMARIES)}
         return to_table(columns, None, kind or self.kind)
 
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw what each owner is paid and the range of it under all perturbations; returns the Axes.
+
+        Parameters
+        ----------
+        top : int, default=20
+            Owners to draw.
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+        """
+        from shapshift.plots.results import plot_payout_audit
+
+        return plot_payout_audit(self, top=top, ax=ax)
+
     def __repr__(self) -> str:
         low, high = self.bounds()
         return (

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from shapshift.checks import inputs as check
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.price.money import (
     MOST_DIGITS,
     minor_digits,
@@ -24,7 +25,7 @@ from shapshift.price.money import (
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Shown):
     """How a budget is shared out among owners.
 
     Each owner is paid in proportion to its contribution, but at least ``floor`` and at most ``cap``; what capped

@@ -16,6 +16,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks.labels import encode_labels
 from shapshift.engine.coefficients import BY_SIZE, SEMIVALUES, Banzhaf, Beta, rank_table, size_probabilities
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.price.money import parse_money
 from shapshift.price.owners import OwnerValues
 from shapshift.price.points import float_payouts
@@ -60,7 +61,7 @@ class Released(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Privacy:
+class Privacy(Shown):
     """How payments are kept from telling what is in the validation set.
 
     A seller who submits a table again and again, with a row put in or left out, learns from the payments which

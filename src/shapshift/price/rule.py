@@ -11,6 +11,7 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.engine.coefficients import BY_SIZE, Banzhaf, Beta, check_semivalue
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.perturb.containers import count_rows, take_rows
 from shapshift.price.allocation import Allocation, allocate_budget
 from shapshift.price.clusters import Clusters as Clusters
@@ -83,7 +84,7 @@ _MADE = {
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Shown):
     """What owners are paid for, and how.
 
     Parameters

@@ -129,6 +129,20 @@ class FederatedValues(Result):
         columns = {"owner": owner_column(self.owners), "value": self.values, "standard_error": self.standard_error}
         return to_table(columns | {"rounds": rounds}, None, kind or "numpy")
 
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw the value of each owner with its 95% interval, the highest first; returns the Axes.
+
+        Parameters
+        ----------
+        top : int, default=20
+            Owners to draw.
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+        """
+        from shapshift.plots.results import plot_owners
+
+        return plot_owners(self, top=top, ax=ax)
+
     def __repr__(self) -> str:
         n_rounds, n_owners = self.round_values.shape
         return f"FederatedValues(n_owners={n_owners}, n_rounds={n_rounds}, sum={self.values.sum():.4g})"

@@ -19,6 +19,7 @@ from shapshift.checks import labels as _labels
 from shapshift.engine.boundary import BOUNDARY_NEIGHBORS
 from shapshift.engine.coefficients import Semivalue
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.knn.base import WeightedModel
 from shapshift.knn.explain import Explanation
 from shapshift.knn.shapley import KNNShapley
@@ -212,7 +213,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProxyValuation:
+class ProxyValuation(Shown):
     """Values by proxy, and how far they can be trusted.
 
     Attributes

@@ -13,13 +13,14 @@ from shapshift.checks import inputs as check
 from shapshift.checks import labels as _labels
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, Saved
+from shapshift.io.shown import Shown
 from shapshift.knn.shapley import KNNShapley
 from shapshift.store._lists import list_length
 from shapshift.store._state import State, after_ids, append_rows, find_ids, joined, keep_rows, own_model
 from shapshift.valuation import Valuation
 
 
-class ValuationStore(Saved):
+class ValuationStore(Saved, Shown):
     """Keep a valuation up to date while validation points and training rows are added and removed.
 
     Adding validation points costs those points. Dropping or reweighting groups of them costs a sum. After training rows

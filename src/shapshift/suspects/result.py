@@ -159,28 +159,23 @@ class Suspects(Result):
         said.append("Reasons: " + ", ".join(f"{reason} ({count:,})" for reason, count in counts if count) + ".")
         return said
 
-    def plot(self, *, axes: Any = None) -> Any:
+    def plot(self, *, ax: Any = None) -> Any:
         """Draw the probabilities by class with the cut-off, and what other errors would flag; returns the two Axes.
 
         Parameters
         ----------
-        axes : array of two Axes, optional
+        ax : array of two Axes, optional
             Where to draw; a new figure by default.
         """
         from shapshift.plots.results import plot_suspects
 
-        return plot_suspects(self, axes=axes)
+        return plot_suspects(self, ax=ax)
 
     def __repr__(self) -> str:
         return (
             f"Suspects(n={self.ids.size}, flagged={int(self.flagged.sum())}, "
             f"expected_error={self.expected_error:.3f}, error={self.error:g})"
         )
-
-    def _repr_html_(self) -> str:
-        from shapshift._notebook import suspects_html
-
-        return suspects_html(self)
 
     def _table(self, rows: npt.NDArray[np.int64], kind: str | None) -> Any:
         names = ("label", "suggested", "probability", "reason", "flagged")

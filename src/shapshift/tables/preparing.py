@@ -14,6 +14,7 @@ from scipy import sparse
 from shapshift.checks.inputs import check_choice, check_features, check_shape, match_columns, some, tensor_to_numpy
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.tables.features import CATEGORICAL, IMPUTE, SCALES, Column, TableSpec, encode, make_columns
 from shapshift.tables.files import about, no_column, repeated
 from shapshift.tables.labels import label_sets, names_alike, read_names, same_labels, same_numbers
@@ -26,7 +27,7 @@ _INDEX_NAMES = ("", "__index_level_0__", "Unnamed: 0")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Prepared(Shown):
     """Arrays ready for valuation, and what was done to get them.
 
     Attributes
