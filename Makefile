@@ -13,7 +13,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-bounds test-lowest test-install soak bench bench-peers bench-suspects reproduce lint format env clean distclean
+.PHONY: help demo test test-bounds test-lowest dist soak bench bench-peers bench-suspects reproduce lint format env clean distclean
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
@@ -36,8 +36,9 @@ test-lowest: $(VENV)/.test  ## run most tests with the oldest libraries that pyp
 	@$(PIP) install -qq uv
 	@$(PY) tests/lowest.py $(VENV)/lowest -n $(WORKERS) $(ARGS)
 
-test-install: $(VENV)/.test  ## install in an empty environment; run the README's examples and the demo there
-	@$(PY) tests/installed.py
+dist: $(VENV)/.test  ## build wheel and sdist twice, compare and check them, and try the wheel in an empty environment
+	@$(PIP) install -qq -e '.[release]'
+	@$(PY) tests/dist.py
 
 soak: $(VENV)/.test  ## stress test: kill, interrupt and damage runs for ten minutes or more; ARGS=60 takes six times as long
 	@$(PY) tests/soak.py $(ARGS)

@@ -1,25 +1,24 @@
-"""One progress bar for everything long."""
+"""One progress bar for everything long, which leaves one line behind."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+# Seconds between two states of a bar in a notebook, which has no cheap way to draw one.
+NOTEBOOK_STEP = 0.5
 
 
 @contextmanager
 def progress_bar(label: str, total: int, enabled: bool | None) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances the bar.
+    """Yield a function that advances the bar; at the end one line says what was done and how long it took.
+
+    In a terminal the line takes the place of the bar. In a notebook the line itself is written again and again. Where
+    the standard error goes to a file or a pipe, there is the last line alone, without control characters.
 
     Parameters
     ----------
@@ -28,25 +27,37 @@ def progress_bar(label: str, total: int, enabled: bool | None) -> Iterator[Calla
     total : int
         Number of steps.
     enabled : bool or None
-        None shows the bar in a terminal and stays silent in a pipe.
+        None shows the bar in terminals and notebooks, and stays silent in files and pipes.
     """
-    if enabled is None:
-        enabled = sys.stderr is not None and sys.stderr.isatty()
-    if not enabled:
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    notebook = type(sys.stderr).__module__.startswith("ipykernel")
+    if not (terminal or notebook if enabled is None else enabled):
         yield lambda steps: None
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    # A bar that was asked for is drawn in a pipe too.
-    console = Console(stderr=True, force_terminal=True)
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda steps: bar.advance(task, steps)
+    start, done, shown = time.monotonic(), 0, -NOTEBOOK_STEP
+
+    def line() -> str:
+        return report(label, done, total, time.monotonic() - start)
+
+    def advance(steps: int) -> None:
+        nonlocal done, shown
+        done += steps
+        if terminal:
+            bar.advance(task, steps)
+        elif notebook and time.monotonic() - shown >= NOTEBOOK_STEP:
+            print(f"\r{line()}", end="", file=sys.stderr, flush=True)
+            shown = time.monotonic()
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), RateColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=not terminal)
+    task = bar.add_task(label, total=total)
+    try:
+        with bar:
+            yield advance
+    finally:
+        if sys.stderr is not None:
+            # Spaces cover what a longer state has left in a notebook.
+            print(f"\r{line():<79}" if notebook else line(), file=sys.stderr, flush=True)
 
 
 class RateColumn(ProgressColumn):
@@ -58,6 +69,24 @@ class RateColumn(ProgressColumn):
         if not speed and task.elapsed:  # too few updates for a recent speed
             speed = task.completed / task.elapsed
         return Text(show_rate(speed), style="progress.data.speed")
+
+
+def report(label: str, done: int, total: int, seconds: float) -> str:
+    """Say what was done and how long it took; a run that ended before the last step says how far it came.
+
+    Examples
+    --------
+    >>> report("Valuing", 1200, 1200, 3.21)
+    'Valuing: 1,200/1,200 in 3.2 s (374/s)'
+    >>> report("Auditing", 7, 60, 754.0)
+    'Auditing: 7/60 in 12 min 34 s (107.7 s each)'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    took = f"{seconds:.1f} s" if seconds < 60 else f"{minutes} min {rest} s"
+    if minutes >= 60:
+        took = f"{minutes // 60} h {minutes % 60} min"
+    rate = show_rate(done / seconds if seconds > 0 else None)
+    return f"{label}: {done:,}/{total:,} in {took}{f' ({rate})' if rate else ''}"
 
 
 def show_rate(speed: float | None) -> str:

@@ -99,7 +99,7 @@ def audit_shift(
     clusters : array-like of shape (n_val,), optional
         For points that depend on each other, as in ``value`` of the model: another sample is then one of clusters.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Returns
     -------

@@ -113,7 +113,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     random_state : int, default=0
         Same seed, same result.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Attributes
     ----------

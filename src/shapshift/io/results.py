@@ -24,8 +24,8 @@ class Result(Saved, Shown):
     """Base of the results: frozen dataclasses whose fields cannot be changed and that one file can hold.
 
     Arrays are locked (copied first where the caller could still write to them) and mappings are read-only. A file holds
-    every field under its name: arrays as they are, mappings of arrays under ``field.key``, all else as JSON. A field
-    that a file lacks has its default, or None where its type allows that.
+    every field under its name: arrays as they are, mappings of arrays and results under ``field.key``, all else as
+    JSON. A field that a file lacks has its default, or None where its type allows that.
 
     Attributes
     ----------
@@ -59,6 +59,9 @@ class Result(Saved, Shown):
             part = getattr(self, name)
             if isinstance(part, np.ndarray):
                 arrays[name] = part
+            elif isinstance(part, Result):
+                header[name], inner = part._to_archive()
+                arrays |= {f"{name}.{key}": entry for key, entry in inner.items()}
             elif isinstance(part, Mapping) and any(isinstance(entry, np.ndarray) for entry in part.values()):
                 arrays |= {f"{name}.{key}": entry for key, entry in part.items()}
             elif isinstance(part, Mapping):
@@ -81,6 +84,9 @@ class Result(Saved, Shown):
                 keys = [key for key in left if key.startswith(f"{name}.")]
                 found = {k.removeprefix(f"{name}."): _checked_array(k, left.pop(k), get_args(hint)[1]) for k in keys}
                 found = found or None
+            elif isinstance(hint, type) and issubclass(hint, Result) and name in header:
+                inner = {key.removeprefix(f"{name}."): left.pop(key) for key in [*left] if key.startswith(f"{name}.")}
+                found = hint._from_archive(header[name], inner)
             else:
                 found = _checked_fact(name, header.get(name), hint)
             if found is not None:

@@ -177,7 +177,7 @@ def knn_interactions(
     owners : array-like of shape (n_train,), optional
         Whose each row is; the result then sums all pairs up by owner.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Returns
     -------

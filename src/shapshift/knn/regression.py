@@ -115,7 +115,7 @@ class KNNRegressionShapley(KNNModel):
     n_jobs, max_memory
         As in :class:`shapshift.KNNShapley`.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Attributes
     ----------

@@ -104,7 +104,7 @@ class KNNShapley(KNNClassModel):
         it. It never changes a result on the CPU. On a GPU it bounds the tiles of distances (None is half of the free
         memory there), and their size can change the last bit of a value.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
     scratch : path-like, default=None
         Folder for scratch files of data larger than memory. Rows read from Parquet stay there and are found again; by
         default they go to the system's folder for temporary files and are removed with the model.

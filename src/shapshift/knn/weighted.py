@@ -69,7 +69,7 @@ class WeightedKNNShapley(KNNClassModel):
         for D different signed weights of a point's rows. Fewer threads are used where that keeps the bound, and what
         is larger for one thread is refused.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Attributes
     ----------

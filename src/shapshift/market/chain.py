@@ -496,7 +496,7 @@ def verify_export(
         Digest of an event that the chain must have, such as one the operator published. Without it nobody can tell
         that events were cut off the end.
     progress : bool or None
-        None shows a bar in a terminal.
+        None shows a bar in terminals and notebooks.
 
     Returns
     -------

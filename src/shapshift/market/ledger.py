@@ -246,7 +246,7 @@ class Ledger:
             Digest of an event that the chain must have: what :meth:`head` returned, noted or published at some time.
             Without it nobody can tell that events were cut off the end, or that all of it was written anew.
         progress : bool or None
-            None shows a bar in a terminal.
+            None shows a bar in terminals and notebooks.
         look : callable
             Receives all events in their order, some at a time, once they are checked: tuples of sequence, kind, round,
             seller, time, body and digest.
@@ -289,7 +289,7 @@ class Ledger:
             Must not exist. ``events.jsonl`` gets the lines of the events, ``blobs`` a file for each digest, and
             ``ledger.json`` the format and the digest of the last event.
         progress : bool or None
-            None shows a bar in a terminal.
+            None shows a bar in terminals and notebooks.
 
         Raises
         ------

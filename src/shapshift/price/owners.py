@@ -207,7 +207,7 @@ def owner_values(
     groups : array-like of shape (n_val,), optional
         One name per validation point; the result then has the values per group too.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Returns
     -------

@@ -289,7 +289,7 @@ def audit_payouts(
         :class:`shapshift.audit.ShiftStream` with the same model, validation set, levels, repeats and seed gives them.
         The others are made here. With ``basis="owners"`` only the first, on the clean validation set, is taken.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Returns
     -------

@@ -262,7 +262,7 @@ def pay_owners(
     intervals : bool, default=True
         Whether to compute what another sample of validation points would pay, which takes longer than the payouts.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Returns
     -------

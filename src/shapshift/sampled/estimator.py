@@ -108,7 +108,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Number of workers, in the backend that ``joblib.parallel_config`` is set to (processes by default). It never
         changes a value.
     progress : bool, default=None
-        Show a progress bar with fits per second and time left; None shows it in a terminal only.
+        Show a progress bar with fits per second and time left; None shows it in terminals and notebooks only.
 
     Attributes
     ----------

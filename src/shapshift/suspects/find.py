@@ -111,7 +111,7 @@ def find_suspects(
     random_state : int, default=0
         Seed of the model.
     progress : bool, optional
-        Whether to show a bar; by default only in a terminal.
+        Whether to show a bar; by default only in terminals and notebooks.
 
     Returns
     -------

@@ -181,7 +181,7 @@ def score_labels(
     random_state : int
         Seed of the model.
     progress : bool, optional
-        By default a bar is shown in a terminal.
+        By default a bar is shown in terminals and notebooks.
 
     Returns
     -------

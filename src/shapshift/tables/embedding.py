@@ -39,7 +39,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     device : str, optional
         Where a model computes, such as "cpu" or "cuda"; by default sentence-transformers chooses.
     progress : bool, default=None
-        Show a progress bar; None shows it in a terminal only.
+        Show a progress bar; None shows it in terminals and notebooks only.
 
     Examples
     --------
