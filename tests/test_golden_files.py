@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from cli_files import run
-from golden_files import CLASSES, COMMANDS, FOLDER, VERSION, load, numbers, payments
+from golden_files import CLASSES, COMMANDS, FOLDER, ROOT, VERSION, load, numbers, payments
 
 import shapshift
+from shapshift.cli import _manifest
+from shapshift.correct import correctors
 from shapshift.io.archive import Saved
+from shapshift.market import chain
 
 RELEASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 MOST_BYTES = 2_000_000
@@ -37,17 +41,32 @@ def test_this_version_has_golden_files() -> None:
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < MOST_BYTES
 
 
-def test_every_class_that_is_saved_has_a_golden_file() -> None:
+def saved_classes() -> set[type[Saved]]:
     for module in pkgutil.walk_packages(shapshift.__path__, "shapshift."):
         if ".gpu" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    left, found = [Saved], set()
+    left: list[type[Saved]] = [Saved]
+    found = set()
     while left:
         one = left.pop()
         left += one.__subclasses__()
         if hasattr(one, "archive_kind"):
             found.add(one)
-    assert found <= set(CLASSES.values()), found - set(CLASSES.values())
+    return found
+
+
+def test_every_class_that_is_saved_has_a_golden_file() -> None:
+    missing = saved_classes() - set(CLASSES.values())
+    assert not missing
+
+
+def test_the_page_lists_every_format_with_its_version() -> None:
+    page = (ROOT / "docs" / "file_formats.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(shapshift\.\w+)` \| (\d+) \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted((one.archive_kind, str(one.archive_version)) for one in saved_classes())
+    assert f"`shapshift.EntropyNormalizer`: {correctors.FORMAT_VERSION}" in page
+    assert f"`{_manifest.FORMAT}`: {_manifest.VERSION}" in page
+    assert f"PostgreSQL database | {chain.FORMAT}" in page
 
 
 def assert_same(found: Any, wanted: Any, where: str) -> None:

@@ -48,6 +48,26 @@ def test_version_in_file(name: str, pattern: str) -> None:
     assert first_match(pattern, name) == project_version()
 
 
+def test_a_version_has_a_date_or_is_unreleased() -> None:
+    headings = re.findall(r"^## \[([^\]]*)\] - (.*)$", read("CHANGELOG.md"), re.MULTILINE)
+    assert len(headings) == len(re.findall(r"^## ", read("CHANGELOG.md"), re.MULTILINE))
+    dates = [date for _, date in headings]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", date) for date in dates[1:])
+    assert dates[0] == "Unreleased" or dates == sorted(dates, reverse=True)
+    versions = [[int(part) for part in version.split(".")] for version, _ in headings]
+    assert versions == sorted(versions, reverse=True)
+
+
+def test_addresses_are_complete_and_agree() -> None:
+    urls = tomllib.loads(read("pyproject.toml"))["project"].get("urls", {})
+    address = re.search(r"^repository-code: *[\"']?([^\s\"']+)", read("CITATION.cff"), re.MULTILINE)
+    assert bool(urls) == bool(address), "CITATION.cff has repository-code where pyproject.toml has project.urls"
+    if address:
+        assert {"Homepage", "Documentation", "Changelog", "Issues", "Source"} <= set(urls)
+        assert urls["Source"] == address[1]
+        assert all(url.startswith("https://") for url in urls.values())
+
+
 def bibtex(text: str) -> dict[str, dict[str, str]]:
     """Entries of a BibTeX file by kind: fields in braces, one per line."""
     found = {}
