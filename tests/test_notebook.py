@@ -201,6 +201,7 @@ def check_html(result: Any) -> None:
     assert not re.search(r"\bnan\b|\bNone\b|\binf\b| at 0x", text), f"{name}: {text}"
     # Read on white and on black: no background, no black or white letters.
     assert "background" not in html
+    assert html.count("<table") == html.count('<table style="color:inherit;')
     colours = set(re.findall(r"(?:color:|fill=\"|stroke=\")(#?\w+)", html)) - {"none"}
     for colour in colours:
         brightest = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]

@@ -125,7 +125,7 @@ def panels(ax: Any, rows: int, columns: int, **options: Any) -> Any:
     """
     found = np.asarray(new_axes(rows, columns, **options) if ax is None else ax, dtype=object)
     wanted = "one matplotlib Axes" if rows == columns == 1 else f"an array of {rows * columns} matplotlib Axes"
-    if not all(hasattr(one, "add_artist") and hasattr(one, "figure") for one in found.flat):
+    if not all(hasattr(one, "add_patch") for one in found.flat):  # which a Figure has not
         raise InputError(f"The 'ax' parameter must be {wanted}. Got {type(ax).__name__} instead.")
     if found.size != rows * columns:
         raise InputError(f"The 'ax' parameter must be {wanted}. Got {found.size} instead.")
