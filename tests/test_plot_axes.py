@@ -198,4 +198,4 @@ def test_an_audit_draws_one_statistic_or_all() -> None:
     with pytest.raises(ValueError, match=r"'ax' parameter must be one matplotlib Axes\. Got 6 instead"):
         found.plot("std", ax=axes)
     found.plot(ax=axes[0, 0])
-    assert axes[0, 0].get_title(loc="left") == "Spearman correlation with the clean values"
+    assert axes[0, 0].get_title(loc="left") == "Spearman with the clean values"
