@@ -689,6 +689,6 @@ def test_plot(pair: list[Valuation]) -> None:
     result = evaluate(BoundaryCorrector().fit(clean).transform(noisy), clean, noisy)
     axes = result.plot()
     assert [ax.get_title(loc="left").split(":")[0] for ax in axes] == ["Distribution", "Rows, noisy", "Rows, corrected"]
-    with pytest.raises(ValueError, match="must be 3 Axes"):
-        result.plot(axes[:2])
+    with pytest.raises(ValueError, match="must be an array of 3 matplotlib Axes"):
+        result.plot(ax=axes[:2])
     plt.close("all")
