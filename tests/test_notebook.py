@@ -202,7 +202,7 @@ def check_html(result: Any) -> None:
     # Read on white and on black: no background, no black or white letters.
     assert "background" not in html
     assert html.count("<table") == html.count('<table style="color:inherit;')
-    colours = set(re.findall(r"(?:color:|fill=\"|stroke=\")(#?\w+)", html)) - {"none"}
+    colours = set(re.findall(r"(?:color:|fill=\"|stroke=\")(#?\w+)", html)) - {"none", "inherit"}
     for colour in colours:
         brightest = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
         assert 60 < np.dot([0.3, 0.59, 0.11], brightest) < 200, f"{name}: {colour}"
