@@ -1,4 +1,5 @@
-"""Checks the kernels on a GPU against plain torch on the CPU. Beside shapshift's source it needs torch and Triton only:
+"""Checks a GPU's kernels against plain torch on the CPU. Beside shapshift (``pip install --no-deps . lazy_loader``),
+it needs torch and Triton only:
 
     PYTHONPATH=src python tests/gpu_checks.py
 

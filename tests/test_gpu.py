@@ -435,6 +435,42 @@ def test_products_tell_distances_up_to_their_error(kind: str, metric: str, d: in
         assert (match != fits).any() or mixed.any()
 
 
+def test_what_is_behind_the_last_row_of_a_list_stays_there() -> None:
+    torch = with_torch()
+    from shapshift.engine.gpu.core import Train
+    from shapshift.engine.gpu.products import Products, settle
+
+    rng = np.random.default_rng(0)
+    part = Products.of(Train(torch.tensor(0.1 * rng.normal(size=(16, 40))), torch.zeros(40), 2, None))  # of angles
+    near = torch.tensor([[3.0, 5.0, 5.0, torch.inf, torch.inf]], dtype=torch.float64)
+    elements = torch.tensor([[2 * 9, 2 * 7, 2 * 4 + 1, 0, 0]])
+    direct = torch.full((1, 40), 0.5, dtype=torch.float64)
+    direct[0, 4], direct[0, 7] = 5.0, 5.0 + 1e-15
+    one = torch.ones(1, dtype=torch.int64)
+    too_long, tied = settle(
+        part, lambda p, rows: direct[p].gather(1, rows), one.double(), elements, near, one - 1, 2 * one
+    )
+    assert elements.tolist() == [[2 * 9, 2 * 4 + 1, 2 * 7, 0, 0]]
+    assert near[0, 3:].isinf().all()
+    assert not too_long.any()
+    assert not tied.any()
+
+
+def test_scans_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = with_torch()
+    from shapshift.engine.gpu import values
+
+    random = torch.Generator().manual_seed(0)
+    for k in (17, 18, 100, 127):
+        equal = torch.rand(3, k - 1, generator=random) < 0.4
+        terms = torch.rand(3, k, generator=random, dtype=torch.float64)
+        whole, sums = values._group_ends(equal), values._tail_sums(terms)
+        with monkeypatch.context() as patched:
+            patched.setattr(values, "PIECE", 4)
+            assert all(torch.equal(*ends) for ends in zip(values._group_ends(equal), whole, strict=True))
+            torch.testing.assert_close(values._tail_sums(terms), sums, rtol=1e-14, atol=0)
+
+
 def test_kernels_in_the_interpreter() -> None:
     with_torch()
     own = (
