@@ -230,7 +230,7 @@ def test_embedding_without_the_library(here: Path, monkeypatch: pytest.MonkeyPat
         "class",
         "--id",
         "row",
-        "--embed",
+        "--text",
         "seller",
         says=("sentence-transformers", "pip install"),
     )

@@ -182,7 +182,7 @@ def test_text_columns_with_a_model_in_a_folder(loaded: list[str], folder: Path, 
     path = tmp_path / "rows.csv"
     path.write_text("text,y\nabc,0\nde fg,1\nh,0\n")
     table = read_table(path, text="y")
-    found = prepare(table, table, TableSpec("y", embed="text", embed_model=str(folder)))
+    found = prepare(table, table, TableSpec("y", text="text", embed=str(folder)))
     assert found.X_train[:, 0].tolist() == [3, 5, 1]
     assert any(str(folder) in note for note in found.notes)
     assert set(loaded) == {str(folder)}

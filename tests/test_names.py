@@ -554,7 +554,7 @@ def test_free_text_is_not_made_into_numbers(tmp_path: Path) -> None:
     for path in (free, many):
         refused = run("value", path, path, "--label", "y", "--out", tmp_path / "out")
         assert refused.code == 2
-        assert "--embed t" in refused.err
+        assert "--text t" in refused.err
         assert "ordinal" not in refused.err
     refused = run("value", free, free, "--label", "y", "--categorical", "ordinal", "--out", tmp_path / "out")
     assert refused.code == 2

@@ -802,7 +802,7 @@ def test_all_unusable_columns_are_named_at_once() -> None:
         squares=([i * i for i in range(n)],) * 2,
     )
     unprepared(
-        tables, TableSpec("y"), "4 columns", "'name' has 60 distinct", "--embed name", "long texts", "--id user_id"
+        tables, TableSpec("y"), "4 columns", "'name' has 60 distinct", "--text name", "long texts", "--id user_id"
     )
     got = prepare(*tables, TableSpec("y", features=["user_id", "x", "squares"]))
     assert got.feature_names == ["user_id", "x", "squares"]
@@ -935,11 +935,11 @@ def test_embedding_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     tables = pair(text=(["a b", "c d", "e f"], ["a", "b"]), x=([1.0, 2, 3], [1.0, 2]))
     with pytest.raises(ImportError, match=r'pip install "shapshift\[embed\]"') as caught:
-        prepare(*tables, TableSpec("y", embed="text"))
+        prepare(*tables, TableSpec("y", text="text"))
     assert "'text'" in str(caught.value)
     assert "news20" not in str(caught.value)
-    unprepared(tables, TableSpec("y", embed="x"), "'x' is to be embedded", "not text")
-    unprepared(tables, TableSpec("y", embed="tekst"), "'tekst'", "Did you mean 'text'?")
+    unprepared(tables, TableSpec("y", text="x"), "'x' is to be embedded", "not text")
+    unprepared(tables, TableSpec("y", text="tekst"), "'tekst'", "Did you mean 'text'?")
 
 
 def test_embedded_columns_take_their_place_unscaled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -952,8 +952,8 @@ def test_embedded_columns_take_their_place_unscaled(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Model))
     tables = pair(x=([1.0, 2, 3], [1.0, 2]), text=(["a b", "c", None], ["aa", "b"]), z=([1.0, 2, 4], [1.0, 2]))
-    unprepared(tables, TableSpec("y", embed="text"), "'text' (1 training")
-    got = prepare(*tables, TableSpec("y", embed=["text"], impute="median"))
+    unprepared(tables, TableSpec("y", text="text"), "'text' (1 training")
+    got = prepare(*tables, TableSpec("y", text=["text"], impute="median"))
     assert got.feature_names == ["x", "text[0]", "text[1]", "z"]
     assert got.X_train[:, 1:3].tolist() == [[3, 1], [1, 0], [0, 0]]
     assert got.X_val[:, 1:3].tolist() == [[2, 2], [1, 0]]

@@ -23,6 +23,14 @@ Floats = npt.NDArray[np.float64]
 #: Largest K, and most draws of a perturbation, which are dimensions of arrays.
 MOST = 2**31 - 1
 
+#: Types in which features are kept, by the type in which they come. None of these loses a digit; all others become
+#: float64. NumPy does not know the last ones: ml_dtypes and torch have them.
+ROW_TYPES = {
+    **{name: name for name in ("float32", "float16", "int8", "uint8")},
+    **dict.fromkeys(("int16", "uint16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32"),
+    "bool": "uint8",
+}
+
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -164,8 +172,8 @@ def parse_memory(value: object, caller: str = "KNNShapley", name: str = "max_mem
     return int(size)
 
 
-def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
-    """Turn any supported container into finite float64 rows.
+def check_features(X: Any, name: str, *, sparse_ok: str | None = None, narrow: bool = False) -> Table:
+    """Turn any supported container into finite rows.
 
     Parameters
     ----------
@@ -174,6 +182,8 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
         How messages call it.
     sparse_ok : str or None
         None when sparse rows are fine, else why they are not.
+    narrow : bool
+        Whether dense rows may keep a type of :data:`ROW_TYPES`; else they are float64, as sparse ones always are.
     """
     if sparse.issparse(X):
         if sparse_ok is not None:
@@ -199,7 +209,7 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     except nw.exceptions.DuplicateError as error:
         raise InputError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
     if isinstance(frame, nw.DataFrame):
-        return _check_frame(frame, name)
+        return _check_frame(frame, name, narrow)
     if isinstance(frame, nw.LazyFrame):
         raise InputError(f"{name!r} is a lazy frame. Collect it first: {name}.collect().")
     try:
@@ -211,9 +221,17 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None) -> Table:
     mixed = isinstance(X, list | tuple) and rows.dtype.kind == "f" and has_large(rows)
     counts = rounded_counts(np.array(X, dtype=object) if mixed else rows)
     warn_rounded(repr(name), dict(enumerate(counts.tolist())))
-    rows = _float64(rows, name)
+    if narrow and rows.dtype.name in ROW_TYPES:
+        rows = rows.astype(ROW_TYPES[rows.dtype.name], copy=False)
+    else:
+        rows = _float64(rows, name)
     check_finite(rows, name)
     return Table(rows, None, None, "numpy")
+
+
+def in_float64(rows: Any) -> Any:
+    """Return checked rows as float64 numbers; rows that are sparse or in a file are returned as they are."""
+    return rows.astype(np.float64, copy=False) if isinstance(rows, np.ndarray) else rows
 
 
 def check_distances(D: Any, ids: npt.NDArray[Any]) -> Any:
@@ -370,7 +388,7 @@ def frame_kind(frame: nw.DataFrame[Any]) -> str:
     return kind if kind in ("polars", "pyarrow") else "pandas"
 
 
-def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
+def _check_frame(frame: nw.DataFrame[Any], name: str, narrow: bool) -> Table:
     kind = frame_kind(frame)
     native = frame.to_native()
     columns = list(native.column_names if kind == "pyarrow" else native.columns)
@@ -385,7 +403,7 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
                 f"Column {column!r} of {name!r} has type {dtype}; features must be numbers (could not convert to "
                 "float). Encode the column (for instance with sklearn.preprocessing.OneHotEncoder) or drop it."
             )
-    rows = np.empty(frame.shape)
+    rows = np.empty(frame.shape, dtype=_frame_type(frame) if narrow else np.float64)
     rounded: dict[Any, int] = {}
     for j, series in enumerate(frame.iter_columns()):
         if series.dtype.is_integer() and not series.null_count():
@@ -393,7 +411,7 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
             rows[:, j] = whole  # pyarrow's own cast refuses what would be rounded
             rounded[columns[j]] = int(rounded_counts(whole[:, None])[0])
         else:
-            rows[:, j] = series.cast(nw.Float64).to_numpy()
+            rows[:, j] = (series if rows.dtype != np.float64 else series.cast(nw.Float64)).to_numpy()
             if series.dtype == nw.Decimal and has_large(rows[:, j]):
                 rounded[columns[j]] = rounded_entries(series.to_list())
     warn_rounded(repr(name), rounded)
@@ -403,13 +421,26 @@ def _check_frame(frame: nw.DataFrame[Any], name: str) -> Table:
     return Table(rows, columns, index, kind, names)
 
 
+def _frame_type(frame: nw.DataFrame[Any]) -> Any:
+    """Return the shortest type of :data:`ROW_TYPES` that holds all columns of a frame; float64 if there is none."""
+    columns = [series for series in frame.iter_columns() if str(series.dtype).lower() in (*ROW_TYPES, "boolean")]
+    if len(columns) < frame.shape[1] or any(series.null_count() for series in columns):
+        return np.float64
+    kinds = {"bool" if series.dtype == nw.Boolean else str(series.dtype).lower() for series in columns}
+    return ROW_TYPES.get(np.result_type(*kinds).name, np.float64)
+
+
 def tensor_to_numpy(data: Any) -> Any:
-    """Turn a torch tensor into an array, on the CPU and of a type NumPy has; anything else is returned as it is."""
+    """Turn a torch tensor into an array, on the CPU; anything else is returned as it is.
+
+    Types that NumPy does not have become float32 numbers, which loses nothing.
+    """
     if type(data).__module__.split(".")[0] != "torch" or not hasattr(data, "detach"):
         return data
     tensor = data.detach().cpu()
     tensor = tensor.to_dense() if tensor.is_sparse else tensor
-    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+    known = str(tensor.dtype) in ("torch.float16", "torch.float32", "torch.float64")
+    return (tensor.float() if tensor.is_floating_point() and not known else tensor).numpy()
 
 
 def _float64(rows: Any, name: str) -> Any:
@@ -521,7 +552,7 @@ def check_finite(
     """Refuse NaN and infinity, saying where the first of them is."""
     # One pass that allocates nothing: any NaN or infinity makes the sum non-finite (so can overflow, hence the retry).
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(rows.sum()):
+        if rows.dtype.kind != "f" or np.isfinite(rows.sum(dtype=np.float64)):
             return
     bad = ~np.isfinite(rows)
     if not bad.any():

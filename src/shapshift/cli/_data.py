@@ -350,7 +350,8 @@ def _table_spec(columns: Columns, names: Sequence[str], target: str) -> "TableSp
     given = {each.name: getattr(columns, each.name) for each in fields(columns)} | {
         "drop": _split(columns.drop, names),
         "features": _split(columns.features, names) or None,
-        "embed": _split(columns.embed, names) or None,
+        "text": _split(columns.text, names) or None,
+        "image": _split(columns.image, names) or None,
         "impute": columns.impute or False,
     }
     return TableSpec(**given, target=target)

@@ -70,7 +70,7 @@ _ADVISED = {"keep": "--keep", "impute": "--impute", "order": "--order COLUMN", "
 # Parameters whose options have the same name.
 _SAME_NAME = (
     *("label", "id", "owner", "drop", "features", "scale", "categorical", "impute", "embed", "utility", "semivalue"),
-    "embed_model",
+    *("text", "image"),
     *("metric", "ties", "device", "cluster", "max_memory", "noise", "relative", "repeats", "budget", "floor", "cap"),
     "deposit",
     *("reserve", "odd_cents", "currency", "bins", "positive", "preserve_sum", "fidelity", "n_train", "n_val"),

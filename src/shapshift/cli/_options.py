@@ -217,8 +217,18 @@ class Columns:
     impute: Literal["median", "mean", "most_frequent"] | None = option(
         None, "Fill in missing values; they are refused without this."
     )
-    embed: list[str] | None = option(None, "Text columns to embed with sentence-transformers.", metavar="COLUMN")
-    embed_model: str | None = option(None, "Model for --embed, by name or folder.", metavar="MODEL")
+    text: list[str] | None = option(None, "Columns of texts to turn into vectors with --embed.", metavar="COLUMN")
+    image: list[str] | None = option(
+        None,
+        "Columns of images to turn into vectors with --embed: bytes, or paths of files in the folder of the table.",
+        metavar="COLUMN",
+    )
+    embed: str | None = option(
+        None,
+        "Folder of a model for --text (sentence-transformers) or --image (torchvision), or the name of one for texts; "
+        "by default all-MiniLM-L6-v2. Vectors are kept, and a run that was killed resumes.",
+        metavar="MODEL",
+    )
 
 
 @dataclass(frozen=True)

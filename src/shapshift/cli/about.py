@@ -31,7 +31,8 @@ EXTRAS = {
     "torch": "GPU",
     "dask": "--cluster dask://ADDRESS",
     "ray": "--cluster ray://ADDRESS",
-    "embed": "--embed",
+    "embed": "--text",
+    "image": "--image",
     "ann": 'search="ann"',
 }
 
@@ -108,7 +109,7 @@ def doctor(run: Run) -> None:
     """Say which versions, devices and threads there are, whether they suffice, and whether valuing works here."""
     import numba
 
-    from shapshift.data.sources import cache_folder
+    from shapshift.io.files import cache_folder
 
     needed, too_old, terminal = requirements(), unmet(), run.terminal
     works, seconds = (False, 0.0) if too_old else _self_test()

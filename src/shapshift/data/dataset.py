@@ -10,6 +10,7 @@ from shapshift.checks import inputs as check
 from shapshift.data import sources
 from shapshift.data.sources import SOURCES, Floats, Folder, Ints
 from shapshift.exceptions import InputError
+from shapshift.io.files import cache_folder
 from shapshift.io.results import to_table
 from shapshift.io.shown import Shown
 
@@ -162,7 +163,7 @@ def load_dataset(
     elif source.kind == "scikit-learn":
         rows = sources.bundled_rows(name)
     else:
-        rows = sources.real_rows(name, source, sources.data_folder(data_dir), sources.cache_folder(cache_dir))
+        rows = sources.real_rows(name, source, sources.data_folder(data_dir), cache_folder(cache_dir))
     rng = np.random.default_rng(seed)
     order = rng.permutation(_oversample(rows.y, rng) if protocol == "balanced" else np.arange(rows.y.size))
     size_train, size_val = split_sizes("load_dataset", name, order.size, n_train, n_val)
@@ -215,7 +216,7 @@ def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = 
     >>> len(list_datasets())
     11
     """
-    folder, cache = sources.data_folder(data_dir), sources.cache_folder(cache_dir)
+    folder, cache = sources.data_folder(data_dir), cache_folder(cache_dir)
     found = [sources.whereabouts(name, source, folder, cache) for name, source in SOURCES.items()]
     columns = {
         "name": list(SOURCES),

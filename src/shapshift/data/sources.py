@@ -111,12 +111,6 @@ def data_folder(data_dir: Folder | None) -> Path | None:
     return folder
 
 
-def cache_folder(cache_dir: Folder | None) -> Path:
-    """Return the folder in which downloads are kept."""
-    named = cache_dir if cache_dir is not None else os.environ.get("SHAPSHIFT_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "shapshift"
-
-
 def gaussian_rows(n_rows: int, seed: int) -> Rows:
     """Generate the "gaussian" set."""
     from sklearn.datasets import make_gaussian_quantiles

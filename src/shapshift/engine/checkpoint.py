@@ -24,6 +24,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from scipy import sparse
 
+from shapshift.checks.inputs import ROW_TYPES
 from shapshift.engine.rows.file import RowFile
 from shapshift.exceptions import InputError
 from shapshift.io.archive import Arrays, read_archive, write_archive
@@ -290,10 +291,13 @@ def digest_arrays(points: Any) -> str:
     digest = hashlib.blake2b(digest_size=16)
     parts = (points.data, points.indices, points.indptr) if sparse.issparse(points) else (points,)
     for array in parts:
-        kind = "<f8" if isinstance(array, RowFile) else array.dtype.str  # what is read from a file is float64
+        # Features count as what float64 makes of them, as what is read from a file does.
+        features = isinstance(array, RowFile) or array.dtype.name in ROW_TYPES
+        kind = "<f8" if features else array.dtype.str
         digest.update(repr((kind, array.shape)).encode())
         for first in range(0, array.shape[0], 4096):  # a copy of all rows would be memory that no budget knows of
-            digest.update(np.ascontiguousarray(array[first : first + 4096]).data)
+            part = array[first : first + 4096]
+            digest.update(np.ascontiguousarray(part, dtype=kind).data)
     return digest.hexdigest()
 
 

@@ -194,3 +194,9 @@ def same_file(path: Path, file: BinaryIO) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def cache_folder(named: str | os.PathLike[str] | None) -> Path:
+    """Return the folder in which what was fetched or computed is kept: the one that is named, or the usual one."""
+    chosen = named if named is not None else os.environ.get("SHAPSHIFT_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "shapshift"

@@ -588,7 +588,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
     def _place_points(self, X_val: Any, has_checkpoint: bool) -> Any:
         """Return checked validation points where they are valued."""
-        return self._check_points(X_val)
+        return self._check_points(X_val, narrow=True)
 
     def _check_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
         """Return the GPU that values such rows, None for the CPU."""
@@ -643,7 +643,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         """Check features, unless they were when they were read from a file."""
         if isinstance(X, check.Table):
             return X
-        return check.check_features(X, name, sparse_ok=self._why_not_sparse())
+        return check.check_features(X, name, sparse_ok=self._why_not_sparse(), narrow=True)
 
     def _make_index(self, table: check.Table | None, n_rows: int) -> TrainingIndex:
         if table is None:
@@ -680,12 +680,16 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             self.feature_names_in_ = np.array(table.columns, dtype=object)
         self.feature_std_ = feature_std(table.rows)
 
-    def _check_points(self, X_val: Any) -> Any:
-        """Check validation points, and return them as the training rows are: dense, sparse, or distances."""
+    def _check_points(self, X_val: Any, *, narrow: bool = False) -> Any:
+        """Check validation points, and return them as the training rows are: dense, sparse, or distances.
+
+        ``narrow`` says whether they may keep the type in which they came.
+        """
         if self._index.metric == "precomputed":
             return check.check_distances(X_val, self.ids_)
         self._check_unchanged()
-        return self._like_training(X_val, "X_val").rows
+        points = self._like_training(X_val, "X_val").rows
+        return points if narrow else check.in_float64(points)
 
     def _like_training(self, X: Any, name: str) -> check.Table:
         """Check rows or points and bring them into the form of the training rows: columns, dense or sparse."""
@@ -859,7 +863,7 @@ def warn_if_continuous(labels: npt.NDArray[Any]) -> None:
 def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDArray[Any]) -> str:
     """Hash of what was fitted: features, labels and their order. For regression the targets are the codes."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((index.metric, index.n_rows, index.exponent, classes.tolist())).encode())
+    digest.update(repr((index.metric, index.n_rows, index.float64_exponent, classes.tolist())).encode())
     digest.update(codes.tobytes())
     for part in index.digests():
         digest.update(part)

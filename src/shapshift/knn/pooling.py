@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.isotonic import IsotonicRegression
 from sklearn.utils.validation import check_is_fitted
 
-from shapshift.checks.inputs import Table, wrong
+from shapshift.checks.inputs import Table, in_float64, wrong
 from shapshift.checks.warnings import warn
 from shapshift.engine.rows.distances import index_rows
 from shapshift.exceptions import InputError
@@ -583,7 +583,7 @@ def _pool_points(model: Any, rows: RowPoints, given: PointSums, plain: Valuation
     codes, n_classes = model.codes_[rows.order].astype(np.int64), len(given.values)
     features, folds = (None, None), (np.empty(0, dtype=np.int64),) * 2
     if rows.features is not None:
-        features = given.points, rows.features
+        features = in_float64(given.points), rows.features
         folds = _folds(index_rows(given.points, model.metric).content_hash()), _folds(rows.keys)
     compared = compare(*features, given.targets, codes, n_classes, folds)
     counts = np.bincount(given.targets, minlength=n_classes).astype(np.float64)[:, None]

@@ -436,7 +436,7 @@ class KNNShapley(KNNClassModel):
         gpu = self._gpu_rows(rows, has_checkpoint)
         if gpu is not None and is_on_gpu(X_val):
             return gpu.check_points(X_val)
-        return self._check_points(X_val)
+        return self._check_points(X_val, narrow=True)
 
     def _filler(self, points: Any, excluded: Any) -> Any:
         return no_tiles if is_on_gpu(points) else super()._filler(points, excluded)

@@ -187,8 +187,8 @@ class ThresholdKNNShapley(KNNClassModel):
     def _nearness(self) -> Nearness:
         return Nearness(f"lies within {float(self.radius):g} of it", f"lie within {float(self.radius):g} of it")
 
-    def _check_points(self, X_val: Any) -> Any:
-        points = super()._check_points(X_val)
+    def _check_points(self, X_val: Any, *, narrow: bool = False) -> Any:
+        points = super()._check_points(X_val, narrow=narrow)
         if self._is_graph(points):
             radius, lengths = float(self.radius), np.diff(points.indptr)
             short = lengths < points.shape[1] - (points.shape[0] == points.shape[1])  # without its own row, or not

@@ -420,7 +420,7 @@ def append_rows(model: KNNShapley, X: Any, y: Any, ids: Any, next_id: int) -> KN
     twice = ids[are_in(ids, model.ids_)].tolist()
     if twice or len(set(ids.tolist())) < n:
         raise InputError(f"The 'ids' parameter must hold new ids, each once. Already there: {check.some(twice)}.")
-    rows = model._index.joined(table.rows)
+    rows = model._index.joined(table.rows)  # in float64, as the index of a store is
     return fit_again(model, rows, joined(model.classes_[model.codes_], labels), joined(model.ids_, ids))
 
 

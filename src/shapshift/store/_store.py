@@ -105,7 +105,7 @@ class ValuationStore(Saved, Shown):
             A name for each point; a name that is there already grows. Without names, they go to the group "validation".
         """
         with self._lock:
-            rows = self._now.model._like_training(X_val, "X_val").rows
+            rows = self._now.model._check_points(X_val)
             labels = _labels.check_labels(y_val, "y_val", rows.shape[0], "X_val")
             names: list[Any] = ["validation"]
             numbers = np.zeros(labels.size, dtype=np.int64)

@@ -8,7 +8,8 @@ on the training rows alone. :func:`file_digest` identifies the input of a run.
 from shapshift.tables.embedding import Embedder
 from shapshift.tables.features import TableSpec
 from shapshift.tables.files import file_digest
+from shapshift.tables.images import Images
 from shapshift.tables.preparing import Prepared, prepare
 from shapshift.tables.reading import read_table
 
-__all__ = ["Embedder", "Prepared", "TableSpec", "file_digest", "prepare", "read_table"]
+__all__ = ["Embedder", "Images", "Prepared", "TableSpec", "file_digest", "prepare", "read_table"]

@@ -1,10 +1,14 @@
 """Vectors for images, texts and whatever else is no table: from a function, or from a model in a folder."""
 
+import hashlib
 import importlib
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,31 +17,60 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from shapshift._arrays import take_rows
 from shapshift._progress import progress_bar
-from shapshift.checks.inputs import check_count, check_features, check_progress, tensor_to_numpy, wrong
+from shapshift.checks.inputs import (
+    ROW_TYPES,
+    check_count,
+    check_features,
+    check_progress,
+    tensor_to_numpy,
+    wrong,
+)
 from shapshift.exceptions import InputError, MissingLibraryError
+from shapshift.io.files import cache_folder
+from shapshift.tables.images import Images
+from shapshift.tables.vector_cache import LOOKED_UP, VectorCache
 
-Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
 
 EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 EMBEDDING_TOKENS = 256
 # Either file is in every folder of such a model.
 _MODEL_FILES = ("modules.json", "config.json")
+_WEIGHTS = "model.safetensors"
+# How images are prepared for a network that was trained on ImageNet, unless its folder says otherwise.
+_IMAGE_SETTINGS = {
+    "resize": 256, "image_size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "num_classes": 1000
+}  # fmt: skip
 
 
 class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """Vectors of items that are no rows of numbers, such as images and texts, for whatever measures distances.
 
+    Equal items are embedded once and have equal vectors. Batches are made by content, so that the order of the items
+    does not change a vector.
+
     Parameters
     ----------
     embed : callable, str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
         A function from a batch of items, as they were given (an array of shape (b, height, width, channels), a list of
-        b images or texts), to b vectors, as an array or tensor of shape (b, d). Or, for texts, a sentence-transformers
-        model: its name, which is downloaded at first use, or the folder it was saved to, which needs no network. Texts
-        are cut at 256 tokens and vectors have length 1. Needs the extra ``embed``.
+        b images or texts), to b vectors, as an array or tensor of shape (b, d). Or the folder of a model, which needs
+        no network: a sentence-transformers model for texts (extra ``embed``), or a torchvision network for images
+        (extra ``image``; ``config.json`` names its architecture, ``model.safetensors`` has its weights). Or the name of
+        a sentence-transformers model, which is downloaded at first use. Texts are cut at 256 tokens and their vectors
+        have length 1.
     batch_size : int, default=256
         Number of items that are embedded at a time.
     device : str, optional
-        Where a model computes, such as "cpu" or "cuda"; by default sentence-transformers chooses.
+        Where a model computes, such as "cpu" or "cuda"; by default sentence-transformers chooses, and a network for
+        images computes on the CPU.
+    cache : path-like, optional
+        Folder in which vectors are kept under the hash of their item, so that none is computed twice and a run that was
+        killed resumes. A model is identified by the content of its folder, or by its name and weights. Several
+        processes may use the folder at a time.
+    name : str, optional
+        What identifies a function in the cache. Nothing tells whether a function is the one that it was: give it
+        another name whenever it changes.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
 
@@ -61,11 +94,15 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         *,
         batch_size: int = 256,
         device: str | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        name: str | None = None,
         progress: bool | None = None,
     ) -> None:
         self.embed = embed
         self.batch_size = batch_size
         self.device = device
+        self.cache = cache
+        self.name = name
         self.progress = progress
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -82,17 +119,18 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """
         return self
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: Any) -> Array:
         """Embed items.
 
         Parameters
         ----------
-        X : array of shape (n, ...), list, or column of a frame
-            The items.
+        X : array of shape (n, ...), list, column of a frame, or shapshift.tables.Images
+            The items. A network for images takes paths of files and encoded images too.
 
         Returns
         -------
         ndarray of shape (n, d)
+            In the type of the vectors, if that is one of float32, float16, int8 and uint8; else float64.
         """
         owner = type(self).__name__
         check_count(owner, "batch_size", self.batch_size)
@@ -102,60 +140,278 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             raise InputError(f"'X' must be a list or array of items to embed. Got {type(X).__name__} instead.")
         if len(X) == 0:
             raise InputError("'X' is empty: there is nothing to embed. Pass at least one item.")
-        function = self.embed if callable(self.embed) else _text_model(owner, self.embed, self.device, X)
-        parts: list[Floats] = []
-        with progress_bar("Embedding", len(X), self.progress) as advance:
-            for first in range(0, len(X), int(self.batch_size)):
-                here = np.arange(first, min(first + int(self.batch_size), len(X)))
-                parts.append(_checked(owner, function(take_rows(X, here)), here.size, first, parts))
-                advance(here.size)
-        return np.vstack(parts)
+        model = self._model()
+        if model.of_images and not isinstance(X, Images):
+            X = Images(X)
+        keys, lengths = _content(X, self.progress)
+        if keys is None:
+            if self.cache is not None:
+                raise InputError(
+                    f"The 'cache' parameter of {owner} needs items whose content can be hashed: texts, bytes, arrays "
+                    f"or shapshift.tables.Images. Got {type(X).__name__} of other items. Leave 'cache' out."
+                )
+            first = places = np.arange(len(X))
+        else:
+            keys, first, places = np.unique(keys, return_index=True, return_inverse=True)
+        found, wanted = _Vectors(owner, len(X)), np.arange(first.size)
+        with ExitStack() as stack:
+            cache = None
+            if self.cache is not None and model.identity is not None and keys is not None:
+                cache = stack.enter_context(VectorCache(self.cache, model.identity))
+            advance = stack.enter_context(progress_bar("Embedding", first.size, self.progress))
+            if cache is not None and keys is not None:
+                wanted = np.concatenate([*_look_up(cache, keys, first, found, advance), np.empty(0, dtype=np.int64)])
+            # The longest first, because a model takes texts of one length faster.
+            wanted = wanted[np.argsort(-lengths[first[wanted]], kind="stable")] if lengths is not None else wanted
+            function = model.load(X) if wanted.size else None
+            for lo in range(0, wanted.size, int(self.batch_size)):
+                batch = wanted[lo : lo + int(self.batch_size)]
+                items = X.take(first[batch]) if isinstance(X, Images) else take_rows(X, first[batch])
+                assert function is not None
+                vectors = found.checked(function(items), first[batch])
+                found.put(first[batch], vectors)
+                if cache is not None and keys is not None:
+                    cache.put(keys[batch], vectors)
+                advance(batch.size)
+        return found.spread(first[places])
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
+    def _model(self) -> "_Model":
+        """Return what embeds, and what identifies it; a model in a folder is not loaded yet."""
+        owner = type(self).__name__
+        if callable(self.embed):
+            function = self.embed
+            if self.cache is not None and not (isinstance(self.name, str) and self.name):
+                raise InputError(
+                    f"The 'name' parameter of {owner} must identify the function in the cache: nothing else tells "
+                    f"whether it is the one that made the vectors there. Got {self.name!r}. Give a name with a "
+                    "version, such as name='halves-1', and another one whenever the function changes."
+                )
+            return _Model(f"function {self.name}", False, lambda items: function)
+        if not isinstance(self.embed, str | os.PathLike):
+            raise wrong(owner, "embed", "a function, or the name or the folder of a model", self.embed)
+        folder = _model_folder(owner, self.embed)
+        if folder is None:
+            loaded = _text_model(owner, self.embed, self.device)
+            weights = _weights_digest(loaded) if self.cache is not None else None
+            identity = None if weights is None else f"{os.fspath(self.embed)} {weights} {EMBEDDING_TOKENS}"
+            return _Model(identity, False, lambda items: _encoder(owner, loaded, items))
+        images = is_image_model(folder)
+        library, load = ("torchvision", _image_function) if images else ("sentence-transformers", _text_function)
+        identity = None
+        if self.cache is not None:
+            identity = f"{library} {_version(library)} {_folder_digest(folder)} {EMBEDDING_TOKENS}"
+        return _Model(identity, images, lambda items: load(owner, folder, self.device, items))
 
-def _checked(owner: str, made: Any, size: int, first: int, before: list[Floats]) -> Floats:
-    """Return the vectors of a batch; refuse too many or too few, of another length, or with what is no number."""
-    called = f"what 'embed' returned for items {first} to {first + size - 1}"
-    made = tensor_to_numpy(made)
-    try:
-        shape = None if sparse.issparse(made) or hasattr(made, "columns") else np.shape(made)
-    except ValueError:  # vectors of several lengths
-        shape = None
-    if shape is not None and len(shape) != 2:
-        got = f"shape {shape}" if shape else type(made).__name__
-        raise InputError(
-            f"The 'embed' function of {owner} must return one vector for each item, as an array of shape ({size}, d). "
-            f"Got {got} for items {first} to {first + size - 1}."
-        )
-    vectors: Floats = check_features(made, called, sparse_ok="which is not supported").rows
-    width = before[0].shape[1] if before else vectors.shape[1]
-    if vectors.shape != (size, width):
-        raise InputError(
-            f"The 'embed' function of {owner} must return one vector for each item, all of one length. Got shape "
-            f"{vectors.shape} for {size} items{f' after vectors of length {width}' if before else ''}."
-        )
-    return vectors
+
+class _Model(NamedTuple):
+    """What embeds.
+
+    Attributes
+    ----------
+    identity : str or None
+        What its vectors are kept under; None where nothing identifies it.
+    of_images : bool
+        Whether it takes images only.
+    load : callable
+        Returns the function for batches of some items.
+    """
+
+    identity: str | None
+    of_images: bool
+    load: Callable[[Any], Callable[[Any], Any]]
 
 
-def _text_model(owner: str, embed: Any, device: str | None, texts: Any) -> Callable[[Any], Any]:
-    """Load a sentence-transformers model, and return what embeds a batch of texts."""
-    if not isinstance(embed, str | os.PathLike):
-        raise wrong(owner, "embed", "a function, or the name or the folder of a model", embed)
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"'X' must be a sequence of strings for a text model. {owner} takes a function for others.")
+def embedder_of(embed: Any, *, images: bool) -> Embedder:
+    """Return the embedder for columns of texts or images; vectors of models are kept in the usual folder."""
+    if isinstance(embed, Embedder):
+        return embed
+    if embed is None:
+        if images:
+            raise InputError(
+                "Images need a model: --embed FOLDER, with the config.json and model.safetensors of a torchvision "
+                "network, or in Python a function."
+            )
+        embed = EMBEDDING_MODEL
+    if not callable(embed):
+        folder = _model_folder("TableSpec", embed)
+        of_images = folder is not None and is_image_model(folder)
+        if of_images != images:
+            held, other = ("images", "--image") if of_images else ("texts", "--text")
+            raise InputError(f"The model {os.fspath(embed)!r} is one for {held}. Name columns of {held} with {other}.")
+    return Embedder(embed, cache=None if callable(embed) else cache_folder(None) / "vectors")
+
+
+def described(embed: Any) -> str:
+    """Return the name of what embeds."""
+    embed = embed.embed if isinstance(embed, Embedder) else embed
+    if isinstance(embed, str | os.PathLike):
+        return os.fspath(embed)
+    return f"the function {getattr(embed, '__qualname__', type(embed).__name__)}"
+
+
+class _Vectors:
+    """Vectors of items, of one length, in the shortest type that holds all of them."""
+
+    def __init__(self, owner: str, size: int) -> None:
+        self._owner, self._size, self._rows = owner, size, np.empty((0, 0))
+
+    @property
+    def width(self) -> int:
+        """Length of the vectors, 0 before there are any."""
+        return int(self._rows.shape[1])
+
+    def put(self, places: Indices, vectors: Array) -> None:
+        if not self.width:
+            self._rows = np.empty((self._size, vectors.shape[1]), dtype=vectors.dtype)
+        if self._rows.dtype != vectors.dtype:
+            kind = np.result_type(self._rows, vectors)
+            self._rows = self._rows.astype(ROW_TYPES.get(kind.name, "float64"), copy=False)
+        self._rows[places] = vectors
+
+    def spread(self, source: Indices) -> Array:
+        """Return all vectors; ``source`` is the item that has the content of each."""
+        copies = np.flatnonzero(source != np.arange(source.size))
+        for lo in range(0, copies.size, LOOKED_UP):
+            here = copies[lo : lo + LOOKED_UP]
+            self._rows[here] = self._rows[source[here]]
+        return self._rows
+
+    def checked(self, made: Any, items: Indices) -> Array:
+        """Return the vectors of a batch; refuse too many or too few, of another length, or with what is no number."""
+        size, returned = items.size, f"The 'embed' function of {self._owner} must return one vector for each item"
+        made = tensor_to_numpy(made)
+        try:
+            shape = None if sparse.issparse(made) or hasattr(made, "columns") else np.shape(made)
+        except ValueError:  # vectors of several lengths
+            shape = None
+        if shape is not None and len(shape) != 2:
+            got = f"shape {shape}" if shape else type(made).__name__
+            raise InputError(f"{returned}, as an array of shape ({size}, d). Got {got} for {size} items.")
+        numbers = np.zeros((size, 1))
+        with suppress(TypeError, ValueError):
+            numbers = np.asarray(made, dtype=np.float64) if shape and shape[0] == size else numbers
+        odd = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
+        if odd.size:
+            entry = numbers[odd[0]][~np.isfinite(numbers[odd[0]])][0]
+            raise InputError(
+                f"{returned}, of finite numbers. Got {entry} for item {items[odd[0]]} (from 0), and such numbers for "
+                f"{odd.size} of {size} items. Correct the function or the model, or leave these items out."
+            )
+        called = f"what 'embed' returned for {size} items"
+        vectors = check_features(made, called, sparse_ok="which is not supported", narrow=True).rows
+        width = self.width or vectors.shape[1]
+        if vectors.shape != (size, width):
+            after = f" after vectors of length {width}" if self.width else ""
+            raise InputError(f"{returned}, all of one length. Got shape {vectors.shape} for {size} items{after}.")
+        return np.asarray(vectors)
+
+
+def _look_up(
+    cache: VectorCache, keys: Array, first: Indices, found: _Vectors, advance: Callable[[int], None]
+) -> Iterator[Indices]:
+    """Take what is kept, and yield the places of keys that are not, or not with finite vectors of one length."""
+    for lo in range(0, keys.size, LOOKED_UP):
+        kept = cache.get(keys[lo : lo + LOOKED_UP])
+        width = found.width or max((vector.size for vector in kept.values()), default=0)
+        known = [at for at, vector in kept.items() if vector.size == width and np.isfinite(vector).all()]
+        if known:
+            kinds = {kept[at].dtype.name for at in known}
+            kind = ROW_TYPES.get(np.result_type(*kinds).name, "float64")
+            found.put(first[lo + np.array(known)], np.stack([kept[at] for at in known]).astype(kind))
+            advance(len(known))
+        here = np.arange(lo, min(lo + LOOKED_UP, keys.size))
+        yield np.delete(here, known)
+
+
+def _content(X: Any, progress: bool | None) -> tuple[Array | None, Indices | None]:
+    """Return the hash of each item, None where items are of no kind whose content is known, and lengths of texts."""
+    if isinstance(X, Images):
+        return X.keys(progress), None
+    if hasattr(X, "columns"):
+        return None, None
+    items, digests, lengths = tensor_to_numpy(X), [], []
+    for item in items:
+        if isinstance(item, str):
+            kind, content = "text", item.encode("utf-8", "surrogatepass")
+            lengths.append(len(item))
+        elif isinstance(item, bytes):
+            kind, content = "bytes", item
+        elif isinstance(item, np.ndarray) and item.dtype.kind in "biuf":
+            kind, content = f"{item.dtype.str} {item.shape}", item.tobytes()
+        else:
+            return None, None
+        digests.append(hashlib.sha256(kind.encode() + b"\0" + content).digest()[:16])
+    texts = np.array(lengths) if len(lengths) == len(digests) else None
+    return np.array(digests, dtype="S16"), texts
+
+
+def _model_folder(owner: str, embed: str | os.PathLike[str]) -> Path | None:
+    """Return the folder that is meant, None for the name of a model; refuse one that holds no model."""
     name = os.fspath(embed)
     folder = Path(name).expanduser()
     local = folder.is_dir() or isinstance(embed, os.PathLike) or folder.is_absolute() or name.startswith((".", "~"))
-    how = (
-        "Where there is a network, save the model with sentence_transformers.SentenceTransformer"
-        f"('{EMBEDDING_MODEL}').save('folder'), copy the folder here, and name it."
-    )
-    if local and not any((folder / file).is_file() for file in _MODEL_FILES):
+    if not local:
+        return None
+    if not any((folder / file).is_file() for file in _MODEL_FILES):
         missing = f"has neither {' nor '.join(_MODEL_FILES)}" if folder.is_dir() else "is not there"
         what = f"{name!r}, which is a file" if folder.is_file() else f"the folder {name!r}, which {missing}"
-        raise InputError(f"The 'embed' parameter of {owner} names {what}. {how}")
+        raise InputError(f"The 'embed' parameter of {owner} names {what}. {_HOW}")
+    return folder
+
+
+_HOW = (
+    "Where there is a network, save the model with sentence_transformers.SentenceTransformer"
+    f"('{EMBEDDING_MODEL}').save('folder'), copy the folder here, and name it."
+)
+
+
+def is_image_model(folder: Path) -> bool:
+    """Whether the folder of a model has a network for images."""
+    return not (folder / "modules.json").is_file() and "architecture" in _config(folder)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if isinstance(config, dict):
+            return config
+    return {}
+
+
+def _folder_digest(folder: Path) -> str:
+    """Hash the names and contents of all files of a folder."""
+    whole = hashlib.sha256()
+    for path in sorted(file for file in folder.rglob("*") if file.is_file()):
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        name = path.relative_to(folder).as_posix()
+        whole.update(f"{len(name)}:{name}:{content}\n".encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()
+
+
+def _weights_digest(model: Any) -> str | None:
+    """Hash the weights of a model that was loaded by its name; None where they are not known."""
+    if not hasattr(model, "state_dict"):
+        return None
+    whole = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        weights = np.ascontiguousarray(tensor_to_numpy(tensor))
+        whole.update(f"{name} {weights.dtype.str} {weights.shape}\n".encode())
+        whole.update(weights.data)
+    return whole.hexdigest()
+
+
+def _version(library: str) -> str:
+    with suppress(PackageNotFoundError):
+        return version(library)
+    return "0"
+
+
+def _text_model(owner: str, name: str | os.PathLike[str], device: str | None) -> Any:
+    """Load a sentence-transformers model."""
     try:
         library = importlib.import_module("sentence_transformers")
     except ImportError as error:
@@ -163,20 +419,91 @@ def _text_model(owner: str, embed: Any, device: str | None, texts: Any) -> Calla
             f"Embedding texts needs the sentence-transformers package ({error}). Install it with: "
             'pip install "shapshift[embed]".'
         ) from error
+    folder = Path(name).expanduser()
+    local = _model_folder(owner, name) is not None
     try:
-        model = library.SentenceTransformer(str(folder) if local else name, device=device)
+        model = library.SentenceTransformer(str(folder) if local else os.fspath(name), device=device)
     except Exception as error:  # of the library, of what it loads with, or of the network
-        what = f"the folder {name!r}, which is incomplete" if local else f"{name!r}, which is not here"
+        shown = os.fspath(name)
+        what = f"the folder {shown!r}, which is incomplete" if local else f"{shown!r}, which is not here"
         raise InputError(
             f"The 'embed' parameter of {owner} names {what} or cannot be loaded ({type(error).__name__}: {error}). "
-            f"{how}"
+            f"{_HOW}"
         ) from error
     model.max_seq_length = EMBEDDING_TOKENS
+    return model
+
+
+def _text_function(owner: str, folder: Path, device: str | None, texts: Any) -> Callable[[Any], Any]:
+    _check_texts(owner, texts)
+    return _encoder(owner, _text_model(owner, folder, device), texts)
+
+
+def _encoder(owner: str, model: Any, texts: Any) -> Callable[[Any], Any]:
+    """Return what embeds a batch of texts."""
+    _check_texts(owner, texts)
 
     def encode(batch: Any) -> Any:
         return model.encode(list(batch), batch_size=64, normalize_embeddings=True, show_progress_bar=False)
 
     return encode
+
+
+def _check_texts(owner: str, texts: Any) -> None:
+    if isinstance(texts, Images):
+        raise InputError(
+            f"'X' must be a sequence of strings for a text model. {owner} got images: name a model of those."
+        )
+    for at, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(
+                f"'X' must be a sequence of strings for a text model. Item {at} is {type(text).__name__}. {owner} "
+                "takes a function for others; fill in missing texts, or leave them out."
+            )
+
+
+def _image_function(owner: str, folder: Path, device: str | None, images: Any) -> Callable[[Any], Any]:
+    """Load a torchvision network, and return what embeds a batch of images: its last linear layer is left out."""
+    try:
+        torch, models = importlib.import_module("torch"), importlib.import_module("torchvision.models")
+        load_file = importlib.import_module("safetensors.torch").load_file
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"Embedding images with the model in {os.fspath(folder)!r} needs torch, torchvision and safetensors "
+            f'({error}). Install them with: pip install "shapshift[image]". Or pass a function.'
+        ) from error
+    given = _IMAGE_SETTINGS | _config(folder)
+    try:
+        network = models.get_model(given["architecture"], weights=None, num_classes=int(given["num_classes"]))
+        network.load_state_dict(load_file(folder / _WEIGHTS))
+        size, resize = int(given["image_size"]), int(given["resize"])
+        mean, std = (np.array(given[name], dtype=np.float32).reshape(3) for name in ("mean", "std"))
+    except Exception as error:  # of torchvision, safetensors or torch, for names, shapes and files
+        raise InputError(
+            f"The 'embed' parameter of {owner} names the folder {os.fspath(folder)!r}, whose network cannot be loaded "
+            f"({type(error).__name__}: {str(error)[:300]}). config.json must name an architecture of torchvision, and "
+            f"{_WEIGHTS} have the weights of all its layers: safetensors.torch.save_file(network.state_dict(), path)."
+        ) from error
+    layers = [name for name, layer in network.named_modules() if isinstance(layer, torch.nn.Linear)]
+    if layers:
+        network.set_submodule(layers[-1], torch.nn.Identity())
+    network.eval().to(device or "cpu")
+
+    def encode(batch: list[Any]) -> Any:
+        pixels = np.stack([_cropped(image, resize, size) for image in batch])
+        tensor = torch.from_numpy((pixels - mean) / std).permute(0, 3, 1, 2).to(device or "cpu")
+        with torch.inference_mode():
+            return network(tensor).flatten(1)
+
+    return encode
+
+
+def _cropped(image: Any, resize: int, size: int) -> Array:
+    """Return the middle of an image, whose shorter side is brought to a length, as numbers from 0 to 1."""
+    scale = resize / min(image.size)
+    image = image.resize([max(size, round(side * scale)) for side in image.size])
+    left, top = ((side - size) // 2 for side in image.size)
+    return np.asarray(image.crop((left, top, left + size, top + size)), dtype=np.float32) / 255
 
 
 def embed_texts(
@@ -208,4 +535,4 @@ def embed_texts(
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
         raise InputError("'texts' must be a sequence of strings. Wrap a single text in a list.")
     embedder = Embedder(model_name, batch_size=batch_size, device=device)
-    return embedder.transform(list(texts)).astype(np.float32)
+    return embedder.transform(list(texts)).astype(np.float32, copy=False)

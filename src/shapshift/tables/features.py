@@ -15,11 +15,12 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, StandardScaler
 
 from shapshift._arrays import object_array
-from shapshift.checks.inputs import rounded_counts, rounded_entries, some, warn_rounded
+from shapshift.checks.inputs import ROW_TYPES, rounded_counts, rounded_entries, some, warn_rounded
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError, MissingLibraryError
-from shapshift.tables.embedding import EMBEDDING_MODEL, embed_texts
+from shapshift.tables.embedding import described, embedder_of
 from shapshift.tables.files import about
+from shapshift.tables.images import Images
 from shapshift.tables.labels import count_rounded, is_list, odd_entry, odd_places, plain
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +31,8 @@ CATEGORICAL = ("onehot", "ordinal")
 IMPUTE = ("median", "mean", "most_frequent")
 MOST_CATEGORIES = 50
 _COLUMNS = 32  # sorted together
+# Types of Arrow that have a type of rows.
+_KEPT = {"float": "float32", "halffloat": "float16"} | {name: name for name in ("int8", "uint8", "int16", "uint16")}
 # Steps of splitmix64.
 _MIXING = tuple((np.uint64(s), np.uint64(f)) for s, f in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)))
 _LONG_TEXT = 60  # characters on average
@@ -55,15 +58,19 @@ class TableSpec:
     features : sequence of str, optional
         The feature columns, in this order; by default all that remain.
     scale : {"standard", "robust", "none"}, default="standard"
-        Numbers are scaled by mean and standard deviation, by median and interquartile range, or not at all.
+        Numbers are scaled by mean and standard deviation, by median and interquartile range, or not at all. Columns of
+        vectors never are: their entries have one scale already. Numbers that are not scaled keep the type in which they
+        come, where it is one of float32, float16, int8 and uint8.
     categorical : {"onehot", "ordinal"}, default="onehot"
         Whether categories become a column each or numbers in sorted order. Neither looks at the labels.
     impute : {False, "median", "mean", "most_frequent"}, default=False
         How missing numbers are filled in; missing categories become the most frequent one. False refuses them.
-    embed : str or sequence of str, optional
-        Text columns to turn into vectors with a sentence-transformers model.
-    embed_model : str, optional
-        The model, by name or by its folder; by default all-MiniLM-L6-v2. See :class:`shapshift.Embedder`.
+    text, image : str or sequence of str, optional
+        Columns of texts, and of images, to turn into vectors. An image is its encoded bytes, or the path of a file,
+        relative to the folder of the table and inside it.
+    embed : str, path-like, callable or Embedder, optional
+        What turns them into vectors: a model, by its folder or its name, or a function; by default, for texts,
+        all-MiniLM-L6-v2. See :class:`shapshift.Embedder`. Vectors that a model in a folder made are kept on disk.
     target : {"class", "number", "set"}, default="class"
         What the label column holds: names of classes, numbers to predict, or several labels of a row: a list of them,
         or 0 and 1 in `label` and `more_labels`.
@@ -79,8 +86,9 @@ class TableSpec:
     scale: str = "standard"
     categorical: str = "onehot"
     impute: str | bool = False
-    embed: str | Sequence[str] | None = None
-    embed_model: str | None = None
+    text: str | Sequence[str] | None = None
+    image: str | Sequence[str] | None = None
+    embed: Any = None
     target: str = "class"
     more_labels: Sequence[str] = ()
 
@@ -92,11 +100,11 @@ class Column:
     Attributes
     ----------
     name : str
-    kind : {"number", "category", "text"}
-        Text is to be embedded.
-    train, val : ndarray
-        Numbers: float64, one column or, for a column of vectors, several; NaN where missing. Otherwise objects, None
-        where missing.
+    kind : {"number", "vector", "category", "text", "image"}
+        Texts and images are to be embedded.
+    train, val : ndarray or Images
+        Numbers and vectors: (n, 1) and (n, d), float64 with NaN where they are missing, or of a shorter type where they
+        are not to be changed. Otherwise objects, None where missing.
     names : list of str
         One for each column of numbers.
     order : list or None
@@ -107,16 +115,19 @@ class Column:
 
     name: str
     kind: str
-    train: Array
-    val: Array
+    train: Any
+    val: Any
     names: list[str]
     order: list[Any] | None = None
     rounded: int = 0
 
     def missing(self) -> tuple[int, int]:
         """Count missing entries of both tables."""
-        if self.kind == "number":
-            return int(np.isnan(self.train).sum()), int(np.isnan(self.val).sum())
+        if self.kind in ("number", "vector"):
+            counts = [int(np.isnan(side).sum()) if side.dtype == np.float64 else 0 for side in (self.train, self.val)]
+            return counts[0], counts[1]
+        if self.kind == "image":
+            return 0, 0
         return sum(entry is None for entry in self.train), sum(entry is None for entry in self.val)
 
 
@@ -181,21 +192,27 @@ def _make_column(
         floats = [side.cast(pa.float64(), safe=False) for side in sides]
         rounded = list(map(count_rounded, sides, floats))
         sides, family = floats, "number"
-    if family in ("date", "other"):
+    if family in ("date", "other") and name not in (spec.image or ()):
         into = "numbers first (for instance days since a fixed day)" if family == "date" else "columns of numbers first"
         raise UnusableError(
             f"holds {sides[0].type}, which is no feature. Turn it into {into}, or leave it out: --drop {name}"
         )
     if family == "empty":
         raise _no_value(name)
-    if name in (spec.embed or ()):
+    if name in (spec.image or ()):
+        try:
+            train, val = (Images.of(side, about(table).folder) for side, table in zip(sides, tables, strict=True))
+        except InputError as error:
+            raise UnusableError(f"is to be embedded as images, but {error}. Do without --image {name}") from None
+        return Column(name, "image", train, val, [])
+    if name in (spec.text or ()):
         if family != "text":
-            raise UnusableError(f"is to be embedded but holds {sides[0].type}, not text. Do without --embed {name}")
+            raise UnusableError(f"is to be embedded but holds {sides[0].type}, not text. Do without --text {name}")
         return Column(name, "text", _objects(sides[0]), _objects(sides[1]), [])
     if family == "list" or (family == "number" and not any(coded)):
         if spec.features is None and pt.is_integer(sides[0].type):
             _refuse_row_numbers(name, sides[0])
-        return _number_column(name, sides, rounded, vectors=family == "list")
+        return _number_column(name, sides, rounded, vectors=family == "list", keep=spec.scale == "none")
     column = Column(name, "category", _objects(sides[0]), _objects(sides[1]), [], order or None)
     _refuse_identifiers(column, where[0], spec)
     mixed = _mostly_numbers(column)
@@ -269,9 +286,12 @@ def _dictionary(column: Any) -> list[Any]:
     return list(dict.fromkeys(column.unify_dictionaries().chunk(0).dictionary.to_pylist()))
 
 
-def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, vectors: bool) -> Column:
-    """Column of numbers; several columns of them where it holds vectors."""
-    width, names = 1, [name]
+def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, vectors: bool, keep: bool) -> Column:
+    """Column of numbers; several columns of them where it holds vectors.
+
+    Numbers that nothing will change, vectors and with ``keep`` all, stay in the type in which they come.
+    """
+    kind, width, names = "vector" if vectors else "number", 1, [name]
     if vectors:
         lengths = _lengths(sides[0]) | _lengths(sides[1])
         if len(lengths) != 1 or lengths & {0, None}:
@@ -283,7 +303,13 @@ def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, v
             )
         width = lengths.pop()
         names = [f"{name}[{j}]" for j in range(width)]
-        sides = [plain(pa.chunked_array([pc.list_flatten(side)])) for side in sides]
+        sides = [pc.list_flatten(side) for side in sides]
+    if (vectors or keep) and all(str(side.type) in _KEPT and not side.null_count for side in sides):
+        kept = [_kept(side, width) for side in sides]
+        # What is not finite is reported or filled in below.
+        if all(np.isfinite(side.sum(dtype=np.float64)) for side in kept):
+            return Column(name, kind, kept[0], kept[1], names)
+    sides = [plain(pa.chunked_array([side])) for side in sides]
     # Unsafe only in that whole numbers beyond 2**53 are rounded, which the caller is told of.
     floats = [side.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for side in sides]
     train, val = (np.array(side, dtype=np.float64).reshape(-1, width) for side in floats)
@@ -297,7 +323,13 @@ def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, v
         )
     if np.isnan(train).all(axis=0).any():
         raise _no_value(name)
-    return Column(name, "number", train, val, names, rounded=sum(map(_rounded, sides, (train, val), rounded)))
+    return Column(name, kind, train, val, names, rounded=sum(map(_rounded, sides, (train, val), rounded)))
+
+
+def _kept(numbers: Any, width: int) -> Array:
+    """Return numbers of an Arrow array as rows in their own type, without a copy where there need be none."""
+    rows = numbers.to_numpy(zero_copy_only=False).reshape(-1, width)
+    return rows.astype(ROW_TYPES[rows.dtype.name], copy=False)
 
 
 def _lengths(vectors: Any) -> set[Any]:
@@ -325,7 +357,7 @@ def _refuse_identifiers(column: Column, where: str, spec: TableSpec) -> None:
         raise _no_value(name)
     distinct, texts = set(present), [entry for entry in present if isinstance(entry, str)]
     # Sorted texts have no order that distances could use: numbers in that order are no way out.
-    ways = f"--drop {name} or --embed {name}" if texts else f"--drop {name} or --categorical ordinal"
+    ways = f"--drop {name} or --text {name}" if texts else f"--drop {name} or --categorical ordinal"
     if sum(map(len, texts)) > _LONG_TEXT * max(1, len(texts)) and len(distinct) > _FEW_ROWS:
         raise UnusableError(f"holds long texts, for instance {present[0][:40]!r}...; say {ways}")
     if len(distinct) > MOST_CATEGORIES and spec.categorical != "ordinal":
@@ -356,22 +388,23 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
     X_train, X_val : ndarray of float64
     feature_names : list of str
     """
-    different = _different(columns)
+    untouched = all(column.kind in ("vector", "text", "image") for column in columns)
+    different = slice(None) if untouched and not any(any(c.missing()) for c in columns) else _different(columns)
     blocks = [
         _encoded(column, spec.categorical, different, notes)
         if column.kind == "category"
         else (
-            _embedded(column, spec.embed_model, notes)
-            if column.kind == "text"
+            _embedded(column, spec.embed, notes)
+            if column.kind in ("text", "image")
             else (column.train, column.val, column.names)
         )
         for column in columns
     ]
-    train, val = (np.ascontiguousarray(np.hstack([b[side] for b in blocks]), dtype=np.float64) for side in (0, 1))
+    train, val = (_side_by_side([block[side] for block in blocks]) for side in (0, 1))
     names = [name for block in blocks for name in block[2]]
     kinds = np.repeat([column.kind for column in columns], [len(block[2]) for block in blocks])
-    numbers = kinds == "number"
-    if np.isnan(train).any() or np.isnan(val).any():
+    numbers = np.isin(kinds, ("number", "vector"))
+    if any(any(column.missing()) for column in columns if column.kind in ("number", "vector")):
         filler = SimpleImputer(strategy=spec.impute).fit(train[different].compress(numbers, axis=1))
         for side in (train, val):
             side[:, numbers] = filler.transform(side.compress(numbers, axis=1))
@@ -383,15 +416,29 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
             f"by the {spec.impute!s} of the training rows, categories by the most frequent one{texts}"
         )
     # Numbers in order of categories are as arbitrary in size as any; columns of 0 and 1 are not.
-    scaled = numbers | ((kinds == "category") & (spec.categorical == "ordinal"))
+    scaled = (kinds == "number") | ((kinds == "category") & (spec.categorical == "ordinal"))
     if scaled.any():
         # Compressed arrays are row-major, as the whole ones are: sums of another order would be other floats.
-        sides = train.compress(scaled, axis=1), val.compress(scaled, axis=1)
+        copied = spec.scale != "none" or not scaled.all()
+        sides = (train.compress(scaled, axis=1), val.compress(scaled, axis=1)) if copied else (train, val)
         scaled_names = list(compress(names, scaled))
-        train[:, scaled], val[:, scaled] = _scaled(*sides, scaled_names, spec.scale, different, notes)
+        sides = _scaled(*sides, scaled_names, spec.scale, different, notes)
+        if spec.scale != "none":
+            train[:, scaled], val[:, scaled] = sides
     elif spec.scale != "none":
         notes.append("nothing was scaled: there is no column of numbers")
+    vectors = [column for column in columns if column.kind == "vector"]
+    if vectors and spec.scale != "none":
+        notes.append(f"did not scale the vectors of {some([column.name for column in vectors])}")
     return train, val, _distinct(names)
+
+
+def _side_by_side(blocks: Sequence[Array]) -> Array:
+    """Return rows of all blocks: a single block as it is, several in a type that holds all of them."""
+    if len(blocks) == 1 and blocks[0].dtype != np.float64:
+        return blocks[0]
+    kind = np.result_type(*blocks)
+    return np.ascontiguousarray(np.hstack(blocks), dtype=ROW_TYPES.get(kind.name, "float64"))
 
 
 def _different(columns: Sequence[Column]) -> Any:
@@ -402,15 +449,18 @@ def _different(columns: Sequence[Column]) -> Any:
     """
     keys = np.zeros(len(columns[0].train) if columns else 0, dtype=np.uint64)
     for column in columns:
-        if column.kind == "number":
-            entries = column.train.reshape(keys.size, -1)
+        if column.kind in ("number", "vector"):
+            entries = column.train
+        elif column.kind == "image":
+            entries = np.unique(column.train.keys(), return_inverse=True)[1][:, None]
         else:
             number: dict[Any, int] = {}
             codes = [number.setdefault(entry, len(number)) for entry in column.train.tolist()]
             entries = np.array(codes, dtype=np.float64)[:, None]
         for part in entries.T:
             # Adding zero turns -0.0 into 0.0; all missing entries get the same bits.
-            keys += np.where(np.isnan(part), np.nan, part + 0.0).view(np.uint64)
+            numbers = part.astype(np.float64) + 0.0
+            keys += np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64)
             for shift, factor in _MIXING:
                 keys ^= keys >> shift
                 keys *= factor
@@ -449,21 +499,20 @@ def _encoded(column: Column, categorical: str, different: Any, notes: list[str])
     return encoder.transform(train), encoder.transform(val), names
 
 
-def _embedded(column: Column, chosen: str | None, notes: list[str]) -> tuple[Array, Array, list[str]]:
-    model = EMBEDDING_MODEL if chosen is None else chosen
+def _embedded(column: Column, embed: Any, notes: list[str]) -> tuple[Array, Array, list[str]]:
+    embedder, size = embedder_of(embed, images=column.kind == "image"), len(column.train)
+    if column.kind == "image":
+        items: Any = column.train.joined(column.val)
+    else:
+        items = ["" if text is None else text for side in (column.train, column.val) for text in side]
+    # Both tables in one go: a text of both is embedded once.
     try:
-        train, val = (
-            embed_texts(["" if text is None else text for text in side], model_name=model).astype(np.float64)
-            for side in (column.train, column.val)
-        )
-    except ImportError as error:
-        raise MissingLibraryError(
-            f"Embedding the column {column.name!r} needs the sentence-transformers package. Install it with: "
-            f'pip install "shapshift[embed]". Or leave the column out: --drop {column.name}.'
-        ) from error
-    names = [f"{column.name}[{j}]" for j in range(train.shape[1])]
-    notes.append(f"embedded {column.name!r} as {len(names)} columns with {model}, not scaled")
-    return train, val, names
+        vectors = embedder.transform(items)
+    except (InputError, MissingLibraryError) as error:
+        raise type(error)(f"Column {column.name!r} cannot be embedded. {error}") from error
+    names = [f"{column.name}[{j}]" for j in range(vectors.shape[1])]
+    notes.append(f"embedded {column.name!r} as {len(names)} columns with {described(embedder)}, not scaled")
+    return vectors[:size], vectors[size:], names
 
 
 def _scaled(

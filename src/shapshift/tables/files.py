@@ -45,6 +45,8 @@ class About:
         float to which parts of different types were converted.
     rounded : dict
         Number of whole numbers that reading a column rounded to float64.
+    folder : str
+        The folder that paths in the table are relative to, empty for a table that was not read from a file.
     """
 
     source: str = ""
@@ -53,6 +55,7 @@ class About:
     text: list[str] = field(default_factory=list)
     inferred: list[str] = field(default_factory=list)
     rounded: Mapping[str, int] = field(default_factory=dict)
+    folder: str = ""
 
 
 def marked(table: Any, about: About) -> Any:

@@ -15,6 +15,7 @@ from shapshift.checks.inputs import check_choice, check_features, check_shape, m
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError
 from shapshift.io.shown import Shown
+from shapshift.tables.embedding import described
 from shapshift.tables.features import CATEGORICAL, IMPUTE, SCALES, Column, TableSpec, encode, make_columns
 from shapshift.tables.files import about, no_column, repeated
 from shapshift.tables.labels import label_sets, names_alike, read_names, same_labels, same_numbers
@@ -32,7 +33,7 @@ class Prepared(Shown):
 
     Attributes
     ----------
-    X_train, X_val : ndarray of float64
+    X_train, X_val : ndarray of float64, or of a shorter type in which features came
     y_train, y_val : ndarray
     feature_names : list of str
         One for each column of `X_train`, after encoding.
@@ -43,12 +44,13 @@ class Prepared(Shown):
     notes : list of str
         Everything that was done, in sentences for people.
     spec : dict
-        The specification with all choices made; JSON-able, and ``TableSpec(**spec)`` repeats the preparation.
+        The specification with all choices made; JSON-able, and ``TableSpec(**spec)`` repeats the preparation, unless a
+        function embeds.
     """
 
-    X_train: Floats
+    X_train: Array
     y_train: Array
-    X_val: Floats
+    X_val: Array
     y_val: Array
     feature_names: list[str]
     ids: Array | None
@@ -114,7 +116,7 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
         roles.ids_val,
         roles.owners_val,
         notes,
-        asdict(roles.spec),
+        roles.spec_as_dict(),
     )
 
 
@@ -145,6 +147,11 @@ class Roles:
     owners_val: Array | None
     notes: list[str]
     name_notes: list[str]
+
+    def spec_as_dict(self) -> dict[str, Any]:
+        """Return the specification as JSON can hold it: with the name of what embeds."""
+        embed = self.spec.embed
+        return asdict(replace(self.spec, embed=None)) | {"embed": None if embed is None else described(embed)}
 
 
 def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
@@ -271,7 +278,7 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
             columns = make_columns(train, other, replace(spec, features=names), names, ("'X'", "'X_val'"), notes)
         except InputError as error:  # it names options of the command line
             raise InputError(
-                re.sub(r"(--drop|--embed|--categorical|--id) [^.;\n]*", "drop the column", str(error))
+                re.sub(r"(--drop|--text|--image|--categorical|--id) [^.;\n]*", "drop the column", str(error))
             ) from None
     rows, points, _ = encode(columns, spec, notes)
     native = getattr(X, "index", None)
@@ -348,14 +355,20 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
         **roles,
         drop=_listed(spec.drop),
         features=None if spec.features is None else _listed(spec.features),
-        embed=_listed(spec.embed),
+        text=_listed(spec.text),
+        image=_listed(spec.image),
         more_labels=_listed(spec.more_labels),
     )
-    for option in ("drop", "features", "embed"):
+    for option in ("drop", "features", "text", "image"):
         if spec.label in (getattr(spec, option) or []):
             raise InputError(
                 f"Label {spec.label!r} is also in --{option}. The label is never a feature: take it out there."
             )
+    if spec.embed is not None and not (spec.text or spec.image):
+        raise InputError(
+            f"The 'embed' parameter of TableSpec is {described(spec.embed)}, but no column is to be embedded. Name "
+            "columns of texts with --text, of images with --image."
+        )
     if spec.label in (spec.id, spec.owner):
         raise InputError(f"{spec.label!r} is the label and cannot be the id or the owner too. Name another column.")
     return spec
@@ -373,7 +386,12 @@ def _called(table: Any, which: str) -> str:
 def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str], notes: list[str]) -> list[str]:
     of_train, of_val = dict.fromkeys(train.column_names), dict.fromkeys(val.column_names)
     both, named = of_train | of_val, list(spec.features or ())
-    options = {"drop": (spec.drop, both), "embed": (spec.embed, of_train), "features": (spec.features, of_train)}
+    options = {
+        "drop": (spec.drop, both),
+        "text": (spec.text, of_train),
+        "image": (spec.image, of_train),
+        "features": (spec.features, of_train),
+    }
     for option, (names, there) in options.items():
         for name in names or ():
             if name not in there:
@@ -384,7 +402,7 @@ def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str]
     apart = {spec.label, *spec.more_labels, spec.id, spec.owner, *spec.drop}
     extra: list[str] = []
     if spec.features is not None:
-        chosen = list(dict.fromkeys([*named, *(spec.embed or ())]))
+        chosen = list(dict.fromkeys([*named, *(spec.text or ()), *(spec.image or ())]))
         for name in chosen:
             if name in apart:
                 raise InputError(

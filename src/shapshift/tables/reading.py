@@ -141,7 +141,7 @@ def read_table(
         table = table.select(wanted)
     if table.num_rows == 0:
         raise InputError(f"{parts.name} has columns but no rows. Expected at least one row; check how it was written.")
-    return table
+    return marked(table, replace(about(table), folder=str((parts.root or parts.files[0].parent).absolute())))
 
 
 def _read_one(source: Source, columns: list[str] | None, text: Collection[str]) -> Any:

@@ -8,6 +8,7 @@ also says what such rows cannot be used for; :func:`kind_of` tells them apart.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -16,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from shapshift.checks.inputs import in_float64
 from shapshift.engine.rows.file import CHUNK_BYTES, RowFile, column_digests, rewritten
 from shapshift.exceptions import InputError
 from shapshift.kernels import distance as kernels
 from shapshift.kernels import nearest as some_rows
-from shapshift.kernels.panels import ROWS, STRIP, for_kernels, pack, unpack
+from shapshift.kernels.panels import ROWS, STRIP, for_kernels, pack, panels_of, unpack
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -93,11 +95,11 @@ class TrainingIndex:
     def of(cls, rows: Rows, metric: str, scratch: str | None) -> "TrainingIndex":
         """Lay out checked rows, (N, d), of one of :data:`shapshift.kernels.panels.DTYPES`."""
         if metric == "cosine":
-            return cls(metric, rows.shape[0], pack(_in_few_bytes(_short_rows(rows), rows.dtype)))
+            return cls(metric, rows.shape[0], _pack_short_rows(rows))
         low, high = (end.astype(np.float64) for end in (rows.min(axis=0), rows.max(axis=0)))
         sample = rows[:: max(1, rows.shape[0] // 1024)].astype(np.float64)
         exponent, constant = _fit_scale(low, high, sample, lambda column: rows[:, column].astype(np.float64))
-        panels = pack(rows)
+        panels = _pack(rows, rows.dtype)
         if rows.dtype == np.float64:
             _scale(panels, -exponent)
         else:
@@ -137,7 +139,8 @@ class TrainingIndex:
         return tile_filler(self.take(chosen), points)
 
     def lay_out(self, points: Rows) -> Rows:
-        """Bring rows or points, (n, d), to the scale of the laid-out training rows."""
+        """Bring rows or points, (n, d), of any type to the scale of the laid-out training rows, in float64."""
+        points = in_float64(points)
         return _short_rows(points) if self.metric == "cosine" else _scaled(points, -self.exponent)
 
     def like_rows(self, points: Rows) -> Rows:
@@ -181,6 +184,11 @@ class TrainingIndex:
         _scale(rows, -exponent)
         ends = None if self.ends is None else _scaled_ends(self.ends, exponent)
         return replace(self, rows=rows, exponent=exponent, ends=ends)
+
+    @property
+    def float64_exponent(self) -> int:
+        """The exponent that the rows would have, had they been given as float64."""
+        return self.exponent + (0 if self.in_file else self._content_exponent)
 
     @property
     def _content_exponent(self) -> int:
@@ -528,11 +536,11 @@ def without_row(measure: Measure, excluded: Indices) -> Measure:
     return measure_and_exclude
 
 
-def row_hashes(rows: Floats) -> Hashes:
-    """Hash each of some dense rows by its content."""
+def row_hashes(rows: npt.NDArray[Any]) -> Hashes:
+    """Hash each of some dense rows, of any type, by its content."""
     keys = np.zeros(rows.shape[0], dtype=np.uint64)
     for j in range(rows.shape[1]):
-        keys += _mix(rows[:, j], np.uint64(j))
+        keys += _mix(rows[:, j].astype(np.float64, copy=False), np.uint64(j))
     return keys
 
 
@@ -655,7 +663,7 @@ def check_reach(index: TrainingIndex, points: Rows) -> None:
     else:
         with np.errstate(over="ignore"):
             ends = getattr(points, "ends", None) or (points.min(axis=0), points.max(axis=0))
-            low, high = (np.ldexp(end, -index.exponent) for end in ends)
+            low, high = (np.ldexp(np.asarray(end, dtype=np.float64), -index.exponent) for end in ends)
             farthest = max(np.abs(index.ends[1] - low).max(), np.abs(high - index.ends[0]).max())
     if not farthest < _LARGEST:
         raise InputError(
@@ -702,12 +710,38 @@ def _short_rows(rows: Rows) -> Rows:
     return np.ldexp(near_one, -_half_exponents(squares)[:, None], out=near_one)
 
 
-def _in_few_bytes(rows: Floats, given: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Rows as float32 numbers where they were given as such or shorter ones, and where nothing is lost by it."""
-    if np.dtype(given) == np.float64:
-        return rows
-    few = rows.astype(np.float32)
-    return few if (few == rows).all() else rows
+def _pack_short_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return panels of :func:`_short_rows`: of float32 numbers, unless rows are float64 or something is lost by it."""
+
+    def in_few_bytes(some: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        short = _short_rows(some)
+        few: npt.NDArray[Any] = short.astype(np.float32)
+        if (few != short).any():
+            raise _PrecisionLostError
+        return few
+
+    if rows.dtype != np.float64:
+        with suppress(_PrecisionLostError):
+            return _pack(rows, np.float32, in_few_bytes)
+    return _pack(rows, np.float64, _short_rows)
+
+
+class _PrecisionLostError(Exception):
+    """float32 does not hold the numbers."""
+
+
+def _pack(
+    rows: npt.NDArray[Any], dtype: npt.DTypeLike, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None
+) -> npt.NDArray[Any]:
+    """Return panels of rows, or of what ``change`` makes of them, without a second copy of all of them."""
+    if change is None and rows.flags.c_contiguous:
+        return pack(rows)
+    n, step = rows.shape[0], ROWS * max(1, CHUNK_BYTES // (8 * ROWS * rows.shape[1]))
+    panels = np.empty((panels_of(n), ROWS // STRIP, rows.shape[1], STRIP), dtype=dtype)
+    for lo in range(0, n, step):
+        here = rows[lo : lo + step]
+        pack(here if change is None else change(here), panels[lo // ROWS : (lo + step) // ROWS])
+    return panels
 
 
 def _half_exponents(squares: npt.NDArray[Any]) -> Indices:

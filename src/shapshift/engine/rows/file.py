@@ -90,7 +90,7 @@ class RowFile:
 
     def __getitem__(self, rows: slice) -> Floats:
         """Return some rows, (n, d), unscaled."""
-        return self._read(rows.start, min(rows.stop, self.shape[0])).astype(np.float64)
+        return self.stored(rows.start, min(rows.stop, self.shape[0])).astype(np.float64)
 
     def panels(self, lo: int, hi: int, out: Floats | None = None) -> Floats:
         """Return the rows lo..hi-1 laid out for the distance kernels, scaled.
@@ -102,7 +102,7 @@ class RowFile:
             Space to use.
         """
         plain = -1000 < self.exponent < 1000  # then the factor is a float, and a product is rounded like ldexp
-        panels: Floats = lay_out(self._read(lo, hi), 2.0**-self.exponent if plain else 1.0, out)
+        panels: Floats = lay_out(self.stored(lo, hi), 2.0**-self.exponent if plain else 1.0, out)
         if not plain:
             np.ldexp(panels, -self.exponent, out=panels)
         return panels
@@ -111,7 +111,7 @@ class RowFile:
         """Return chosen rows, (n, d), unscaled."""
         rows = np.empty((chosen.size, self.shape[1]), dtype=self.dtype)
         for at in np.argsort(chosen, kind="stable"):
-            rows[at] = self._read(int(chosen[at]), int(chosen[at]) + 1)[0]
+            rows[at] = self.stored(int(chosen[at]), int(chosen[at]) + 1)[0]
         return rows.astype(np.float64, copy=False)
 
     def chunks(self) -> Iterator[tuple[int, int]]:
@@ -141,7 +141,8 @@ class RowFile:
         if now != self.stamp:
             raise InputError(f"The file of {name!r}, {self.path!r}, was changed after it was first read. Begin again.")
 
-    def _read(self, lo: int, hi: int) -> npt.NDArray[Any]:
+    def stored(self, lo: int, hi: int) -> npt.NDArray[Any]:
+        """Return the rows lo..hi-1, (n, d), unscaled and in the type of the file."""
         rows = np.empty((max(hi - lo, 0), self.shape[1]), dtype=self.dtype)
         with open(self.path, "rb", buffering=0) as file:
             file.seek(self.offset + lo * self.shape[1] * rows.itemsize)

@@ -57,7 +57,7 @@ def _loaded(source: Source, options: Options) -> Source:
     table, labels, extra = source
     file = table.rows
     if 8 * file.shape[0] * file.shape[1] <= options.load_bytes:
-        rows: Any = file[0 : file.shape[0]]
+        rows: Any = file.stored(0, file.shape[0])
         check.check_finite(rows, options.name, table.columns)
     else:
         rows = _with_ends(file, options.name, table.columns)
