@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sqlite3
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +15,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from cli_files import run
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from shapshift import Embedder, KNNShapley, SampledShapley, cross_value
-from shapshift.tables import TableSpec, prepare, read_table
+from shapshift.tables import Images, TableSpec, prepare, read_table
+from shapshift.tables.vector_cache import VectorCache
 
 IMAGES = np.random.default_rng(0).random((11, 4, 5, 3))
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of kept vectors: of its own for each test."""
+    monkeypatch.setenv("SHAPSHIFT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vectors"
 
 
 def colours(batch: Any) -> Any:
@@ -64,7 +80,7 @@ def test_objects_such_as_images_of_a_library() -> None:
     pictures = [SimpleNamespace(size=(row, 2)) for row in range(5)]
     found = Embedder(lambda batch: np.array([picture.size for picture in batch], dtype=np.uint8)).transform(pictures)
     assert found.tolist() == [[row, 2] for row in range(5)]
-    assert found.dtype == np.float64
+    assert found.dtype == np.uint8
 
 
 def test_valuing_images() -> None:
@@ -85,19 +101,22 @@ def test_valuing_images() -> None:
     [
         (
             lambda batch: np.zeros(len(batch)),
-            r"must return one vector .* \(4, d\)\. Got shape \(4,\) for items 0 to 3\.$",
+            r"must return one vector .* \(4, d\)\. Got shape \(4,\) for 4 items\.$",
         ),
-        (lambda batch: [1.0] * len(batch), r"Got shape \(4,\) for items 0 to 3\.$"),
-        (lambda batch: batch, r"Got shape \(4, 4, 5, 3\) for items 0 to 3\.$"),
-        (lambda batch: None, r"Got NoneType for items 0 to 3\.$"),
-        (lambda batch: (image.ravel() for image in batch), r"Got generator for items 0 to 3\.$"),
+        (lambda batch: [1.0] * len(batch), r"Got shape \(4,\) for 4 items\.$"),
+        (lambda batch: batch, r"Got shape \(4, 4, 5, 3\) for 4 items\.$"),
+        (lambda batch: None, r"Got NoneType for 4 items\.$"),
+        (lambda batch: (image.ravel() for image in batch), r"Got generator for 4 items\.$"),
         (lambda batch: [[1.0], [1.0, 2.0]] * 2, "rows of the same length"),
         (lambda batch: np.zeros((1, 3)), r"one vector for each item.*Got shape \(1, 3\) for 4 items"),
         (
             lambda batch: np.zeros((len(batch), 1 + len(batch))),
             r"Got shape \(3, 4\) for 3 items after vectors of length 5",
         ),
-        (lambda batch: np.full((len(batch), 2), np.nan), r"returned for items 0 to 3 contains NaN"),
+        (
+            lambda batch: np.full((len(batch), 2), np.nan),
+            r"of finite numbers\. Got nan for item \d+ \(from 0\).* 4 of 4 items",
+        ),
         (lambda batch: sparse.eye_array(len(batch)).tocsr(), "is sparse, which is not supported"),
         (lambda batch: [["text"]] * len(batch), "could not convert"),
         (3, "'embed' parameter of Embedder must be a function, or the name or the folder"),
@@ -185,4 +204,306 @@ def test_text_columns_with_a_model_in_a_folder(loaded: list[str], folder: Path, 
     found = prepare(table, table, TableSpec("y", text="text", embed=str(folder)))
     assert found.X_train[:, 0].tolist() == [3, 5, 1]
     assert any(str(folder) in note for note in found.notes)
-    assert set(loaded) == {str(folder)}
+    assert loaded == [str(folder)]
+    assert found.X_train.dtype == np.float32
+    assert prepare(table, table, TableSpec(**found.spec)).X_train[:, 0].tolist() == [3, 5, 1]
+    assert loaded == [str(folder)], "kept vectors need no model"
+    with open(folder / "model.safetensors", "a") as weights:
+        weights.write("changed")
+    prepare(table, table, TableSpec(**found.spec))
+    assert loaded == [str(folder)] * 2, "another model"
+
+
+class Counted:
+    """A function of texts that says how many it has seen."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.seen: list[str] = []
+        self.most = most
+
+    def __call__(self, batch: Any) -> Any:
+        if self.most is not None and len(self.seen) >= self.most:
+            raise KeyboardInterrupt
+        self.seen += list(batch)
+        return np.array([[len(text), text.count("a")] for text in batch], dtype=np.float16)
+
+
+TEXTS = [f"{'ab' * (i % 7)} {i % 30}" for i in range(100)] + ["", "a\ud800", "é"]
+
+
+def test_equal_items_are_embedded_once_in_an_order_of_their_own() -> None:
+    function, again = Counted(), Counted()
+    found = Embedder(function, batch_size=8).transform(TEXTS)
+    assert found.dtype == np.float16
+    assert found.tolist() == [[len(text), text.count("a")] for text in TEXTS]
+    assert sorted(function.seen) == sorted(set(TEXTS))
+    np.testing.assert_array_equal(Embedder(again, batch_size=8).transform(TEXTS[::-1]), found[::-1])
+    assert again.seen == function.seen, "batches do not depend on the order of the items"
+    pixels = np.zeros((6, 2, 2), np.uint8)
+    pixels[3] = 1
+    shapes: list[Any] = []
+    Embedder(lambda batch: (shapes.append(batch.shape), batch.reshape(len(batch), -1))[1]).transform(pixels)
+    assert shapes == [(2, 2, 2)]
+
+
+def test_a_run_that_was_killed_resumes(cache: Path) -> None:
+    killed, rest, nothing = Counted(24), Counted(), Counted()
+    with pytest.raises(KeyboardInterrupt):
+        Embedder(killed, batch_size=8, cache=cache, name="counts-1").transform(TEXTS)
+    found = Embedder(rest, batch_size=8, cache=cache, name="counts-1").transform(TEXTS)
+    assert sorted(killed.seen + rest.seen) == sorted(set(TEXTS))
+    np.testing.assert_array_equal(found, Embedder(Counted()).transform(TEXTS))
+    again = Embedder(nothing, cache=cache, name="counts-1").transform(TEXTS[:50])
+    np.testing.assert_array_equal(again, found[:50])
+    assert (nothing.seen, again.dtype) == ([], np.float16)
+    Embedder(nothing, cache=cache, name="counts-2").transform(TEXTS)
+    assert len(nothing.seen) == len(set(TEXTS)), "another name is another function"
+
+
+def test_a_process_that_is_killed_loses_one_batch(tmp_path: Path) -> None:
+    program = """
+import os, sys, time
+import numpy as np
+from shapshift import Embedder
+
+def slow(batch):
+    time.sleep(0.15)
+    print(len(batch), flush=True)
+    if len(batch) < 10:  # the last one
+        os._exit(9)
+    return np.array([[float(text)] for text in batch])
+
+Embedder(slow, batch_size=10, cache=sys.argv[1], name="slow-1").transform([str(i) for i in range(1000, 1055)])
+"""
+    run = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert (run.returncode, run.stdout.split()) == (9, ["10"] * 5 + ["5"]), run.stderr
+    seen: list[str] = []
+
+    def rest(batch: Any) -> Any:
+        seen.extend(batch)
+        return np.array([[float(text)] for text in batch])
+
+    found = Embedder(rest, cache=tmp_path, name="slow-1").transform([str(i) for i in range(1000, 1055)])
+    assert found[:, 0].tolist() == list(range(1000, 1055))
+    assert len(seen) == 5
+
+
+def test_two_at_a_time(cache: Path) -> None:
+    def work(part: int) -> Any:
+        return Embedder(Counted(), batch_size=3, cache=cache, name="n").transform(TEXTS[part:] + TEXTS[:part])
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, range(8)))
+    for part, found in enumerate(results):
+        np.testing.assert_array_equal(np.roll(found, part, axis=0), results[0])
+
+
+def test_what_identifies_a_function_must_be_said(cache: Path) -> None:
+    with pytest.raises(ValueError, match=r"'name' parameter of Embedder must identify the function.*name='halves-1'"):
+        Embedder(colours, cache=cache).transform(IMAGES)
+    with pytest.raises(ValueError, match="'cache' parameter of Embedder needs items whose content can be hashed"):
+        Embedder(Counted(), cache=cache, name="n").transform([SimpleNamespace(), SimpleNamespace()])
+
+
+def test_damaged_vectors_are_computed_again(cache: Path) -> None:
+    expected = Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
+    (path,) = cache.iterdir()
+    with sqlite3.connect(path) as file:
+        keys = [key for (key,) in file.execute("SELECT key FROM vectors ORDER BY key")]
+        file.execute("UPDATE vectors SET vector = ? WHERE key = ?", (b"\1\2\3\4", keys[0]))
+        file.execute("UPDATE vectors SET kind = 'object' WHERE key = ?", (keys[1],))
+        file.execute("UPDATE vectors SET vector = 5 WHERE key = ?", (keys[2],))
+        file.execute("UPDATE vectors SET checksum = NULL WHERE key = ?", (keys[3],))
+        file.execute("UPDATE vectors SET vector = X'' WHERE key = ?", (keys[4],))
+    function = Counted()
+    np.testing.assert_array_equal(Embedder(function, cache=cache, name="n").transform(TEXTS), expected)
+    assert len(function.seen) == 5
+
+
+def test_kept_vectors_that_are_not_numbers_or_too_long_are_computed_again(cache: Path) -> None:
+    expected = Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
+    with VectorCache(cache, "function n") as kept:
+        keys = [key for (key,) in kept._file.execute("SELECT key FROM vectors ORDER BY key").fetchall()]
+        kept.put(np.array(keys[:1]), np.array([[np.nan, 1.0]]))
+        kept.put(np.array(keys[-1:]), np.array([[1.0]]))
+    np.testing.assert_array_equal(Embedder(Counted(), cache=cache, name="n").transform(TEXTS), expected)
+
+
+def test_files_that_are_no_kept_vectors_are_refused(cache: Path, tmp_path: Path) -> None:
+    Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
+    (path,) = cache.iterdir()
+    path.write_bytes(b"not a database, but long enough to be looked at" * 50)
+    with pytest.raises(ValueError, match=r"kept vectors in .* cannot be used .*Remove the file"):
+        Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
+    path.unlink()
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE other (x)")
+        file.execute("CREATE VIEW vectors AS SELECT x AS key, x AS kind, x AS vector, x AS checksum FROM other")
+    with pytest.raises(ValueError, match="is an SQLite file, but none of kept vectors"):
+        Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot be used"):
+        Embedder(Counted(), cache=tmp_path / "file", name="n").transform(TEXTS)
+
+
+@pytest.mark.parametrize("empty", [None, 3])
+def test_texts_that_are_missing_are_named(loaded: list[str], folder: Path, empty: Any) -> None:
+    with pytest.raises(ValueError, match=r"Item 1 is (NoneType|int)"):
+        Embedder(folder).transform(["a", empty])
+    assert Embedder(folder).transform(["a", ""]).tolist() == [[1, 1], [0, 1]]
+
+
+def test_functions_and_embedders_for_columns_of_texts() -> None:
+    table = pa.table({"body": ["abc", "", "abc", "d"], "x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
+    for embed in (Counted(), Embedder(Counted(), batch_size=1)):
+        got = prepare(table, table.slice(1, 2), TableSpec("y", text="body", embed=embed, scale="none"))
+        assert got.X_train[:, :2].tolist() == [[3, 1], [0, 0], [3, 1], [1, 0]]
+        assert got.X_val[:, :2].tolist() == [[0, 0], [3, 1]]
+        assert got.spec["embed"] == "the function Counted"
+        json.dumps(got.spec)
+    with pytest.raises(ValueError, match=r"no column is to be embedded\. Name columns of texts with --text"):
+        prepare(table, table, TableSpec("y", embed=Counted()))
+    with pytest.raises(ValueError, match=r"Column 'body' cannot be embedded. .*Got shape \(3,\) for 3 items"):
+        prepare(table, table, TableSpec("y", text="body", embed=lambda batch: np.zeros(len(batch))))
+
+
+def test_many_short_texts() -> None:
+    texts = [str(i % 50_000) for i in range(200_000)]
+    found = Embedder(lambda batch: np.array([[float(text)] for text in batch], dtype=np.float32)).transform(texts)
+    assert found[:, 0].tolist() == [float(text) for text in texts]
+
+
+def picture(colour: tuple[int, int, int], size: tuple[int, int] = (12, 9)) -> bytes:
+    """An encoded image of one colour."""
+    pillow = pytest.importorskip("PIL.Image")
+    with io.BytesIO() as file:
+        pillow.new("RGB", size, colour).save(file, "PNG")
+        return file.getvalue()
+
+
+def mean_colours(batch: Any) -> Any:
+    return [np.asarray(image).mean(axis=(0, 1)) for image in batch]
+
+
+def test_images_from_files_and_from_bytes(tmp_path: Path) -> None:
+    encoded = [picture((255, 0, 0)), picture((0, 255, 0), (5, 40)), picture((255, 0, 0))]
+    (tmp_path / "img").mkdir()
+    for name, content in zip("abc", encoded, strict=True):
+        (tmp_path / "img" / f"{name}.png").write_bytes(content)
+    paths = pa.array(["img/a.png", "img/b.png", "img/c.png"])
+    both = pa.StructArray.from_arrays([pa.array([None, encoded[1], encoded[2]]), paths], ["bytes", "path"])
+    expected = [[255, 0, 0], [0, 255, 0], [255, 0, 0]]
+    assert Embedder(mean_colours).transform(Images(encoded)).tolist() == expected
+    for name, column in {"paths": paths, "bytes": pa.array(encoded), "both": both}.items():
+        pq.write_table(pa.table({"photo": column, "y": [0, 1, 0]}), tmp_path / f"{name}.parquet")
+        table = read_table(tmp_path / f"{name}.parquet")
+        got = prepare(table, table, TableSpec("y", image="photo", embed=mean_colours))
+        assert got.X_train.tolist() == got.X_val.tolist() == expected
+        assert got.feature_names == ["photo[0]", "photo[1]", "photo[2]"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        (["../outside.png"], r"Image 0, '\.\./outside\.png', lies outside the folder of its table"),
+        (["/etc/hostname"], "lies outside the folder of its table"),
+        (["link.png"], "lies outside the folder of its table"),
+        (["gone.png"], r"Image 0, 'gone\.png', cannot be read \(No such file"),
+        (["bad.png"], r"Image 0, 'bad\.png', cannot be decoded .*Replace the image, or leave its row out"),
+        ([b"\x89PNG\r\n"], "Image 0 cannot be decoded"),
+        ([None], r"Column 'photo' is to be embedded as images, but has no image in 1 rows, the first of them row 0"),
+        ([3], "but holds int64, neither paths of files nor bytes"),
+    ],
+)
+def test_images_that_cannot_be_used_are_named(entries: list[Any], words: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image")
+    folder = tmp_path / "table"
+    folder.mkdir()
+    (tmp_path / "outside.png").write_bytes(picture((1, 2, 3)))
+    (folder / "link.png").symlink_to(tmp_path / "outside.png")
+    (folder / "bad.png").write_bytes(picture((1, 2, 3))[:40])
+    kind = pa.string() if entries == [None] else None
+    pq.write_table(pa.table({"photo": pa.array(entries, kind), "y": [0]}), folder / "rows.parquet")
+    table = read_table(folder / "rows.parquet")
+    with pytest.raises(ValueError, match=words):
+        prepare(table, table, TableSpec("y", image="photo", embed=mean_colours))
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder with a small network, and a stand-in for torchvision that knows its architecture."""
+    torch, safetensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+
+    def small(num_classes: int) -> Any:
+        return torch.nn.Sequential(
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 4), torch.nn.Linear(4, num_classes)
+        )
+
+    def get_model(name: str, *, weights: None, num_classes: int) -> Any:
+        return {"small": small}[name](num_classes)
+
+    torch.manual_seed(0)
+    made = small(2)
+    folder = tmp_path / "network"
+    folder.mkdir()
+    safetensors.save_file(made.state_dict(), folder / "model.safetensors")
+    settings = {
+        "architecture": "small",
+        "num_classes": 2,
+        "resize": 8,
+        "image_size": 8,
+        "mean": [0] * 3,
+        "std": [1] * 3,
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+    models = SimpleNamespace(get_model=get_model)
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(models=models))
+    monkeypatch.setitem(sys.modules, "torchvision.models", models)
+    return folder
+
+
+def test_a_network_for_images_in_a_folder(network: Path, tmp_path: Path) -> None:
+    torch, safetensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    encoded = [picture((255, 0, 0)), picture((0, 51, 0), (40, 9)), picture((255, 0, 0))]
+    weights = safetensors.load_file(network / "model.safetensors")
+    colours = torch.tensor([[1.0, 0, 0], [0, 0.2, 0], [1.0, 0, 0]])
+    expected = torch.nn.functional.linear(colours, weights["2.weight"], weights["2.bias"]).numpy()
+    found = Embedder(network).transform(Images(encoded))
+    np.testing.assert_allclose(found, expected, atol=1e-6)  # all layers but the last
+    assert found.dtype == np.float32
+    for name, content in zip("abc", encoded, strict=True):
+        (tmp_path / f"{name}.png").write_bytes(content)
+    np.testing.assert_array_equal(Embedder(str(network)).transform([tmp_path / f"{name}.png" for name in "abc"]), found)
+    table = pa.table({"photo": encoded, "y": [0, 1, 0]})
+    got = prepare(table, table, TableSpec("y", image="photo", embed=network))
+    np.testing.assert_allclose(got.X_val, found, atol=1e-6)
+    with pytest.raises(ValueError, match=r"is one for images. Name columns of images with --image"):
+        prepare(
+            pa.table({"t": ["a"], "y": [0]}), pa.table({"t": ["a"], "y": [0]}), TableSpec("y", text="t", embed=network)
+        )
+    (network / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"whose network cannot be loaded.*safetensors\.torch\.save_file"):
+        Embedder(network).transform(Images(encoded))
+
+
+def test_networks_for_images_say_what_to_install(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision.models", None)
+    with pytest.raises(ImportError, match=r'pip install "shapshift\[image\]"'):
+        Embedder(network).transform(Images([picture((1, 2, 3))]))
+
+
+def test_the_command_line_embeds_texts(loaded: list[str], folder: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 40, 60)
+    table = pa.table({"body": ["x" * int(n) for n in lengths], "y": (lengths > 20).astype(int)})
+    pq.write_table(table, tmp_path / "texts.parquet")
+    where = ["value", str(tmp_path / "texts.parquet"), "--label", "y"]
+    given = [*where, "--text", "body", "--embed", str(folder), "--quiet"]
+    assert run(*given, "--out", str(tmp_path / "first")).code == 0
+    expected = cross_value(KNNShapley(), np.array([[n, 1.0] for n in lengths]), table["y"]).values
+    first = pq.read_table(tmp_path / "first" / "values.parquet")
+    np.testing.assert_allclose(first["value"], expected, atol=1e-12)
+    assert run(*given, "--out", str(tmp_path / "second")).code == 0
+    assert loaded == [str(folder)], "the second run has kept vectors"
+    refused = run(*where, "--embed", str(folder))
+    assert (refused.code, "--text" in refused.err) == (2, True)

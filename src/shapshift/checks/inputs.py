@@ -205,9 +205,11 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None, narrow: b
     if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
         X = X.to_pandas()  # its column names would be lost on the way to an array
     try:
-        frame = nw.from_native(X, pass_through=True)
+        frame = nw.from_native(X, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as error:
         raise InputError(f"{name!r} has a column name more than once ({error}). Rename the columns.") from None
+    if isinstance(frame, nw.Series) and _holds_vectors(frame):
+        frame = frame.alias("vector").to_frame()
     if isinstance(frame, nw.DataFrame):
         return _check_frame(frame, name, narrow)
     if isinstance(frame, nw.LazyFrame):
@@ -394,18 +396,32 @@ def _check_frame(frame: nw.DataFrame[Any], name: str, narrow: bool) -> Table:
     columns = list(native.column_names if kind == "pyarrow" else native.columns)
     check_shape(native.shape, name)
     schema = frame.schema
+    vectors = {series.name: _vectors(series, name) for series in frame.iter_columns() if _holds_vectors(series)}
     for column in frame.columns:
         dtype = schema[column]
-        if not (dtype.is_numeric() or dtype == nw.Boolean):
+        if not (column in vectors or dtype.is_numeric() or dtype == nw.Boolean):
             if "Sparse" in str(getattr(native[column], "dtype", "")):
                 raise InputError(f"Column {column!r} of {name!r} is sparse. Pass {name}.sparse.to_dense() instead.")
             raise InputError(
                 f"Column {column!r} of {name!r} has type {dtype}; features must be numbers (could not convert to "
                 "float). Encode the column (for instance with sklearn.preprocessing.OneHotEncoder) or drop it."
             )
-    rows = np.empty(frame.shape, dtype=_frame_type(frame) if narrow else np.float64)
+    names_of = [[f"{c}[{j}]" for j in range(vectors[c].shape[1])] if c in vectors else [c] for c in columns]
+    columns = [column for part in names_of for column in part]
+    kept = _frame_type(frame, vectors) if narrow else np.float64
+    rows = np.empty((frame.shape[0], len(columns)), dtype=kept) if frame.shape[1] > 1 or not vectors else None
     rounded: dict[Any, int] = {}
-    for j, series in enumerate(frame.iter_columns()):
+    at = 0
+    for series, part in zip(frame.iter_columns(), names_of, strict=True):
+        j, at = at, at + len(part)
+        if series.name in vectors:
+            rounded |= dict(zip(part, rounded_counts(vectors[series.name]).tolist(), strict=True))
+            if rows is None:  # nothing beside it
+                rows = vectors[series.name].astype(kept, copy=False)
+            else:
+                rows[:, j:at] = vectors[series.name]
+            continue
+        assert rows is not None
         if series.dtype.is_integer() and not series.null_count():
             whole = np.asarray(series.to_numpy())
             rows[:, j] = whole  # pyarrow's own cast refuses what would be rounded
@@ -416,18 +432,72 @@ def _check_frame(frame: nw.DataFrame[Any], name: str, narrow: bool) -> Table:
                 rounded[columns[j]] = rounded_entries(series.to_list())
     warn_rounded(repr(name), rounded)
     index = np.asarray(native.index) if kind == "pandas" and hasattr(native, "index") else None
+    assert rows is not None
     check_finite(rows, name, columns, index)
     names = tuple(native.index.names) if index is not None else ("id",)
     return Table(rows, columns, index, kind, names)
 
 
-def _frame_type(frame: nw.DataFrame[Any]) -> Any:
+def _frame_type(frame: nw.DataFrame[Any], vectors: Mapping[str, npt.NDArray[Any]]) -> Any:
     """Return the shortest type of :data:`ROW_TYPES` that holds all columns of a frame; float64 if there is none."""
-    columns = [series for series in frame.iter_columns() if str(series.dtype).lower() in (*ROW_TYPES, "boolean")]
-    if len(columns) < frame.shape[1] or any(series.null_count() for series in columns):
+    kinds = {array.dtype.name for array in vectors.values()}
+    for series in frame.iter_columns():
+        if series.name not in vectors:
+            kinds.add("float64" if series.null_count() else str(series.dtype).lower().replace("boolean", "bool"))
+    if not kinds <= ROW_TYPES.keys():
         return np.float64
-    kinds = {"bool" if series.dtype == nw.Boolean else str(series.dtype).lower() for series in columns}
     return ROW_TYPES.get(np.result_type(*kinds).name, np.float64)
+
+
+def _holds_vectors(series: nw.Series[Any]) -> bool:
+    """Whether the entries of a column are lists or arrays of numbers."""
+    if series.dtype in (nw.List, nw.Array):
+        inner: Any = series.dtype
+        return bool(inner.inner.is_numeric()) or str(inner.inner).lower() == "unknown"  # such as float16
+    first = series.head(1).to_list() if series.dtype == nw.Object else [None]
+    return bool(first) and isinstance(first[0], np.ndarray | list) and np.asarray(first[0]).dtype.kind in "iuf"
+
+
+def _vectors(series: nw.Series[Any], name: str) -> npt.NDArray[Any]:
+    """Return a column of lists of numbers as rows, in their own type."""
+    column = f"Column {series.name!r} of {name!r}"
+    if series.dtype == nw.Object:
+        entries = [np.asarray(entry if entry is not None else ()) for entry in series.to_list()]
+        lengths = {entry.size if entry.ndim == 1 else None for entry in entries}
+        rows = np.stack(entries) if len(lengths) == 1 else np.empty((0, 0))
+    else:
+        import pyarrow as pa  # takes a while to load
+        import pyarrow.compute as pc
+
+        stored = series.to_arrow()
+        stored = stored if isinstance(stored, pa.ChunkedArray) else pa.chunked_array([stored])
+        lengths = list_lengths(stored)
+        flat = pc.list_flatten(stored).combine_chunks() if len(lengths) == 1 else pa.array([])
+        flat = flat.chunk(0) if isinstance(flat, pa.ChunkedArray) else flat
+        if flat.null_count:
+            raise InputError(
+                f"{column} holds vectors with {flat.null_count} missing numbers. Distances need all of them: leave "
+                "these rows out, or fill them in."
+            )
+        rows = flat.to_numpy(zero_copy_only=False).reshape(len(stored), -1)
+    if len(lengths) != 1 or lengths & {0, None} or rows.dtype.kind not in "iuf":
+        raise InputError(f"{column} must hold vectors of one length. {show_lengths(lengths)} Make them equally long.")
+    return rows
+
+
+def list_lengths(column: Any) -> set[int | None]:
+    """Lengths that occur in an Arrow column of lists, None where a list is missing."""
+    import pyarrow.compute as pc
+
+    if str(column.type) == "null":
+        return {None}
+    return set(pc.unique(pc.list_value_length(column)).to_pylist()) - ({None} if not column.null_count else set())
+
+
+def show_lengths(lengths: set[int | None]) -> str:
+    """Write lengths of vectors that differ, for a message."""
+    shown = ["missing" if length is None else str(length) for length in sorted(lengths, key=lambda n: n or 0)[:5]]
+    return f"It has lengths: {', '.join(shown)}."
 
 
 def tensor_to_numpy(data: Any) -> Any:

@@ -39,7 +39,7 @@ EMBEDDING_TOKENS = 256
 _MODEL_FILES = ("modules.json", "config.json")
 _WEIGHTS = "model.safetensors"
 # How images are prepared for a network that was trained on ImageNet, unless its folder says otherwise.
-_IMAGE_SETTINGS = {
+_IMAGE_SETTINGS: dict[str, Any] = {
     "resize": 256, "image_size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "num_classes": 1000
 }  # fmt: skip
 
@@ -472,7 +472,7 @@ def _image_function(owner: str, folder: Path, device: str | None, images: Any) -
             f"Embedding images with the model in {os.fspath(folder)!r} needs torch, torchvision and safetensors "
             f'({error}). Install them with: pip install "shapshift[image]". Or pass a function.'
         ) from error
-    given = _IMAGE_SETTINGS | _config(folder)
+    given: dict[str, Any] = _IMAGE_SETTINGS | _config(folder)
     try:
         network = models.get_model(given["architecture"], weights=None, num_classes=int(given["num_classes"]))
         network.load_state_dict(load_file(folder / _WEIGHTS))

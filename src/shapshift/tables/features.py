@@ -15,7 +15,15 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, RobustScaler, StandardScaler
 
 from shapshift._arrays import object_array
-from shapshift.checks.inputs import ROW_TYPES, rounded_counts, rounded_entries, some, warn_rounded
+from shapshift.checks.inputs import (
+    ROW_TYPES,
+    list_lengths,
+    rounded_counts,
+    rounded_entries,
+    show_lengths,
+    some,
+    warn_rounded,
+)
 from shapshift.checks.warnings import warn
 from shapshift.exceptions import InputError, MissingLibraryError
 from shapshift.tables.embedding import described, embedder_of
@@ -293,15 +301,13 @@ def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, v
     """
     kind, width, names = "vector" if vectors else "number", 1, [name]
     if vectors:
-        lengths = _lengths(sides[0]) | _lengths(sides[1])
+        lengths = list_lengths(sides[0]) | list_lengths(sides[1])
         if len(lengths) != 1 or lengths & {0, None}:
-            listed = sorted(lengths, key=lambda n: n or 0)[:5]
-            shown = ", ".join("missing" if length is None else str(length) for length in listed)
             raise UnusableError(
-                f"holds vectors, but not all of one length (lengths: {shown}). Make them equally long, or leave it "
-                f"out: --drop {name}"
+                f"holds vectors, but not all of one length. {show_lengths(lengths)} Make them equally long, or leave "
+                f"the column out: --drop {name}"
             )
-        width = lengths.pop()
+        width = int(lengths.pop() or 0)
         names = [f"{name}[{j}]" for j in range(width)]
         sides = [pc.list_flatten(side) for side in sides]
     if (vectors or keep) and all(str(side.type) in _KEPT and not side.null_count for side in sides):
@@ -328,13 +334,8 @@ def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, v
 
 def _kept(numbers: Any, width: int) -> Array:
     """Return numbers of an Arrow array as rows in their own type, without a copy where there need be none."""
-    rows = numbers.to_numpy(zero_copy_only=False).reshape(-1, width)
+    rows: Array = numbers.to_numpy(zero_copy_only=False).reshape(-1, width)
     return rows.astype(ROW_TYPES[rows.dtype.name], copy=False)
-
-
-def _lengths(vectors: Any) -> set[Any]:
-    """Lengths that occur, None where a vector is missing."""
-    return {None} if pt.is_null(vectors.type) else set(pc.unique(pc.list_value_length(vectors)).to_pylist())
 
 
 def _refuse_row_numbers(name: str, train: Any) -> None:
@@ -390,7 +391,7 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
     """
     untouched = all(column.kind in ("vector", "text", "image") for column in columns)
     different = slice(None) if untouched and not any(any(c.missing()) for c in columns) else _different(columns)
-    blocks = [
+    blocks: list[Any] = [
         _encoded(column, spec.categorical, different, notes)
         if column.kind == "category"
         else (

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from shapshift.checks.inputs import column_differences, some
+from shapshift.checks.inputs import column_differences, quoted, some
 from shapshift.exceptions import InputError
 
 PathLike = str | os.PathLike[str]
@@ -190,7 +190,8 @@ def find_parts(path: PathLike) -> Parts:
     Parameters
     ----------
     path : path-like
-        A file; a folder, searched for Parquet files at any depth; or a pattern with ``*``, ``?`` or ``[...]``.
+        A file; a folder that Hugging Face's ``save_to_disk`` wrote, or another one, searched for Parquet files at any
+        depth; or a pattern with ``*``, ``?`` or ``[...]``.
 
     Returns
     -------
@@ -214,11 +215,12 @@ def find_parts(path: PathLike) -> Parts:
             return _matches(target)
         raise FileNotFoundError(_missing(target))
     if stat.S_ISDIR(mode):
-        files = _parquet_files(target)
+        files = _dataset_files(target) or _parquet_files(target)
         if not files:
             raise FileNotFoundError(
-                f"The folder {shown(target)} holds no Parquet file ({', '.join(PARQUET_ENDINGS)}). It has: "
-                f"{_listing(target)}. Name a file in it, or a pattern such as {shown(target / '*.csv')}."
+                f"The folder {shown(target)} holds no Parquet file ({', '.join(PARQUET_ENDINGS)}) and no dataset that "
+                f"save_to_disk wrote. It has: {_listing(target)}. "
+                f"Name a file in it, or a pattern such as {shown(target / '*.csv')}."
             )
         return Parts(shown(text), files, target)
     if not stat.S_ISREG(mode):
@@ -325,6 +327,46 @@ def _matches(pattern: Path) -> Parts:
         )
     root = Path(os.path.commonpath([file.parent for file in files]))
     return Parts(shown(pattern), sorted(files), root)
+
+
+def _dataset_files(folder: Path) -> list[Path]:
+    """Return the Arrow files of a dataset that Hugging Face's ``save_to_disk`` wrote, in order; none elsewhere."""
+    splits = _json(folder / "dataset_dict.json").get("splits")
+    if splits is not None:
+        raise InputError(
+            f"The folder {shown(folder)} holds a dataset of several splits: {some(list(splits))}. Name one of their "
+            f"folders, such as {shown(folder / str(next(iter(splits), 'train')))}."
+        )
+    state = _json(folder / "state.json")
+    if state.get("_indices_data_files"):
+        raise InputError(
+            f"The dataset in {shown(folder)} is a selection of the rows that its files hold. Write it anew with "
+            "dataset.flatten_indices().save_to_disk(path)."
+        )
+    parts = state.get("_data_files")
+    names: list[Any] = [part.get("filename") if isinstance(part, dict) else None for part in parts or ()]
+    # The list is somebody else's: it must not name files of other folders.
+    odd = [name for name in names if not isinstance(name, str) or Path(name).name != name]
+    if odd:
+        raise InputError(
+            f"{shown(folder / 'state.json')} must name files of its own folder. Got {quoted(odd[0])}. Write the "
+            "dataset anew with save_to_disk."
+        )
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"The dataset in {shown(folder)} lacks {some(missing)}, which its state.json names. Copy or write it anew."
+        )
+    return [folder / name for name in names]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file; nothing where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _parquet_files(folder: Path) -> list[Path]:

@@ -81,8 +81,9 @@ def read_table(
     path : path-like
         Parquet, CSV, Feather or Arrow (file or stream), JSON lines, or ``.npz`` with the arrays ``X``, ``y`` and
         optionally ``feature_names``, ``ids`` and ``owners``. CSV and JSON may be packed with gzip, bzip2 or zstd. A
-        folder is searched for Parquet files at any depth, and folders called ``key=value`` become columns. A pattern
-        such as ``"parts/*.csv"`` joins the files it matches, in sorted order.
+        folder is a dataset of Hugging Face that ``save_to_disk`` wrote, or is searched for Parquet files at any depth,
+        and folders called ``key=value`` become columns. A pattern such as ``"parts/*.csv"`` joins the files it matches,
+        in sorted order.
     columns : sequence of str, optional
         Only these, in this order.
     text : collection of str, default=()
