@@ -493,9 +493,8 @@ def test_networks_for_images_say_what_to_install(network: Path, monkeypatch: pyt
 
 
 def test_the_command_line_embeds_texts(loaded: list[str], folder: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(1, 40, 60)
-    table = pa.table({"body": ["x" * int(n) for n in lengths], "y": (lengths > 20).astype(int)})
+    lengths = np.random.default_rng(0).permutation(60) + 1
+    table = pa.table({"body": ["x" * int(n) for n in lengths], "y": (lengths > 30).astype(int)})
     pq.write_table(table, tmp_path / "texts.parquet")
     where = ["value", str(tmp_path / "texts.parquet"), "--label", "y"]
     given = [*where, "--text", "body", "--embed", str(folder), "--quiet"]

@@ -76,6 +76,7 @@ def test_values_are_those_of_the_float64_copy(name: str, kind: str) -> None:
     np.testing.assert_array_equal(kept.value(points.astype(np.float64), labels).values, expected.values)
 
 
+@pytest.mark.filterwarnings("ignore:.*rows have a copy")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_else_is_measured_by_distances(kind: str, tmp_path: Path) -> None:
     X, y = rows_of(kind)
@@ -211,7 +212,7 @@ def peak(work: Callable[[], Any]) -> int:
 def test_training_rows_take_little_more_than_their_own_bytes(kind: str, metric: str) -> None:
     X = (np.random.default_rng(0).normal(size=(60_000, 192)) * 20).astype(kind)
     y = np.arange(60_000) % 3
-    options: dict[str, Any] = {"metric": metric, "progress": False, "n_jobs": 1, "max_memory": "6MB"}
+    options: dict[str, Any] = {"metric": metric, "progress": False, "n_jobs": 1, "max_memory": "11MB"}
     # Vectors for angles are float32, whatever shorter type they come in.
     own = X.size * (4 if metric == "cosine" else X.itemsize)
     fitted: list[Any] = []
@@ -223,7 +224,7 @@ def test_training_rows_take_little_more_than_their_own_bytes(kind: str, metric: 
     few = KNNShapley(**options).fit(X[:500], y[:500])
     few.value(X[:20], y[:20])  # loads what is compiled
     # Numbers per row that any type needs: labels, ids, hashes, values, tiles.
-    beside = 6_000_000 + 150 * len(X)
+    beside = 11_000_000 + 150 * len(X)
     assert peak(work) <= 1.05 * own + beside
     if kind == "float32":
         assert peak(lambda: fitted[0].value(X[:20], y[:20])) + own <= 1.3 * own
@@ -251,7 +252,9 @@ def test_columns_of_short_numbers_in_tables(kind: str) -> None:
     assert got.X_train.dtype == ROW_TYPES[kind]
     np.testing.assert_array_equal(got.X_val, X[5:12])
     single = pa.table({"a": X[:, 0], "b": X[:, 1], "y": [0, 1] * 15})
-    assert prepare(single, single, TableSpec("y", scale="none")).X_train.dtype == ROW_TYPES[kind]
+    assert prepare(single, single, TableSpec("y", scale="none")).X_train.dtype == (
+        "float32" if kind == "float16" else ROW_TYPES[kind]  # Arrow has few functions for float16
+    )
     scaled = prepare(single, single, TableSpec("y")).X_train
     assert scaled.dtype == np.float64
     np.testing.assert_allclose(scaled.std(axis=0), 1)

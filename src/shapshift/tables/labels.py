@@ -160,7 +160,7 @@ def plain(column: Any) -> Any:
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
     if pt.is_float16(array.type):
         missing = array.is_null().to_numpy(zero_copy_only=False)
-        array = pa.array(array.to_numpy(zero_copy_only=False).astype(np.float64), mask=missing)
+        array = pa.array(array.to_numpy(zero_copy_only=False).astype(np.float32), mask=missing)
     if str(array.type) in ("large_string", "string_view"):
         array = array.cast(pa.string())
     return array
