@@ -218,7 +218,7 @@ class TrainingIndex:
         if self.width == 0:
             return most >= 0
         sample = np.sort(self._taken(np.arange(0, self.n_rows, max(1, self.n_rows // SAMPLE_ROWS))), axis=0)
-        column = int(np.count_nonzero(np.diff(sample, axis=0), axis=0).argmax())
+        column = int(np.count_nonzero(sample[1:] != sample[:-1], axis=0).argmax())
         return int(np.unique(self._column(column)).size) <= most
 
     def differ(self, order: Indices) -> npt.NDArray[np.bool_]:
