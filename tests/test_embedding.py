@@ -367,6 +367,16 @@ def test_functions_and_embedders_for_columns_of_texts() -> None:
         prepare(table, table, TableSpec("y", text="body", embed=lambda batch: np.zeros(len(batch))))
 
 
+def test_progress_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table({"body": ["abc", "d"], "y": [0, 1]})
+    spec = TableSpec("y", text="body", embed=Counted())
+    for progress in (True, False, None):
+        prepare(table, table, spec, progress=progress)
+        captured = capsys.readouterr()
+        assert ("Embedding" in captured.err) is (progress is True)
+        assert captured.out == ""
+
+
 def test_many_short_texts() -> None:
     texts = [str(i % 50_000) for i in range(200_000)]
     found = Embedder(lambda batch: np.array([[float(text)] for text in batch], dtype=np.float32)).transform(texts)

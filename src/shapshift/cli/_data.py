@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,8 +115,6 @@ def load(run: Run, target: str | None = None) -> Data:
     target : {"class", "number", "set", "seen"}, optional
         What labels are, or "seen" to tell it from them; by default, what the method says.
     """
-    from shapshift.tables import prepare
-
     _check_options(run)
     columns, by = run[Columns], run[Sample].clusters
     train_path, val_path = _paths(run)
@@ -146,11 +145,11 @@ def load(run: Run, target: str | None = None) -> Data:
         # Names of clusters, and weights, are no features.
         apart = [column for column in (by, by_weight) if column not in (None, spec.label, spec.id, spec.owner)]
         spec = replace(spec, drop=[*spec.drop, *(column for column in apart if column not in spec.drop)])
-        try:
-            arrays = prepare(train, val, spec)
-        except InputError as error:
-            raise InputError(_worded(run, str(error))) from error
-        arrays = replace(arrays, notes=[_worded(run, note) for note in arrays.notes])
+    try:
+        arrays = _prepared(run, train, val, spec)
+    except InputError as error:
+        raise InputError(_worded(run, str(error))) from error
+    arrays = replace(arrays, notes=[_worded(run, note) for note in arrays.notes])
     if not others:
         notes = list(dict.fromkeys(arrays.notes))
         arrays = replace(arrays, X_val=arrays.X_train, y_val=arrays.y_train, notes=notes)
@@ -162,6 +161,14 @@ def load(run: Run, target: str | None = None) -> Data:
     run.parameters["tables"] = arrays.spec | {"feature_names": len(arrays.feature_names)}
     by_order = run[Order].order or run[Payment].order
     return Data(train, val, arrays, clusters, weights, None if by_order is None else train[by_order].to_pylist())
+
+
+def _prepared(run: Run, train: Any, val: Any, spec: "TableSpec") -> "Prepared":
+    """Turn tables into arrays; where texts or images are embedded, with a progress bar."""
+    from shapshift.tables import prepare
+
+    with nullcontext() if spec.text or spec.image else run.terminal.busy("Preparing the tables"):
+        return prepare(train, val, spec, progress=run.terminal.progress)
 
 
 def _worded(run: Run, text: str) -> str:
@@ -319,12 +326,13 @@ def _check_options(run: Run) -> None:
 
 def load_other(run: Run, name: str, path: Path, data: Data) -> tuple[Any, Any]:
     """Read the points and labels of another validation table for the same training rows; ``name`` is its option."""
-    from shapshift.tables import TableSpec, prepare
+    from shapshift.tables import TableSpec
 
     run.input(name, path)
+    spec = TableSpec(**data.arrays.spec)
     with run.terminal.busy(f"Reading {path}"):
-        spec = TableSpec(**data.arrays.spec)
-        arrays = prepare(data.train, _read(run, path, named_columns(spec, spec.target)), spec)
+        other = _read(run, path, named_columns(spec, spec.target))
+    arrays = _prepared(run, data.train, other, spec)
     kept = _as_recorded(run, arrays.notes, {"train": _paths(run)[0], name: path})
     for note, recorded in zip(arrays.notes, kept, strict=True):
         if recorded not in data.arrays.notes:

@@ -224,7 +224,7 @@ class _Model(NamedTuple):
     load: Callable[[Any], Callable[[Any], Any]]
 
 
-def embedder_of(embed: Any, *, images: bool) -> Embedder:
+def embedder_of(embed: Any, progress: bool | None, *, images: bool) -> Embedder:
     """Return the embedder for columns of texts or images; vectors of models are kept in the usual folder."""
     if isinstance(embed, Embedder):
         return embed
@@ -241,7 +241,8 @@ def embedder_of(embed: Any, *, images: bool) -> Embedder:
         if of_images != images:
             held, other = ("images", "--image") if of_images else ("texts", "--text")
             raise InputError(f"The model {os.fspath(embed)!r} is one for {held}. Name columns of {held} with {other}.")
-    return Embedder(embed, cache=None if callable(embed) else cache_folder(None) / "vectors")
+    cache = None if callable(embed) else cache_folder(None) / "vectors"
+    return Embedder(embed, cache=cache, progress=progress)
 
 
 def described(embed: Any) -> str:

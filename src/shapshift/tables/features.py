@@ -381,12 +381,15 @@ def _mostly_numbers(column: Column) -> str | None:
     return odd_entry(entries) if 0 < len(odd_places(texts)) < len(texts) / 2 else None
 
 
-def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tuple[Floats, Floats, list[str]]:
+def encode(
+    columns: Sequence[Column], spec: TableSpec, notes: list[str], progress: bool | None = None
+) -> tuple[Array, Array, list[str]]:
     """Fill in, encode, scale and put the columns side by side in their order.
 
     Returns
     -------
-    X_train, X_val : ndarray of float64
+    X_train, X_val : ndarray
+        Of float64, or of the shortest type of :data:`shapshift.checks.inputs.ROW_TYPES` that holds all columns.
     feature_names : list of str
     """
     untouched = all(column.kind in ("vector", "text", "image") for column in columns)
@@ -395,7 +398,7 @@ def encode(columns: Sequence[Column], spec: TableSpec, notes: list[str]) -> tupl
         _encoded(column, spec.categorical, different, notes)
         if column.kind == "category"
         else (
-            _embedded(column, spec.embed, notes)
+            _embedded(column, spec.embed, notes, progress)
             if column.kind in ("text", "image")
             else (column.train, column.val, column.names)
         )
@@ -500,8 +503,8 @@ def _encoded(column: Column, categorical: str, different: Any, notes: list[str])
     return encoder.transform(train), encoder.transform(val), names
 
 
-def _embedded(column: Column, embed: Any, notes: list[str]) -> tuple[Array, Array, list[str]]:
-    embedder, size = embedder_of(embed, images=column.kind == "image"), len(column.train)
+def _embedded(column: Column, embed: Any, notes: list[str], progress: bool | None) -> tuple[Array, Array, list[str]]:
+    embedder, size = embedder_of(embed, progress, images=column.kind == "image"), len(column.train)
     if column.kind == "image":
         items: Any = column.train.joined(column.val)
     else:

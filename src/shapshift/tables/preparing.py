@@ -61,7 +61,7 @@ class Prepared(Shown):
     spec: dict[str, Any]
 
 
-def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
+def prepare(train: Any, val: Any, spec: TableSpec, *, progress: bool | None = None) -> Prepared:
     """Turn a training and a validation table into arrays.
 
     Parameters
@@ -69,6 +69,8 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
     train, val : pyarrow.Table
         As `read_table` returns them.
     spec : TableSpec
+    progress : bool, default=None
+        Show a progress bar while texts and images are embedded; None shows it in a terminal only.
 
     Returns
     -------
@@ -104,7 +106,7 @@ def prepare(train: Any, val: Any, spec: TableSpec) -> Prepared:
     roles = read_roles(train, val, spec)
     columns = make_columns(train, val, roles.spec, roles.features, roles.where, roles.notes)
     notes = [*roles.notes, *roles.name_notes]
-    X_train, X_val, names = encode(columns, roles.spec, notes)
+    X_train, X_val, names = encode(columns, roles.spec, notes, progress)
     return Prepared(
         X_train,
         roles.y_train,
