@@ -54,7 +54,9 @@ DATA_KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "scale": ((str,), "a text"),
     "categorical": ((str,), "a text"),
     "impute": ((str, bool), "a text or false"),
-    "embed": ((str, list), "a column or a list of columns"),
+    "text": ((str, list), "a column or a list of columns"),
+    "image": ((str, list), "a column or a list of columns"),
+    "embed": ((str,), "the folder or the name of a model"),
 }
 
 
@@ -161,6 +163,8 @@ def _data(file: Path, where: str, entry: Any) -> Any:
         if not any(mark in str(path) for mark in "*?[") and not path.exists():
             raise InputError(f"the key {key!r} names {entry[key]!r}, which is not there")
     columns = {key: value for key, value in entry.items() if key not in ("train", "val", "label")}
+    if "embed" in columns and (file.parent / columns["embed"]).is_dir():
+        columns["embed"] = str(file.parent / columns["embed"])
     return Files(label=entry["label"], columns=columns, **paths)
 
 
