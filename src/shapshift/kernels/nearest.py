@@ -10,7 +10,7 @@ of :class:`shapshift.ValuationStore` hold more rows than matter, so that some ca
 complete up to a distance, their reach.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,13 @@ from shapshift.kernels.distance import (
     one_minus_cosine,
     squared_length,
 )
-from shapshift.kernels.panels import START
+from shapshift.kernels.panels import ROWS, START, STRIP, as_float, panels_of, short_squared_sums
 from shapshift.kernels.rank import _long_sort, sort_run
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
+Panels = npt.NDArray[Any]
 
 
 class Lists(NamedTuple):
@@ -75,6 +76,22 @@ class Collected(NamedTuple):
     keys: Floats
     counts: Indices
     limits: Floats
+
+
+class Rounded(NamedTuple):
+    """Validation points, and what float32 leaves of them.
+
+    Attributes
+    ----------
+    points : float64 (b, d)
+    short : float32 (b, d)
+    lost : float64 (b,)
+        How far each rounded point is from the point, at most.
+    """
+
+    points: Floats
+    short: npt.NDArray[np.float32]
+    lost: Floats
 
 
 class HashTables(NamedTuple):
@@ -129,6 +146,94 @@ def collect_nearest(tile: Floats, first: int, wanted: int, collected: Collected)
                 rows[p, count], keys[p, count] = first + i, row[i]
                 count += 1
         counts[p], limits[p] = count, limit
+
+
+@kernel
+def collect_by_bounds(panels: Panels, n_rows: int, rounded: Rounded, wanted: int, collected: Collected) -> None:
+    """As :func:`collect_nearest`, for squared distances of all rows: in float32 first, and again of those that may count.
+
+    Sums of squared differences in float32 cost half of those in float64, and their error is a share of the distance
+    itself, wherever the origin is. Let x be a row, which float32 numbers hold without error, t a point, s what rounding
+    leaves of t, and u = 2**-24. A difference x_j - s_j is rounded once, by a factor within 1 +- u, and squared as it is;
+    each addition rounds once, by such a factor or, of numbers too small for that, by 2**-150. So with S the sum,
+
+        S <= (1 + u)^(d+2) |x - s|^2 + d 2^-150,    |x - s| <= |x - t| + |t - s|
+
+    A float64 distance F of x and t that is no larger than L has |x - t|^2 <= L (1 + 2 (d+2) 2^-53), likewise. Rows with
+
+        S > (L^(1/2) + |t - s|)^2 (1 + 2^-20) / (1 - (d+2) u) + d 2^-149
+
+    are therefore farther than L: the share of 2^-20 is more than the rounding of L, of F and of the limit itself come to,
+    as (1 + u)^k <= 1 / (1 - k u). All other rows are measured in float64, to the bits of a tile, while their panel is in
+    the cache. Sums must not overflow, and d must be below 2**16.
+
+    Parameters
+    ----------
+    panels : ndarray (k, 4, d, 8)
+        Rows of a type shorter than float64.
+    n_rows, wanted : int
+    rounded : Rounded
+    collected : Collected
+        Added to.
+    """
+    points, short, lost = rounded
+    rows, keys, counts, limits = collected
+    n_points, room = points.shape[0], rows.shape[1]
+    sums, within = np.empty((n_points, ROWS), np.float32), np.empty(n_points, np.float32)
+    which, places = np.empty(n_points * ROWS, np.int64), np.empty(n_points * ROWS, np.int64)
+    distances = np.empty(n_points * ROWS)
+    for p in range(n_points):
+        within[p] = _short_limit(limits[p], lost[p], points.shape[1])
+    for k in range(panels_of(n_rows)):
+        short_squared_sums(panels, k, short, sums, 0)
+        found, first, last = 0, k * ROWS, min(ROWS, n_rows - k * ROWS)
+        for p in range(n_points):
+            if counts[p] >= 0:
+                for i in range(last):
+                    which[found], places[found] = p, i
+                    found += sums[p, i] <= within[p]
+        if found > 0:
+            _measure_pairs(panels[k], points, which[:found], places[:found], distances)
+        for pair in range(found):
+            p, distance, count = which[pair], distances[pair], counts[which[pair]]
+            if count < 0 or distance > limits[p]:
+                continue
+            if count == room:
+                count, limits[p] = _cut_back(rows[p], keys[p], count, wanted)
+                counts[p] = count if count <= room // 2 else -1
+                within[p] = _short_limit(limits[p], lost[p], points.shape[1])
+                if count > room // 2 or distance > limits[p]:
+                    continue
+            rows[p, count], keys[p, count] = first + places[pair], distance
+            counts[p] = count + 1
+
+
+@kernel
+def _short_limit(limit, lost, n_features):
+    """What a float32 sum of a row within a limit is not above; rounded up."""
+    root = np.sqrt(limit) + lost
+    share = (1.0 + 2.0**-20) / (1.0 - (n_features + 2) * 2.0**-24)
+    return np.float32((root * root * share + n_features * 2.0**-149) * (1.0 + 2.0**-23))
+
+
+@kernel
+def _measure_pairs(panel, points, which, places, distances):
+    """Squared distances of pairs of a point and a row of a panel: the same bits as a tile has."""
+    d, size = points.shape[1], which.size
+    # Four at a time: a sum waits for its last addition.
+    for pair in range(0, size, 4):
+        a, b, c, e = pair, min(pair + 1, size - 1), min(pair + 2, size - 1), min(pair + 3, size - 1)
+        p, q, r, s = which[a], which[b], which[c], which[e]
+        at_p, at_q, at_r, at_s = places[a], places[b], places[c], places[e]
+        strip_p, strip_q, strip_r, strip_s = at_p // STRIP, at_q // STRIP, at_r // STRIP, at_s // STRIP
+        in_p, in_q, in_r, in_s = at_p % STRIP, at_q % STRIP, at_r % STRIP, at_s % STRIP
+        of_p = of_q = of_r = of_s = 0.0
+        for j in range(d):
+            of_p = _add(as_float(panel[strip_p, j, in_p]) - points[p, j], of_p)
+            of_q = _add(as_float(panel[strip_q, j, in_q]) - points[q, j], of_q)
+            of_r = _add(as_float(panel[strip_r, j, in_r]) - points[r, j], of_r)
+            of_s = _add(as_float(panel[strip_s, j, in_s]) - points[s, j], of_s)
+        distances[a], distances[b], distances[c], distances[e] = of_p, of_q, of_r, of_s
 
 
 @kernel

@@ -129,31 +129,33 @@ def _features(context: Any) -> list[str]:
     return str(context.codegen().magic_tuple()[2]).split(",")
 
 
-def _lanes(context: Any) -> int:
-    """Return how many float64 numbers a vector of the processor holds."""
+def _vector_bytes(context: Any) -> int:
+    """Return the length of the vectors of the processor."""
     features = _features(context)
-    return 8 if "+avx512f" in features else 4 if "+avx" in features else 2
+    return 64 if "+avx512f" in features else 32 if "+avx" in features else 16
 
 
-def _to_doubles(context: Any, builder: Any, kind: Any, entries: Any) -> Any:
-    """Convert a vector of entries as they are in memory, which is exact."""
+def _convert(context: Any, builder: Any, kind: Any, entries: Any, number: Any) -> Any:
+    """Convert a vector of entries as they are in memory to float64 or, if they are shorter, float32: without error."""
     lanes = entries.type.count
-    doubles = ir.VectorType(_DOUBLE, lanes)
+    numbers, floats = ir.VectorType(number, lanes), ir.VectorType(_FLOAT, lanes)
+
+    def longer(vector: Any) -> Any:
+        return vector if number == _FLOAT else builder.fpext(vector, numbers)
+
     if kind == types.float64:
         return entries
     if kind == types.float32:
-        return builder.fpext(entries, doubles)
+        return longer(entries)
     integers = ir.VectorType(_I32, lanes)
     if kind == types.int8:
-        return builder.sitofp(builder.sext(entries, integers), doubles)
+        return builder.sitofp(builder.sext(entries, integers), numbers)
     bits = builder.zext(entries, integers)
     if kind == types.uint8:
-        return builder.sitofp(bits, doubles)
-
-    floats = ir.VectorType(_FLOAT, lanes)
+        return builder.sitofp(bits, numbers)
     if "+f16c" in _features(context):
         halves = builder.bitcast(entries, ir.VectorType(ir.HalfType(), lanes))
-        return builder.fpext(builder.fpext(halves, floats), doubles)
+        return longer(builder.fpext(halves, floats))
 
     # With exponent and digits where float32 has them, a float16 number is 2**112 times too small.
     def some(type_: Any, number: Any) -> Any:
@@ -162,14 +164,14 @@ def _to_doubles(context: Any, builder: Any, kind: Any, entries: Any) -> Any:
     magnitude = builder.shl(builder.and_(bits, some(integers, 0x7FFF)), some(integers, 13))
     sign = builder.shl(builder.and_(bits, some(integers, 0x8000)), some(integers, 16))
     small = builder.bitcast(builder.or_(magnitude, sign), floats)
-    return builder.fmul(builder.fpext(small, doubles), some(doubles, 2.0**112))
+    return builder.fmul(longer(small), some(numbers, 2.0**112))
 
 
 def _as_float(typing, entry):
     def build(context, builder, signature, arguments):
         first, nothing = ir.Constant(_I32, 0), ir.Constant(ir.VectorType(arguments[0].type, 1), ir.Undefined)
         one = builder.insert_element(nothing, arguments[0], first)
-        return builder.extract_element(_to_doubles(context, builder, signature.args[0], one), first)
+        return builder.extract_element(_convert(context, builder, signature.args[0], one, _DOUBLE), first)
 
     return types.float64(entry), build
 
@@ -178,7 +180,7 @@ def _as_float(typing, entry):
 as_float = cast(Callable[[Any], Any], intrinsic(_as_float))
 
 
-def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], registers: int) -> Any:
+def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], vectors: tuple[int, int], number: Any) -> Any:
     """Make a function for kernels: sums over all features, for the rows of a panel and all points.
 
     Parameters
@@ -187,8 +189,10 @@ def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], regis
         Builds the code that adds what one feature contributes to the sums of a pair.
     starts : tuple of float
         What the sums of a pair begin with.
-    registers : int
-        Vectors of rows at a time, where a processor has 32 registers; half of them where it has 16.
+    vectors : tuple of int
+        Vectors of rows at a time, where a processor has 32 registers and where it has 16.
+    number : ir.Type
+        Type of the sums: float64, or float32 for rows of shorter types.
 
     Returns
     -------
@@ -200,12 +204,16 @@ def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], regis
     def sums(typing, panels, k, points, out, column):
         if panels.layout != "C" or points.layout != "C" or panels.dtype not in _ELEMENTS:
             raise TypingError("panels and points must be C-contiguous, and panels of a type in which rows are kept")
+        kind = types.float32 if number == _FLOAT else types.float64
+        if points.dtype != kind or out.dtype != kind or (panels.dtype == types.float64 and number == _FLOAT):
+            raise TypingError("points and sums must be of the type of the sums, and rows no longer")
 
         def build(context, builder, signature, arguments):
             kinds = signature.args
             panels, points, out = (context.make_array(kinds[i])(context, builder, arguments[i]) for i in (0, 2, 3))
-            _PanelSums(context, builder, kinds[0].dtype, panels, points, out, len(starts)).build(
-                term, starts, registers, arguments[1], arguments[4]
+            many = _vector_bytes(context) == 64
+            _PanelSums(context, builder, (kinds[0].dtype, number), panels, points, out, len(starts)).build(
+                term, starts, vectors[0 if many else 1], arguments[1], arguments[4]
             )
             return context.get_dummy_value()
 
@@ -215,22 +223,25 @@ def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], regis
 
 
 class _PanelSums:
-    """Builds the code of :func:`_panel_sums`, for one processor and one type of rows."""
+    """Builds the code of :func:`_panel_sums`, for one processor, one type of rows and one of sums."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, panels: Any, points: Any, out: Any, n_sums: int) -> None:
-        self.context, self.builder, self.kind = context, builder, kind
+    def __init__(
+        self, context: Any, builder: Any, types_: tuple[Any, Any], panels: Any, points: Any, out: Any, n_sums: int
+    ) -> None:
+        self.context, self.builder, (self.kind, self.number) = context, builder, types_
         self.panels, self.points = panels, points
-        self.lanes, self.size = _lanes(context), kind.bitwidth // 8
-        self.doubles = ir.VectorType(_DOUBLE, self.lanes)
+        self.bytes, self.size = 4 if self.number == _FLOAT else 8, self.kind.bitwidth // 8
+        self.lanes = _vector_bytes(context) // self.bytes
+        self.numbers = ir.VectorType(self.number, self.lanes)
         self.out = builder.bitcast(out.data, _I8.as_pointer())
         strides = cgutils.unpack_tuple(builder, out.strides)
         self.to_point, self.to_sum = strides[-2], strides[0] if n_sums > 1 else None
-        fma = ir.FunctionType(self.doubles, [self.doubles] * 3)
-        self.fma = cgutils.get_or_insert_function(builder.module, fma, f"llvm.fma.v{self.lanes}f64")
+        fma = ir.FunctionType(self.numbers, [self.numbers] * 3)
+        self.fma = cgutils.get_or_insert_function(builder.module, fma, f"llvm.fma.v{self.lanes}f{8 * self.bytes}")
 
-    def build(self, term: Any, starts: tuple[float, ...], registers: int, k: Any, column: Any) -> None:
+    def build(self, term: Any, starts: tuple[float, ...], n_vectors: int, k: Any, column: Any) -> None:
         """Go through all points, several at a time, and through all rows of panel k for each of these."""
-        builder, n_vectors = self.builder, registers if self.lanes != 4 else registers // 2
+        builder = self.builder
         n_points = builder.extract_value(self.points.shape, 0)
         d = builder.extract_value(self.points.shape, 1)
         panel = builder.bitcast(self.panels.data, _I8.as_pointer())
@@ -239,7 +250,7 @@ class _PanelSums:
         for together in POINTS:
             rest = builder.urem(builder.sub(n_points, done), _number(together))
             stop = builder.sub(n_points, rest)
-            slots = [[[cgutils.alloca_once(builder, self.doubles) for _ in starts] for _ in range(n_vectors)]
+            slots = [[[cgutils.alloca_once(builder, self.numbers) for _ in starts] for _ in range(n_vectors)]
                      for _ in range(together)]  # fmt: skip
             step = _number(self.lanes * n_vectors)
             with (
@@ -254,22 +265,25 @@ class _PanelSums:
         builder = self.builder
         for vector in (vector for point in slots for vector in point):
             for slot, start in zip(vector, starts, strict=True):
-                builder.store(ir.Constant(self.doubles, [start] * self.lanes), slot)
+                builder.store(ir.Constant(self.numbers, [start] * self.lanes), slot)
         points = [
             builder.gep(self.points.data, [builder.mul(builder.add(p, _number(q)), d)]) for q in range(len(slots))
         ]
-        # A strip begins behind the features of those before it. Vectors are parts of one strip, or of several in turn.
+        # A strip begins behind the features of those before it. Vectors are parts of one strip, or of several in turn,
+        # or made of whole strips.
         strip = builder.mul(builder.udiv(row, _number(STRIP)), builder.mul(d, _number(STRIP * self.size)))
         place = builder.mul(builder.urem(row, _number(STRIP)), _number(self.size))
         begin, offsets = builder.gep(panel, [builder.add(strip, place)]), []
-        for first in range(0, self.lanes * len(slots[0]), self.lanes):
+        for first in range(0, self.lanes * len(slots[0]), min(self.lanes, STRIP)):
             behind = builder.mul(d, _number(first // STRIP * STRIP * self.size))
             offsets.append(builder.add(behind, _number(first % STRIP * self.size)))
-        undefined = ir.Constant(self.doubles, ir.Undefined)
+        undefined = ir.Constant(self.numbers, ir.Undefined)
         everywhere = ir.Constant(ir.VectorType(_I32, self.lanes), [0] * self.lanes)
         with cgutils.for_range(builder, d) as loop:
             feature = builder.gep(begin, [builder.mul(loop.index, _number(STRIP * self.size))])
-            rows = [self._load(builder.gep(feature, [offset])) for offset in offsets]
+            pieces = [self._load(builder.gep(feature, [offset])) for offset in offsets]
+            step = len(pieces) // len(slots[0])
+            rows = [self._join(pieces[first : first + step]) for first in range(0, len(pieces), step)]
             for point, vectors in zip(points, slots, strict=True):
                 entry = builder.load(builder.gep(point, [loop.index]))
                 at = builder.insert_element(undefined, entry, ir.Constant(_I32, 0))
@@ -280,19 +294,25 @@ class _PanelSums:
                         builder.store(total, slot)
 
     def _load(self, address: Any) -> Any:
-        vector = ir.VectorType(_ELEMENTS[self.kind], self.lanes)
+        vector = ir.VectorType(_ELEMENTS[self.kind], min(self.lanes, STRIP))
         entries = self.builder.load(self.builder.bitcast(address, vector.as_pointer()), align=1)
-        return _to_doubles(self.context, self.builder, self.kind, entries)
+        return _convert(self.context, self.builder, self.kind, entries, self.number)
+
+    def _join(self, pieces: list[Any]) -> Any:
+        if len(pieces) == 1:
+            return pieces[0]
+        both = ir.Constant(ir.VectorType(_I32, 2 * STRIP), list(range(2 * STRIP)))
+        return self.builder.shuffle_vector(*pieces, both)
 
     def _store(self, slots: Any, p: Any, column: Any) -> None:
         builder = self.builder
         for q, vectors in enumerate(slots):
             row = builder.gep(self.out, [builder.mul(builder.add(p, _number(q)), self.to_point)])
             for v, sums in enumerate(vectors):
-                at = builder.gep(row, [builder.mul(builder.add(column, _number(v * self.lanes)), _number(8))])
+                at = builder.gep(row, [builder.mul(builder.add(column, _number(v * self.lanes)), _number(self.bytes))])
                 for s, slot in enumerate(sums):
                     there = at if s == 0 else builder.gep(at, [builder.mul(self.to_sum, _number(s))])
-                    builder.store(builder.load(slot), builder.bitcast(there, self.doubles.as_pointer()), align=8)
+                    builder.store(builder.load(slot), builder.bitcast(there, self.numbers.as_pointer()), align=self.bytes)
 
 
 def _number(value: int) -> Any:
@@ -302,6 +322,8 @@ def _number(value: int) -> Any:
 Sums = Callable[[Any, int, Any, Any, int], None]
 
 #: Squared differences, absolute differences, and products with what they lack.
-squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), 4))
-absolute_sums = cast(Sums, _panel_sums(_absolute, (0.0,), 4))
-product_sums = cast(Sums, _panel_sums(_product, (START, 0.0), 2))
+squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), (4, 2), _DOUBLE))
+absolute_sums = cast(Sums, _panel_sums(_absolute, (0.0,), (4, 2), _DOUBLE))
+product_sums = cast(Sums, _panel_sums(_product, (START, 0.0), (2, 1), _DOUBLE))
+#: Squared differences in float32, for rows of shorter types than float64.
+short_squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), (2, 2), _FLOAT))

@@ -117,6 +117,12 @@ class TrainingIndex:
         """Number of features."""
         return int(self.rows.shape[2])
 
+    @property
+    def holds_short_rows(self) -> bool:
+        """Whether rows are in memory that float32 numbers hold without error, and their squared distances count."""
+        by_squares = type(self) is TrainingIndex and TILES[self.metric] is kernels.squared_euclidean
+        return by_squares and self.rows.dtype != np.float64 and self.ends is not None and not self.constant
+
     def filler(self, points: Rows) -> Filler:
         """Return what fills tiles for ``points``, which :func:`check_reach` has seen."""
         return _fill_with_zeros if self.constant else partial(self._fill, points)

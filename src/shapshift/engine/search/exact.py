@@ -3,23 +3,28 @@
 import numpy as np
 
 from shapshift.engine.parallel import take_spare
-from shapshift.engine.rows.distances import Filler, distances_to
+from shapshift.engine.rows.distances import Filler, Tiles, distances_to
 from shapshift.engine.search.lists import Floats, Indices, Search, cut_lists, join_lists
 from shapshift.kernels.images import count_nearer
 from shapshift.kernels.nearest import (
     Collected,
     Lists,
+    Rounded,
+    collect_by_bounds,
     collect_nearest,
     join_collected,
     likely_limits,
     order_collected,
 )
+from shapshift.kernels.panels import for_kernels
 
 # Training rows looked at together: few enough for their distances to all points of a block to stay in the second-level
 # cache, and no power of two, whose multiples would share a place in it.
 STRIP_ROWS = 2120
 # Size of the sample for a first guess, number of slices it is taken from, and least size of the table in samples.
 SAMPLE_ROWS, SAMPLE_PIECES, WORTH_SAMPLING = 2048, 8, 16
+# Sums of fewer squares than this, of numbers smaller than that, do not overflow in float32, nor do their errors grow.
+MOST_FEATURES, LARGEST_SHORT = 2**16, 2.0**53
 
 
 def list_room(n_rows: int, wanted: int) -> int:
@@ -62,7 +67,10 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
         asked = distances_to(fill, start, reference)
         if room < n_rows and n_rows >= WORTH_SAMPLING * SAMPLE_ROWS:
             likely_limits(_sample(fill, start, stop, n_rows), n_rows, wanted, collected.limits)
-        for lo in range(0, n_rows, STRIP_ROWS):
+        rounded = None if reference.size else round_points(fill, start, stop)
+        if rounded is not None:
+            collect_by_bounds(for_kernels(fill.index.rows), n_rows, rounded, wanted, collected)
+        for lo in range(0, n_rows if rounded is None else 0, STRIP_ROWS):
             strip = slice(lo, min(lo + STRIP_ROWS, n_rows))
             tile = scratch.tile(size, strip.stop - lo)
             fill(slice(start, stop), strip, tile)
@@ -76,6 +84,22 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
         return Lists(ends, found, distances, np.diff(ends), ranks)
 
     return Search(find, dict)
+
+
+def round_points(fill: Filler, start: int, stop: int) -> Rounded | None:
+    """Return points for :func:`collect_by_bounds`; None where distances have to come from tiles.
+
+    That is where rows are float64 or not there as panels, and where squares of float32 numbers might overflow.
+    """
+    if not (isinstance(fill, Tiles) and fill.index.holds_short_rows):
+        return None
+    index, points = fill.index, np.ascontiguousarray(fill.index.lay_out(fill.points[start:stop]), dtype=np.float64)
+    farthest = max(float(np.abs(part).max()) for part in (*index.ends, points))
+    if not (points.shape[1] < MOST_FEATURES and farthest < LARGEST_SHORT):
+        return None
+    short = points.astype(np.float32)
+    lost = np.sqrt(np.square(points - short).sum(axis=1)) * (1 + 2.0**-20)
+    return Rounded(points, short, lost)
 
 
 class _Scratch:
