@@ -1,4 +1,7 @@
-"""method="certified": the true error never exceeds the bound, and the bound never exceeds what was asked for."""
+"""method="certified": the true error never exceeds the bound, and the bound never exceeds what was asked for.
+
+Rows are kept in a file here: values of rows in memory are exact.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,28 @@ from scipy import sparse
 
 from shapshift import Banzhaf, Beta, KNNShapley
 from shapshift.engine import certified, runner
-from shapshift.engine.certified import Buckets, Certificate, Coarseness, choose_coarseness, rank_curve
+from shapshift.engine.certified import Coarseness, choose_coarseness, rank_curve
 from shapshift.engine.coefficients import RankTable, rank_table
 from shapshift.engine.exact import Exact
+from shapshift.engine.rows import file as rowfile
+from shapshift.engine.rows.file import RowFile
 from shapshift.engine.tasks import class_task
 from shapshift.kernels.buckets import Curve, Rules, fill_table
 
 NO_LIMIT = 1e12
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowfile, "LOAD_BYTES", 0)
+
+
+def fit(X: np.ndarray, y: np.ndarray, **parameters: Any) -> KNNShapley:
+    """Fit a model to rows in a file."""
+    batches = ((X[lo : lo + 10_000], y[lo : lo + 10_000]) for lo in range(0, len(y), 10_000))
+    model = KNNShapley(method="certified", **parameters).fit(batches)
+    assert isinstance(model._index.rows, RowFile)
+    return model
 
 
 def clouds(kind: str, n_train: int, n_val: int, seed: int = 0) -> tuple[np.ndarray, ...]:
@@ -48,7 +66,7 @@ def coarse(monkeypatch: pytest.MonkeyPatch, first: int, buckets: int) -> None:
 def both(kind: str, n_train: int, n_val: int, *, seed: int = 0, **parameters: Any) -> tuple[Any, Any]:
     X, y, X_val, y_val = clouds(kind, n_train, n_val, seed)
     exact = KNNShapley(**parameters).fit(X, y).value(X_val, y_val)
-    approximate = KNNShapley(method="certified", tol=NO_LIMIT, **parameters).fit(X, y).value(X_val, y_val)
+    approximate = fit(X, y, tol=NO_LIMIT, **parameters).value(X_val, y_val)
     return exact, approximate
 
 
@@ -113,7 +131,7 @@ def test_no_data_breaks_the_bound(
     exact = KNNShapley(n_neighbors).fit(X, y).value(X_val, y_val)
     with pytest.MonkeyPatch.context() as patch:
         coarse(patch, first, buckets)
-        approximate = KNNShapley(n_neighbors, method="certified", tol=NO_LIMIT).fit(X, y).value(X_val, y_val)
+        approximate = fit(X, y, n_neighbors=n_neighbors, tol=NO_LIMIT).value(X_val, y_val)
     assert (np.abs(approximate.values - exact.values) <= approximate.error_bound).all()
 
 
@@ -150,7 +168,7 @@ def test_the_bound_of_one_bucket_holds_for_every_order() -> None:
 def test_the_default_keeps_its_promise_with_buckets() -> None:
     X, y, X_val, y_val = clouds("plain", 60_000, 80)
     exact = KNNShapley().fit(X, y).value(X_val, y_val)
-    model = KNNShapley(method="certified").fit(X, y)
+    model = fit(X, y)
     approximate = model.value(X_val, y_val)
     assert approximate.parameters["algorithm"] == "certified"
     assert approximate.parameters["buckets"] > 0
@@ -160,7 +178,7 @@ def test_the_default_keeps_its_promise_with_buckets() -> None:
     assert 0 < error.max() <= approximate.error_bound.max()
     assert (error <= approximate.error_bound).all()
     # Ten times as strict, and it refines.
-    strict = KNNShapley(method="certified", tol=1e-4).fit(X, y).value(X_val, y_val)
+    strict = fit(X, y, tol=1e-4).value(X_val, y_val)
     assert strict.error_bound.max() <= 1e-4 * exact.values.std()
 
 
@@ -173,7 +191,7 @@ def test_it_refines_until_the_limit_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(certified, "choose_coarseness", too_coarse_at_first)
     X, y, X_val, y_val = clouds("plain", 4000, 30)
-    found = KNNShapley(method="certified", tol=0.05).fit(X, y).value(X_val, y_val)
+    found = fit(X, y, tol=0.05).value(X_val, y_val)
     assert len(tried) == 3
     assert tried[0] > tried[1] > tried[2]
     assert found.error_bound.max() <= 0.05 * found.values.std()
@@ -182,7 +200,7 @@ def test_it_refines_until_the_limit_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 def test_values_that_are_all_equal_end_exact() -> None:
     # Their standard deviation is zero, so no bound above zero will do.
     X = np.zeros((50, 2))
-    found = KNNShapley(method="certified").fit(X, np.arange(50) % 2).value(X[:4], [0, 1, 0, 1])
+    found = fit(X, np.arange(50) % 2).value(X[:4], [0, 1, 0, 1])
     np.testing.assert_array_equal(
         found.values, KNNShapley().fit(X, np.arange(50) % 2).value(X[:4], [0, 1, 0, 1]).values
     )
@@ -193,49 +211,55 @@ def test_order_of_rows_threads_and_memory_change_nothing(monkeypatch: pytest.Mon
     coarse(monkeypatch, 40, 150)
     X, y, X_val, y_val = clouds("duplicates", 3000, 70)
     groups = np.arange(70) % 3
-    want = KNNShapley(method="certified", tol=NO_LIMIT).fit(X, y).value(X_val, y_val, groups=groups)
-    for parameters in ({"n_jobs": 2}, {"max_memory": "4MB"}):
-        found = KNNShapley(method="certified", tol=NO_LIMIT, **parameters).fit(X, y)
+    want = fit(X, y, tol=NO_LIMIT).value(X_val, y_val, groups=groups)
+    for parameters in ({"n_jobs": 2}, {"max_memory": "8MB"}):
+        found = fit(X, y, tol=NO_LIMIT, **parameters)
         np.testing.assert_array_equal(found.value(X_val, y_val, groups=groups).values, want.values)
     shuffle = np.random.default_rng(1).permutation(3000)
-    found = KNNShapley(method="certified", tol=NO_LIMIT).fit(X[shuffle], y[shuffle]).value(X_val, y_val, groups=groups)
+    found = fit(X[shuffle], y[shuffle], tol=NO_LIMIT).value(X_val, y_val, groups=groups)
     np.testing.assert_array_equal(found.values, want.values[shuffle])
     np.testing.assert_array_equal(found.error_bound, want.error_bound[shuffle])
     np.testing.assert_array_equal(found.group_means, want.group_means[:, shuffle])
 
 
-def test_groups_matrix_and_neighbours_agree_with_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_and_neighbours_agree_with_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     coarse(monkeypatch, 40, 150)
     X, y, X_val, y_val = clouds("plain", 2000, 50)
     groups = np.array(["a", "b"])[np.arange(50) % 2]
     reference = np.random.default_rng(0).integers(0, 2000, size=(50, 3))
     exact, around = KNNShapley().fit(X, y).value_and_neighbors(X_val, y_val, reference=reference)
-    model = KNNShapley(method="certified", tol=NO_LIMIT).fit(X, y)
-    found, near = model.value_and_neighbors(X_val, y_val, groups=groups, matrix=True, reference=reference)
+    model = fit(X, y, tol=NO_LIMIT)
+    found, near = model.value_and_neighbors(X_val, y_val, groups=groups, reference=reference)
     np.testing.assert_array_equal(near.nearest, around.nearest)
     np.testing.assert_array_equal(near.reference_ranks, around.reference_ranks)
     np.testing.assert_array_equal(found.entropy, exact.entropy)
-    np.testing.assert_allclose(found.matrix.mean(axis=1), found.values, rtol=0, atol=1e-9)
     np.testing.assert_allclose(found.group_means.mean(axis=0), found.values, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found.matrix[:, groups == "b"].mean(axis=1), found.group_means[1], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("metric", ["manhattan", "cosine", "precomputed", "sparse"])
+@pytest.mark.parametrize("metric", ["manhattan", "cosine"])
 def test_every_metric_is_certified(monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
     coarse(monkeypatch, 40, 150)
     X, y, X_val, y_val = clouds("plain", 1500, 20)
+    exact = KNNShapley(metric=metric).fit(X, y).value(X_val, y_val)
+    found = fit(X, y, metric=metric, tol=NO_LIMIT).value(X_val, y_val)
+    assert (np.abs(found.values - exact.values) <= found.error_bound).all()
+
+
+@pytest.mark.parametrize("kind", ["plain", "duplicates", "one far cluster"])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "precomputed", "sparse"])
+def test_values_of_rows_in_memory_are_exact(kind: str, metric: str) -> None:
+    X, y, X_val, y_val = clouds(kind, 3000, 20)
     if metric == "precomputed":
         X, X_val = None, np.abs(X_val[:, None, :] - X[None]).sum(axis=2)
     if metric == "sparse":
-        dense = [np.where(part > 0.5, part, 0.0) for part in (X, X_val)]
-        X, X_val = (sparse.csr_array(part) for part in dense)
-    name = "euclidean" if metric == "sparse" else metric
-    exact = KNNShapley(metric=name).fit(X, y).value(X_val, y_val)
-    found = KNNShapley(metric=name, method="certified", tol=NO_LIMIT).fit(X, y).value(X_val, y_val)
-    assert (np.abs(found.values - exact.values) <= found.error_bound).all()
-    if metric == "sparse":
-        same = KNNShapley(method="certified", tol=NO_LIMIT).fit(dense[0], y).value(dense[1], y_val)
-        np.testing.assert_array_equal(found.values, same.values)
+        metric, X, X_val = "euclidean", sparse.csr_array(np.maximum(X, 0)), sparse.csr_array(np.maximum(X_val, 0))
+    exact = KNNShapley(metric=metric).fit(X, y).value(X_val, y_val, matrix=True)
+    found = KNNShapley(metric=metric, method="certified", tol=1e9).fit(X, y).value(X_val, y_val, matrix=True)
+    for name in ("values", "matrix", "standard_error", "entropy"):
+        assert getattr(found, name).tobytes() == getattr(exact, name).tobytes(), name
+    assert not found.error_bound.any()
+    assert found.parameters["buckets"] == 0
+    assert found.parameters["exact_ranks"] == 3000
 
 
 def test_coarseness_follows_the_limit() -> None:
@@ -259,32 +283,9 @@ def test_an_unknown_method_is_refused() -> None:
         KNNShapley(method="fast").fit([[0.0], [1.0]], [0, 1])
 
 
-@pytest.mark.parametrize("rounded", [False, True], ids=["some points ordered exactly", "many of them"])
-def test_no_cut_into_batches_changes_a_bit(rounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shapshift.engine.certified.choose_coarseness", lambda n, limit: Coarseness(40, 150))
-    monkeypatch.setattr("shapshift.knn.base.sampled_count", lambda n, m: 40)  # or these would decide about the budget
-    rng = np.random.default_rng(3)
-    X, y = rng.normal(size=(3000, 3)), rng.integers(0, 3, 3000)
-    X_val, y_val = rng.normal(size=(200, 3)), rng.integers(0, 3, 200)
-    if rounded:
-        X[::2], X_val[::2] = X[::2].round(), X_val[::2].round()
-    model = KNNShapley(method="certified", tol=1e9, progress=False).fit(X, y)
-    tiles: list[int] = []
-    make = runner.plan_blocks
-    monkeypatch.setattr(runner, "plan_blocks", lambda *a: tiles.append((plan := make(*a)).batch) or plan)
-    want = model.value(X_val, y_val, groups=y_val)
-    assert want.parameters["buckets"] == 150
-    for memory, n_jobs in (("4.5MB", 1), ("5MB", 1), ("7MB", 2), ("9MB", 2), (None, 2)):
-        found = model.set_params(max_memory=memory, n_jobs=n_jobs).value(X_val, y_val, groups=y_val)
-        for name in ("values", "level_values", "group_means", "error_bound", "standard_error", "group_errors"):
-            assert getattr(found, name).tobytes() == getattr(want, name).tobytes(), (memory, n_jobs, name)
-    assert len(set(tiles)) > 2
-
-
 @pytest.mark.parametrize("n_rows", [1000, 2**20, 2**27 + 1, 2**30])
-@pytest.mark.parametrize("method", ["certified", "exact"])
 @pytest.mark.parametrize("max_memory", [None, 2**45])
-def test_a_tile_has_a_point_however_many_rows_there_are(n_rows: int, method: str, max_memory: int | None) -> None:
+def test_a_tile_has_a_point_however_many_rows_there_are(n_rows: int, max_memory: int | None) -> None:
     few = rank_table(1000, 5, "shapley", "soft")
     task = class_task(
         np.broadcast_to(np.int32(0), n_rows),  # one number in memory
@@ -294,10 +295,7 @@ def test_a_tile_has_a_point_however_many_rows_there_are(n_rows: int, method: str
         average_ties=True,
         fill=lambda here, rows, tile: None,
     )
-    rules = Rules(2**14, 1.0, 1.0, 5, 1.0, 1.0, 1.0)
-    certificate = Certificate(rank_curve(few.c), rules, task.fill, 2**14, 100, room=3 * 2**12)
-    made_of = Buckets(task, certificate) if method == "certified" else Exact(task)
-    plan = runner.plan_blocks(made_of, runner.Runner(2, max_memory))
+    plan = runner.plan_blocks(Exact(task), runner.Runner(2, max_memory))
     assert min(plan.batch, plan.block, plan.workers, plan.wave) >= 1
 
 

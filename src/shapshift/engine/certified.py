@@ -4,6 +4,9 @@ The bucket kernels bound what a bucket costs in accuracy. This module decides ho
 many of the nearest rows are ordered exactly, for the largest bound to stay below ``tol`` standard deviations of the
 values; measures whether it did; and refines until it does. Points whose distances the buckets cannot separate (many
 rows equally far away, say) are ordered exactly.
+
+This is for rows that stay in a file (:mod:`shapshift.engine.sharded`) and, with kernels of its own, for a GPU. Where
+all distances of a point are in memory, sorting them costs a CPU hardly more than buckets do, see docs/benchmarks.md.
 """
 
 from collections.abc import Callable
@@ -16,8 +19,8 @@ import numpy.typing as npt
 
 from shapshift.engine.exact import Exact, RankWorker
 from shapshift.engine.parallel import n_workers, stream, take_spare
-from shapshift.engine.rows.distances import Filler, TrainingIndex, distances_to
-from shapshift.engine.runner import LEAST_BATCH, TILE_BYTES, Costs, Runner, block_points, most_cells
+from shapshift.engine.rows.distances import Filler, TrainingIndex
+from shapshift.engine.runner import Runner, block_points
 from shapshift.engine.tasks import ClassTask, Points, Sums
 from shapshift.kernels.buckets import (
     BOUND_BITS,
@@ -28,7 +31,6 @@ from shapshift.kernels.buckets import (
     Scratch,
     Settled,
     add_points,
-    count_images,
     settle_points,
     unpack,
     unpack_products,
@@ -156,7 +158,7 @@ class Space(NamedTuple):
 
 @dataclass(frozen=True)
 class Buckets:
-    """Values with bounds: the steps that runs over rows in memory and over rows in a file have in common.
+    """Values with bounds, in steps.
 
     A batch of points is looked at in all training rows, in one piece or in several (:meth:`scan`); then its tables are
     made (:meth:`settle`); then its values are added up, in one piece or in several (:meth:`add`, :meth:`unpack`). A row
@@ -165,21 +167,6 @@ class Buckets:
 
     task: ClassTask
     certificate: Certificate
-    own_cells = 1  # the bounds
-    block_pairs = None
-
-    def costs(self) -> Costs:
-        """Memory that a worker needs."""
-        task, n, room, buckets = self.task, self.task.n_train, self.certificate.room, self.certificate.rules.buckets
-        point = 2 * n + 12 * room + 8 * (self.certificate.sample_size + STRIP_ROWS + 3 * buckets)
-        # Packed sums, what ordering the near rows takes, and what ordering all rows of a point takes.
-        cells = most_cells(task, 4, block_points(task))
-        # Up to some million rows, larger tiles than usual: every batch reads all training rows.
-        return Costs(point, 8 * n * cells + 28 * room, BATCH, min(LEAST_BATCH, 2 * TILE_BYTES // point))
-
-    def worker(self, batch: int, block: int) -> "BucketWorker":
-        """Make a worker for rows in memory."""
-        return BucketWorker(self, batch, block)
 
     def space(self, batch: int) -> Space:
         """Allocate the space of a worker."""
@@ -268,47 +255,6 @@ class Buckets:
             unpack(packed[cell], rules, partial[cell], bounds)
 
 
-class BucketWorker:
-    """A worker of :class:`Buckets` that has all training rows in memory."""
-
-    def __init__(self, buckets: Buckets, batch: int, block: int) -> None:
-        task, n, words = buckets.task, buckets.task.n_train, 2 * buckets.certificate.rules.buckets
-        self.buckets, self.task = buckets, task
-        self.space, self.scratch = buckets.space(batch), buckets.scratch()
-        self.images = np.empty((batch, n), dtype=np.uint16)
-        self.sample = np.empty((batch, buckets.certificate.sample_size))
-        self.histograms = np.empty((batch, words), dtype=np.uint32)
-        self.tables = np.empty((batch, words), dtype=np.int64)
-        self.packed = np.zeros((most_cells(task, 0, block), n), dtype=np.int64)
-        self.exactly: RankWorker | None = None
-        self.left: list[tuple[slice, Indices, Points]] = []  # points that buckets cannot serve
-
-    def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
-        """Add the values of near rows to ``partial``, and hold back the others and the bounds, for its last row."""
-        task, size, near = self.task, groups.size, self.space.near
-        images, histograms = self.images[:size], self.histograms[:size]
-        lines = self.buckets.lines(batch, self.sample[:size])
-        asked = distances_to(task.fill, batch.start, task.reference[batch])
-        nearer = self.buckets.scan(task.fill, slice(0, task.n_train), batch, lines, asked, self.space, images)
-        points.reference_ranks[:] = nearer - 0.5  # a row is as far away as itself
-        count_images(images, histograms)
-        settled = self.buckets.settle(batch, near, histograms, self.tables[:size], points, self.scratch)
-        cells = Cells(self.packed, partial, task.levels.size, task.kept, points.values)
-        self.buckets.add(images, 0, near, settled, groups, cells)
-        for p in np.flatnonzero(~settled.done).tolist():
-            here = slice(batch.start + p, batch.start + p + 1)
-            self.left.append((here, groups[p : p + 1].copy(), points[p : p + 1]))
-
-    def finish(self, partial: Floats) -> None:
-        """Order the points that are left exactly, and unpack."""
-        for here, groups, points in self.left:
-            if self.exactly is None:
-                self.exactly = RankWorker(self.task, 1)
-            self.exactly.value(here, groups, points, partial)
-        self.left.clear()
-        self.buckets.unpack(self.packed, partial)
-
-
 def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Indices) -> Certificate:
     """Lay down the rules of one run."""
     block = block_points(task)
@@ -348,7 +294,7 @@ def certified_sums(
     *,
     tol: float,
     runner: Runner,
-    by_buckets: Callable[[Buckets], Sums] | None = None,
+    by_buckets: Callable[[Buckets], Sums],
 ) -> Sums:
     """Value a task so that no value is off by more than ``tol`` standard deviations of the values.
 
@@ -362,8 +308,8 @@ def certified_sums(
         From :func:`draw_sample`.
     tol : float
     runner : Runner
-    by_buckets : callable, optional
-        How to run by buckets; by default with all rows in memory.
+    by_buckets : callable
+        How to run by buckets.
 
     Returns
     -------
@@ -380,7 +326,7 @@ def certified_sums(
             break
         certificate = certify(task, coarse, index, points, sample)
         buckets = Buckets(task, certificate)
-        sums = runner.sums(buckets) if by_buckets is None else by_buckets(buckets)
+        sums = by_buckets(buckets)
         bound = sums.bounds[0] / task.n_val + rounding_allowance(task) + 1 / certificate.rules.value_scale
         spread = (sums.levels.sum(axis=0) / task.n_val).std()
         # The exact values can be less spread out than these, but by no more than the largest bound.

@@ -543,7 +543,7 @@ class BlockJob:
 
     def totals(self) -> Totals:
         """Allocate the sums."""
-        return make_totals(self.method, n_blocks(self))
+        return make_totals(self.task, self.method.own_cells, n_blocks(self))
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
         """Value the points of a block."""
@@ -568,7 +568,8 @@ class BlockJob:
     def value_blocks(self, blocks: range) -> BlockSums:
         """Value consecutive blocks and add them up; more than one are a bundle."""
         here = span(self, blocks)
-        points, totals = self.task.points(here.stop - here.start), make_totals(self.method, len(blocks), bundle=1)
+        points = self.task.points(here.stop - here.start)
+        totals = make_totals(self.task, self.method.own_cells, len(blocks), bundle=1)
         for part in each_block(self, blocks, points):
             totals.add(part)
             self.reuse(part)
@@ -579,11 +580,10 @@ class BlockJob:
         self.used.append(part.sums)
 
 
-def make_totals(method: Method, blocks: int, bundle: int | None = None) -> Totals:
-    """Allocate the sums of a method for ``blocks`` blocks; ``bundle`` defaults to :func:`bundle_blocks` of them."""
-    n_levels = method.task.levels.size
-    shape = (method.task.n_cells + method.own_cells, method.task.n_train)
-    return Totals(shape, n_levels, blocks, bundle_blocks(blocks) if bundle is None else bundle)
+def make_totals(task: Task, own_cells: int, blocks: int, bundle: int | None = None) -> Totals:
+    """Allocate the sums of a task for ``blocks`` blocks; ``bundle`` defaults to :func:`bundle_blocks` of them."""
+    shape = (task.n_cells + own_cells, task.n_train)
+    return Totals(shape, task.levels.size, blocks, bundle_blocks(blocks) if bundle is None else bundle)
 
 
 def group_rows(task: Task, here: slice) -> tuple[Indices, Indices]:

@@ -6,7 +6,8 @@ them. In a second pass every shard adds up its own values. Only sums, candidates
 images of the distances where there is room; where there is none, they are computed once more.
 
 On this machine threads share the shards, and as many points as memory allows go through each pass. On a cluster a
-worker makes both passes for a few blocks of points. Either way the bytes of the result are those of rows in memory.
+worker makes both passes for a few blocks of points. The bytes of the result are the same, however rows and points are
+cut up.
 """
 
 from collections.abc import Callable
@@ -241,7 +242,7 @@ class ShardedJob:
 
     def totals(self) -> Totals:
         """Allocate the sums. On threads, shards are added to them right away: a round has no sums of its own."""
-        self.sums = make_totals(self.buckets, n_blocks(self))
+        self.sums = make_totals(self.task, 1, n_blocks(self))
         return self.sums
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
@@ -253,7 +254,8 @@ class ShardedJob:
     def value_blocks(self, blocks: range) -> BlockSums:
         """Value consecutive blocks and add them up; more than one are a bundle."""
         here, own = span(self, blocks), replace(self)  # other threads of a worker may be at work on other blocks
-        points, totals = self.task.points(here.stop - here.start), make_totals(self.buckets, len(blocks), bundle=1)
+        points = self.task.points(here.stop - here.start)
+        totals = make_totals(self.task, 1, len(blocks), bundle=1)
         while totals.done < len(blocks):
             done = totals.done * self.block
             totals.add(own._value(here.start + done, points[slice(done, done + self.layout.round)], totals))
@@ -401,7 +403,7 @@ class ShardedJob:
                 settled = Settled._make(part[there] for part in one.settled)
                 cells = Cells(packed, sums, n_levels, task.kept, one.points.values[there])
                 self.buckets.add(images, rows.start, near, settled, some, cells)
-            # Points that were ordered exactly, then what is packed: the order that a worker with all rows has.
+            # Points that were ordered exactly, then what is packed, whatever the pieces.
             for point in (point for point in range(block.start, block.stop) if point in exact):
                 group = groups[point - block.start]
                 weight = 1.0 if task.weights is None else task.weights[point]

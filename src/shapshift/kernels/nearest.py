@@ -31,7 +31,6 @@ from shapshift.kernels.rank import _long_sort, sort_run
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
-Panels = npt.NDArray[Any]
 
 
 class Lists(NamedTuple):
@@ -79,16 +78,20 @@ class Collected(NamedTuple):
 
 
 class Rounded(NamedTuple):
-    """Validation points, and what float32 leaves of them.
+    """Training rows of a type shorter than float64, and what float32 leaves of validation points.
 
     Attributes
     ----------
+    panels : ndarray (k, 4, d, 8)
+    n_rows : int
     points : float64 (b, d)
     short : float32 (b, d)
     lost : float64 (b,)
         How far each rounded point is from the point, at most.
     """
 
+    panels: npt.NDArray[Any]
+    n_rows: int
     points: Floats
     short: npt.NDArray[np.float32]
     lost: Floats
@@ -149,34 +152,33 @@ def collect_nearest(tile: Floats, first: int, wanted: int, collected: Collected)
 
 
 @kernel
-def collect_by_bounds(panels: Panels, n_rows: int, rounded: Rounded, wanted: int, collected: Collected) -> None:
-    """As :func:`collect_nearest`, for squared distances of all rows: in float32 first, and again of those that may count.
+def collect_by_bounds(rounded: Rounded, wanted: int, collected: Collected) -> None:
+    """Collect what :func:`collect_nearest` would of all rows, looking at most of them in float32 only.
 
     Sums of squared differences in float32 cost half of those in float64, and their error is a share of the distance
     itself, wherever the origin is. Let x be a row, which float32 numbers hold without error, t a point, s what rounding
-    leaves of t, and u = 2**-24. A difference x_j - s_j is rounded once, by a factor within 1 +- u, and squared as it is;
-    each addition rounds once, by such a factor or, of numbers too small for that, by 2**-150. So with S the sum,
+    leaves of it, and u = 2**-24. A difference x_j - s_j is rounded once, by a factor within 1 +- u, and squared as it
+    is; each addition rounds once, by such a factor or, where numbers are too small for that, by 2**-150. So the sum has
 
         S <= (1 + u)^(d+2) |x - s|^2 + d 2^-150,    |x - s| <= |x - t| + |t - s|
 
-    A float64 distance F of x and t that is no larger than L has |x - t|^2 <= L (1 + 2 (d+2) 2^-53), likewise. Rows with
+    and a float64 distance of x and t that is no larger than L has |x - t|^2 <= L (1 + (d+3) 2^-53), likewise. Rows with
 
         S > (L^(1/2) + |t - s|)^2 (1 + 2^-20) / (1 - (d+2) u) + d 2^-149
 
-    are therefore farther than L: the share of 2^-20 is more than the rounding of L, of F and of the limit itself come to,
-    as (1 + u)^k <= 1 / (1 - k u). All other rows are measured in float64, to the bits of a tile, while their panel is in
-    the cache. Sums must not overflow, and d must be below 2**16.
+    are therefore farther than L: (1 + u)^k <= 1 / (1 - k u), and 2^-20 is more than what rounding does to a distance,
+    to L^(1/2) and to the limit itself. All others are measured in float64, to the bits of a tile, while their panel is
+    in the cache. Sums must not overflow, and d must be below 2**16.
 
     Parameters
     ----------
-    panels : ndarray (k, 4, d, 8)
-        Rows of a type shorter than float64.
-    n_rows, wanted : int
     rounded : Rounded
+    wanted : int
+        How many nearest rows are looked for.
     collected : Collected
         Added to.
     """
-    points, short, lost = rounded
+    panels, n_rows, points, short, lost = rounded
     rows, keys, counts, limits = collected
     n_points, room = points.shape[0], rows.shape[1]
     sums, within = np.empty((n_points, ROWS), np.float32), np.empty(n_points, np.float32)
@@ -210,7 +212,7 @@ def collect_by_bounds(panels: Panels, n_rows: int, rounded: Rounded, wanted: int
 
 @kernel
 def _short_limit(limit, lost, n_features):
-    """What a float32 sum of a row within a limit is not above; rounded up."""
+    """Return what the float32 sum of a row within a limit is not above."""
     root = np.sqrt(limit) + lost
     share = (1.0 + 2.0**-20) / (1.0 - (n_features + 2) * 2.0**-24)
     return np.float32((root * root * share + n_features * 2.0**-149) * (1.0 + 2.0**-23))

@@ -24,8 +24,6 @@ from shapshift._numba import kernel
 ROWS, STRIP = 32, 8
 # What inner products of cosine distances are added to: see :func:`shapshift.kernels.distance.add_product`.
 START = 3.0
-# Points at a time, as long as there are so many.
-POINTS = (6, 2, 1)
 #: Types in which rows are kept.
 DTYPES = ("float64", "float32", "float16", "int8", "uint8")
 
@@ -180,7 +178,9 @@ def _as_float(typing, entry):
 as_float = cast(Callable[[Any], Any], intrinsic(_as_float))
 
 
-def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], vectors: tuple[int, int], number: Any) -> Any:
+def _panel_sums(
+    term: Callable[..., list[Any]], starts: tuple[float, ...], together: tuple[tuple[int, int], ...], number: Any
+) -> Any:
     """Make a function for kernels: sums over all features, for the rows of a panel and all points.
 
     Parameters
@@ -189,8 +189,9 @@ def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], vecto
         Builds the code that adds what one feature contributes to the sums of a pair.
     starts : tuple of float
         What the sums of a pair begin with.
-    vectors : tuple of int
-        Vectors of rows at a time, where a processor has 32 registers and where it has 16.
+    together : tuple of tuples
+        Points and vectors of rows at a time, where a processor has 32 registers and where it has 16: as many as leave
+        no sum without a register.
     number : ir.Type
         Type of the sums: float64, or float32 for rows of shorter types.
 
@@ -211,9 +212,9 @@ def _panel_sums(term: Callable[..., list[Any]], starts: tuple[float, ...], vecto
         def build(context, builder, signature, arguments):
             kinds = signature.args
             panels, points, out = (context.make_array(kinds[i])(context, builder, arguments[i]) for i in (0, 2, 3))
-            many = _vector_bytes(context) == 64
+            shape = together[0 if _vector_bytes(context) == 64 else 1]
             _PanelSums(context, builder, (kinds[0].dtype, number), panels, points, out, len(starts)).build(
-                term, starts, vectors[0 if many else 1], arguments[1], arguments[4]
+                term, starts, shape, arguments[1], arguments[4]
             )
             return context.get_dummy_value()
 
@@ -226,9 +227,9 @@ class _PanelSums:
     """Builds the code of :func:`_panel_sums`, for one processor, one type of rows and one of sums."""
 
     def __init__(
-        self, context: Any, builder: Any, types_: tuple[Any, Any], panels: Any, points: Any, out: Any, n_sums: int
+        self, context: Any, builder: Any, kinds: tuple[Any, Any], panels: Any, points: Any, out: Any, n_sums: int
     ) -> None:
-        self.context, self.builder, (self.kind, self.number) = context, builder, types_
+        self.context, self.builder, (self.kind, self.number) = context, builder, kinds
         self.panels, self.points = panels, points
         self.bytes, self.size = 4 if self.number == _FLOAT else 8, self.kind.bitwidth // 8
         self.lanes = _vector_bytes(context) // self.bytes
@@ -239,15 +240,15 @@ class _PanelSums:
         fma = ir.FunctionType(self.numbers, [self.numbers] * 3)
         self.fma = cgutils.get_or_insert_function(builder.module, fma, f"llvm.fma.v{self.lanes}f{8 * self.bytes}")
 
-    def build(self, term: Any, starts: tuple[float, ...], n_vectors: int, k: Any, column: Any) -> None:
+    def build(self, term: Any, starts: tuple[float, ...], shape: tuple[int, int], k: Any, column: Any) -> None:
         """Go through all points, several at a time, and through all rows of panel k for each of these."""
-        builder = self.builder
+        builder, (most, n_vectors) = self.builder, shape
         n_points = builder.extract_value(self.points.shape, 0)
         d = builder.extract_value(self.points.shape, 1)
         panel = builder.bitcast(self.panels.data, _I8.as_pointer())
         panel = builder.gep(panel, [builder.mul(builder.mul(k, d), _number(ROWS * self.size))])
         done = _number(0)
-        for together in POINTS:
+        for together in (most, 2, 1):
             rest = builder.urem(builder.sub(n_points, done), _number(together))
             stop = builder.sub(n_points, rest)
             slots = [[[cgutils.alloca_once(builder, self.numbers) for _ in starts] for _ in range(n_vectors)]
@@ -312,7 +313,8 @@ class _PanelSums:
                 at = builder.gep(row, [builder.mul(builder.add(column, _number(v * self.lanes)), _number(self.bytes))])
                 for s, slot in enumerate(sums):
                     there = at if s == 0 else builder.gep(at, [builder.mul(self.to_sum, _number(s))])
-                    builder.store(builder.load(slot), builder.bitcast(there, self.numbers.as_pointer()), align=self.bytes)
+                    there = builder.bitcast(there, self.numbers.as_pointer())
+                    builder.store(builder.load(slot), there, align=self.bytes)
 
 
 def _number(value: int) -> Any:
@@ -322,8 +324,8 @@ def _number(value: int) -> Any:
 Sums = Callable[[Any, int, Any, Any, int], None]
 
 #: Squared differences, absolute differences, and products with what they lack.
-squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), (4, 2), _DOUBLE))
-absolute_sums = cast(Sums, _panel_sums(_absolute, (0.0,), (4, 2), _DOUBLE))
-product_sums = cast(Sums, _panel_sums(_product, (START, 0.0), (2, 1), _DOUBLE))
+squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), ((6, 4), (5, 2)), _DOUBLE))
+absolute_sums = cast(Sums, _panel_sums(_absolute, (0.0,), ((6, 4), (5, 2)), _DOUBLE))
+product_sums = cast(Sums, _panel_sums(_product, (START, 0.0), ((6, 2), (6, 1)), _DOUBLE))
 #: Squared differences in float32, for rows of shorter types than float64.
-short_squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), (2, 2), _FLOAT))
+short_squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), ((6, 2), (6, 2)), _FLOAT))

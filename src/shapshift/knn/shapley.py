@@ -68,9 +68,10 @@ class KNNShapley(KNNClassModel):
         are valued as by ``method="truncated"``, and ``Valuation.error_bound`` says how far values can be off; it is 0
         where the graph stores everything.
     method : {"exact", "certified", "truncated"}, default="exact"
-        "certified" takes linear time instead of a sort: it treats distances that are nearly equal as equal and returns,
-        in ``Valuation.error_bound``, how far each value can be off at most. "truncated" finds only the nearest rows of
-        each validation point, as many as ``tol`` needs, and gives all farther rows of a class one value.
+        "certified" is for rows in a file and for a GPU: it takes linear time instead of a sort, treats distances that
+        are nearly equal as equal and returns, in ``Valuation.error_bound``, how far each value can be off at most. On
+        the CPU, with all rows in memory, values are exact and the bound is 0. "truncated" finds only the nearest rows
+        of each validation point, as many as ``tol`` needs, and gives all farther rows of a class one value.
     tol : float, default=None
         For "certified": the largest bound allowed, in standard deviations of the values; None means 1e-3. It refines
         until that is reached. For "truncated": the largest error of any value on any validation point, in units of the
@@ -388,12 +389,15 @@ class KNNShapley(KNNClassModel):
         return runner.sums(exact)
 
     def _certified(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
-        by_buckets, index = None, self._index
+        index, tol, n = self._index, self._tol(), exact.task.n_train
         if isinstance(index, FileRows):
-            by_buckets = partial(
+            run = partial(
                 sharded_sums, index=index, points=points, excluded=excluded, scratch=self.scratch, runner=runner
             )
-        return certified_sums(exact, index, points, self._sample, tol=self._tol(), runner=runner, by_buckets=by_buckets)
+            return certified_sums(exact, index, points, self._sample, tol=tol, runner=runner, by_buckets=run)
+        # Where all distances of a point fit into memory, a sort costs too little for buckets to pay.
+        notes = {"tol": tol, "exact_ranks": n, "buckets": 0}
+        return replace(self._exact(exact, points, excluded, runner), error_bound=np.zeros(n), notes=notes)
 
     def _truncated(self, exact: Exact, points: Any, excluded: Any, runner: Runner) -> Sums:
         return truncated_sums(

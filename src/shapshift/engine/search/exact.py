@@ -69,7 +69,7 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
             likely_limits(_sample(fill, start, stop, n_rows), n_rows, wanted, collected.limits)
         rounded = None if reference.size else round_points(fill, start, stop)
         if rounded is not None:
-            collect_by_bounds(for_kernels(fill.index.rows), n_rows, rounded, wanted, collected)
+            collect_by_bounds(rounded, wanted, collected)
         for lo in range(0, n_rows if rounded is None else 0, STRIP_ROWS):
             strip = slice(lo, min(lo + STRIP_ROWS, n_rows))
             tile = scratch.tile(size, strip.stop - lo)
@@ -87,19 +87,20 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
 
 
 def round_points(fill: Filler, start: int, stop: int) -> Rounded | None:
-    """Return points for :func:`collect_by_bounds`; None where distances have to come from tiles.
+    """Return rows and points for :func:`collect_by_bounds`; None where distances have to come from tiles.
 
     That is where rows are float64 or not there as panels, and where squares of float32 numbers might overflow.
     """
     if not (isinstance(fill, Tiles) and fill.index.holds_short_rows):
         return None
-    index, points = fill.index, np.ascontiguousarray(fill.index.lay_out(fill.points[start:stop]), dtype=np.float64)
-    farthest = max(float(np.abs(part).max()) for part in (*index.ends, points))
+    index = fill.index
+    points = np.ascontiguousarray(index.lay_out(fill.points[start:stop]), dtype=np.float64)
+    farthest = max(float(np.abs(part).max()) for part in (*(index.ends or ()), points))
     if not (points.shape[1] < MOST_FEATURES and farthest < LARGEST_SHORT):
         return None
     short = points.astype(np.float32)
     lost = np.sqrt(np.square(points - short).sum(axis=1)) * (1 + 2.0**-20)
-    return Rounded(points, short, lost)
+    return Rounded(for_kernels(index.rows), index.n_rows, points, short, lost)
 
 
 class _Scratch:
