@@ -193,7 +193,6 @@ def checks(kind: str, kill: Callable[[bool], int], folder: Path) -> dict[str, An
     runs: dict[str, Callable[[], Any]] = {
         "exact": small_run,
         "matrix": lambda: small_run(matrix=True),
-        "certified": lambda: small_run(method="certified", tol=0.3),
         "truncated": lambda: small_run(method="truncated", tol=0.1),
         "truncated matrix": lambda: small_run(method="truncated", tol=0.1, matrix=True, max_memory="20MB"),
         "copies": copies_run,

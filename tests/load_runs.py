@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reliability import GROUPS, MANY_X, MANY_Y, T, V, X, Y, result_bytes, small_blocks
+from reliability import GROUPS, T, V, X, Y, result_bytes, small_blocks
 from sklearn.naive_bayes import GaussianNB
 
 from shapshift import (
@@ -51,7 +51,6 @@ def interact(model: Any, points: Any, labels: Any) -> dict[str, bytes]:
 LOADS: dict[str, tuple[Callable[[], Any], Any, Callable[..., dict[str, bytes]]]] = {
     "exact": (lambda: KNNShapley(**QUIET).fit(X, Y), T, value),
     "exact, 2 threads": (lambda: KNNShapley(n_jobs=2, **QUIET).fit(X, Y), T, value),
-    "certified": (lambda: KNNShapley(method="certified", tol=0.3, **QUIET).fit(MANY_X, MANY_Y), T, value),
     "truncated": (lambda: KNNShapley(method="truncated", tol=0.1, **QUIET).fit(X, Y), T, value),
     "truncated, 2 threads": (lambda: KNNShapley(method="truncated", tol=0.1, n_jobs=2, **QUIET).fit(X, Y), T, value),
     "regression": (lambda: KNNRegressionShapley(**QUIET).fit(X, NUMBERS), TARGETS, value),

@@ -28,8 +28,6 @@ RNG = np.random.default_rng(7)
 X, Y = RNG.normal(size=(N_ROWS, 3)), RNG.integers(0, 3, size=N_ROWS)
 V, T = RNG.normal(size=(N_VAL, 3)), RNG.integers(0, 3, size=N_VAL)
 GROUPS = np.arange(N_VAL) % 4
-# So many rows that certified values of them (with tol=0.3) are cheaper by buckets than by sorting.
-MANY_X, MANY_Y = RNG.normal(size=(2000, 3)), RNG.integers(0, 3, size=2000)
 KEPT = ("values", "entropy", "boundary", "level_entropy", "level_values", "level_counts", "group_means", "matrix")
 
 

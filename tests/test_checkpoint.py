@@ -86,17 +86,6 @@ def test_every_kind_of_run_goes_on(tmp_path: Path, settings: dict[str, Any]) -> 
     assert contents(tmp_path / "progress") == before
 
 
-def test_a_certified_run_goes_on_in_its_second_round(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"method": "certified", "tol": 0.3}
-    valuation = small_run(**settings)
-    assert valuation.parameters["buckets"] == 200
-    for waves in (N_BLOCKS // 5 + 4, 7):
-        with interrupted_after(waves):
-            small_run(tmp_path / "progress", **settings)
-    assert (tmp_path / "progress" / "state-2.npz").exists()
-    assert result_bytes(small_run(tmp_path / "progress", n_jobs=2, **settings)) == result_bytes(valuation)
-
-
 def test_a_run_with_copies_of_rows_goes_on(tmp_path: Path) -> None:
     whole = result_bytes(reliability.copies_run())
     with interrupted_after(4):

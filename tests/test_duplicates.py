@@ -153,7 +153,7 @@ def test_nothing_to_gain(X: np.ndarray, reason: str) -> None:
     assert places.find_duplicates(index_rows(X, "euclidean"), np.zeros(100, dtype=np.int32)) is None, reason
 
 
-@pytest.mark.parametrize("options", [{"ties": "index"}, {"max_memory": "1GB"}, {"method": "certified"}])
+@pytest.mark.parametrize("options", [{"ties": "index"}, {"max_memory": "1GB"}, {"method": "truncated"}])
 def test_where_copies_are_not_one(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = discrete(100, 3, 8)
     model = KNNShapley(**options).fit(X, y)

@@ -14,7 +14,6 @@ import pytest
 
 from shapshift import KNNShapley, audit_shift
 from shapshift.checks.memory import available_memory
-from shapshift.engine.certified import Coarseness
 from shapshift.engine.rows.file import READING_BYTES
 from shapshift.engine.runner import Method, Runner, block_points
 
@@ -213,23 +212,19 @@ def held(thing: Any) -> int:
     return sum(held(part) for part in vars(thing).values() if isinstance(part, (np.ndarray, tuple)))
 
 
-@pytest.mark.parametrize("case", ["exact", "certified", "exact, rows in a file"])
-def test_the_plan_knows_what_a_worker_holds(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_file", [False, True], ids=["in memory", "in a file"])
+def test_the_plan_knows_what_a_worker_holds(in_file: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30_000, 2)), rng.integers(0, 2, 30_000)
     given: list[Method] = []
     sums = Runner.sums
     monkeypatch.setattr(Runner, "sums", lambda runner, method: given.append(method) or sums(runner, method))
-    monkeypatch.setattr("shapshift.engine.certified.choose_coarseness", lambda n, limit: Coarseness(300, 600))
     monkeypatch.setattr("shapshift.engine.rows.file.LOAD_BYTES", 0)
-    model = KNNShapley(method=case.split(",")[0], tol=1e9 if case == "certified" else None)
-    model.fit(iter([(X, y)])) if "file" in case else model.fit(X, y)
+    model = KNNShapley().fit(iter([(X, y)])) if in_file else KNNShapley().fit(X, y)
     model.value(X[:40], y[:40], groups=y[:40])
     (method,) = given
     task, costs = method.task, method.costs()
-    elsewhere = READING_BYTES if "file" in case else 0
-    if case == "certified":
-        elsewhere = 8 * 4 * task.n_train  # for the points that are ordered exactly, if there are any
+    elsewhere = READING_BYTES if in_file else 0
     for batch in (1, 16):
         planned = costs.worker + batch * costs.point - elsewhere
         found = held(method.worker(batch, block_points(task)))

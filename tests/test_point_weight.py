@@ -196,28 +196,32 @@ def large() -> tuple[Any, Any, Any, Any, Any]:
 
 
 @pytest.mark.parametrize(("method", "tol"), [("certified", 0.1), ("truncated", 0.02)])
-def test_bounds_hold_for_weighted_values(method: str, tol: float) -> None:
+def test_bounds_hold_for_weighted_values(method: str, tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, points, t, weights = large()
     exact = plain().fit(x, y).value(points, t, point_weight=weights, groups=t)
-    found = plain(method=method, tol=tol).fit(x, y).value(points, t, point_weight=weights, groups=t, matrix=True)
+    monkeypatch.setattr("shapshift.engine.rows.file.LOAD_BYTES", 0)  # certified values of rows in memory are exact
+    model = plain(method=method, tol=tol).fit(iter([(x, y)]))
+    found = model.value(points, t, point_weight=weights, groups=t, matrix=method == "truncated")
     assert found.parameters.get("buckets", 1) > 0
     assert found.parameters["exact_ranks"] < 2500
     assert found.error_bound is not None
     assert (np.abs(found.values - exact.values) <= found.error_bound + 1e-15).all()
     assert np.abs(found.values - exact.values).max() > 1e-9
     np.testing.assert_allclose(found.level_counts, exact.level_counts)
-    np.testing.assert_allclose(weighted_columns(found.matrix, weights), found.values, rtol=0, atol=1e-8)
-    off, n = weights * (found.matrix - found.values[:, None]), np.count_nonzero(weights)
-    expected = (off**2).sum(axis=1) / weights.sum() ** 2 * n**2 / (n - 1)
-    np.testing.assert_allclose(found.variance, expected, rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(found.variance, exact.variance, rtol=0.05, atol=1e-7)
+    if method == "truncated":
+        np.testing.assert_allclose(weighted_columns(found.matrix, weights), found.values, rtol=0, atol=1e-8)
+        off, n = weights * (found.matrix - found.values[:, None]), np.count_nonzero(weights)
+        expected = (off**2).sum(axis=1) / weights.sum() ** 2 * n**2 / (n - 1)
+        np.testing.assert_allclose(found.variance, expected, rtol=1e-4, atol=1e-12)
     at, group = found.group_names[0], exact.group_values
     assert np.abs(found.group_values[at] - group[at]).max() < 20 * float(found.error_bound.max())
 
 
 def test_rows_in_a_file_give_the_bytes_of_rows_in_memory(tmp_path: Path) -> None:
     x, y, points, t, weights = large()
-    for method in ("exact", "certified"):
-        settings = {"method": method, "tol": 0.1 if method == "certified" else None}
+    for method in ("exact", "truncated"):
+        settings = {"method": method, "tol": 0.1 if method == "truncated" else None}
         inside = plain(**settings).fit(x, y).value(points, t, point_weight=weights)
         filed = plain(scratch=tmp_path, **settings).fit((x[k : k + 500], y[k : k + 500]) for k in range(0, 2500, 500))
         found = filed.value(points, t, point_weight=weights)

@@ -67,13 +67,14 @@ class Data:
         return ((self.X[i : i + size], self.y[i : i + size]) for i in range(0, len(self.y), size))
 
     def both(self, value: Callable[[KNNShapley], Any], more: dict[str, Any], **options: Any) -> tuple[Any, Any]:
-        """Value with the rows in a file, and in memory; certified values are exact there: these once more, in one piece."""
+        """Value with the rows in a file, and as :meth:`whole` does."""
         in_file = KNNShapley(**options, **more).fit(self.batches())
         assert isinstance(in_file._index.rows, RowFile)
         return value(in_file), self.whole(value, **options)
 
     def whole(self, value: Callable[[KNNShapley], Any], **options: Any) -> Any:
-        if options["method"] != "certified":
+        """Value with the rows in memory; where values would be exact then, in a file and in one piece."""
+        if options.get("method") != "certified":
             return value(KNNShapley(**options).fit(self.X, self.y))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sharded, "SHARD_ROWS", 10**6)
@@ -131,7 +132,7 @@ def test_rounds_and_exactly_ordered_points_change_nothing(
         lambda model: model.value(data.X_val, data.y_val, groups=data.groups), {}, method="certified", tol=1e9
     )
     same(*found)
-    assert 0 < len(ordered) < 100
+    assert 0 < len(ordered) < 200  # of two runs
     exact = KNNShapley().fit(data.X, data.y).value(data.X_val, data.y_val)
     assert (np.abs(found[0].values - exact.values) <= found[0].error_bound).all()
 
@@ -332,7 +333,9 @@ def test_certified_values_go_on_from_a_checkpoint(
     data.X_val[::3] = data.X[0] + 1e-3
     rng = np.random.default_rng(1)
     call = {"groups": data.groups, "checkpoint": tmp_path / "kept"}
-    want = KNNShapley(method="certified", tol=1e9).fit(data.X, data.y).value(data.X_val, data.y_val, groups=data.groups)
+    want = data.whole(
+        lambda model: model.value(data.X_val, data.y_val, groups=data.groups), method="certified", tol=1e9
+    )
     first, second = sharded.ShardedJob._first_pass, sharded.ShardedJob._second_pass
     measured = []
 
