@@ -32,7 +32,7 @@ WORK = {
     "np.argsort, N=1,000,000": (1_000_000, 2),
     "exact, N=1,000,000": (1_000_000, 2),
     "float32 GEMM, N=100,000": (100_000, 64),
-    "certified, N=100,000": (100_000, 640),
+    "truncated, N=100,000": (100_000, 640),
 }
 # Valgrind stands in for a processor of this kind, with the caches of one core of the machine in docs/benchmarks.md.
 TARGET = {"NUMBA_CPU_NAME": "haswell", "OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1"}

@@ -26,7 +26,6 @@ from shapshift.engine import runner
 FEATURES = 32
 SETTINGS: dict[str, dict[str, Any]] = {
     "exact": {},
-    "certified": {"method": "certified"},
     "truncated": {"method": "truncated"},
 }
 
