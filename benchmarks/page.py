@@ -116,7 +116,7 @@ def features_chart(bench: dict[str, Any], path: Path) -> None:
         if name == "float32 product":
             axes.fill_between(features, costs, 0, color="0.9", linewidth=0)
     about = bench["rows"][0].get("about", bench["about"])
-    axes.set_title(f"N=100,000, {about['cores']} cores, vectors of {about['vector_bits']} bits", fontsize=10)
+    axes.set_title(f"N=100,000, one thread, vectors of {about['vector_bits']} bits", fontsize=10)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(features, [f"{d:,}" for d in features])
