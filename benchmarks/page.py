@@ -28,8 +28,18 @@ def own_table(bench: dict[str, Any]) -> str:
         rate = f"{row['rate'] / 1e6:.0f} M" if row["pairs"] else ""
         met = "yes" if row["met"] else "**no**"
         what = row["what"] + (f" ({row['note']})" if row["note"] else "")
-        rows.append([what, rate, f"{row['ratio']:.2f} {row['against']}", row["bar"], met if row["bar"] else ""])
-    return table(["what", "pairs/s", "measured", "bar", "met"], rows)
+        about = row.get("about", bench["about"])
+        rows.append(
+            [
+                what,
+                rate,
+                f"{row['ratio']:.2f} {row['against']}",
+                row["bar"],
+                met if row["bar"] else "",
+                f"{about['processor']}, {about['vector_bits']} bits, {about['date']}",
+            ]
+        )
+    return table(["what", "pairs/s", "measured", "bar", "met", "processor and vectors"], rows)
 
 
 def peer_table(peers: dict[str, Any]) -> str:

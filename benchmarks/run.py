@@ -426,8 +426,9 @@ def main() -> None:
         }
         figures = {row.what: asdict(row) | {"rate": row.rate, "about": about} for row in rows}
         if chosen.only and chosen.json.exists():
-            kept = json.loads(chosen.json.read_text(encoding="utf-8"))["rows"]
-            figures = {row["what"]: figures.pop(row["what"], row) for row in kept} | figures
+            old = json.loads(chosen.json.read_text(encoding="utf-8"))
+            kept = {row["what"]: {"about": old["about"]} | row for row in old["rows"]}
+            figures = {what: figures.pop(what, row) for what, row in kept.items()} | figures
         chosen.json.write_text(
             json.dumps({"about": about, "rows": list(figures.values())}, indent=1) + "\n", encoding="utf-8"
         )
