@@ -28,6 +28,7 @@ import shapshift
 from shapshift import KNNShapley
 
 FEATURES = 32
+MANY_FEATURES = 384  # a usual length of embeddings
 TIME_LIMIT = 600  # seconds for one run of a peer
 OUR_TURN = 4  # seconds at most for ours, over and over
 BAR_PEER, BAR_ROWS, BAR_RATIO = "OpenDataVal", 10_000, 150
@@ -39,7 +40,8 @@ HERE = Path(__file__).resolve().parent
 class Peer:
     name: str
     version: str
-    sizes: tuple[tuple[int, int], ...]  # (training rows, validation points), for some seconds each
+    # (training rows, validation points), for some seconds each, or these and the number of features.
+    sizes: tuple[tuple[int, int] | tuple[int, int, int], ...]
     requires: tuple[str, ...]
     bare: tuple[str, ...] = ()  # installed after the others, without what they declare to need
     pythons: tuple[str, ...] = ("3.11", "3.12")
@@ -57,14 +59,14 @@ PEERS = (
     Peer(
         "pyDVL",
         "0.10.0",
-        sizes=((10_000, 100), (1_000, 1_000)),
+        sizes=((10_000, 100), (1_000, 1_000), (10_000, 100, MANY_FEATURES)),
         requires=("pydvl==0.10.0", "numpy==1.26.4", "scipy==1.17.1", "scikit-learn==1.9.1", "joblib==1.6.0"),
         note="A process per core. Needs numpy below 2.",
     ),
     Peer(
         "OpenDataVal",
         "1.3.0",
-        sizes=((BAR_ROWS, 2_000), (1_000, 2_000)),
+        sizes=((BAR_ROWS, 2_000), (1_000, 2_000), (BAR_ROWS, 2_000, MANY_FEATURES)),
         requires=(
             "torch==2.13.0",
             "numpy==1.26.4",
@@ -82,7 +84,7 @@ PEERS = (
     Peer(
         "DataScope",
         "0.0.32",
-        sizes=((10_000, 500), (1_000, 4_000)),
+        sizes=((10_000, 500), (1_000, 4_000), (10_000, 500, MANY_FEATURES)),
         requires=("datascope==0.0.32", "numpy==1.26.4", "pandas==2.3.3", "scipy==1.17.1", "scikit-learn==1.9.1"),
         k=1,
         tolerance=1e-4,  # sums in float32
@@ -91,7 +93,7 @@ PEERS = (
     Peer(
         "dattri",
         "0.3.0",
-        sizes=((10_000, 10), (1_000, 50)),
+        sizes=((10_000, 10), (1_000, 50), (10_000, 10, MANY_FEATURES)),
         requires=("dattri==0.3.0", "torch==2.13.0", "numpy==2.4.6"),
         tolerance=1e-2,
         note="float32.",
@@ -99,7 +101,7 @@ PEERS = (
     Peer(
         "shapiq",
         "1.8.0",
-        sizes=((10_000, 100), (1_000, 500)),
+        sizes=((10_000, 100), (1_000, 500), (10_000, 100, MANY_FEATURES)),
         requires=("shapiq==1.8.0", "numpy==2.5.4", "scipy==1.18.1", "scikit-learn==1.9.1", "joblib==1.6.0"),
         pythons=("3.12", "3.13", "3.14"),
         note="A process per core. Needs Python 3.12.",
@@ -120,6 +122,7 @@ class Run:
     difference: float  # the largest between the peer's values and ours
     std: float  # of our values
     agrees: bool
+    features: int = FEATURES
 
 
 @dataclass
@@ -175,9 +178,9 @@ def call(command: list[object], limit: float | None = None) -> None:
         raise RuntimeError((errors or lines[-1:] or [f"ended with status {done.returncode}"])[0][:300])
 
 
-def compare(peer: Peer, python: Path | str, n_train: int, n_val: int, repeats: int) -> Run:
+def compare(peer: Peer, python: Path | str, n_train: int, n_val: int, repeats: int, features: int = FEATURES) -> Run:
     rng = np.random.default_rng(0)
-    X, X_val = rng.normal(size=(n_train, FEATURES)), rng.normal(size=(n_val, FEATURES))
+    X, X_val = rng.normal(size=(n_train, features)), rng.normal(size=(n_val, features))
     y, y_val = rng.integers(0, 2, n_train), rng.integers(0, 2, n_val)
 
     def ours() -> np.ndarray:
@@ -209,6 +212,7 @@ def compare(peer: Peer, python: Path | str, n_train: int, n_val: int, repeats: i
         difference,
         std,
         agrees=difference <= peer.tolerance * std,
+        features=features,
     )
 
 
@@ -234,9 +238,10 @@ def measure(peer: Peer, folder: Path, repeats: int, log: Console) -> Result:
     try:
         log.print(f"{peer.name} {peer.version}: environment")
         python = environment(peer, folder)
-        for n_train, n_val in peer.sizes:
-            log.print(f"{peer.name} {peer.version}: N={n_train:,} m={n_val:,}")
-            result.runs.append(compare(peer, python, n_train, n_val, repeats))
+        for n_train, n_val, *more in peer.sizes:
+            features = more[0] if more else FEATURES
+            log.print(f"{peer.name} {peer.version}: N={n_train:,} m={n_val:,} d={features}")
+            result.runs.append(compare(peer, python, n_train, n_val, repeats, features))
     # Whatever is wrong with one package, the others are still measured.
     except Exception as error:
         result.error = str(error) or type(error).__name__
@@ -244,7 +249,13 @@ def measure(peer: Peer, folder: Path, repeats: int, log: Console) -> Result:
 
 
 def bar(results: list[Result]) -> dict[str, object]:
-    ratios = [run.ratio for r in results if r.name == BAR_PEER for run in r.runs if run.n_train == BAR_ROWS]
+    ratios = [
+        run.ratio
+        for r in results
+        if r.name == BAR_PEER
+        for run in r.runs
+        if (run.n_train, run.features) == (BAR_ROWS, FEATURES)
+    ]
     measured = ratios[0] if ratios else None
     return {
         "peer": BAR_PEER,
@@ -258,7 +269,7 @@ def bar(results: list[Result]) -> dict[str, object]:
 def build_table(results: list[Result]) -> Table:
     table = Table(
         title=f"Exact hard-utility KNN-Shapley, millions of pairs a second: shapshift {shapshift.__version__} and "
-        f"others, {os.cpu_count()} cores, d={FEATURES}",
+        f"others, {os.cpu_count()} cores",
         show_lines=True,
     )
     for name in ("peer", "N x m", "peer M/s", "ours M/s", "ratio", "largest difference\n(of the std)"):
@@ -266,7 +277,7 @@ def build_table(results: list[Result]) -> Table:
     table.add_column("note")
     for result in results:
         columns = [
-            [f"{run.n_train:,} x {run.n_val:,}" for run in result.runs],
+            [f"{run.n_train:,} x {run.n_val:,}, d={run.features}" for run in result.runs],
             [f"{run.rate / 1e6:.3f}" for run in result.runs],
             [f"{run.our_rate / 1e6:.1f}" for run in result.runs],
             [f"{run.ratio:,.0f} x" for run in result.runs],

@@ -145,5 +145,5 @@ def test_every_peer_has_its_runner_and_fixed_versions(peers) -> None:
         assert peer.runner.is_file()
         assert f"{peer.name.lower()}=={peer.version}" in (*peer.requires, *peer.bare)
         assert all("==" in requirement for requirement in (*peer.requires, *peer.bare))
-        assert {n_train for n_train, _ in peer.sizes} == {10_000, 1_000}
+        assert {n_train for n_train, *_ in peer.sizes} == {10_000, 1_000}
         assert np.isfinite(peer.tolerance)
