@@ -198,11 +198,10 @@ def test_entropies_are_those_of_the_other_rows() -> None:
         assert found[j] == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("options", [{"method": "certified"}, {"method": "truncated", "tol": 0.02}], ids=str)
-def test_bounds_hold(options: dict[str, Any]) -> None:
+def test_bounds_hold() -> None:
     X, y = clouds(n=1500)
     exact = cross_value(KNNShapley(3), X, y)
-    found = cross_value(KNNShapley(3, **options), X, y)
+    found = cross_value(KNNShapley(3, method="truncated", tol=0.02), X, y)
     assert found.error_bound.max() > 0
     assert (np.abs(found.values - exact.values) <= found.error_bound + 1e-15).all()
     assert found.variance.mean() == pytest.approx(exact.variance.mean(), rel=0.1)
