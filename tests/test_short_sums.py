@@ -15,6 +15,7 @@ from shapshift._numba import kernel
 from shapshift.engine.rows.distances import TrainingIndex, index_rows, tile_filler
 from shapshift.engine.search import exact as search
 from shapshift.engine.search import exact_search
+from shapshift.kernels.nearest import Collected, collect_by_bounds
 from shapshift.kernels.panels import ROWS, for_kernels, pack, short_squared_sums
 
 
@@ -84,6 +85,25 @@ def test_lists_are_those_of_float64(kind: str, d: int, whole: bool) -> None:
         for p in range(9):
             nearest = np.sort(distances[p])[:wanted]
             np.testing.assert_allclose(found.distances[found.ends[p] :][:wanted], nearest, rtol=1e-13 * d)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "overflow"])
+def test_no_row_within_a_limit_is_missed(kind: str) -> None:
+    # A limit that is the distance of a row itself leaves no room for an error that is not counted.
+    for d in (1, 8, 60):
+        X, _, X_val = rows_of(kind, 300, d, seed=d)
+        fill = tile_filler(index_rows(X, "euclidean"), X_val)
+        rounded, distances = search.round_points(fill, 0, 9), np.empty((9, 300))
+        assert rounded is not None
+        fill(slice(0, 9), slice(0, 300), distances)
+        for wanted in range(1, 300, 23):
+            limits = np.sort(distances, axis=1)[:, wanted - 1].copy()
+            found = Collected(np.empty((9, 300), np.int64), np.empty((9, 300)), np.zeros(9, np.int64), limits)
+            collect_by_bounds(rounded, wanted, found)
+            for p in range(9):
+                within = np.flatnonzero(distances[p] <= limits[p])
+                np.testing.assert_array_equal(found.rows[p, : found.counts[p]], within)
+                np.testing.assert_array_equal(found.keys[p, : found.counts[p]], distances[p, within])
 
 
 @given(
