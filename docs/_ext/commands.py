@@ -1,0 +1,114 @@
+"""The reference of the command line, written from the application itself: a page for each command, every option."""
+
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util.rst import escape
+from typer.main import get_command
+
+FOLDER = Path("reference", "commands")
+MARKUP = re.compile(r"\[/?(?:bold|cyan|dim|italic)?\]")
+HEADING = re.compile(r"\[bold\](\w[\w ]*)\[/\]")
+SAMPLE = re.compile(r" *\[cyan\]\$\[/\] *(.*)")
+CODE = re.compile(r"\[(?:bold|cyan)\](.+?)\[/\]")
+
+
+def all_commands() -> Iterator[tuple[str, Any]]:
+    """Names and commands, in the order of the help; those of a group as ``group command``."""
+    from shapshift.cli._app import app
+
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        if hasattr(command, "commands"):
+            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
+        else:
+            yield name, command
+
+
+def takes(parameter: Any) -> str:
+    """What follows an option, or nothing for a flag."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    kind = parameter.type_descriptor.annotation
+    if typing.get_origin(kind) is list:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) is typing.Literal:
+        return "|".join(map(str, typing.get_args(kind)))
+    return parameter.metavar or {int: "N", float: "X"}.get(kind, "TEXT")
+
+
+def described(parameter: Any) -> str:
+    """The help of an option, its bounds, its default."""
+    text = MARKUP.sub("", parameter.help or "")
+    notes = []
+    low, high = getattr(parameter, "min", None), getattr(parameter, "max", None)
+    if low is not None or high is not None:
+        notes.append(" and ".join(filter(None, [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)])))
+    if parameter.required:
+        notes.append("required")
+    elif getattr(parameter, "default", None) not in (None, False, (), []) and not callable(parameter.default):
+        shown = parameter.default if not isinstance(parameter.default, list | tuple) else ",".join(map(str, parameter.default))
+        notes.append(f"default: {getattr(shown, 'value', shown)}")
+    if getattr(parameter, "multiple", False):
+        notes.append("may be repeated")
+    if getattr(parameter, "envvar", None):
+        notes.append(f"environment variable: {parameter.envvar}")
+    return escape(text) + (f" [{escape('; '.join(notes))}]" if notes else "")
+
+
+def prose(text: str) -> Iterator[str]:
+    """The help of a command as reStructuredText; its example lines become one block of code."""
+    samples: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        if sample := SAMPLE.fullmatch(paragraph.rstrip()):
+            samples.append(sample[1])
+        elif not HEADING.fullmatch(paragraph.strip()):
+            pieces = CODE.split(" ".join(paragraph.split()))
+            yield "".join(f"``{piece}``" if odd % 2 else escape(MARKUP.sub("", piece)) for odd, piece in enumerate(pieces))
+            yield ""
+    if samples:
+        yield from (".. code-block:: console", "", *(f"   $ {line}" for line in samples), "")
+
+
+def page(name: str, command: Any) -> str:
+    """A page of the reference."""
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+    usage = " ".join(["shapshift", name, "[OPTIONS]", *(each.metavar or each.name.upper() for each in arguments)])
+    lines = [f".. _command-{name.replace(' ', '-')}:", "", name, "=" * len(name), "", *prose(command.help or "")]
+    lines += [".. code-block:: text", "", f"   {usage}", "", f".. program:: shapshift {name}", ""]
+    if arguments:
+        lines += ["Arguments", "---------", ""]
+        for each in arguments:
+            lines += [f"``{each.metavar or each.name.upper()}``", f"    {described(each)}", ""]
+    panels: dict[str, list[Any]] = {}
+    for each in options:
+        panels.setdefault(each.rich_help_panel or "Options", []).append(each)
+    for panel, members in panels.items():
+        lines += [panel, "-" * len(panel), ""]
+        for each in members:
+            what = takes(each)
+            names = ", ".join(f"{flag} {what}".rstrip() for flag in [*each.opts, *each.secondary_opts])
+            lines += [f".. option:: {names}", "", f"   {described(each)}", ""]
+    return "\n".join(lines)
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write the pages; one that would not change keeps its time, so that a second build is fast."""
+    folder = Path(app.srcdir) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {f"{name.replace(' ', '_')}.rst": page(name, command) for name, command in all_commands()}
+    for old in set(folder.iterdir()) - {folder / name for name in pages}:
+        old.unlink()
+    for name, text in pages.items():
+        if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text:
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Write the pages before sources are looked for."""
+    app.connect("builder-inited", write_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
