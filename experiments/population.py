@@ -609,7 +609,7 @@ INTRODUCTION = """# How near values come to the population
 A validation set is a sample. Another one of the same size, drawn in the same way, would give other values. What one
 would like to know is the value on everything the sample stands for: the *population value*. This page measures, on
 data where it is known, how near values come to it, how much nearer [pooled
-values](guide.md#pool-borrow-strength-from-the-training-rows) come, and whether intervals and reliability say truly
+values](howto/pool.md) come, and whether intervals and reliability say truly
 how far off values are.
 
 Written by `make reproduce ARGS={arguments}`; every number is computed, and a test compares this page with

@@ -90,7 +90,7 @@ def test_what_to_cite_can_be_read_and_agrees() -> None:
     assert (citation["title"], citation["license"]) == (project["name"], project["license"])
     assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
     assert all({"type", "title", "authors"} <= set(reference) for reference in citation["references"])
-    entries = bibtex(dict(FENCE.findall(read("docs/guide.md")))["bibtex"])
+    entries = bibtex(dict(FENCE.findall(read("docs/howto/cite.md")))["bibtex"])
     assert entries["software"]["version"] == project["version"]
     assert entries["software"]["license"] == project["license"]
     paper = citation["references"][0]
@@ -115,7 +115,17 @@ def examples(name: str) -> list[tuple[str, str]]:
 
 PAGES = [
     "README.md",
-    "docs/guide.md",
+    "docs/howto/value.md",
+    "docs/howto/rare_classes.md",
+    "docs/howto/explain.md",
+    "docs/howto/one_table.md",
+    "docs/howto/pool.md",
+    "docs/howto/audit.md",
+    "docs/howto/boundary_points.md",
+    "docs/howto/correct.md",
+    "docs/howto/pay.md",
+    "docs/howto/duplicates.md",
+    "docs/howto/design.md",
     "docs/inputs.md",
     "docs/family_knn.md",
     "docs/family_methods.md",
