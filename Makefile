@@ -13,7 +13,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-bounds test-lowest dist soak bench bench-peers bench-suspects reproduce lint format env clean distclean
+.PHONY: help demo test test-bounds test-lowest dist soak docs bench bench-peers bench-suspects reproduce lint format env clean distclean
 
 help:  ## list the targets
 	@echo "usage: make TARGET"
@@ -43,6 +43,11 @@ dist: $(VENV)/.test  ## build wheel and sdist twice, compare and check them, and
 soak: $(VENV)/.test  ## stress test: kill, interrupt and damage runs for ten minutes or more; ARGS=60 takes six times as long
 	@$(PY) tests/soak.py $(ARGS)
 
+docs: $(VENV)/.docs  ## build the site in build/site: warnings are errors, tutorials and examples run, links are checked
+	@$(PY) -m sphinx -q -W --keep-going -j 2 -d build/doctrees $(ARGS) docs build/site
+	@$(PY) docs/check_site.py build/site
+	@echo "Open build/site/index.html"
+
 bench: $(VENV)/.run  ## measure speed and memory; prints one table
 	@$(PY) benchmarks/run.py $(ARGS)
 
@@ -66,7 +71,7 @@ format: $(VENV)/.test  ## format the code and apply ruff's fixes
 env: $(VENV)/.test  ## make the environment, with the test tools in it
 
 clean:  ## remove builds and caches
-	@rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf build dist docs/gallery docs/tutorials docs/reference/api docs/reference/commands docs/reference/examples .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . \( -name $(notdir $(VENV)) -o -name .bench \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean  ## remove the environments too
@@ -74,7 +79,7 @@ distclean: clean  ## remove the environments too
 
 # Stamps are touched last, so that an interrupted set-up is repeated; a new environment outdates the others.
 # .made: an environment with a working pip; .run: the package in it; .test: the test tools as well; .experiments: what
-# the experiments need, which is part of .test.
+# the experiments need, which is part of .test; .docs: what the site needs, with the libraries that its tutorials use.
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { \
@@ -104,3 +109,8 @@ $(VENV)/.experiments: pyproject.toml $(VENV)/.made
 	@echo "Installing shapshift, pandas and matplotlib (a minute or two the first time)"
 	@$(PIP) install -qq -e '.[pandas,plot]'
 	@touch $(VENV)/.run $@
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.made
+	@echo "Installing shapshift and what its site is built with (a minute or two the first time)"
+	@$(PIP) install -qq -e '.[docs]'
+	@touch $(VENV)/.run $(VENV)/.experiments $@

@@ -29,6 +29,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "commands",
     "live_report",
+    "inherited",
     "mathml",
     "repository_links",
 ]
@@ -65,7 +66,6 @@ sphinx_gallery_conf = {
     "reset_modules": ("matplotlib",),
     "default_thumb_file": str(HERE / "_static" / "thumbnail.png"),
     "doc_module": ("shapshift",),
-    "reference_url": {"shapshift": None},
     "backreferences_dir": "reference/examples",
     "show_memory": False,
     "show_signature": False,

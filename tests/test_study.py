@@ -283,6 +283,22 @@ def test_a_changed_file_counts_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert other.stdout.strip() == hashes[2]
 
 
+def test_a_class_that_was_typed_in_counts_by_its_code() -> None:
+    # As in a notebook: the module of the class has no file.
+    program = (
+        "from shapshift.checks.identity import content_hash\n"
+        "class Own:\n    def transform(self): return {}\n"
+        "print(content_hash(Own()))"
+    )
+    hashes = [
+        subprocess.run(
+            [sys.executable, "-c", program.format(number)], capture_output=True, text=True, check=True
+        ).stdout
+        for number in (1, 1, 2)
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     X_train, y_train, X_val, y_val = small()
     train, val = (pd.DataFrame(X[:, :2] * [1, 9], columns=["a", "b"]) for X in (X_train, X_val))

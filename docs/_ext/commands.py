@@ -29,7 +29,7 @@ def all_commands() -> Iterator[tuple[str, Any]]:
 
 
 def takes(parameter: Any) -> str:
-    """What follows an option, or nothing for a flag."""
+    """Name what follows an option; nothing for a flag."""
     if getattr(parameter, "is_flag", False):
         return ""
     kind = parameter.type_descriptor.annotation
@@ -41,40 +41,40 @@ def takes(parameter: Any) -> str:
 
 
 def described(parameter: Any) -> str:
-    """The help of an option, its bounds, its default."""
-    text = MARKUP.sub("", parameter.help or "")
-    notes = []
-    low, high = getattr(parameter, "min", None), getattr(parameter, "max", None)
-    if low is not None or high is not None:
-        notes.append(" and ".join(filter(None, [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)])))
+    """Return the help of an option with its bounds and default."""
+    bounds = {"at least": getattr(parameter, "min", None), "at most": getattr(parameter, "max", None)}
+    default = getattr(parameter, "default", None)
+    notes = [f"{what} {bound}" for what, bound in bounds.items() if bound is not None]
     if parameter.required:
         notes.append("required")
-    elif getattr(parameter, "default", None) not in (None, False, (), []) and not callable(parameter.default):
-        shown = parameter.default if not isinstance(parameter.default, list | tuple) else ",".join(map(str, parameter.default))
-        notes.append(f"default: {getattr(shown, 'value', shown)}")
+    elif default not in (None, False, (), []) and not callable(default):
+        notes.append(f"default: {','.join(map(str, default)) if isinstance(default, list | tuple) else default}")
     if getattr(parameter, "multiple", False):
         notes.append("may be repeated")
     if getattr(parameter, "envvar", None):
         notes.append(f"environment variable: {parameter.envvar}")
+    text = MARKUP.sub("", parameter.help or "")
     return escape(text) + (f" [{escape('; '.join(notes))}]" if notes else "")
 
 
 def prose(text: str) -> Iterator[str]:
-    """The help of a command as reStructuredText; its example lines become one block of code."""
+    """Turn the help of a command into reStructuredText; its example lines become one block of code."""
     samples: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         if sample := SAMPLE.fullmatch(paragraph.rstrip()):
             samples.append(sample[1])
         elif not HEADING.fullmatch(paragraph.strip()):
             pieces = CODE.split(" ".join(paragraph.split()))
-            yield "".join(f"``{piece}``" if odd % 2 else escape(MARKUP.sub("", piece)) for odd, piece in enumerate(pieces))
+            yield "".join(
+                f"``{piece}``" if odd % 2 else escape(MARKUP.sub("", piece)) for odd, piece in enumerate(pieces)
+            )
             yield ""
     if samples:
         yield from (".. code-block:: console", "", *(f"   $ {line}" for line in samples), "")
 
 
 def page(name: str, command: Any) -> str:
-    """A page of the reference."""
+    """Write a page of the reference."""
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
     usage = " ".join(["shapshift", name, "[OPTIONS]", *(each.metavar or each.name.upper() for each in arguments)])

@@ -25,7 +25,8 @@ def make_report(app: Sphinx, failed: Exception | None) -> None:
         target = Path(app.outdir, "start", "demo")
         target.mkdir(parents=True, exist_ok=True)
         shutil.copy(demo / "report.html", target)
-        shutil.copy(demo / "statements" / "Delta.html", target / "statement.html")
+        (statement,) = (demo / "statements").glob("owner-delta-*.html")
+        shutil.copy(statement, target / "statement.html")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

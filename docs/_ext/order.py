@@ -43,4 +43,5 @@ class ReadingOrder:
         self.folder = folder
 
     def __call__(self, name: str) -> int:
+        """Return the place of an example."""
         return ORDER.index(Path(name).stem)

@@ -27,7 +27,7 @@ for action in ("drop", "relabel"):
         shown[f"after {action}" if name == "after" else name] = effect.value("logistic", "balanced accuracy", name)
 
 fig, ax = plt.subplots(figsize=(7, 2.6), layout="constrained")
-for place, (name, (mean, low, high)) in enumerate(shown.items()):
+for place, (mean, low, high) in enumerate(shown.values()):
     ax.errorbar(mean, place, xerr=[[mean - low], [high - mean]], fmt="o", capsize=3, color="tab:blue")
 ax.set_yticks(range(len(shown)), list(shown))
 _ = ax.set_xlabel("balanced accuracy on held-out rows, 95% interval")

@@ -2,8 +2,8 @@
 The family of methods on one dataset
 ====================================
 
-Rows are removed in the order of their values. A good ranking keeps the accuracy when low rows go, and loses it when high
-rows go.
+Rows are removed in the order of their values. A good ranking keeps the accuracy when low rows go, and loses it when
+high rows go.
 """
 
 from sklearn.linear_model import LogisticRegression

@@ -2,8 +2,8 @@
 Sellers that complement or replace each other
 =============================================
 
-The interaction of two rows: what they add together beyond what each adds alone. Here it is added up by pairs of sellers;
-each of the three sellers has wines of one cultivar only.
+The interaction of two rows: what they add together beyond what each adds alone. Here it is added up by pairs of
+sellers; each of the three sellers has wines of one cultivar only.
 """
 
 from sklearn.datasets import load_wine

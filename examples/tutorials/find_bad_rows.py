@@ -59,7 +59,8 @@ flagged[["id", "label", "suggested", "probability", "reason"]].round(2)
 # How many of the flagged rows are really wrong, and how many wrong ones were found?
 
 found = set(flagged["id"]) & set(wrong)
-print(f"{len(found)} of {len(flagged)} flagged rows have a wrong label; {len(found)} of {len(wrong)} wrong labels are flagged")
+print(f"{len(found)} of {len(flagged)} flagged rows have a wrong label")
+print(f"{len(found)} of {len(wrong)} wrong labels are flagged")
 
 # %%
 # What the rows look like
@@ -115,7 +116,8 @@ for row in order:
 # Next
 # ----
 #
-# * The same on the command line: ``shapshift suspects table.csv --label y``, then ``shapshift clean table.csv --label y``.
+# * The same on the command line: ``shapshift suspects table.csv --label y``, then ``shapshift clean table.csv --label
+#   y``.
 # * :doc:`/suspects` explains the columns, the choice of a model, rare classes, several labels, and when not to use it.
 # * :doc:`/cleaning` explains lists of decisions.
 # * :doc:`validation_set_size` says whether values such as those above can be trusted.

@@ -4,8 +4,8 @@ Larger than memory, and more than one machine
 
 Training rows can stay in a file, and the work can be shared among machines.
 Neither changes a value.
-This tutorial values rows from Parquet files within a memory budget, continues an interrupted run, and shows what to change for
-a cluster.
+This tutorial values rows from Parquet files within a memory budget, continues an interrupted run, and shows what to
+change for a cluster.
 
 You need: ``pip install ".[pandas,plot]"`` in the folder of the source; for the last section ``".[dask]"`` too.
 """
@@ -69,7 +69,8 @@ print("equal to the last bit:", np.array_equal(values, from_files.values))
 # With many rows, ``method="certified"`` orders only the ranks that matter and bounds the error of each value.
 
 start = perf_counter()
-fast = KNNShapley(n_neighbors=5, method="certified").fit(folder / "train", "label").value(folder / "val.parquet", "label")
+certified = KNNShapley(n_neighbors=5, method="certified").fit(folder / "train", "label")
+fast = certified.value(folder / "val.parquet", "label")
 print(f"{perf_counter() - start:.1f} s; largest error {np.abs(fast.values - from_files.values).max():.1e}, ", end="")
 print(f"stated bound {fast.error_bound.max():.1e}")
 
@@ -84,7 +85,8 @@ print(f"stated bound {fast.error_bound.max():.1e}")
 for attempt in ("first call", "same call again"):
     start = perf_counter()
     kept = model.value(folder / "val.parquet", "label", checkpoint=folder / "progress")
-    print(f"{attempt}: {perf_counter() - start:.1f} s; equal to the last bit: {np.array_equal(kept.values, from_files.values)}")
+    same = np.array_equal(kept.values, from_files.values)
+    print(f"{attempt}: {perf_counter() - start:.1f} s; equal to the last bit: {same}")
 
 # %%
 # More than one machine

@@ -100,8 +100,8 @@ copies.owners_frame("pandas")
 # Statements to sellers
 # ---------------------
 #
-# :func:`~shapshift.write_statements` writes a page for each seller: the amount, its interval, the rule, and the values of
-# the seller's own rows. It names no other seller and shows no validation row.
+# :func:`~shapshift.write_statements` writes a page for each seller: the amount, its interval, the rule, and the
+# values of the seller's own rows. It names no other seller and shows no validation row.
 
 import tempfile
 from pathlib import Path

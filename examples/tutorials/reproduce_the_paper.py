@@ -45,8 +45,8 @@ _ = ax.legend()
 # The correction
 # --------------
 #
-# :class:`~shapshift.BoundaryCorrector` with ``rule="paper"`` rescales boundary points and shifts the values as published.
-# ``evaluate`` says which aspects of the clean values come back.
+# :class:`~shapshift.BoundaryCorrector` with ``rule="paper"`` rescales boundary points and shifts the values as
+# published. ``evaluate`` says which aspects of the clean values come back.
 
 from shapshift import BoundaryCorrector, evaluate
 
@@ -61,8 +61,8 @@ table.loc[["std_ratio", "positive_count", "spearman", "sign_agreement"]].drop(co
 # -------------------
 #
 # ``experiments.study`` runs such comparisons over datasets, models, perturbations, corrections and seeds.
-# Here: the wine data, two values of K, wrong labels as a perturbation, and a correction of our own that scales all values
-# by one factor.
+# Here: the wine data, two values of K, wrong labels as a perturbation, and a correction of our own that scales all
+# values by one factor.
 
 from sklearn.datasets import load_wine
 
@@ -96,8 +96,8 @@ means = result.records.groupby(["perturbation", "version"])[["std_ratio", "spear
 means.round(2)
 
 # %%
-# ``noisy`` is without correction. Compare the rows: a correction that matches the spread (``std_ratio`` near 1) does not
-# have to bring the distribution nearer (``wasserstein``, lower is better), and cannot change the order by itself.
+# ``noisy`` is without correction. Compare the rows: a correction that matches the spread (``std_ratio`` near 1) does
+# not have to bring the distribution nearer (``wasserstein``, lower is better), and cannot change the order by itself.
 #
 # Next
 # ----

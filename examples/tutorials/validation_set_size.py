@@ -35,7 +35,7 @@ def samples(n, pairs):
 
 pairs = samples(100, 10)
 measured = [spearman(one.values, other.values) for one, other in pairs]
-print(f"rank correlation of two valuations: mean {np.mean(measured):.2f}, from {min(measured):.2f} to {max(measured):.2f}")
+print(f"rank correlation: mean {np.mean(measured):.2f}, from {min(measured):.2f} to {max(measured):.2f}")
 
 # %%
 # A correlation this low says that much of the ranking is chance.
@@ -93,7 +93,8 @@ once = model.value(X_val[:100], y_val[:100])
 naive = model.value(X_val[repeated], y_val[repeated])
 honest = model.value(X_val[repeated], y_val[repeated], clusters=repeated)
 print(f"500 rows, counted as 500 points: reliability {naive.reliability:.2f}")
-print(f"500 rows, counted as 100 points: reliability {honest.reliability:.2f}; on the 100 points alone {once.reliability:.2f}")
+print(f"500 rows, counted as 100 points: reliability {honest.reliability:.2f}")
+print(f"the 100 points alone:            reliability {once.reliability:.2f}")
 
 # %%
 # If there are too few points

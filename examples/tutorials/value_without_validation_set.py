@@ -43,8 +43,8 @@ result.to_frame("pandas").sort_values("value").head().round(4)
 # Rows that belong together
 # -------------------------
 #
-# If several rows come from one patient, a row must not be judged by other rows of the same patient: they resemble it for
-# a reason that no new patient shares. Name the patients with ``groups=``.
+# If several rows come from one patient, a row must not be judged by other rows of the same patient: they resemble it
+# for a reason that no new patient shares. Name the patients with ``groups=``.
 # Here we make a table in which 60 patients have five nearly equal readings each, and the outcome has nothing to do with
 # the features: nothing can be learned from this table.
 

@@ -192,7 +192,7 @@ def _source(named: Any) -> str:
     """Hash of the source file; empty where there is none."""
     try:
         file = inspect.getsourcefile(named)
-    except TypeError:  # built in, or typed in
+    except (OSError, TypeError):  # built in, or typed in
         return ""
     linecache.checkcache(file)
     lines = linecache.getlines(file) if file else []

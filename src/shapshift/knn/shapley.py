@@ -120,7 +120,7 @@ class KNNShapley(KNNClassModel):
         Names of the features, when the training table has them.
     codes_ : ndarray of int32
         Class number of each training row.
-    feature_std_ : ndarray of shape (n_features_in_,) or None
+    feature_std_ : ndarray of shape (n_features,) or None
         Standard deviation of each feature; None for sparse rows and precomputed distances.
     ids_ : ndarray
         Row ids: the caller's index or ids.
