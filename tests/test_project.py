@@ -115,6 +115,7 @@ def examples(name: str) -> list[tuple[str, str]]:
 
 PAGES = [
     "README.md",
+    "docs/start/ten_lines.md",
     "docs/howto/value.md",
     "docs/howto/rare_classes.md",
     "docs/howto/explain.md",

@@ -1,19 +1,23 @@
 """The reference of the command line, written from the application itself: a page for each command, every option."""
 
+from __future__ import annotations
+
 import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
-from sphinx.util.rst import escape
 from typer.main import get_command
+
+if TYPE_CHECKING:  # the tests read these pages without Sphinx
+    from sphinx.application import Sphinx
 
 FOLDER = Path("reference", "commands")
 MARKUP = re.compile(r"\[/?(?:bold|cyan|dim|italic)?\]")
 HEADING = re.compile(r"\[bold\](\w[\w ]*)\[/\]")
 SAMPLE = re.compile(r" *\[cyan\]\$\[/\] *(.*)")
+SPECIAL = re.compile(r"([\\`*_|<])")
 CODE = re.compile(r"\[(?:bold|cyan)\](.+?)\[/\]")
 
 
@@ -26,6 +30,11 @@ def all_commands() -> Iterator[tuple[str, Any]]:
             yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
         else:
             yield name, command
+
+
+def escape(text: str) -> str:
+    """Write text so that reStructuredText takes none of it for markup."""
+    return SPECIAL.sub(r"\\\1", text)
 
 
 def takes(parameter: Any) -> str:

@@ -70,6 +70,14 @@ class Duplicates(Result):
         As given.
     kind : str
         The caller's kind of table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shapshift import find_duplicates
+    >>> found = find_duplicates(np.array([[0.0, 1.0], [5.0, 2.0], [0.0, 1.0]]), ["a", "b", "a"], radius=0)
+    >>> found.clusters().tolist()
+    [0, 1, 0]
     """
 
     archive_kind: ClassVar[str] = "shapshift.Duplicates"

@@ -84,6 +84,18 @@ class Valuation(Result):
     point_weight : ndarray of shape (n_val,) or None
         How much each validation point counts, 1 on average; None where all count alike. Values are then weighted means,
         and ``level_counts`` and ``group_sizes`` sums of weights.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import KNNShapley
+    >>> X, y = load_iris(return_X_y=True)
+    >>> result = KNNShapley().fit(X[::2], y[::2]).value(X[1::2], y[1::2])
+    >>> result.values.shape
+    (75,)
+    >>> low, high = result.interval(0.95)
+    >>> bool((low <= result.values).all())
+    True
     """
 
     archive_kind: ClassVar[str] = "shapshift.Valuation"

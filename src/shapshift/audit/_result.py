@@ -237,6 +237,15 @@ class ShiftAudit(Result):
         of points are None where the model gives no standard errors, and ``unknown`` says why.
     sampling_rows : mapping of str to ndarray of shape (n_train,), or None
         The same for each training row, see :meth:`rows_frame`; None without standard errors.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import KNNShapley, audit_shift
+    >>> X, y = load_iris(return_X_y=True)
+    >>> audit = audit_shift(KNNShapley().fit(X[::2], y[::2]), X[1::2], y[1::2], noise=[0.1], repeats=3)
+    >>> audit.levels
+    (0.1,)
     """
 
     archive_kind: ClassVar[str] = "shapshift.ShiftAudit"

@@ -27,7 +27,15 @@ Floats = npt.NDArray[np.float64]
 
 
 class CorrectionWarning(UserWarning):
-    """A part of the values could not be corrected as asked; the message says what was done instead."""
+    """A part of the values could not be corrected as asked; the message says what was done instead.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from shapshift import CorrectionWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", CorrectionWarning)  # stop where a part cannot be corrected
+    """
 
 
 @dataclass(frozen=True)

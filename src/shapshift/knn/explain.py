@@ -69,6 +69,15 @@ class Explanation(Result):
         Of the valuation.
     fingerprint : str
         Of the training rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import KNNShapley
+    >>> X, y = load_iris(return_X_y=True)
+    >>> why = KNNShapley().fit(X[::2], y[::2]).explain(X[1::2], y[1::2], [0])
+    >>> why.rows_frame("pyarrow").num_rows
+    1
     """
 
     archive_kind: ClassVar[str] = "shapshift.Explanation"

@@ -58,6 +58,15 @@ class Interactions(Result):
         Of the model.
     kind : str
         The caller's kind of table.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import KNNShapley, knn_interactions
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = knn_interactions(KNNShapley().fit(X[::5], y[::5]), X[1::5], y[1::5], top=3)
+    >>> found.to_frame("pyarrow").num_rows  # the three strongest of each of 30 rows
+    90
     """
 
     archive_kind: ClassVar[str] = "shapshift.Interactions"

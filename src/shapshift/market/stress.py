@@ -58,6 +58,16 @@ class StressTest(Result):
         Budget, seed, and how rows were valued.
     kind : str
         The caller's kind of table.
+
+    Examples
+    --------
+    >>> from shapshift import KNNShapley, load_dataset, stress_market
+    >>> data = load_dataset("wine")
+    >>> sellers = ["ann", "bob"] * (len(data.y_train) // 2) + ["ann"] * (len(data.y_train) % 2)
+    >>> given = (KNNShapley(), data.X_train, data.y_train, data.X_val, data.y_val, sellers, 100)
+    >>> found = stress_market(*given, attackers=["ann"], attacks=["copy"])
+    >>> found.to_frame("pyarrow").num_rows
+    1
     """
 
     archive_kind: ClassVar[str] = "shapshift.StressTest"

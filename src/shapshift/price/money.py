@@ -97,7 +97,14 @@ def to_decimal(cents: int, digits: int = 2) -> Decimal:
 
 
 def show_money(cents: int, currency: str = "", digits: int = 2) -> str:
-    """Cents for a reader, such as ``1,250.50 EUR``; with ``digits=0``, ``125,050 JPY``."""
+    """Cents for a reader, such as ``1,250.50 EUR``; with ``digits=0``, ``125,050 JPY``.
+
+    Examples
+    --------
+    >>> from shapshift.price import show_money
+    >>> show_money(125050, "EUR")
+    '1,250.50 EUR'
+    """
     shown = f"{to_decimal(cents, digits):,.{digits}f}"
     return f"{shown} {currency}" if currency else shown
 

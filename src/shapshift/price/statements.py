@@ -162,6 +162,19 @@ def write_statements(
     table.
 
     The reference on a page is a hash of what the page shows; the table has it too.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import KNNShapley, allocate_budget, write_statements
+    >>> X, y = load_iris(return_X_y=True)
+    >>> values = KNNShapley().fit(X[::2], y[::2]).value(X[1::2], y[1::2])
+    >>> pay = allocate_budget(values, 100, owners=["ann", "bob", "cid"] * 25)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = write_statements(pay, folder, issuer="Example Ltd")
+    >>> written[0].name, len(written)
+    ('payouts.csv', 4)
     """
     check.check_type("write_statements", "allocation", allocation, Allocation, "what allocate_budget returned")
     check.check_count("write_statements", "max_rows", max_rows, at_least=0)
@@ -412,7 +425,14 @@ def payout_table(allocation: Allocation, pages: list[str], references: list[str]
 
 
 def cell(entry: Any) -> Any:
-    """Leave numbers as they are and turn anything else into text that no spreadsheet runs."""
+    """Leave numbers as they are and turn anything else into text that no spreadsheet runs.
+
+    Examples
+    --------
+    >>> from shapshift.price import safe_cell
+    >>> safe_cell("=1+1"), safe_cell("ann"), safe_cell(2)
+    ("'=1+1", 'ann', 2)
+    """
     if isinstance(entry, np.generic):
         entry = entry.item()
     if isinstance(entry, int | float) and not isinstance(entry, bool):

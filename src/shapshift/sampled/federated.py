@@ -32,6 +32,12 @@ class FederatedRound:
     worth : callable
         ``worth(owners)``: worth of the model that the round would have given with these participants alone, a tuple;
         of no owners, that of the model before the round.
+
+    Examples
+    --------
+    >>> from shapshift import FederatedRound
+    >>> FederatedRound(["ann", "bob"], lambda owners: 0.5 + 0.1 * len(owners)).participants
+    ['ann', 'bob']
     """
 
     participants: Sequence[Hashable]

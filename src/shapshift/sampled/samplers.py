@@ -161,7 +161,17 @@ MOST_PREDICTED = 12
 
 @dataclass(frozen=True)
 class Permutation(Sampler):
-    """Players join in a random order (Castro et al. 2009); sizes are weighted by the semivalue (Kwon and Zou 2021)."""
+    """Players join in a random order (Castro et al. 2009); sizes are weighted by the semivalue (Kwon and Zou 2021).
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import Permutation
+    >>> model = SampledShapley(LogisticRegression(), sampler=Permutation(), progress=False)
+    >>> model.sampler
+    Permutation()
+    """
 
     name: ClassVar[str] = "permutation"
 
@@ -180,6 +190,15 @@ class Truncated(Sampler):
         Players that join a coalition within this of the utility of all players are taken to add nothing. That saves
         fits at the price of a bias: in each order the gains left out add up to less than ``tolerance``. Standard
         errors do not show it.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import Truncated
+    >>> model = SampledShapley(LogisticRegression(), sampler=Truncated(tolerance=0.05), progress=False)
+    >>> model.sampler
+    Truncated(tolerance=0.05)
     """
 
     tolerance: float = 0.01
@@ -196,7 +215,17 @@ class Truncated(Sampler):
 
 @dataclass(frozen=True)
 class Antithetic(Sampler):
-    """Each random order together with its reverse: who joins early in one joins late in the other."""
+    """Each random order together with its reverse: who joins early in one joins late in the other.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import Antithetic
+    >>> model = SampledShapley(LogisticRegression(), sampler=Antithetic(), progress=False)
+    >>> model.sampler
+    Antithetic()
+    """
 
     name: ClassVar[str] = "antithetic"
 
@@ -220,6 +249,15 @@ class Stratified(Sampler):
     ----------
     strata : int, default=8
         Number of ranges; with as many as players, every player joins at every size once per round (a Latin square).
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import Stratified
+    >>> model = SampledShapley(LogisticRegression(), sampler=Stratified(strata=4), progress=False)
+    >>> model.sampler
+    Stratified(strata=4)
     """
 
     strata: int = 8
@@ -255,6 +293,15 @@ class Complementary(Sampler):
     ----------
     strata : int, default=8
         How many sizes a round looks at, spread evenly from a random start.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import Complementary
+    >>> model = SampledShapley(LogisticRegression(), sampler=Complementary(strata=4), progress=False)
+    >>> model.sampler
+    Complementary(strata=4)
     """
 
     strata: int = 8
@@ -299,6 +346,15 @@ class GroupTesting(Sampler):
 
     Utilities are taken relative to the middle between nobody and everybody, which changes no expectation and takes
     most of the noise out.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import GroupTesting
+    >>> model = SampledShapley(LogisticRegression(), sampler=GroupTesting(), progress=False)
+    >>> model.sampler
+    GroupTesting()
     """
 
     name: ClassVar[str] = "group_testing"
@@ -325,7 +381,17 @@ class GroupTesting(Sampler):
 
 @dataclass(frozen=True)
 class MaximumSampleReuse(Sampler):
-    """Data Banzhaf (Wang and Jia 2023; weighted: Li and Yu 2023): a coalition observes all players, in it or not."""
+    """Data Banzhaf (Wang and Jia 2023; weighted: Li and Yu 2023): a coalition observes all players, in it or not.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import MaximumSampleReuse
+    >>> model = SampledShapley(LogisticRegression(), semivalue="banzhaf", sampler=MaximumSampleReuse(), progress=False)
+    >>> model.sampler
+    MaximumSampleReuse()
+    """
 
     name: ClassVar[str] = "msr"
     kinds: ClassVar[tuple[Any, ...]] = ("banzhaf", Banzhaf)
@@ -345,7 +411,17 @@ class MaximumSampleReuse(Sampler):
 
 @dataclass(frozen=True)
 class LeaveOneOut(Sampler):
-    """Utility of all players minus that of all but one: one fit per player, no sampling error."""
+    """Utility of all players minus that of all but one: one fit per player, no sampling error.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import LeaveOneOut
+    >>> model = SampledShapley(LogisticRegression(), semivalue="loo", sampler=LeaveOneOut(), progress=False)
+    >>> model.sampler
+    LeaveOneOut()
+    """
 
     name: ClassVar[str] = "loo"
     kinds: ClassVar[tuple[Any, ...]] = ("loo",)
@@ -362,7 +438,17 @@ class LeaveOneOut(Sampler):
 
 @dataclass(frozen=True)
 class Exact(Sampler):
-    """All 2^n coalitions, for few players: no sampling error."""
+    """All 2^n coalitions, for few players: no sampling error.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import Exact
+    >>> model = SampledShapley(LogisticRegression(), sampler=Exact(), progress=False)
+    >>> model.sampler
+    Exact()
+    """
 
     name: ClassVar[str] = "exact"
     kinds: ClassVar[tuple[Any, ...]] = ("shapley", "banzhaf", "loo", Beta, Banzhaf, Distributional)
@@ -400,6 +486,15 @@ class ClassWise(Sampler):
     A coalition is worth its accuracy on the class times the exponential of its accuracy on the others, both as shares
     of all validation points. Every other player is there with probability 1/2. The values of a class are not rescaled
     to its accuracy.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import ClassWise
+    >>> model = SampledShapley(LogisticRegression(), sampler=ClassWise(), progress=False)
+    >>> model.sampler
+    ClassWise()
     """
 
     name: ClassVar[str] = "classwise"
@@ -440,6 +535,15 @@ class OutOfBag(Sampler):
     """Data-OOB (Kwon and Zou 2023): how well a player's own rows are predicted by bootstrap models without them.
 
     It is a statement about the training rows alone: the validation set does not enter.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from shapshift import SampledShapley
+    >>> from shapshift.sampled import OutOfBag
+    >>> model = SampledShapley(LogisticRegression(), sampler=OutOfBag(), progress=False)
+    >>> model.sampler
+    OutOfBag()
     """
 
     name: ClassVar[str] = "oob"
@@ -478,6 +582,12 @@ class LearnedUtility(Sampler):
     orders : int, default=32
         Random orders along which the predicted game is valued, each with its reverse; up to 12 players are valued by
         enumeration.
+
+    Examples
+    --------
+    >>> from shapshift.sampled import LearnedUtility
+    >>> LearnedUtility(coalitions=100)
+    LearnedUtility(coalitions=100, regressor=None, orders=32)
     """
 
     coalitions: int = 200

@@ -53,6 +53,16 @@ class Suspects(Result):
         ``task`` ("class", "number" or "set"), ``model``, ``n_val``, ``random_state``.
     kind : {"numpy", "pandas", "polars", "pyarrow"}
         What tables are made of.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from shapshift import find_suspects
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y[7] = 2
+    >>> suspects = find_suspects(X, y)
+    >>> int(suspects.ranking()[0])
+    7
     """
 
     archive_kind: ClassVar[str] = "shapshift.Suspects"

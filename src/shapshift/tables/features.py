@@ -84,6 +84,14 @@ class TableSpec:
         or 0 and 1 in `label` and `more_labels`.
     more_labels : sequence of str, default=()
         Further columns of 0 and 1, one for each label, of a multi-label table.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from shapshift.tables import TableSpec, prepare
+    >>> train = pa.table({"size": [1.0, 2.0, 4.0], "city": ["Oslo", "Rome", "Rome"], "y": ["no", "yes", "yes"]})
+    >>> prepare(train, train, TableSpec("y", scale="none")).X_train.tolist()
+    [[1.0, 1.0, 0.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0]]
     """
 
     label: str | None
