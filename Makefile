@@ -44,7 +44,7 @@ soak: $(VENV)/.test  ## stress test: kill, interrupt and damage runs for ten min
 	@$(PY) tests/soak.py $(ARGS)
 
 docs: $(VENV)/.docs  ## build the site in build/site: warnings are errors, tutorials and examples run, links are checked
-	@$(PY) -m sphinx -q -W --keep-going -j 2 -d build/doctrees $(ARGS) docs build/site
+	@$(PY) -m sphinx -q -W --keep-going -d build/doctrees $(ARGS) docs build/site
 	@$(PY) docs/check_site.py build/site
 	@echo "Open build/site/index.html"
 

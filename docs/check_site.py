@@ -42,7 +42,9 @@ class Page(HTMLParser):
 
 def problems_of(site: Path) -> list[str]:
     """List what is wrong with a site."""
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    # In _static are templates of the theme.
+    paths = [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != "_static"]
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in paths}
     found = []
     for path, page in pages.items():
         name = path.relative_to(site)

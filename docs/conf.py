@@ -44,6 +44,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"  # the docstrings say the types in words
 autodoc_member_order = "bysource"
 autosummary_generate = True
@@ -94,7 +95,7 @@ html_theme_options = {
     "header_links_before_dropdown": 8,
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc", "sg_download_links"],
+    "secondary_sidebar_items": {"**": ["page-toc", "sg_download_links"], "index": []},
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
     "search_as_you_type": True,

@@ -1,22 +1,34 @@
 """Formulas as MathML, which browsers draw by themselves: no script, no font, and nothing from a network."""
 
+from html import escape
 from typing import Any
 
 from docutils import nodes
-from docutils.utils.math import latex2mathml
+from docutils.utils.math import MathError, latex2mathml
 from sphinx.application import Sphinx
+from sphinx.util import logging
+
+log = logging.getLogger(__name__)
+
+
+def formula(node: nodes.Element, *, block: bool) -> str:
+    """Turn a formula into MathML; one that cannot be read is shown as it is written, with a warning."""
+    try:
+        return latex2mathml.tex2mathml(node.astext(), as_block=block)
+    except MathError as error:
+        log.warning("%s in the formula %s", error, node.astext(), location=node)
+        return f"<code>{escape(node.astext())}</code>"
 
 
 def inline(translator: Any, node: nodes.math) -> None:
     """Write a formula in a line of text."""
-    translator.body.append(latex2mathml.tex2mathml(node.astext()))
+    translator.body.append(formula(node, block=False))
     raise nodes.SkipNode
 
 
 def block(translator: Any, node: nodes.math_block) -> None:
     """Write a formula on a line of its own."""
-    formula = latex2mathml.tex2mathml(node.astext(), as_block=True)
-    translator.body.append(f'<div class="math">{formula}</div>')
+    translator.body.append(f'<div class="math">{formula(node, block=True)}</div>')
     raise nodes.SkipNode
 
 

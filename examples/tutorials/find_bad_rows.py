@@ -66,7 +66,8 @@ print(f"{len(found)} of {len(wrong)} wrong labels are flagged")
 # What the rows look like
 # -----------------------
 #
-# The left panel shows how probable an error is for all rows; the right panel shows the classes.
+# Left: the probability of an error for each row, by class. Right: the share of right labels to expect among the flagged
+# rows if more rows were flagged; the dashed line is what ``error=0.1`` allows.
 
 axes = suspects.plot()
 

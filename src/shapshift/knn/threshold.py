@@ -62,7 +62,7 @@ class ThresholdKNNShapley(KNNClassModel):
     -----
     Rows outside the radius change nothing and are worth 0, and leaving them out of the game changes no other value.
     Among the ``n`` rows inside, ``M`` of which match, everyone votes in every subset, so that with
-    :math:`H_n = 1 + 1/2 + \dots + 1/n`
+    :math:`H_n = 1 + 1/2 + \ldots + 1/n`
 
     .. math:: v_i = a_i \left(\frac{H_n - 1}{n - 1} + \frac1n\right) - \frac{M (H_n - 1)}{n (n - 1)} - \frac{1}{C n}
 
