@@ -14,7 +14,10 @@ log = logging.getLogger(__name__)
 def formula(node: nodes.Element, *, block: bool) -> str:
     """Turn a formula into MathML; one that cannot be read is shown as it is written, with a warning."""
     try:
-        return latex2mathml.tex2mathml(node.astext(), as_block=block)
+        # Few fonts have the reverse solidus operator that docutils writes for \\setminus.
+        return latex2mathml.tex2mathml(node.astext(), as_block=block).replace(
+            "\N{REVERSE SOLIDUS OPERATOR}", "\N{SET MINUS}"
+        )
     except MathError as error:
         log.warning("%s in the formula %s", error, node.astext(), location=node)
         return f"<code>{escape(node.astext())}</code>"
