@@ -26,19 +26,10 @@ SETTINGS = {
 }
 # Slow, or about other things than the interfaces of libraries.
 LEFT_OUT = (
-    *(
-        "test_benchmarks",
-        "test_certified",
-        "test_clusters",
-        "test_docs",
-        "test_gpu",
-        "test_hard_cases",
-        "test_load",
-        "test_memory",
-    ),
+    *("test_benchmarks", "test_certified", "test_clusters", "test_gpu", "test_hard_cases", "test_load", "test_memory"),
     *("test_naive", "test_numerics", "test_posterior", "test_posterior_benchmark", "test_project", "test_properties"),
     *("test_report_browser", "test_reproduce", "test_sampled_coverage", "test_sharded", "test_suspects_benchmark"),
-    "test_truncated",
+    *("test_docs", "test_truncated"),
 )
 
 
