@@ -31,6 +31,7 @@ extensions = [
     "live_report",
     "inherited",
     "mathml",
+    "notebooks",
     "repository_links",
 ]
 exclude_patterns = ["_ext", "_templates", "**/tables", "tutorials/*.ipynb", "gallery/*.ipynb"]
