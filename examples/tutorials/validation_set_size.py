@@ -108,7 +108,7 @@ for name, values in {"plain": plain.values, "pooled": pooled.values}.items():
     print(f"{name}: rank correlation with the values on 19,900 other points {spearman(values, population.values):.2f}")
 
 # %%
-# 2. Label more points, and choose which: :func:`~shapshift.suggest_labels` says which ones help most.
+# 2. Label more points, drawn at random from what the model will be used on. ``points_needed`` says how many.
 # 3. Act only on rows whose interval is on one side of 0.
 #
 # Next
