@@ -37,7 +37,7 @@ extensions = [
 exclude_patterns = ["_ext", "_templates", "**/tables", "tutorials/*.ipynb", "gallery/*.ipynb"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 templates_path = ["_templates"]
-nitpicky = False
+smartquotes = False  # an option is written with two hyphens
 default_role = "py:obj"
 suppress_warnings = ["config.cache"]
 

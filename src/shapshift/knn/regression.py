@@ -94,7 +94,7 @@ class KNNRegressionShapley(KNNModel):
     Parameters
     ----------
     n_neighbors : int, default=5
-        K. May exceed the number of training rows.
+        K, the number of nearest rows that vote; it may exceed the number of training rows.
     utility : {"soft", "hard"}, default="soft"
         The prediction of a subset: the mean target of its K nearest members, or of all if there are fewer ("soft",
         Wang and Jia 2023); or the sum of their targets divided by K, with ``baseline`` in the place of each missing

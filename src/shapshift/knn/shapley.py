@@ -51,7 +51,7 @@ class KNNShapley(KNNClassModel):
     Parameters
     ----------
     n_neighbors : int, default=5
-        K. May exceed the number of training rows.
+        K, the number of nearest rows that vote; it may exceed the number of training rows.
     utility : {"soft", "hard"}, default="soft"
         What a subset of training rows is worth on a validation point: the share of its K nearest members (or of all,
         if there are fewer) that carry the point's label, with 1/C for the empty subset ("soft"); or their number

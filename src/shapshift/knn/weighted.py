@@ -40,7 +40,7 @@ class WeightedKNNShapley(KNNClassModel):
     Parameters
     ----------
     n_neighbors : int, default=5
-        K. May exceed the number of training rows.
+        K, the number of nearest rows that vote; it may exceed the number of training rows.
     weights : {"inverse", "gaussian"} or callable, default="inverse"
         How a vote depends on distance: 1/distance; ``exp(-distance**2 / (2 bandwidth**2))``; or a function that takes
         the distances of one validation point to all training rows and returns as many numbers of at least 0, equal
