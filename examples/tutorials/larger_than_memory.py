@@ -53,6 +53,11 @@ print(from_files)
 print(f"{perf_counter() - start:.1f} s")
 
 # %%
+# The result is as for rows in memory. With 300 points and 60,000 rows most intervals contain 0.
+
+ax = from_files.plot()
+
+# %%
 # The values are the same, to the last bit, as those of the same rows in memory.
 
 import pandas as pd
