@@ -100,26 +100,35 @@ noisy[swapped] = np.where(kinds[swapped] == "praise", "complaint", "praise")
 print(texts[0], "|", noisy[0])
 
 # %%
-# Counts of words, weighted and reduced to 20 dimensions, are vectors of texts. The vectorizer is fitted once; the
-# function only transforms.
+# In a table, :class:`~shapshift.tables.TableSpec` names the column of texts and the function that embeds it. Here the
+# function weighs counts of words and reduces them to 20 dimensions. It is fitted once, on the training texts.
 
+import pyarrow as pa
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
+from shapshift.tables import TableSpec, prepare
+
 words = make_pipeline(TfidfVectorizer(), TruncatedSVD(20, random_state=0)).fit(texts[:300])
-text_vectors = Embedder(lambda batch: words.transform(batch)).transform(texts)
-model = KNNShapley(n_neighbors=5, metric="cosine").fit(text_vectors[:300], noisy[:300])
-values = model.value(text_vectors[300:], noisy[300:]).values
+table = pa.table({"body": texts, "kind": noisy})
+tables = prepare(table[:300], table[300:], TableSpec("kind", text="body", embed=words.transform))
+model = KNNShapley(n_neighbors=5, metric="cosine").fit(tables.X_train, tables.y_train)
+values = model.value(tables.X_val, tables.y_val).values
 low = values.argsort()[:15]
 print(f"{np.isin(low, swapped).sum()} of the 15 texts with the lowest values have a wrong label; there are 15")
 
 # %%
-# For real texts take a sentence embedding: ``Embedder("./minilm")`` uses a sentence-transformers model that was saved
-# to a folder, and ``--embed review --embed-model ./minilm`` does so on the command line.
+# For real texts and photos take a model that was saved to a folder. Nothing is downloaded, and vectors are kept, so
+# that the second run does not load the model:
+#
+# .. code-block:: console
+#
+#    $ shapshift value reviews.parquet --label y --text body --embed ./minilm
+#    $ shapshift value photos.csv --label kind --image file --embed ./resnet18
 #
 # Next
 # ----
 #
-# * :doc:`/inputs` describes embedders, graphs of neighbours, and frames with text and gaps.
+# * :doc:`/inputs` describes embedders, models in folders, graphs of neighbours, and frames with text and gaps.
 # * :doc:`find_bad_rows` goes on from suspects to a cleaned table.
