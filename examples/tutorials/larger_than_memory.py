@@ -106,6 +106,6 @@ for attempt in ("first call", "same call again"):
 # Next
 # ----
 #
-# * :doc:`/larger_than_memory` lists what can be passed, the memory that each method takes, and methods for many millions
-#   of rows that bound the error of each value.
+# * :doc:`/larger_than_memory` lists what can be passed, the memory that each method takes, and methods for many
+#   millions of rows that bound the error of each value.
 # * :doc:`/scaling` explains clusters and checkpoints, and what 10^9 rows would cost.
