@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse
 
 from shapshift import Banzhaf, Beta, KNNShapley, find_duplicates
@@ -102,16 +104,17 @@ def test_a_deposit_takes_the_gain_out_of_hiding_bad_rows() -> None:
 
 
 def stars(rows: np.ndarray, labels: np.ndarray, order: np.ndarray, radius: float) -> list[int]:
-    """The definition: in their order, rows near an earlier one that votes and has their label are in its cluster."""
+    """The definition: a row joins the first earlier one of its label that votes and is near, or is much nearer."""
     scale = np.unique(rows, axis=0).std(axis=0)
     scaled, first = rows / scale, np.arange(len(rows))
-    voting: list[int] = []
+    earlier: list[int] = []
     for i in np.lexsort((np.arange(len(rows)), order)):
-        near = [j for j in voting if labels[i] == labels[j] and np.linalg.norm(scaled[i] - scaled[j]) <= radius]
+        reach = [radius if first[j] == j else radius / 100 for j in earlier]
+        away = np.linalg.norm(scaled[earlier] - scaled[i], axis=1)
+        near = [j for j, far, most in zip(earlier, away, reach, strict=True) if labels[i] == labels[j] and far <= most]
         if near:
-            first[i] = near[0]
-        else:
-            voting.append(i)
+            first[i] = first[near[0]]
+        earlier.append(i)
     return first.tolist()
 
 
@@ -138,10 +141,57 @@ def test_copies_and_later_rows_move_neither_radius_nor_votes() -> None:
     assert more.first[:90].tolist() == found.first.tolist()
     assert more.first[90:120].tolist() == found.first[:30].tolist()
     assert (more.first[120:] >= 120).all()  # another label
-    # A near copy of a row that was merged by chance does not give it a vote again.
-    line = np.array([[0.0], [1.0], [1.9], [2.0], [9.0], [-9.0]])
+    # A row farther than the radius from the one that votes has a vote, though one between them is near it.
+    line = np.array([[0.0], [1.0], [1.9], [1.005]])
     fixed = find_clusters(line[:3], [0] * 3, radius=1.0 / np.std(line[:3])).first
     assert fixed.tolist() == [0, 0, 2]
+    # A near copy of a row without a vote has none, on whichever side of the radius it is.
+    assert find_clusters(line[[0, 1, 3]], [0] * 3, radius=1.0 / np.std(line[[0, 1, 3]])).first.tolist() == [0, 0, 0]
+
+
+def uneven(kind: str, rng: np.random.Generator) -> np.ndarray:
+    """Rows with heavy tails, frequent values, a lattice, or in clusters."""
+    rows = rng.normal(size=(400, 6))
+    if kind == "heavy":
+        return np.asarray(rng.standard_t(1.2, size=(400, 6)))
+    if kind == "zeros":  # several features have nothing but one value between their quartiles
+        return np.where(rng.random((400, 6)) < [0.5, 0.6, 0.75, 0.8, 0.97, 0.2], 0.0, np.exp(1.5 * rows))
+    if kind == "lattice":
+        return rng.integers(-1, 2, (400, 6)) + 0.05 * rows
+    return np.asarray(5 * rng.normal(size=(20, 6))[rng.integers(20, size=400)] + 0.05 * rows)
+
+
+@pytest.mark.parametrize("kind", ["heavy", "zeros", "lattice", "clusters"])
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**16), noise=st.sampled_from([1e-9, 1e-6, 1e-4, 1e-3]))
+def test_rows_with_noise_far_below_the_radius_have_no_vote(kind: str, seed: int, noise: float) -> None:
+    rng = np.random.default_rng(seed)
+    rows, owners = uneven(kind, rng), np.arange(400) % 8
+    labels = (rows[:, 0] > np.median(rows[:, 0])).astype(int)
+    found = find_clusters(rows, labels)
+    own = np.tile(np.flatnonzero(owners == 3), 10)
+    moved = rng.normal(size=(own.size, 6))
+    moved *= noise * found.radius / np.linalg.norm(moved, axis=1, keepdims=True)
+    spread = np.clip(rows, *np.quantile(rows, [0.02, 0.98], axis=0)).std(axis=0)
+    more = find_clusters(np.concatenate([rows, rows[own] + spread * moved]), np.append(labels, labels[own]))
+    assert more.radius == pytest.approx(found.radius, rel=1e-12)
+    assert more.first[:400].tolist() == found.first.tolist()
+    assert more.representatives.max() < 400
+
+
+def test_a_chain_takes_no_vote_beyond_the_radius() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(-1, 1, size=(300, 2))
+    for step in (0.5, 0.009, 0.001):
+        radius = 0.05
+        at = np.arange(0, 1, step * radius)
+        chain = np.column_stack([at, np.zeros(at.size)]) * rows.std(axis=0)
+        alone = find_clusters(rows, np.zeros(300), radius=radius)
+        after = find_clusters(np.concatenate([chain, rows]), np.zeros(300 + at.size), radius=radius)
+        lost = np.flatnonzero((alone.first == np.arange(300)) & (after.first[at.size :] != at.size + np.arange(300)))
+        distance = np.linalg.norm((rows[lost, None] - chain) / rows.std(axis=0), axis=2).min(axis=1)
+        assert (distance <= 1.1 * radius).all()  # the chain moves the scale a little
+        assert lost.size < 30
 
 
 def test_orders_of_any_kind() -> None:

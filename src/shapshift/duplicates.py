@@ -30,10 +30,15 @@ Flags = npt.NDArray[np.bool_]
 HONEST_SHARE, CLOSE = 0.001, 0.25
 #: Rows that the radius is estimated from, and the ranks of the neighbours whose distances are looked at.
 SAMPLE_ROWS, RANKS = 1000, (10, 20)
-#: Rows closer than this part of the median distance count once in the scale; in the radius those that are closer
-#: than this part of it, or of the distance to a 10th neighbour, and then those as close as this share of the rows would
-#: be by chance. Deviations count features up to this many interquartile ranges from their medians.
-TINY, CLUMP, CLUMP_SHARE, REACH = 1e-5, 0.01, 0.01, 10.0
+#: Rows closer than this part of the median distance, or of the radius, count once in scale and radius; in the radius
+#: also those that are closer than this part of the median distance, or of the distance to a 10th neighbour, and then
+#: those as close as this share of the rows would be by chance.
+TINY, SAME, CLUMP, CLUMP_SHARE = 1e-5, 0.3, 0.01, 0.01
+#: Deviations count features up to this many interquartile ranges from their medians: many while rows are still looked
+#: for that count once, since noise may be all that lies between the quartiles of a feature with one frequent value.
+WIDE, REACH = 1e100, 10.0
+#: A row within this part of the radius of any earlier one of its label is in that one's group.
+ECHO = 0.01
 #: Dimensions below this are those of clumps.
 LEAST = 0.8
 # Coordinates of a sketch, fitted or drawn; rows that directions are fitted on; rows compared between
@@ -302,10 +307,15 @@ def find_duplicates(
     radius grows with its d-th power. Rows that are much closer than chance would have it count once there, so that
     many near copies of a row do not make the radius small. With fewer than 21 different rows the radius is 0.
 
+    Of rows that differ by less than a part of the radius the earliest counts for scale and radius, the others do not.
+    Such rows are found by the plain standard deviations first: where one value of a feature is frequent, noise in its
+    copies may be all that lies between the quartiles.
+
     A group has an earliest row, in the order of the training rows and then of the validation rows, and all later rows
     near it that are in no earlier group. A row whose only near rows are in other groups joins that of the nearest. So
     no row is farther than twice the radius from the earliest one, however long a chain of near rows is. With
-    ``same_label`` it stays alone instead: no later row then changes which rows are the earliest ones.
+    ``same_label`` it stays alone instead: no later row then changes which rows are the earliest ones. But one within a
+    hundredth of the radius of any earlier row is in that one's group, so that no copy of a row is outside its group.
 
     Examples
     --------
@@ -335,16 +345,18 @@ def find_duplicates(
 
     place_of, first, hashes = table.places()
     contradicting = _contradicting(place_of, labels, labels_val, n)
-    # Rows whose distance is next to nothing are one for the scale, too.
-    given, table = table, table.scaled_by(first)
-    tiny = TINY * _middle(table.take(first[np.argsort(hashes)[:SAMPLE_ROWS]]).joined())
-    kept = _leaders(table.take(first), tiny)
-    if kept.size < first.size:
-        table = given.scaled_by(first[kept])
+    # Rows that differ by noise alone are one for scale and radius, too.
+    given, kept, same = table, np.arange(first.size), 0.0
+    for reach in (WIDE, REACH, REACH):
+        table = given.scaled_by(first[kept], reach)
+        sample = table.take(first[kept[np.argsort(hashes[kept])[:SAMPLE_ROWS]]])
+        same = max(TINY * _middle(sample.joined()), SAME * _Scale.of(sample, kept.size).radius())
+        kept = _leaders(table.take(first), same)
+    table = given.scaled_by(first[kept], REACH)
     # Any rows, but the same in whatever order they come.
     scale = _Scale.of(table.take(first[kept[np.argsort(hashes[kept])[:SAMPLE_ROWS]]]), kept.size)
     if radius is None:
-        radius = tiny if kept.size <= RANKS[1] < first.size else scale.radius()
+        radius = same if kept.size <= RANKS[1] < first.size else scale.radius()
     radius = float(radius)
     parts: Any = 0
     if same_label and labels is not None:
@@ -405,8 +417,8 @@ class _Table:
         """Find equal rows, see :func:`shapshift.engine.duplicates.number_equal`."""
         return number_equal(*(index_rows(rows, "euclidean") for rows in (self.dense, self.other) if rows.shape[1] > 0))
 
-    def scaled_by(self, rows: Indices) -> "_Table":
-        """Fill in and scale the numbers by what those of some rows are."""
+    def scaled_by(self, rows: Indices, reach: float) -> "_Table":
+        """Fill in and scale the numbers by what those of some rows are, up to a reach from their medians."""
         numbers, some = self.scaled, self.scaled[rows]
         if not numbers.size:
             return self
@@ -417,7 +429,7 @@ class _Table:
         some = np.ascontiguousarray(numbers[rows])
         middle = np.median(some / 2, axis=0)  # halves, whose differences are finite
         with np.errstate(over="ignore"):
-            limit = REACH * _ranges(some / 2)
+            limit = reach * _ranges(some / 2)
             std: Any = feature_std(np.clip(some / 2, middle - limit, middle + limit))
             scaled = (numbers / 2 - middle) / np.where(std == 0, 1.0, std)
         return replace(self, scaled=np.asarray(np.clip(scaled, -1e100, 1e100)))  # finite when squared
@@ -680,7 +692,7 @@ def _near(
     if close.size:
         rows = _sorted_rows(table.take(close), radius)
         found = np.empty(close.size, dtype=np.int64)
-        gather_stars(rows, np.argsort(rows.number), found)
+        gather_stars(rows, np.argsort(rows.number), 0.0 if counts is not None else ECHO, found)
         own = np.empty(close.size, dtype=np.int64)
         own[rows.number] = found
         if counts is not None:

@@ -93,32 +93,37 @@ def near_pairs(
 
 
 @kernel
-def gather_stars(rows: SortedRows, order: Indices, leader: Indices) -> None:
-    """Give each row a leader: itself, or the first row before it in ``order`` that leads itself and is near.
+def gather_stars(rows: SortedRows, order: Indices, echo: float, leader: Indices) -> None:
+    """Give each row a leader: itself, or that of the first row before it in ``order`` that is near enough.
 
     Parameters
     ----------
     rows : SortedRows
     order : int64 (n,)
         Places in ``rows``, in the order in which rows become leaders.
+    echo : float
+        Rows that lead themselves lead all that are near; others pass their leader on within this part of that distance.
     leader : int64 (n,)
         Out, by place: number of the leader.
     """
     leader[:] = -1
     found = np.empty(STRIP)
     for i in order:
-        if leader[i] >= 0:
+        part = echo
+        if leader[i] < 0:
+            leader[i], part = rows.number[i], 1.0
+        if part == 0:
             continue
-        leader[i] = rows.number[i]
-        here = rows.sketch[0, i]
-        start = np.searchsorted(rows.sketch[0], here - rows.window)
-        end = np.searchsorted(rows.sketch[0], here + rows.window, side="right")
+        limit, sketch_limit = part**2 * rows.limit, part**2 * rows.sketch_limit
+        here, window = rows.sketch[0, i], part * rows.window
+        start = np.searchsorted(rows.sketch[0], here - window)
+        end = np.searchsorted(rows.sketch[0], here + window, side="right")
         for lo in range(start, end, STRIP):
             hi = min(lo + STRIP, end)
             _sketch_distances(rows, i, lo, hi, found)
             for j in range(lo, hi):
-                if leader[j] < 0 and found[j - lo] <= rows.sketch_limit and _squared(rows, i, j) <= rows.limit:
-                    leader[j] = rows.number[i]
+                if leader[j] < 0 and found[j - lo] <= sketch_limit and _squared(rows, i, j) <= limit:
+                    leader[j] = leader[i]
 
 
 @kernel

@@ -125,8 +125,10 @@ def find_clusters(
     Notes
     -----
     Rows are taken in their order: one that is within the radius of an earlier row that votes, and has its label, is in
-    that row's cluster; any other votes. So later rows change nothing about earlier ones, for a given radius and scale.
-    Those come from all different rows: equal copies do not move them, other rows may slightly.
+    that row's cluster; so is one within a hundredth of the radius of any other row of the cluster; all others vote. So
+    later rows change nothing about earlier ones, for a given radius and scale, and a row without a vote has an earlier
+    one of its label within the radius. Scale and radius come from rows that differ by more than a part of the radius:
+    copies, equal or with noise far below it, move neither, other rows may slightly.
 
     Examples
     --------
