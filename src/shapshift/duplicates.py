@@ -346,15 +346,16 @@ def find_duplicates(
     place_of, first, hashes = table.places()
     contradicting = _contradicting(place_of, labels, labels_val, n)
     # Rows that differ by noise alone are one for scale and radius, too.
-    given, kept, same = table, np.arange(first.size), 0.0
-    for reach in (WIDE, REACH, REACH):
+    given, kept = table, np.arange(first.size)
+    for reach in (WIDE, REACH, REACH, REACH):
         table = given.scaled_by(first[kept], reach)
+        # Any rows, but the same in whatever order they come.
         sample = table.take(first[kept[np.argsort(hashes[kept])[:SAMPLE_ROWS]]])
-        same = max(TINY * _middle(sample.joined()), SAME * _Scale.of(sample, kept.size).radius())
-        kept = _leaders(table.take(first), same)
-    table = given.scaled_by(first[kept], REACH)
-    # Any rows, but the same in whatever order they come.
-    scale = _Scale.of(table.take(first[kept[np.argsort(hashes[kept])[:SAMPLE_ROWS]]]), kept.size)
+        scale = _Scale.of(sample, kept.size)
+        same = max(TINY * _middle(sample.joined()), SAME * scale.radius())
+        before, kept = kept, _leaders(table.take(first), same)
+        if reach == REACH and np.array_equal(kept, before):
+            break
     if radius is None:
         radius = same if kept.size <= RANKS[1] < first.size else scale.radius()
     radius = float(radius)
