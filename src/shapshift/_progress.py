@@ -1,9 +1,11 @@
 """One progress bar for everything long, which leaves one line behind."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -11,6 +13,50 @@ from rich.text import Text
 
 # Seconds between two states of a bar in a notebook, which has no cheap way to draw one.
 NOTEBOOK_STEP = 0.5
+#: Who is told of progress instead of a terminal: ``told(label, done, total)``.
+_WATCHER: ContextVar[Callable[[str, int, int], None] | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched(told: Callable[[str, int, int], None]) -> Iterator[None]:
+    """Tell a function of the progress of what is done in this thread meanwhile; no bar is drawn.
+
+    Parameters
+    ----------
+    told : callable
+        ``told(label, done, total)``, of the outermost bar; it may be called by several threads, one at a time. An error
+        that it raises ends the work, which is how work is cancelled.
+
+    Examples
+    --------
+    >>> with watched(lambda *said: print(*said)), progress_bar("Counting", 2, None) as advance:
+    ...     advance(1)
+    ...     advance(1)
+    Counting 0 2
+    Counting 1 2
+    Counting 2 2
+    """
+    token = _WATCHER.set(told)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+@contextmanager
+def _told_bar(told: Callable[[str, int, int], None], label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that tells a watcher; bars inside say where this one stands."""
+    done, lock = 0, threading.Lock()
+
+    def advance(steps: int) -> None:
+        nonlocal done
+        with lock:
+            done += steps
+            told(label, done, total)
+
+    advance(0)
+    with watched(lambda *_: advance(0)):
+        yield advance
 
 
 @contextmanager
@@ -29,6 +75,11 @@ def progress_bar(label: str, total: int, enabled: bool | None) -> Iterator[Calla
     enabled : bool or None
         None shows the bar in terminals and notebooks, and stays silent in files and pipes.
     """
+    told = _WATCHER.get()
+    if told is not None:
+        with _told_bar(told, label, total) as advance_told:
+            yield advance_told
+        return
     terminal = sys.stderr is not None and sys.stderr.isatty()
     notebook = type(sys.stderr).__module__.startswith("ipykernel")
     if not (terminal or notebook if enabled is None else enabled):

@@ -1,6 +1,7 @@
 """Value again and again on perturbed validation sets, and say how far the values move."""
 
+from shapshift.audit._points import PointInfluence, point_influence
 from shapshift.audit._result import ShiftAudit, Thresholds
 from shapshift.audit._run import ShiftStream, audit_shift
 
-__all__ = ["ShiftAudit", "ShiftStream", "Thresholds", "audit_shift"]
+__all__ = ["PointInfluence", "ShiftAudit", "ShiftStream", "Thresholds", "audit_shift", "point_influence"]

@@ -2,5 +2,7 @@
 
 from shapshift.cleaning.decisions import Decisions
 from shapshift.cleaning.effect import CleaningEffect, measure_cleaning
+from shapshift.cleaning.log import DecisionLog
+from shapshift.cleaning.revaluation import Revaluation
 
-__all__ = ["CleaningEffect", "Decisions", "measure_cleaning"]
+__all__ = ["CleaningEffect", "DecisionLog", "Decisions", "Revaluation", "measure_cleaning"]

@@ -20,6 +20,9 @@ from shapshift.cli import (
     validation,
     value,
 )
+from shapshift.cli import (
+    app as page,
+)
 from shapshift.cli._commands import app
 from shapshift.cli._errors import Code
 
@@ -27,12 +30,39 @@ __all__ = ["app"]
 
 # Importing a module registers its commands.
 MODULES = (
-    *(about, clean, correct, demo, duplicates, explain, market, market_stress, price, rerun, suspects, validation),
+    *(
+        about,
+        page,
+        clean,
+        correct,
+        demo,
+        duplicates,
+        explain,
+        market,
+        market_stress,
+        price,
+        rerun,
+        suspects,
+        validation,
+    ),
     value,
 )
 # Their order in the help: as one would use them.
 ORDER = (
-    *("value", "explain", "suspects", "clean", "audit", "correct", "price", "report", "duplicates", "cases", "design"),
+    *(
+        "value",
+        "explain",
+        "suspects",
+        "clean",
+        "audit",
+        "correct",
+        "price",
+        "report",
+        "app",
+        "duplicates",
+        "cases",
+        "design",
+    ),
     *("demo", "datasets", "methods", "doctor", "rerun"),
 )
 app.registered_commands.sort(key=lambda registered: ORDER.index(registered.name or ""))

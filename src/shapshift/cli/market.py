@@ -234,9 +234,9 @@ def init(run: Run) -> None:
     from shapshift.market.rounds import Market
 
     given = {name: getattr(run[Issuer], name) for name in ("issuer", "contact", "currency", "locale")}
-    with Market.create(_location(run[Where].ledger), **given) as market:
-        run.terminal.document({"command": run.command, "ledger": _shown(run[Where].ledger), **market.about})
-    run.terminal.line(f"The ledger {_shown(run[Where].ledger)} is ready, in {given['currency']}.", "bold")
+    with Market.create(location(run[Where].ledger), **given) as market:
+        run.terminal.document({"command": run.command, "ledger": without_password(run[Where].ledger), **market.about})
+    run.terminal.line(f"The ledger {without_password(run[Where].ledger)} is ready, in {given['currency']}.", "bold")
     _next(run, "open", "ROUND", "--val val.parquet --label LABEL --budget 10000")
 
 
@@ -488,11 +488,11 @@ def _market(run: Run, given: Where | None = None) -> Iterator["Market"]:
     from shapshift.market.rounds import Market
 
     where = given or (run[Which] if run.has(Which) else run[Where])
-    with Market(_location(where.ledger)) as market:
+    with Market(location(where.ledger)) as market:
         yield market
 
 
-def _location(text: str) -> str:
+def location(text: str) -> str:
     """Return the path or URL of a ledger, read from the environment where that is asked for."""
     if not text.startswith(_ENVIRONMENT):
         return text
@@ -502,7 +502,7 @@ def _location(text: str) -> str:
     return os.environ[name]
 
 
-def _shown(text: str) -> str:
+def without_password(text: str) -> str:
     """Return what was given for a ledger without a password."""
     return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", text)
 
@@ -541,7 +541,7 @@ def _privacy(terms: Terms) -> "Privacy | None":
 
 def _next(run: Run, name: str, round: str, rest: str, given: Where | None = None) -> None:
     where = given or (run[Which] if run.has(Which) else run[Where])
-    words = shlex.join([_shown(where.ledger), round])
+    words = shlex.join([without_password(where.ledger), round])
     run.terminal.line(f"Next: shapshift market {name} {words} {rest}", "cyan")
 
 

@@ -59,9 +59,9 @@ def rerun(run: Run) -> None:
     registered = COMMANDS.get(before.command)
     if registered is None or not registered.recorded():
         raise CommandError(f"{str(path)!r} is of a command {before.command[:40]!r} that this release cannot repeat.")
-    recorded = _read_options(registered, before, path)
+    recorded = read_options(registered, before, path)
     named, folders = _places(again.data or [], before)
-    inputs = {name: _find(name, entry, path, named.get(name), folders) for name, entry in before.inputs.items()}
+    inputs = {name: find_input(name, entry, path, named.get(name), folders) for name, entry in before.inputs.items()}
     folder = path.parent if path.parent.name not in ("", "..") else path.absolute().parent
     out = again.out or folder.with_name(f"{folder.name}-rerun")
     here = manifests.versions()
@@ -135,7 +135,7 @@ def _contradiction(before: Manifest, after: Manifest, folder: Path) -> str | Non
     return f"{some(wrong)} beside it {'differs' if len(wrong) == 1 else 'differ'} from what it says" if wrong else None
 
 
-def _read_options(registered: Command, manifest: Manifest, path: Path) -> dict[type, Any]:
+def read_options(registered: Command, manifest: Manifest, path: Path) -> dict[type, Any]:
     """Read the options; refuse options and inputs that no run of the command records."""
     try:
         options = registered.rebuild(manifest.options, manifest.inputs)
@@ -168,7 +168,9 @@ def _places(given: Iterable[str], manifest: Manifest) -> tuple[dict[str, Path], 
     return named, folders
 
 
-def _find(name: str, entry: Mapping[str, str], manifest: Path, named: Path | None, folders: Sequence[Path]) -> Path:
+def find_input(
+    name: str, entry: Mapping[str, str], manifest: Path, named: Path | None, folders: Sequence[Path]
+) -> Path:
     """Where an input lies now; refused when it has changed."""
     from shapshift.tables import file_digest
 

@@ -1,0 +1,274 @@
+"""Columns of all rows: orders to sort by, filters, and windows of what a table shows."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shapshift.checks.labels import encode_labels
+from shapshift.exceptions import InputError
+
+Flags = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.uint32]
+
+#: Actions by their code in the column of decisions; "" is no decision.
+ACTIONS = ("", "keep", "drop", "relabel", "weight")
+#: Orders that are kept.
+KEPT_ORDERS = 12
+#: Names of classes and owners that the page lists.
+MOST_NAMES = 2000
+_SIGNS = ("positive", "negative", "open")
+#: Letters of a cell that a table shows.
+SHORT = 200
+
+
+class Names:
+    """A column of names, each row with the number of its own; of at most ``MOST_NAMES``, the most frequent first.
+
+    Attributes
+    ----------
+    names : list of str
+        As the page shows them.
+    entries : list
+        As the data have them.
+    codes : ndarray of uint16
+        Number of each row's name; further names share the last number.
+    """
+
+    def __init__(self, column: npt.NDArray[Any]) -> None:
+        entries, codes = encode_labels(column)
+        counts = np.bincount(codes, minlength=entries.size)
+        self.entries = entries.tolist()
+        kept = np.arange(entries.size)
+        if entries.size > MOST_NAMES:
+            kept = np.argsort(-counts, kind="stable")[: MOST_NAMES - 1]
+        place = np.full(entries.size, len(kept), dtype=np.uint16)
+        place[kept] = np.arange(len(kept), dtype=np.uint16)
+        self.codes = place[codes]
+        self.names = [str(self.entries[k]) for k in kept]
+        if len(kept) < entries.size:
+            self.names.append(f"{entries.size - len(kept):,} others")
+
+
+class Rows:
+    """All rows of a table as columns.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        As it was read.
+    ids, labels : ndarray of shape (n_rows,)
+    owners : ndarray of shape (n_rows,) or None
+    is_class : bool
+        Whether labels are classes.
+    shown : sequence of str
+        Columns of the table to show beside the others.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        ids: npt.NDArray[Any],
+        labels: npt.NDArray[Any],
+        owners: npt.NDArray[Any] | None,
+        *,
+        is_class: bool,
+        shown: Sequence[str],
+    ) -> None:
+        self.n, self.table, self.shown = ids.size, table, list(shown)
+        self.ids, self.labels = ids, labels
+        self.classes = Names(labels) if is_class else None
+        self.owners = None if owners is None else Names(owners)
+        #: Columns of numbers by name, NaN where nothing is known.
+        self.numbers: dict[str, npt.NDArray[Any]] = {"decision": np.zeros(self.n, dtype=np.uint8)}
+        if not is_class:
+            self.numbers["label"] = np.asarray(labels, dtype=np.float64)
+        self._orders: OrderedDict[str, Positions] = OrderedDict()
+        self._texts: pa.ChunkedArray | None = None
+
+    def set(self, name: str, column: npt.NDArray[Any]) -> None:
+        """Put a column of numbers in place."""
+        self.numbers[name] = column
+        self._orders.pop(name, None)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column as the page gets it: float32, or the numbers of names."""
+        if name in ("label", "owner") and (names := self.classes if name == "label" else self.owners) is not None:
+            return names.codes
+        if name == "decision":
+            return self.numbers[name]
+        if name in self.numbers:
+            return self.numbers[name].astype(np.float32)
+        if (place := self._feature(name)) in self.numeric():
+            return np.asarray(self.table[place].cast(pa.float32(), safe=False).to_numpy(), dtype=np.float32)
+        raise InputError(f"There is no column {name!r}.")
+
+    def numeric(self) -> list[int]:
+        """Places of the columns of numbers in the table."""
+        kinds = (pa.types.is_integer, pa.types.is_floating)
+        return [place for place, one in enumerate(self.table.schema) if any(kind(one.type) for kind in kinds)]
+
+    def _feature(self, name: str) -> int:
+        """Return the place of a column of the table that is called such as "feature:3"; -1 for another name."""
+        place = name.removeprefix("feature:")
+        inside = name != place and place.isdecimal() and int(place) < self.table.num_columns
+        return int(place) if inside else -1
+
+    def prepare(self) -> None:
+        """Make what the first search and the first sorting would wait for."""
+        self._search_text()
+        for name in ("id", "value", "label"):
+            self._order(name)
+
+    def view(self, query: Mapping[str, Any]) -> Positions:
+        """Return the positions of the rows that pass a filter, in order.
+
+        Parameters
+        ----------
+        query : mapping
+            ``sort`` and ``descending``; and, all optional: ``text``, ``labels`` and ``owners`` (numbers of names),
+            ``low`` and ``high`` (of the value), ``sign`` ("positive", "negative", "open": by the interval),
+            ``suspicion`` (least probability), ``decision`` ("none", "any", or an action), ``copies`` (rows that have
+            one).
+        """
+        order = self._order(str(query.get("sort") or "row"))
+        if query.get("descending"):
+            order = self._reversed(str(query["sort"]), order)
+        kept = self._passing(query)
+        return order if kept is None else order[kept[order]]
+
+    def _order(self, name: str) -> Positions:
+        """Return the rows in ascending order, equal ones by position, missing ones last."""
+        found = self._orders.get(name)
+        if found is None:
+            found = self._sort(name)
+            self._orders[name] = found
+        self._orders.move_to_end(name)
+        while len(self._orders) > KEPT_ORDERS:
+            self._orders.popitem(last=False)
+        return found
+
+    def _sort(self, name: str) -> Positions:
+        if name == "row":
+            return np.arange(self.n, dtype=np.uint32)
+        if name == "id":
+            keys: Any = self.ids if self.ids.dtype.kind in "iuf" else pa.array(map(str, self.ids.tolist()), pa.string())
+        elif name == "label" and self.classes is not None:
+            keys = self.classes.codes
+        elif name == "owner" and self.owners is not None:
+            keys = self.owners.codes
+        elif name in self.numbers:
+            keys = self.numbers[name]
+        elif (place := self._feature(name)) >= 0:
+            keys = self.table[place]
+        else:
+            raise InputError(f"Rows cannot be sorted by {name!r}.")
+        if isinstance(keys, np.ndarray):
+            return np.argsort(keys, kind="stable").astype(np.uint32)
+        if pa.types.is_nested(keys.type) or pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type):
+            raise InputError("Rows cannot be sorted by a column that holds neither numbers nor text.")
+        table = pa.table({"key": keys, "row": np.arange(self.n)})
+        ordered = pc.sort_indices(table, sort_keys=[("key", "ascending"), ("row", "ascending")])
+        return ordered.to_numpy().astype(np.uint32)
+
+    def _reversed(self, name: str, order: Positions) -> Positions:
+        """Return the order the other way round, missing entries still last."""
+        known = self.n
+        if name in self.numbers and self.numbers[name].dtype.kind == "f":
+            known -= int(np.isnan(self.numbers[name]).sum())
+        elif (place := self._feature(name)) >= 0:
+            known -= self.table[place].null_count
+        return np.concatenate([order[:known][::-1], order[known:]])
+
+    def _passing(self, query: Mapping[str, Any]) -> Flags | None:
+        """Return which rows pass; None where all do."""
+        parts: list[Flags] = []
+        for name, names in (("labels", self.classes), ("owners", self.owners)):
+            if query.get(name) and names is not None:
+                wanted = np.zeros(len(names.names), dtype=np.bool_)
+                wanted[[int(code) for code in query[name] if 0 <= int(code) < wanted.size]] = True
+                parts.append(wanted[names.codes])
+        value = self.numbers.get("value")
+        if value is not None:
+            low, high, sign = query.get("low"), query.get("high"), query.get("sign")
+            parts += [value >= float(low)] if low is not None else []
+            parts += [value <= float(high)] if high is not None else []
+            if sign in _SIGNS:
+                above, below = self.numbers["low"] > 0, self.numbers["high"] < 0
+                parts.append({"positive": above, "negative": below, "open": ~(above | below)}[sign])
+        if query.get("suspicion") is not None and "suspicion" in self.numbers:
+            parts.append(self.numbers["suspicion"] >= float(query["suspicion"]))
+        if query.get("copies") and "copies" in self.numbers:
+            parts.append(self.numbers["copies"] > 0)
+        if query.get("decision") in ("none", "any", *ACTIONS[1:]):
+            decided, wanted_action = self.numbers["decision"], query["decision"]
+            found = {"none": decided == 0, "any": decided > 0}.get(wanted_action)
+            parts.append(decided == ACTIONS.index(wanted_action) if found is None else found)
+        text = str(query.get("text") or "").strip()
+        if text:
+            parts.append(self._containing(text))
+        return np.logical_and.reduce(parts) if parts else None
+
+    def _containing(self, text: str) -> Flags:
+        """Return which rows contain all words of a text, whatever their capitals, in id, label, owner or text."""
+        found = np.ones(self.n, dtype=np.bool_)
+        for word in text.lower().split()[:8]:
+            here = pc.match_substring(self._search_text(), word)
+            found &= here.to_numpy(zero_copy_only=False) if isinstance(here, pa.Array) else here.to_numpy()
+        return found
+
+    def _search_text(self) -> pa.ChunkedArray:
+        """Return what is searched: id, class, owner and texts of each row in small letters."""
+        if self._texts is None:
+            columns: list[Any] = [pa.array(map(str, self.ids.tolist()), pa.large_string())]
+            for names in (self.classes, self.owners):
+                if names is not None:
+                    known = pa.array(names.names, pa.large_string())
+                    columns.append(known.take(pa.array(names.codes)))
+            for field in self.table.schema:
+                column, kind = self.table[field.name], field.type
+                if pa.types.is_dictionary(kind):
+                    column, kind = column.cast(kind.value_type), kind.value_type
+                if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                    columns.append(pc.fill_null(column.cast(pa.large_string()), ""))
+            joined = pc.binary_join_element_wise(*columns, pa.scalar("\n", pa.large_string()))
+            self._texts = pc.utf8_lower(joined)
+        return self._texts
+
+    def window(self, at: Sequence[int]) -> list[dict[str, Any]]:
+        """Return what the table shows of some rows."""
+        here = np.array([row for row in at if 0 <= row < self.n], dtype=np.int64)
+        part = self.table.select(self.shown).take(pa.array(here))
+        cells = [[short(cell) for cell in column.to_pylist()] for column in part.columns]
+        numbers = {name: column[here].tolist() for name, column in self.numbers.items() if name != "label"}
+        labels, ids = self.labels[here].tolist(), self.ids[here].tolist()
+        owners = None if self.owners is None else self.owners.codes[here].tolist()
+        return [
+            {"row": row, "id": str(ids[k]), "label": str(labels[k])}
+            | ({} if owners is None or self.owners is None else {"owner": self.owners.names[owners[k]]})
+            | {name: number(column[k]) for name, column in numbers.items()}
+            | {"cells": [column[k] for column in cells]}
+            for k, row in enumerate(here.tolist())
+        ]
+
+
+def number(entry: Any) -> Any:
+    """Return a number for JSON; None for what is none."""
+    return entry if isinstance(entry, int) or entry == entry else None
+
+
+def short(cell: Any) -> Any:
+    """Return a cell as a table shows it: a number, or a text of bearable length."""
+    if cell is None or isinstance(cell, bool | int):
+        return None if cell is None else str(cell)
+    if isinstance(cell, float):
+        return f"{cell:.6g}"
+    if isinstance(cell, bytes | dict):
+        return "…"
+    text = re.sub(r"\s+", " ", str(cell)[: 2 * SHORT])
+    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
