@@ -38,7 +38,7 @@ def profile(study: Study) -> dict[str, Any]:
     source = study.source
     if source.task != "class" or source.is_one_table or study.rows.n > _PROFILED:
         return {}
-    metric = getattr(source.model, "metric", "euclidean")
+    metric = getattr(source.fit(), "metric", "euclidean")
     found = entropy_profile(source.X, source.y, source.X_val, source.y_val, metric=metric)
     columns = [found.validation.levels, found.validation.shares, found.training.shares]
     return {

@@ -174,7 +174,7 @@ class Rows:
             raise InputError("Rows cannot be sorted by a column that holds neither numbers nor text.")
         table = pa.table({"key": keys, "row": np.arange(self.n)})
         ordered = pc.sort_indices(table, sort_keys=[("key", "ascending"), ("row", "ascending")])
-        return ordered.to_numpy().astype(np.uint32)
+        return np.asarray(ordered.to_numpy(), dtype=np.uint32)
 
     def _reversed(self, name: str, order: Positions) -> Positions:
         """Return the order the other way round, missing entries still last."""

@@ -49,9 +49,13 @@ _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name
 <meta name="viewport" content="width=device-width, initial-scale=1">{head}<title>shapshift</title></head>
 <body><h1>{title}</h1><p>{text}</p></body></html>"""
 # The browser asks for the page itself again: on a redirect from elsewhere it would hold the new cookie back.
-_OPENED = _PAGE.format(head='<meta http-equiv="refresh" content="0;url=/">', title="Opening", text="One moment.")
+_OPENED = _PAGE.format(
+    head='<meta http-equiv="refresh" content="0;url=/"><link rel="icon" href="/static/icon.svg">',
+    title="Opening",
+    text="One moment.",
+)
 _CLOSED = _PAGE.format(
-    head="",
+    head='<link rel="icon" href="data:,">',
     title="This page is not open to you",
     text="Open the link that the command printed. A link works once; where it was used already, the command has "
     "printed another one.",

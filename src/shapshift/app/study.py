@@ -57,10 +57,12 @@ class Source:
     task : {"class", "number"}
     value : callable
         ``value(rows, labels) -> Valuation`` of some rows.
-    model : fitted estimator
-        What values are explained by, and revalued by with a bound.
+    fit : callable
+        Returns the model of all rows: what values are audited and explained by.
+    is_explained : bool
+        Whether that model explains values.
     is_paid : bool
-        Whether values are those that a rule pays for, which the model alone does not give.
+        Whether values are those that a rule pays for.
     pay : callable or None
         ``pay(valuation, rows) -> Allocation``.
     suspect, copies : callable or None
@@ -94,7 +96,8 @@ class Source:
     owners: npt.NDArray[Any] | None
     task: str
     value: Callable[[Indices, npt.NDArray[Any]], Valuation]
-    model: Any = None
+    fit: Callable[[], Any]
+    is_explained: bool = False
     is_paid: bool = False
     pay: Callable[[Valuation, Indices], Any] | None = None
     suspect: Callable[[], Any] | None = None
@@ -169,12 +172,11 @@ class Study:
         """Value the rows, unless that was done, and place them on the map."""
         source, all_rows = self.source, np.arange(self.source.y.size)
         valuation = source.known.get("valuation")
-        has_neighbours = hasattr(source.model, "explain")
-        seconds = PAIR_SECONDS * source.y.size * source.y_val.size if has_neighbours else math.inf
+        seconds = PAIR_SECONDS * source.y.size * source.y_val.size if source.is_explained else math.inf
         if valuation is None:
             start = time.perf_counter()
             valuation = source.value(all_rows, source.y)
-            seconds = time.perf_counter() - start
+            seconds = min(seconds, time.perf_counter() - start)
         nothing = np.full(self.rows.n, np.nan)
         low, high = (nothing, nothing) if valuation.standard_error is None else valuation.interval()
         for name, column in {"value": valuation.values, "low": low, "high": high, "after": nothing}.items():
@@ -183,7 +185,7 @@ class Study:
             source.value,
             source.y,
             seconds,
-            model=None if source.is_paid or source.is_one_table else source.model,
+            model=None if source.is_paid or source.is_one_table else source.fit(),
             X=source.X,
             points=(source.X_val, source.y_val),
         )
@@ -226,8 +228,8 @@ class Study:
             "suspects": source.suspect is not None,
             "copies": source.copies is not None,
             "audit": source.audit is not None,
-            "influence": not (source.is_paid or source.is_one_table or weighted) and hasattr(source.model, "explain"),
-            "explain": not source.is_one_table and hasattr(source.model, "explain"),
+            "influence": source.is_explained and not (source.is_one_table or weighted),
+            "explain": source.is_explained and not source.is_one_table,
             "accuracy": source.test is not None or not source.is_one_table,
         }
 
@@ -255,7 +257,7 @@ class Study:
         source = self.source
         if self.valuation is None:
             raise InputError("The rows have no values yet.")
-        self.influence = point_influence(source.model, source.X_val, source.y_val, self.valuation)
+        self.influence = point_influence(source.fit(), source.X_val, source.y_val, self.valuation)
         self._changed("ask")
 
     def _changed(self, what: str) -> None:
@@ -427,7 +429,7 @@ class Study:
         """Start to value what is left, exactly where that is quick."""
         if self.valuation is None or self._revaluation is None:
             return
-        if self._revaluation.is_quick or self._revaluation.has_bound:
+        if self._revaluation.is_automatic:
             self.follow.start("after", "Valuing the rows that are left", self._revalue)
 
     def _revalue(self, *, exact: bool = False) -> None:
@@ -477,18 +479,10 @@ class Study:
             reasons=("",) * rows.size,
             rows=("",) * rows.size,
         )
-        held = source.test or (source.X_val, source.y_val)
+        X_test, y_test = source.test or (source.X_val, source.y_val)
+        options: dict[str, Any] = {"task": source.task, "repeats": 3, "lose_classes": True}
         found = measure_cleaning(
-            decided,
-            source.X,
-            source.y,
-            *held,
-            model,
-            ids=self.ids,
-            task=source.task,
-            repeats=3,
-            lose_classes=True,
-            random_state=source.seed,
+            decided, source.X, source.y, X_test, y_test, model, ids=self.ids, random_state=source.seed, **options
         )
         lines = found.to_frame("pyarrow").to_pylist()
         self.effect = {
@@ -513,7 +507,7 @@ class Study:
                 "jobs": [*self.work.facts(), *self.follow.facts()],
                 "counts": dict(zip(ACTIONS[1:], counts[1:], strict=True)),
                 "stale": self._after_of != self.versions["decisions"],
-                "automatic": revaluation is not None and (revaluation.is_quick or revaluation.has_bound),
+                "automatic": revaluation is not None and revaluation.is_automatic,
                 "offers": self.offers(),
                 "known": [name for name in (*self.rows.numbers,) if name != "decision"],
             }
@@ -556,7 +550,7 @@ class Study:
                 "bound": None if revalued.exact or bound is None else float(bound.max()),
                 "seconds": revalued.seconds,
                 "moved": self._moved(after.values, rows),
-                "edges": _edges(valuation.values),
+                "edges": _edges(np.concatenate([valuation.values, after.values])),
             }
             edges = np.array(found["edges"])
             for name, values in (("before", valuation.values), ("after", after.values)):
@@ -629,7 +623,15 @@ class Study:
         source = self.source
         if not self.offers()["explain"]:
             raise InputError("Values of this method are not explained by single validation rows.")
-        found = source.model.explain(source.X_val, source.y_val, [source.model.ids_[at]], n_points=6, n_neighbors=6)
+        model = source.fit()
+        rows = np.arange(self.rows.n)
+        if source.is_paid:  # rows that vote are explained, the others by those that vote for them
+            if model.clusters is not None:
+                first, rows = int(model.clusters.first[at]), model.clusters.representatives
+                if first != at:
+                    return {"sentence": f"It is a copy of row {self.ids[first]}, which votes for both.", "first": first}
+            model = model.model
+        found = model.explain(source.X_val, source.y_val, [self.ids[at]], n_points=6, n_neighbors=6)
         names = np.arange(source.y_val.size) if source.ids_val is None else source.ids_val
         points, near = found.points, found.neighbors
         return {
@@ -643,7 +645,7 @@ class Study:
                 for k in range(points["row"].size)
             ],
             "neighbors": [
-                {"row": int(near["position"][k]), "id": str(near["id"][k])}
+                {"row": int(rows[near["position"][k]]), "id": str(near["id"][k])}
                 | {"label": str(near["label"][k]), "distance": number(float(near["distance"][k]))}
                 for k in range(near["row"].size if near else 0)
             ],
@@ -687,7 +689,8 @@ def _summary(valuation: Valuation) -> dict[str, Any]:
 def _edges(values: npt.NDArray[Any]) -> list[float]:
     """Return edges of 40 bins that hold all but the farthest values."""
     low, high = np.quantile(values, [0.002, 0.998])
-    return np.linspace(low, high if high > low else low + 1e-12, 41).tolist()
+    edges: list[float] = np.linspace(low, high if high > low else low + 1e-12, 41).tolist()
+    return edges
 
 
 def _nothing() -> Any:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from shapshift.cleaning.decisions import COLUMNS, Decisions
+from shapshift.cleaning.decisions import Decisions
 from shapshift.exceptions import InputError
 from shapshift.io.files import locked, sync_folder
 
@@ -103,4 +103,4 @@ class DecisionLog:
 
 def _nothing() -> Decisions:
     """Return no decisions."""
-    return Decisions(*(() for _ in COLUMNS))
+    return Decisions((), (), (), (), (), (), ())

@@ -15,8 +15,10 @@ from shapshift.valuation import Valuation
 
 Indices = npt.NDArray[np.int64]
 
-#: Seconds that an exact valuation may take where it follows every decision.
+#: Seconds that an exact valuation may take instead of one with a bound.
 QUICK_SECONDS = 0.75
+#: Seconds that it may take where there are no values with a bound.
+LONGEST_SECONDS = 5.0
 #: Error of a quick value on any validation point, in units of the utility.
 QUICK_TOL = 1e-3
 
@@ -83,7 +85,7 @@ class Revaluation:
     ) -> None:
         self._value, self._labels, self.seconds = value, labels, seconds
         self._X, self._points = X, points
-        self._model = model if _has_store(model) and X is not None and points is not None else None
+        self._model: Any = model if _has_store(model) and X is not None and points is not None else None
         self._store: ValuationStore | None = None
         self._held = labels.copy()
 
@@ -97,6 +99,11 @@ class Revaluation:
         """Whether there are quick values with a bound where exact ones take long."""
         return self._model is not None
 
+    @property
+    def is_automatic(self) -> bool:
+        """Whether values follow a decision without being asked for: exact ones, or such with a bound."""
+        return self.seconds <= LONGEST_SECONDS or self.has_bound
+
     def exact(self, rows: Indices, labels: npt.NDArray[Any]) -> Revalued:
         """Value some rows as a fresh fit does.
 
@@ -109,8 +116,9 @@ class Revaluation:
         """
         start = time.perf_counter()
         found = self._value(rows, labels)
-        self.seconds = time.perf_counter() - start
-        return Revalued(found, rows, True, self.seconds)
+        seconds = time.perf_counter() - start
+        self.seconds = min(self.seconds, seconds)  # the first run may have compiled, or waited for others
+        return Revalued(found, rows, True, seconds)
 
     def bounded(self, rows: Indices, labels: npt.NDArray[Any]) -> Revalued:
         """Value some rows from the nearest ones of each point alone, starting from what was there before.

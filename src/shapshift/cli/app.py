@@ -8,12 +8,13 @@ import time
 import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import COMMANDS, command
-from shapshift.cli._data import Data, audit_arguments, clustered, fit_model, load, load_other
+from shapshift.cli._data import Data, audit_arguments, clustered, fit_model, load, load_other, make_model
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._options import (
     Columns,
@@ -179,7 +180,7 @@ def _sellers(ledger: str) -> "Sellers":
 def _tables(run: Run, target: Path) -> Run:
     """Return a run of ``value`` on tables that were named."""
     files = OneOrTwo(target, run[Opened].val)
-    groups = {group: run[group] for group in (Columns, Sample, Weights, Method, Payment, Noise)}
+    groups: dict[type, Any] = {group: run[group] for group in (Columns, Sample, Weights, Method, Payment, Noise)}
     return Run("app", {OneOrTwo: files, **groups}, run.terminal)
 
 
@@ -238,7 +239,7 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
     data = load(run)
     arrays, one_table = data.arrays, files.val is None
     quiet = Run(run.command, {**_options(run), **_quiet(run)}, terminal)
-    value, model, pay = _valuing(quiet, data)
+    value, fit, pay = _valuing(quiet, data)
     raw = data.train.select(data.feature_columns())
     raw_val = None if one_table else data.val.select(data.feature_columns())
     shown = known
@@ -256,14 +257,16 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
         return suspects_of(rows, arrays.y_train, None, (rows.X, None), **options, progress=None)
 
     def copies() -> Any:
-        split = {} if one_table else {"X_val": raw_val, "y_val": arrays.y_val, "ids_val": arrays.ids_val}
+        split: dict[str, Any] = (
+            {} if one_table else {"X_val": raw_val, "y_val": arrays.y_val, "ids_val": arrays.ids_val}
+        )
         return find_duplicates(raw, arrays.y_train, owners=arrays.owners, ids=arrays.ids, **split)
 
     def audit() -> Any:
         from shapshift.audit import audit_shift
 
-        arguments = {**noise, "progress": None}
-        return audit_shift(_fitted(quiet, data, model), *data.points, **arguments, **clustered(model, data))
+        arguments = {**noise, **clustered(fit(), data), "progress": None}
+        return audit_shift(fit(), arrays.X_val, arrays.y_val, **arguments)
 
     return Source(
         name=files.train.name if one_table or files.val is None else f"{files.train.name} on {files.val.name}",
@@ -278,7 +281,8 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
         owners=arrays.owners,
         task=arrays.spec["target"],
         value=value,
-        model=model,
+        fit=fit,
+        is_explained=hasattr(make_model(quiet), "explain") and not run[Sample].pool,
         is_paid=pay is not None,
         pay=pay,
         suspect=suspect,
@@ -304,13 +308,6 @@ def _quiet(run: Run) -> dict[type, Any]:
     return {Output: run[Output]}
 
 
-def _fitted(run: Run, data: Data, model: Any) -> Any:
-    """Return the model whose values are audited: that of the payment where there is one."""
-    if run[Payment].budget is None:
-        return model
-    return _counted(run, data)[1]
-
-
 def _counted(run: Run, data: Data) -> tuple[Any, Any]:
     """Fit the model of a rule of payment."""
     from shapshift.price import find_clusters
@@ -329,8 +326,8 @@ def _counted(run: Run, data: Data) -> tuple[Any, Any]:
     return fit_counted(run, data, rule, clusters)
 
 
-def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Any, Callable[..., Any] | None]:
-    """Return what values some rows, the model of all rows, and what pays."""
+def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Callable[[], Any], Callable[..., Any] | None]:
+    """Return what values some rows, what fits the model of all rows, and what pays."""
     arrays, paid = data.arrays, run[Payment].budget is not None
 
     def part(rows: Any, labels: Any) -> Data:
@@ -342,7 +339,6 @@ def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Any, Callable[..
     def value(rows: Any, labels: Any) -> Any:
         here = part(rows, labels)
         if run[OneOrTwo].val is None:
-            from shapshift.cli._data import make_model
             from shapshift.cross import cross_value
 
             return cross_value(make_model(run), here.arrays.X_train, labels, ids=here.arrays.ids)
@@ -362,12 +358,12 @@ def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Any, Callable[..
             options = {"semivalue": rule.semivalue, "progress": None}
             values = model.owner_values(owner_values, *data.points, here.arrays.owners, **options)
         payment = run[Payment]
-        terms = {"policy": rule.policy, "currency": payment.currency, "values": values}
+        terms: dict[str, Any] = {"policy": rule.policy, "currency": payment.currency, "values": values}
         return allocate_budget(valuation, payment.budget, owners=here.arrays.owners, **terms)
 
     if paid:
         check_owners(data)
-    return value, fit_model(run, data), pay if paid else None
+    return value, cache(lambda: _counted(run, data)[1] if paid else fit_model(run, data)), pay if paid else None
 
 
 def _replay(run: Run, asked: Server, data: Data) -> str:

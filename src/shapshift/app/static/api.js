@@ -60,13 +60,14 @@ const minus = (text) => text.replace("-", "\u2212");
 let scale = 1;
 let power = "";
 export const setUnit = (values) => {
-  let most = 0;
-  const step = Math.max(1, Math.floor(values.length / 50_000));
-  for (let i = 0; i < values.length; i += step) most = Math.max(most, Math.abs(values[i]) || 0);
+  const step = Math.max(1, Math.floor(values.length / 20_000));
+  const sample = [];
+  for (let i = 0; i < values.length; i += step) sample.push(Math.abs(values[i]) || 0);
+  const most = sample.sort((a, b) => a - b)[Math.floor(0.9 * sample.length)];
   const exponent = most > 0 ? Math.floor(Math.log10(most)) : 0;
   const raised = [..."\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"];
   [scale, power] = [1, ""];
-  if (exponent < -2 || exponent > 3) {
+  if (exponent < -1 || exponent > 3) {
     scale = 10 ** -exponent;
     power = `\u00d710${[...String(exponent)].map((c) => (c === "-" ? "\u207b" : raised[c])).join("")}`;
   }

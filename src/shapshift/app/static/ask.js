@@ -34,11 +34,11 @@ const coverage = () => {
   const { levels } = profile;
   const nothing = levels.map(() => null);
   const line = (name, role, k) => ({ name, role, mean: levels.map((level) => level[k]), low: nothing, high: nothing });
-  const data = { series: [line("validation", "corrected", 1), line("training", "noisy", 2)], levels: levels.map((level) => level[0].toFixed(2)), x: levels.map((level) => level[0]), log: false, xName: "Entropy of the nearest rows' labels (nats)", show: "percent", reference: null, referenceName: "" };
+  const data = { series: [line("validation", "corrected", 1), line("training", "noisy", 2)], levels: levels.map((level) => level[0].toFixed(2)), x: levels.map((level) => Number(level[0].toFixed(2))), log: false, xName: "Entropy of the nearest rows' labels (nats)", show: "percent", reference: null, referenceName: "" };
   const share = (x) => (x === null ? "–" : percent(x));
   return [
     make("h2", {}, "Boundary coverage"),
-    make("p", { class: "conclusion" }, profile.verdict),
+    make("p", { class: "conclusion" }, `${profile.verdict[0].toUpperCase()}${profile.verdict.slice(1)}.`),
     make("div", { class: "charts many" }, levels.length > 1 ? chart({ title: "Points by the entropy of their nearest rows", kind: "curves", data, columns: ["entropy", ">validation", ">training"], rows: levels.map((level) => [level[0].toFixed(3), share(level[1]), share(level[2])]) }) : null, make("figure", { class: "card" }, make("figcaption", {}, "Classes"), table("Classes", ["Class", ">Validation", ">Training", ">On the boundary"], profile.classes.map((one) => [one.label, share(one.validation), share(one.training), share(one.boundary)])))),
   ];
 };

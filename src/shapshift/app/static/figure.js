@@ -8,14 +8,24 @@ export const chart = ({ title, kind, data, caption, alternative, columns, rows }
   const plot = make("div", { class: "plot", role: "img", "aria-label": alternative ?? title });
   const legend = make("div", { class: "legend" });
   const parts = [make("figcaption", {}, title), plot, legend];
-  if (data.series?.length > 1) legend.append(...data.series.map((one) => make("span", { class: "key" }, make("i", { class: one.role }), one.name)));
+  let found;
+  const button = ({ name, role }) => {
+    const one = make("button", { type: "button", "aria-pressed": "true" }, make("i", { class: role }), make("span", {}, name));
+    one.addEventListener("click", () => {
+      const pressed = one.getAttribute("aria-pressed") !== "true";
+      one.setAttribute("aria-pressed", String(pressed));
+      found?.dispatchAction({ type: pressed ? "legendSelect" : "legendUnSelect", name });
+    });
+    return one;
+  };
+  if (data.series?.length > 1) legend.append(...data.series.map(button));
   if (caption) parts.push(make("p", { class: "reading" }, caption));
   if (rows) parts.push(make("details", {}, make("summary", {}, "Numbers"), table(title, columns, rows)));
   const card = make("figure", { class: "card" }, ...parts);
   requestAnimationFrame(() => {
     if (!plot.isConnected) return;
     looks.readColours();
-    const found = echarts.init(plot, null, { renderer: "canvas" });
+    found = echarts.init(plot, null, { renderer: "canvas" });
     const one = { found, data, kind, plot };
     found.setOption(looks.draw[kind](data, plot.clientWidth));
     drawn.add(one);

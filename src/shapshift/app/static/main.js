@@ -1,5 +1,5 @@
 // Starts the page: views, keys, decisions, and what follows the state of the server.
-import { by, count, ensure, get, make, on, post, said, select, selectedRows, setUnit, shared, tell, toast, unscaled } from "/static/api.js";
+import { by, count, ensure, get, make, on, post, said, select, selectedRows, setUnit, shared, tell, toast, unit, unscaled } from "/static/api.js";
 import * as ask from "/static/ask.js";
 import * as map from "/static/map.js";
 import * as row from "/static/row.js";
@@ -284,6 +284,7 @@ const start = async () => {
   shared.mask = new Uint8Array(about.rows);
   await Promise.all([refresh(), ensure("value", "label", "decision", ...(about.owners ? ["owner"] : []))]);
   setUnit(shared.columns.get("value"));
+  by("in-units").textContent = unit() ? `Values in ${unit().slice(1)}` : "";
   for (const start of [table.start, map.start, spread.start, row.start, see.start, ask.start]) start();
   const names = { labels: about.classes, owners: about.owners };
   for (const [name, list] of Object.entries(names)) {

@@ -80,6 +80,7 @@ const why = async (at, box) => {
     return;
   }
   if (opened !== at) return;
+  if (!found.counts) return box.replaceChildren(make("p", { class: "sentence" }, found.sentence, " ", link(found.first, "Open that row")));
   const [up, down] = found.counts;
   box.replaceChildren(
     make("p", { class: "sentence" }, found.sentence),

@@ -13,11 +13,11 @@ const pair = (name, before, after, show, note = "") => {
     {},
     make("span", {}, name),
     make("strong", {}, known ? show(after) : show(before)),
-    make("small", {}, same ? (known ? "as before" : "") : `before ${show(before)}`, note ? ` · ${note}` : ""),
+    make("small", {}, [same ? (known ? "as before" : "") : `before ${show(before)}`, note].filter(Boolean).join(" · ")),
   );
 };
 
-const two = (x) => (x === null || x === undefined ? "–" : x.toFixed(2));
+const two = (x) => (x === null || x === undefined ? "–" : x.toFixed(2).replace(/^-0\.00$/, "0.00").replace("-", "\u2212"));
 
 const payouts = ({ before, after }) => {
   if (!before) return null;
@@ -26,7 +26,7 @@ const payouts = ({ before, after }) => {
   const rows = before.owners.map((one) => {
     const now = later.get(one.owner);
     const change = now ? Number(now.payout) - Number(one.payout) : -Number(one.payout);
-    return [one.owner, money(one.payout), now ? money(now.payout) : "0.00", make("span", { class: change > 0 ? "up" : change < 0 ? "down" : "" }, `${change > 0 ? "+" : ""}${money(change.toFixed(2))}`), `${now ? count(now.rows) : 0} of ${count(one.rows)}`];
+    return [one.owner, money(one.payout), now ? money(now.payout) : "0.00", make("span", { class: change > 0 ? "up" : change < 0 ? "down" : "" }, `${change > 0 ? "+" : ""}${money(change.toFixed(2)).replace("-", "\u2212")}`), `${now ? count(now.rows) : 0} of ${count(one.rows)}`];
   });
   return make("section", {}, make("h2", {}, "Payouts"), make("p", { class: "conclusion" }, `${money(before.budget)} ${before.currency} in all, by the rule of the command.`), table("Payouts", ["Owner", ">Before", ">After", ">Change", ">Rows left"], rows));
 };

@@ -22,13 +22,13 @@ const defineColumns = () => {
   const numbers = new Set(shared.state.known);
   columns = [
     { key: "", name: "", class: "tick" },
-    { key: "decision", name: "Decision", class: "act" },
     { key: "id", name: "Row", class: "id" },
     { key: "label", name: about.task === "class" ? "Class" : "Target", class: "label" },
     ...(about.owners ? [{ key: "owner", name: "Owner", class: "label" }] : []),
-    { key: "value", name: unit() ? `Value ${unit()}` : "Value", class: "n" },
-    { key: "low", name: "95% interval", class: "band" },
-    { key: "suspicion", name: "Suspicion", class: "n", off: !numbers.has("suspicion") },
+    { key: "value", name: "Value", class: "n" },
+    { key: "low", name: "Interval", class: "band" },
+    { key: "suspicion", name: "Suspect", class: "n", off: !numbers.has("suspicion") },
+    { key: "decision", name: "Decision", class: "act" },
     { key: "copies", name: "Copies", class: "n", off: !numbers.has("copies") },
     { key: "after", name: "After", class: "n" },
     ...about.shown.map(({ name, place }, k) => ({ key: `feature:${place}`, name, class: "cell", cell: k })),
@@ -36,7 +36,7 @@ const defineColumns = () => {
 };
 
 const template = () => {
-  const width = { tick: "2.25rem", act: "6.2rem", id: "6rem", label: "7rem", n: "6rem", band: "8rem", cell: "7rem" };
+  const width = { tick: "2.25rem", act: "6.5rem", id: "5.4rem", label: "6.2rem", n: "5.4rem", band: "6rem", cell: "6.5rem" };
   const needed = columns.map((column) => width[column.class]);
   grid.style.setProperty("--columns", needed.join(" "));
   grid.style.setProperty("--wide", needed.map((one) => parseFloat(one)).reduce((a, b) => a + b, 0) + "rem");
