@@ -89,7 +89,7 @@ class Rows:
         if not is_class:
             self.numbers["label"] = np.asarray(labels, dtype=np.float64)
         self._orders: OrderedDict[str, Positions] = OrderedDict()
-        self._texts: pa.ChunkedArray | None = None
+        self._texts: list[tuple[Any, npt.NDArray[Any] | None]] | None = None
 
     def set(self, name: str, column: npt.NDArray[Any]) -> None:
         """Put a column of numbers in place."""
@@ -121,7 +121,7 @@ class Rows:
 
     def prepare(self) -> None:
         """Make what the first search and the first sorting would wait for."""
-        self._search_text()
+        self._search_texts()
         for name in ("id", "value", "label"):
             self._order(name)
 
@@ -154,6 +154,7 @@ class Rows:
         return found
 
     def _sort(self, name: str) -> Positions:
+        place = self._feature(name)
         if name == "row":
             return np.arange(self.n, dtype=np.uint32)
         if name == "id":
@@ -164,12 +165,14 @@ class Rows:
             keys = self.owners.codes
         elif name in self.numbers:
             keys = self.numbers[name]
-        elif (place := self._feature(name)) >= 0:
+        elif place >= 0:
             keys = self.table[place]
         else:
             raise InputError(f"Rows cannot be sorted by {name!r}.")
+        if not isinstance(keys, np.ndarray) and place in self.numeric():
+            keys = keys.cast(pa.float64(), safe=False).to_numpy()
         if isinstance(keys, np.ndarray):
-            return np.argsort(keys, kind="stable").astype(np.uint32)
+            return stable_order(keys)
         if pa.types.is_nested(keys.type) or pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type):
             raise InputError("Rows cannot be sorted by a column that holds neither numbers nor text.")
         table = pa.table({"key": keys, "row": np.arange(self.n)})
@@ -218,26 +221,33 @@ class Rows:
         """Return which rows contain all words of a text, whatever their capitals, in id, label, owner or text."""
         found = np.ones(self.n, dtype=np.bool_)
         for word in text.lower().split()[:8]:
-            here = pc.match_substring(self._search_text(), word)
-            found &= here.to_numpy(zero_copy_only=False) if isinstance(here, pa.Array) else here.to_numpy()
+            here = np.zeros(self.n, dtype=np.bool_)
+            for texts, codes in self._search_texts():
+                hits = pc.match_substring(texts, word).to_numpy(zero_copy_only=False)
+                here |= hits if codes is None else hits[codes]
+            found &= here
         return found
 
-    def _search_text(self) -> pa.ChunkedArray:
-        """Return what is searched: id, class, owner and texts of each row in small letters."""
+    def _search_texts(self) -> list[tuple[Any, npt.NDArray[Any] | None]]:
+        """Return what is searched, in small letters: texts, and which of them each row has where they repeat."""
         if self._texts is None:
             columns: list[Any] = [pa.array(map(str, self.ids.tolist()), pa.large_string())]
-            for names in (self.classes, self.owners):
-                if names is not None:
-                    known = pa.array(names.names, pa.large_string())
-                    columns.append(known.take(pa.array(names.codes)))
             for field in self.table.schema:
                 column, kind = self.table[field.name], field.type
                 if pa.types.is_dictionary(kind):
                     column, kind = column.cast(kind.value_type), kind.value_type
                 if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-                    columns.append(pc.fill_null(column.cast(pa.large_string()), ""))
-            joined = pc.binary_join_element_wise(*columns, pa.scalar("\n", pa.large_string()))
-            self._texts = pc.utf8_lower(joined)
+                    columns.append(pc.fill_null(column.cast(pa.large_string()), "").combine_chunks())
+            found: list[tuple[Any, npt.NDArray[Any] | None]] = []
+            for names in (self.classes, self.owners):
+                if names is not None:
+                    found.append((pc.utf8_lower(pa.array(names.names, pa.large_string())), names.codes))
+            for column in columns:
+                distinct = column.dictionary_encode()
+                few = len(distinct.dictionary) <= self.n / 4
+                texts = pc.utf8_lower(distinct.dictionary if few else column)
+                found.append((texts, distinct.indices.to_numpy() if few else None))
+            self._texts = found
         return self._texts
 
     def window(self, at: Sequence[int]) -> list[dict[str, Any]]:
@@ -255,6 +265,27 @@ class Rows:
             | {"cells": [column[k] for column in cells]}
             for k, row in enumerate(here.tolist())
         ]
+
+
+def stable_order(keys: npt.NDArray[Any]) -> Positions:
+    """Return positions in ascending order of their keys, equal ones by position, NaN last.
+
+    A quick sort and one of packed integers take a third of the time of a stable sort of floats.
+
+    Examples
+    --------
+    >>> stable_order(np.array([2.0, np.nan, 1.0, 2.0, np.nan])).tolist()
+    [2, 0, 3, 1, 4]
+    """
+    order = np.argsort(keys)
+    ordered = keys[order]
+    new = ordered[1:] != ordered[:-1]
+    if ordered.dtype.kind == "f":
+        new &= ~np.isnan(ordered[:-1])
+    run = np.zeros(order.size, dtype=np.uint64)
+    np.cumsum(new, out=run[1:])
+    packed = np.sort((run << np.uint64(32)) | order.astype(np.uint64))
+    return packed.astype(np.uint32)  # the lower half
 
 
 def number(entry: Any) -> Any:

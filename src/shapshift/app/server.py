@@ -44,6 +44,7 @@ class Server(uvicorn.Server):
             raise InputError(
                 f"The port {port} is taken. Leave out --port, or name another ({error.strerror})."
             ) from None
+        self._socket.listen()  # from now on, whoever opens the link is waited for
         self.port: int = self._socket.getsockname()[1]
         pages = Pages(study, sellers, lambda: self.guard.csrf)
         self.guard = Guard(pages.app(), self.port, print_link)
