@@ -238,10 +238,10 @@ class Rows:
                     column, kind = column.cast(kind.value_type), kind.value_type
                 if pa.types.is_string(kind) or pa.types.is_large_string(kind):
                     columns.append(pc.fill_null(column.cast(pa.large_string()), "").combine_chunks())
-            found: list[tuple[Any, npt.NDArray[Any] | None]] = []
-            for names in (self.classes, self.owners):
-                if names is not None:
-                    found.append((pc.utf8_lower(pa.array(names.names, pa.large_string())), names.codes))
+            known = [names for names in (self.classes, self.owners) if names is not None]
+            found: list[tuple[Any, npt.NDArray[Any] | None]] = [
+                (pc.utf8_lower(pa.array(names.names, pa.large_string())), names.codes) for names in known
+            ]
             for column in columns:
                 distinct = column.dictionary_encode()
                 few = len(distinct.dictionary) <= self.n / 4

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA, TruncatedSVD
 from shapshift._facts import payout_facts
 from shapshift.app.rows import ACTIONS, Rows, number
 from shapshift.app.work import Work
-from shapshift.checks.inputs import some
+from shapshift.checks.names import some, visible
 from shapshift.cleaning import DecisionLog, Decisions, Revaluation, measure_cleaning
 from shapshift.cleaning.decisions import MOST_WEIGHT, row_hashes
 from shapshift.cleaning.revaluation import Revalued
@@ -293,7 +293,9 @@ class Study:
             whole = self.source.y.dtype.kind in "iu"
             return int(made) if whole and made.is_integer() else made
         classes = self.rows.classes
-        known = {} if classes is None else {str(entry): entry for entry in classes.entries}
+        known: dict[str, Any] = {}
+        for entry in () if classes is None else classes.entries:
+            known |= {visible(str(entry)): entry, str(entry): entry}  # the page has the first form
         if str(text) not in known:
             raise InputError(
                 f"The new label must be a class of the table: {some(list(known))}. Got {str(text)[:60]!r}."

@@ -134,12 +134,13 @@ def app(run: Run) -> None:
         target, ledger = None, str(target)
     if target is None and ledger is None:
         raise CommandError("Name a folder of results, tables, or a ledger. See 'shapshift app --help'.")
+    shape = _shape(asked.image_shape)
     sellers = None if ledger is None else _sellers(ledger)
     study = None
     if target is not None:
         folder = target if (target / manifests.MANIFEST).is_file() else None
         inner, known = (_tables(run, target), {}) if folder is None else _results(run, folder)
-        source = _source(inner, run, known)
+        source = replace(_source(inner, run, known), images=asked.images, image_shape=shape)
         log = DecisionLog(asked.decisions or (folder or Path()) / "decisions.csv")
         study = Study(source, log, run.terminal.trace)
     printed = 0.0
@@ -292,8 +293,6 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
         is_one_table=one_table,
         replay=_replay(run, asked, data),
         known=shown,
-        images=asked.images,
-        image_shape=_shape(asked.image_shape),
         seed=run.seed,
     )
 

@@ -1,5 +1,5 @@
 // Starts the page: views, keys, decisions, and what follows the state of the server.
-import { by, count, ensure, get, make, on, post, said, select, selectedRows, setUnit, shared, tell, toast, unit, unscaled } from "/static/api.js";
+import { by, column, count, ensure, get, make, on, post, postForRows, said, select, selectedRows, setUnit, shared, tell, toast, unit, unscaled } from "/static/api.js";
 import * as ask from "/static/ask.js";
 import * as map from "/static/map.js";
 import * as row from "/static/row.js";
@@ -188,7 +188,6 @@ const refresh = async () => {
   asked += 1;
   const mine = asked;
   by("grid").setAttribute("aria-busy", "true");
-  const { postForRows } = await import("/static/api.js");
   const found = await postForRows("/api/view", query());
   if (mine !== asked) return;
   lastOrder = found;
@@ -201,10 +200,11 @@ let typing;
 by("filters").addEventListener("input", (event) => {
   clearTimeout(typing);
   if (event.target.id === "f-selected") return narrow();
+  by("grid").setAttribute("aria-busy", "true");
   typing = setTimeout(() => said(refresh()), event.target.type === "search" || event.target.type === "number" ? 120 : 0);
 });
 by("filters").addEventListener("submit", (event) => event.preventDefault());
-by("filters").addEventListener("reset", () => setTimeout(() => said(refresh()), 0));
+by("filters").addEventListener("reset", () => by("grid").setAttribute("aria-busy", "true") ?? setTimeout(() => said(refresh()), 0));
 
 on("view", () => {
   const all = shared.about.rows;
@@ -267,11 +267,9 @@ const follow = (state) => {
 };
 
 const renew = async (changed) => {
-  const stale = { decisions: ["decision"], suspects: ["suspicion"], values: ["x", "y"], after: ["after"], copies: ["copies"] };
-  for (const what of changed) {
-    for (const name of stale[what] ?? []) shared.columns.delete(name);
-  }
-  await ensure(...["decision", "x", "y", "suspicion", "after"].filter((name) => name === "decision" || shared.state.known.includes(name)));
+  const stale = { decisions: ["decision"], suspects: ["suspicion"], values: ["x", "y"], after: ["after"], copies: [] };
+  const wanted = changed.flatMap((what) => stale[what] ?? []).filter((name) => name === "decision" || shared.state.known.includes(name));
+  await Promise.all(wanted.map(async (name) => shared.columns.set(name, await column(name)))); // the old ones serve meanwhile
   tell("columns");
   const by_ = query();
   const matters = { decisions: by_.decision || by_.sort === "decision", suspects: by_.suspicion !== null || by_.sort === "suspicion", after: by_.sort === "after", copies: by_.copies || by_.sort === "copies" };

@@ -191,6 +191,7 @@ const later = () => {
 const within = (x0, x1, y0, y1) => {
   const [xs, ys] = places();
   const { inView } = shared;
+  if (!xs || !ys) return () => {};
   return (mask, set) => {
     for (let i = 0; i < xs.length; i++) {
       if (xs[i] >= x0 && xs[i] <= x1 && ys[i] >= y0 && ys[i] <= y1 && (!inView || inView[i])) mask[i] = set;
@@ -199,18 +200,21 @@ const within = (x0, x1, y0, y1) => {
 };
 
 const zoom = (factor, at = [0.5, 0.5]) => {
+  if (!seen) return;
   const [x0, x1, y0, y1] = seen;
   const [cx, cy] = [x0 + at[0] * (x1 - x0), y1 - at[1] * (y1 - y0)];
   seen = [cx + (x0 - cx) * factor, cx + (x1 - cx) * factor, cy + (y0 - cy) * factor, cy + (y1 - cy) * factor];
   later();
 };
 const move = (dx, dy) => {
+  if (!seen) return;
   const [x0, x1, y0, y1] = seen;
   const [w, h] = [dx * (x1 - x0), dy * (y1 - y0)];
   seen = [x0 + w, x1 + w, y0 + h, y1 + h];
   later();
 };
 const selectView = () => {
+  if (!seen) return;
   const fill = within(...seen);
   select((mask) => {
     mask.fill(0);
@@ -220,6 +224,7 @@ const selectView = () => {
 
 const nearest = (px, py) => {
   const [xs, ys] = places();
+  if (!xs || !ys) return -1;
   const { x0, y1, sx, sy } = project();
   let [best, found] = [14 ** 2, -1];
   for (let i = 0; i < xs.length; i++) {
@@ -236,7 +241,7 @@ const spot = (event) => {
 };
 
 canvas.addEventListener("pointerdown", (event) => {
-  if (event.button > 1) return;
+  if (event.button > 1 || !seen) return;
   canvas.setPointerCapture(event.pointerId);
   touches.set(event.pointerId, spot(event));
   const moves = by("map-mode").getAttribute("aria-pressed") === "true" || event.button === 1;
@@ -294,6 +299,7 @@ canvas.addEventListener(
   "wheel",
   (event) => {
     event.preventDefault();
+    if (!seen) return;
     const [px, py] = spot(event);
     const { w, h } = project();
     zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, [px / w, py / h]);
@@ -305,7 +311,7 @@ canvas.addEventListener("keydown", (event) => {
   if (event.key in steps) move(...steps[event.key]);
   else if (event.key === "+" || event.key === "=") zoom(1 / 1.3);
   else if (event.key === "-") zoom(1.3);
-  else if (event.key === "0") frame() ?? later();
+  else if (event.key === "0") by("map-home").click();
   else if (event.key === "Enter") selectView();
   else return;
   event.preventDefault();
@@ -319,7 +325,7 @@ by("map-mode").addEventListener("click", () => {
 by("map-in").addEventListener("click", () => zoom(1 / 1.4));
 by("map-out").addEventListener("click", () => zoom(1.4));
 by("map-home").addEventListener("click", () => {
-  frame();
+  home = null;
   later();
 });
 by("map-view").addEventListener("click", selectView);
