@@ -168,8 +168,10 @@ const density = (pen, ratio, xs, ys) => {
     codes[at] = codeOf[i];
   }
   const hues = colours.map(rgb);
-  const strength = new Uint8Array(65_536);
-  for (let k = 1; k < strength.length; k++) strength[k] = Math.min(255, 90 + 34 * Math.log2(k));
+  let most = 1;
+  for (let at = 0; at < counts.length; at++) if (counts[at] > most) most = counts[at];
+  const strength = new Uint8Array(most + 1);
+  for (let k = 1; k <= most; k++) strength[k] = 70 + (185 * Math.log1p(k)) / Math.log1p(most);
   for (let at = 0; at < counts.length; at++) {
     if (!counts[at]) continue;
     const [r, g, b] = hues[codes[at]];
