@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 from cli_files import run
 
-from shapshift import Decisions, KNNShapley
+from shapshift import Decisions, KNNShapley, find_suspects
 from shapshift.cleaning import DecisionLog
 
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'shapshift[app]'")
@@ -663,32 +663,29 @@ def test_the_validation_set_answers(page: Browser, running: Running) -> None:
 # For operators
 
 
-@pytest.fixture
-def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def make_market(folder: Path) -> Path:
+    """A ledger of one closed round, in the working directory."""
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-
-    def write(name: str, n: int) -> None:
+    for name, n in (("val.csv", 30), ("ann.csv", 20), ("bob.csv", 25)):
         y = rng.integers(0, 2, n)
         X = rng.normal(size=(n, 2)) + y[:, None]
-        pa.csv.write_csv(pa.table({"a": X[:, 0], "b": X[:, 1], "class": np.array(["no", "yes"])[y].tolist()}), name)
-
-    for name, n in (("val.csv", 30), ("ann.csv", 20), ("bob.csv", 25)):
-        write(name, n)
+        labels = np.array(["no", "yes"])[y].tolist()
+        pa.csv.write_csv(pa.table({"a": X[:, 0], "b": X[:, 1], "class": labels}), folder / name)
     assert run("market", "init", "m.db", "--issuer", "Example Ltd").code == 0
     opened = ("--val", "val.csv", "--label", "class", "--budget", 900)
     assert run("market", "open", "m.db", "2026-10", *opened).code == 0
     for seller in ("ann", "bob"):
         assert run("market", "submit", "m.db", "2026-10", seller, f"{seller}.csv").code == 0
     assert run("market", "close", "m.db", "2026-10", "--val", "val.csv").code == 0
-    return tmp_path / "m.db"
+    return folder / "m.db"
 
 
-def test_a_sellers_page_has_nothing_of_others(market: Path) -> None:
+def test_a_sellers_page_has_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from shapshift.app.sellers import Sellers
 
-    running = Running(None, market.with_name("none.csv"), Sellers(str(market), "m.db"))
+    monkeypatch.chdir(tmp_path)
+    running = Running(None, tmp_path / "none.csv", Sellers(str(make_market(tmp_path)), "m.db"))
     try:
         page = running.browser()
         assert page.json("/api/about") == {"study": None, "ledger": "m.db"}
@@ -795,6 +792,122 @@ def test_wrong_options_are_said(
     assert ran.code == 2
     assert said in " ".join(ran.err.split())
     assert not (tmp_path / "decisions.csv").exists()
+
+
+PAID = ("--owner", "seller", "--budget", 900)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "paid", "explains"),
+    [
+        (None, ("train.csv", "val.csv", *PAID), True, True),
+        (None, ("train.csv", "val.csv", *PAID, "--pay-by", "owners", "--drop", "seller"), True, True),
+        (None, ("train.csv", "val.csv", "--drop", "seller", "--point-weight", "balanced"), False, True),
+        (None, ("train.csv", "val.csv", "--drop", "seller", "--method", "threshold:radius=1"), False, True),
+        (None, ("train.csv", "--drop", "seller"), False, False),
+        ("value", ("train.csv", "--drop", "seller"), False, False),
+        ("report", ("train.csv", "val.csv", *PAID, "--repeats", 2, "--noise", 0.5), True, True),
+        ("price", ("train.csv", "val.csv", *PAID, "--pay-by", "rows"), True, True),
+        ("audit", ("train.csv", "val.csv", "--drop", "seller", "--repeats", 2, "--noise", 0.5), False, True),
+    ],
+    ids=str,
+)
+def test_everything_that_can_be_opened(
+    command: str | None,
+    arguments: tuple[object, ...],
+    paid: bool,
+    explains: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from shapshift.app.server import Server
+
+    write_tables(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    given = [*arguments, "--label", "class", "--id", "row"]
+    if command is not None:
+        assert run(command, *given, "--out", "done").code == 0
+        given = ["done"]
+    looked = []
+
+    def look(self: Server) -> int:
+        study = self.study
+        assert study is not None
+        assert study.work.wait("values") == "done", study.work.facts()
+        for name in ("suspects", "copies"):
+            assert study.work.wait(name) == "done", study.work.facts()
+        if command in ("value", "report"):
+            assert study.valuation is study.source.known["valuation"]
+        study.decide("drop", [0, 3, 6])
+        study.decide("relabel", [1], label="no" if study.source.y[1] == "yes" else "yes")
+        settled(study)
+        assert study.see()["exact"], study.follow.facts()
+        rows, labels = study.left()
+        expected = study.source.value(rows, labels)
+        np.testing.assert_array_equal(study.rows.numbers["after"][rows], expected.values)
+        payouts = study.see()["payouts"]
+        assert set(payouts) == ({"before", "after"} if paid else set())
+        for found in payouts.values():
+            total = sum(float(one["payout"]) for one in found["owners"]) + float(found["unallocated"])
+            assert total == pytest.approx(900)
+        assert study.offers()["explain"] == explains
+        if explains:
+            assert "gain" in study.why(5)
+        assert (study.audit is not None) == (command in ("audit", "report"))
+        looked.append(study)
+        self._socket.close()
+        return 0
+
+    monkeypatch.setattr(Server, "serve_here", look)
+    ran = run("app", *given, "--no-browser")
+    assert ran.code == 0, ran.err
+    assert looked
+
+
+def test_numbers_to_predict_are_decided_about(tmp_path: Path) -> None:
+    from shapshift.knn import KNNRegressionShapley
+
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(60, 2)), rng.normal(size=(20, 2))
+    y, y_val = X[:, 0].round(3), X_val[:, 0].round(3)
+
+    def value(rows: Any, labels: Any) -> Any:
+        return KNNRegressionShapley().fit(X[rows], labels).value(X_val, y_val)
+
+    source = make_source(
+        train=pa.table({"a": X[:, 0], "b": X[:, 1], "y": y}),
+        features=["a", "b"],
+        X=X,
+        y=y,
+        X_val=X_val,
+        y_val=y_val,
+        ids=None,
+        owners=None,
+        task="number",
+        value=value,
+        fit=lambda: KNNRegressionShapley().fit(X, y),
+        pay=None,
+        suspect=lambda: find_suspects(X, y, task="number"),
+        copies=None,
+    )
+    study = Study(source, DecisionLog(tmp_path / "decisions.csv"))
+    try:
+        assert study.work.wait("values") == "done", study.work.facts()
+        study.decide("relabel", [3], label="1.25")
+        with pytest.raises(ValueError, match="must be a number"):
+            study.decide("relabel", [3], label="much")
+        settled(study)
+        rows, labels = study.left()
+        assert labels[3] == 1.25
+        np.testing.assert_array_equal(study.rows.numbers["after"], value(rows, labels).values)
+        assert study.rows.view({"sort": "label"}).tolist() == np.argsort(y, kind="stable").tolist()
+        assert study.work.wait("suspects") == "done"
+        study.measure("forest")
+        assert study.work.wait("accuracy") == "done", study.work.facts()
+        again = study.log.read().apply(source.train.select(["a", "b"]), y, task="number")
+        assert again[1][3] == 1.25
+    finally:
+        study.close()
 
 
 def test_a_port_that_is_taken_is_said(running: Running, tmp_path: Path) -> None:

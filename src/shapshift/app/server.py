@@ -35,6 +35,7 @@ class Server(uvicorn.Server):
     def __init__(
         self, study: Study | None, sellers: Sellers | None, port: int, print_link: Callable[[str], object]
     ) -> None:
+        self.study = study
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

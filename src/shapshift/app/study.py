@@ -195,9 +195,9 @@ class Study:
             self._changed("values")
         self._follow()
         self.work.start("map", "Placing the rows on the map", self._map)
-        if self.rows.n <= UNASKED_ROWS:
-            self.look_for("suspects")
-            self.look_for("copies")
+        for what in ("suspects", "copies"):
+            if self.rows.n <= UNASKED_ROWS and self.offers()[what]:
+                self.look_for(what)
 
     def _map(self) -> None:
         x, y = place(self.source.X)
