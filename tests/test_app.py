@@ -805,7 +805,9 @@ PAID = ("--owner", "seller", "--budget", 900)
         (None, ("train.csv", "val.csv", "--drop", "seller", "--point-weight", "balanced"), False, True),
         (None, ("train.csv", "val.csv", "--drop", "seller", "--method", "threshold:radius=1"), False, True),
         (None, ("train.csv", "--drop", "seller"), False, False),
-        ("value", ("train.csv", "--drop", "seller"), False, False),
+        ("value", ("train.csv", "--groups", "seller"), False, False),
+        ("value", ("train.csv", "val.csv", "--order", "seller"), False, False),
+        ("value", ("train.csv", "val.csv", "--drop", "seller", "--clusters", "age"), False, True),
         ("report", ("train.csv", "val.csv", *PAID, "--repeats", 2, "--noise", 0.5), True, True),
         ("price", ("train.csv", "val.csv", *PAID, "--pay-by", "rows"), True, True),
         ("audit", ("train.csv", "val.csv", "--drop", "seller", "--repeats", 2, "--noise", 0.5), False, True),
@@ -842,6 +844,8 @@ def test_everything_that_can_be_opened(
         study.decide("relabel", [1], label="no" if study.source.y[1] == "yes" else "yes")
         settled(study)
         assert study.see()["exact"], study.follow.facts()
+        clustered = "--clusters" in arguments
+        assert study.source.is_plain == (command in (None, "audit") and explains and not (paid or clustered))
         rows, labels = study.left()
         expected = study.source.value(rows, labels)
         np.testing.assert_array_equal(study.rows.numbers["after"][rows], expected.values)

@@ -383,6 +383,8 @@ def test_long_work_is_cancelled(browser: Any, tmp_path: Path) -> None:
             until(page, "!document.querySelector('#work > div')")
             state = page.evaluate("fetch('/api/state').then((found) => found.json())")
             assert {job["name"]: job["state"] for job in state["jobs"]}["suspects"] == "cancelled"
+            page.get_by_role("button", name="Look for suspect labels").click()
+            page.wait_for_selector("#work progress")
     finally:
         made.close()
 

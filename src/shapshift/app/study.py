@@ -61,6 +61,9 @@ class Source:
         Returns the model of all rows: what values are audited and explained by.
     is_explained : bool
         Whether that model explains values.
+    is_plain : bool
+        Whether values are those of that model as it is, and errors those of independent points, so that a store has
+        them too.
     is_paid : bool
         Whether values are those that a rule pays for.
     pay : callable or None
@@ -98,6 +101,7 @@ class Source:
     value: Callable[[Indices, npt.NDArray[Any]], Valuation]
     fit: Callable[[], Any]
     is_explained: bool = False
+    is_plain: bool = True
     is_paid: bool = False
     pay: Callable[[Valuation, Indices], Any] | None = None
     suspect: Callable[[], Any] | None = None
@@ -172,11 +176,12 @@ class Study:
         """Value the rows, unless that was done, and place them on the map."""
         source, all_rows = self.source, np.arange(self.source.y.size)
         valuation = source.known.get("valuation")
-        seconds = PAIR_SECONDS * source.y.size * source.y_val.size if source.is_explained else math.inf
+        seconds = PAIR_SECONDS * source.y.size * source.y_val.size
         if valuation is None:
             start = time.perf_counter()
             valuation = source.value(all_rows, source.y)
-            seconds = min(seconds, time.perf_counter() - start)
+            taken = time.perf_counter() - start
+            seconds = min(seconds, taken) if source.is_explained else taken  # the first run may have compiled
         nothing = np.full(self.rows.n, np.nan)
         low, high = (nothing, nothing) if valuation.standard_error is None else valuation.interval()
         for name, column in {"value": valuation.values, "low": low, "high": high, "after": nothing}.items():
@@ -185,7 +190,7 @@ class Study:
             source.value,
             source.y,
             seconds,
-            model=None if source.is_paid or source.is_one_table else source.fit(),
+            model=source.fit() if source.is_plain else None,
             X=source.X,
             points=(source.X_val, source.y_val),
         )

@@ -86,6 +86,7 @@ class Revaluation:
         self._value, self._labels, self.seconds = value, labels, seconds
         self._X, self._points = X, points
         self._model: Any = model if _has_store(model) and X is not None and points is not None else None
+        self._measured = False
         self._store: ValuationStore | None = None
         self._held = labels.copy()
 
@@ -117,7 +118,9 @@ class Revaluation:
         start = time.perf_counter()
         found = self._value(rows, labels)
         seconds = time.perf_counter() - start
-        self.seconds = min(self.seconds, seconds)  # the first run may have compiled, or waited for others
+        # Later runs may have waited for others.
+        self.seconds = min(self.seconds, seconds) if self._measured or self._model is not None else seconds
+        self._measured = True
         return Revalued(found, rows, True, seconds)
 
     def bounded(self, rows: Indices, labels: npt.NDArray[Any]) -> Revalued:

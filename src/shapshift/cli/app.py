@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shapshift.cli import _manifest as manifests
 from shapshift.cli._commands import COMMANDS, command
-from shapshift.cli._data import Data, audit_arguments, clustered, fit_model, load, load_other, make_model
+from shapshift.cli._data import Data, audit_arguments, clustered, fit_model, load, load_other, make_model, ordered
 from shapshift.cli._errors import Code, CommandError
 from shapshift.cli._options import (
     Columns,
+    Folds,
     Letter,
     Method,
     Noise,
     OneOrTwo,
-    Output,
     Payment,
     Sample,
     Weights,
@@ -234,19 +234,17 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
     from shapshift.app.study import Source
     from shapshift.duplicates import find_duplicates
 
-    asked, files, terminal = outer[Server], run[OneOrTwo], run.terminal
+    asked, files = outer[Server], run[OneOrTwo]
     if run[Payment].budget is not None and files.val is None:
         raise CommandError("--budget needs VAL: payouts are for rows that are valued on validation rows.")
+    if run[Folds].time is not None:
+        raise CommandError("Results of 'value --time' have rows without a value. The app opens those without --time.")
     data = load(run)
     arrays, one_table = data.arrays, files.val is None
-    quiet = Run(run.command, {**_options(run), **_quiet(run)}, terminal)
-    value, fit, pay = _valuing(quiet, data)
+    value, fit, pay = _valuing(run, data)
     raw = data.train.select(data.feature_columns())
     raw_val = None if one_table else data.val.select(data.feature_columns())
-    shown = known
-    if "valuation" in known and known["valuation"].n_train != arrays.y_train.size:
-        shown = {}  # such as with --time, where some rows have no value
-    noise = audit_arguments(quiet, data.classes, LEVELS) or {}
+    noise = audit_arguments(run, data.classes, LEVELS) or {}
     test = None if asked.test is None else load_other(run, "test", asked.test, data)
 
     def suspect() -> Any:
@@ -283,7 +281,8 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
         task=arrays.spec["target"],
         value=value,
         fit=fit,
-        is_explained=hasattr(make_model(quiet), "explain") and not run[Sample].pool,
+        is_explained=hasattr(make_model(run), "explain") and not run[Sample].pool and data.order is None,
+        is_plain=not one_table and pay is None and data.clusters is None and data.order is None,
         is_paid=pay is not None,
         pay=pay,
         suspect=suspect,
@@ -291,20 +290,10 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
         audit=None if one_table else audit,
         test=test,
         is_one_table=one_table,
-        replay=_replay(run, asked, data),
-        known=shown,
+        replay=_replay(run, data),
+        known=known,
         seed=run.seed,
     )
-
-
-def _options(run: Run) -> dict[type, Any]:
-    groups = (Columns, Sample, Weights, Method, Payment, Noise, OneOrTwo)
-    return {group: run[group] for group in groups if run.has(group)}
-
-
-def _quiet(run: Run) -> dict[type, Any]:
-    """Return options of a run whose results do not go anywhere."""
-    return {Output: run[Output]}
 
 
 def _counted(run: Run, data: Data) -> tuple[Any, Any]:
@@ -327,7 +316,8 @@ def _counted(run: Run, data: Data) -> tuple[Any, Any]:
 
 def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Callable[[], Any], Callable[..., Any] | None]:
     """Return what values some rows, what fits the model of all rows, and what pays."""
-    arrays, paid = data.arrays, run[Payment].budget is not None
+    arrays, paid, by = data.arrays, run[Payment].budget is not None, run[Folds].groups
+    whose = None if by is None else data.train[by].to_pylist()
 
     def part(rows: Any, labels: Any) -> Data:
         owners = None if arrays.owners is None else arrays.owners[rows]
@@ -340,9 +330,12 @@ def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Callable[[], Any
         if run[OneOrTwo].val is None:
             from shapshift.cross import cross_value
 
-            return cross_value(make_model(run), here.arrays.X_train, labels, ids=here.arrays.ids)
+            groups = None if whose is None else [whose[row] for row in rows.tolist()]
+            given = {"ids": here.arrays.ids, "groups": groups, "folds": run[Folds].folds, "point_weight": data.weights}
+            return cross_value(make_model(run), here.arrays.X_train, labels, **given)
         model = _counted(run, here)[1] if paid else fit_model(run, here)
-        return model.value(*data.points, **clustered(model, here))
+        joining = {} if paid else ordered(model, here)  # a rule of payment knows the order itself
+        return model.value(*data.points, **clustered(model, here), **joining)
 
     def pay(valuation: Any, rows: Any) -> Any:
         from shapshift.price import allocate_budget, owner_values
@@ -365,7 +358,7 @@ def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Callable[[], Any
     return value, cache(lambda: _counted(run, data)[1] if paid else fit_model(run, data)), pay if paid else None
 
 
-def _replay(run: Run, asked: Server, data: Data) -> str:
+def _replay(run: Run, data: Data) -> str:
     """Return the command that applies the decisions, as it is written in a shell."""
     words = ["shapshift", "clean", str(run[OneOrTwo].train)]
     columns, usual = vars(run[Columns]), vars(Columns())

@@ -220,6 +220,12 @@ on("selection", () => {
 
 const showWork = (state) => {
   const busy = state.jobs.filter((job) => job.state === "running" && job.name !== "values" && job.name !== "after");
+  const known = { suspects: "suspicion", copies: "copies" };
+  const titles = { suspects: "Look for suspect labels", copies: "Look for copies" };
+  const missing = Object.keys(known).filter((what) => state.offers[what] && !state.known.includes(known[what]) && !state.jobs.some((job) => job.name === what && ["running", "waiting"].includes(job.state)));
+  if (by("looks").childElementCount !== missing.length) {
+    by("looks").replaceChildren(...missing.map((what) => make("button", { type: "button", onclick: () => said(post("/api/find", { what }).then(follow)) }, titles[what])));
+  }
   const failed = state.jobs.filter((job) => job.state === "failed" && !shared.told?.has(job.name + job.error));
   shared.told ??= new Set();
   for (const job of failed) {
