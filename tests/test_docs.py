@@ -31,6 +31,7 @@ MODULES = [
 ]
 #: Public classes without an example of their own: nobody makes one, they come from this function or method.
 COMES_FROM = {
+    "audit.PointInfluence": "audit.point_influence",
     "cleaning.CleaningEffect": "measure_cleaning",
     "correct.CorrectionEvaluation": "evaluate",
     "correct.CorrectionReport": "BoundaryCorrector",
