@@ -367,5 +367,5 @@ def test_files_of_earlier_releases(tmp_path: Path) -> None:
     old = OwnerValues._from_archive({**header, "method": "exact", "n_permutations": 0}, dict(arrays))
     assert np.isnan(old.certificate)
     np.testing.assert_array_equal(old.values, found.values)
-    with pytest.raises(ValueError, match="sampled from orders of the owners; compute them anew"):
+    with pytest.raises(ValueError, match="sampled from orders of the owners; compute them again"):
         OwnerValues._from_archive({**header, "method": "sample", "n_permutations": 40}, dict(arrays))

@@ -1,4 +1,4 @@
-"""Turn values into payments: who is paid what, how far that holds, and a statement for each owner."""
+"""Turn values into payments: payouts of owners, how reliable they are, and a statement for each owner."""
 
 from shapshift.price.allocation import Allocation, allocate_budget
 from shapshift.price.copies import CopyDiscount

@@ -1,4 +1,4 @@
-"""allocate_budget shares a budget out among owners; Allocation says who is paid what, and why."""
+"""allocate_budget shares out a budget among owners; Allocation holds the payouts and their derivation."""
 
 import hashlib
 import math
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Cents = npt.NDArray[np.int64]
 
-#: What the interval of a payout is about; the latter in files of release 0.1.0, which sampled values of owners.
+#: Source of a payout's sampling interval; the latter in files of release 0.1.0, which sampled values of owners.
 POINTS, OWNER_VALUES = "validation points", "owner values"
-#: Payouts, in cents, that an allocation may carry beside those that are paid.
+#: Payouts, in cents, that an allocation may hold besides the paid ones.
 OTHER_PAYOUTS = (
     *("sampling_low", "sampling_high", "low", "high", "uncorrected", "corrected", "carried"),
     *("unprotected", "noise_mean", "noise_high"),
@@ -46,11 +46,11 @@ class Allocation(Result):
     owners : tuple
         Owners, in order of first appearance.
     cents : ndarray of shape (n_owners,)
-        What each is paid, in cents; as money, see ``payouts``. Negative where an owner is charged, see the policy's
+        Payout of each, in cents; as money, see ``payouts``. Negative for an owner who is charged, see the policy's
         ``deposit``.
     contributions : ndarray of shape (n_owners,)
-        What payouts are in proportion to: the total value of each owner, or under "clip" that of its rows with positive
-        values. Who contributes less than nothing is paid nothing, or charged.
+        Payouts are in proportion to these: the total value of each owner, or under "clip" of its rows with positive
+        values. An owner with a negative contribution is paid nothing, or charged.
     values : ndarray of shape (n_owners,)
         Total value of each owner, negative rows included.
     row_counts : ndarray of shape (n_owners,)
@@ -58,20 +58,20 @@ class Allocation(Result):
     row_values, ids, codes : ndarray of shape (n_train,)
         Value, id and owner number of each training row.
     budget_cents, reserve_cents, unallocated_cents : int
-        The budget, what is kept back by the policy, and what could not be paid or was collected from deposits, see
+        The budget, the policy's reserve, and the amount that could not be paid or was charged to deposits, see
         ``collected``. Payouts, reserve and unallocated add up to the budget to the cent.
     policy : Policy
     basis : {"rows", "owners"}
         Whether contributions are sums over rows, or values of owners as players.
     currency : str
     corrected : ndarray of shape (n_owners,) or None
-        Payouts, in cents, from the corrected values, when those were given.
+        Payouts, in cents, from the corrected values, if given.
     low, high : ndarray of shape (n_owners,) or None
         Lowest and highest payout in an audit, in cents, see :meth:`with_interval`.
     interval : str
         What the audit varied, such as "sigma up to 0.5" in symbols; empty without one.
     parameters : mapping
-        What made the values.
+        Parameters of the valuation.
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
@@ -79,23 +79,22 @@ class Allocation(Result):
     uncorrected : ndarray of shape (n_owners,) or None
         Payouts, in cents, from the noisy values that were corrected, when those are not the ones that are paid.
     carried : ndarray of shape (n_owners,) or None
-        Payouts, in cents, if negative rows reduced what their owner is paid, where the policy clips them and an owner
+        Payouts, in cents, if negative rows reduced their owner's payout. Given if the policy clips them and an owner
         with a negative total is paid for its rows with positive values.
     sampling_low, sampling_high : ndarray of shape (n_owners,) or None
-        Payouts, in cents, at both ends of a 95% interval: what another sample of validation points would pay. None
-        where that is not known. No part of ``low`` and ``high``, which are about noise in the same points.
+        Bounds of a 95% interval of the payout on another sample of validation points, in cents. None if unknown.
+        Separate from ``low`` and ``high``, which describe noise in the same points.
     sampled : str
-        What that interval is about: "validation points", or "owner values" in files of release 0.1.0; empty without
-        one.
+        Source of that interval: "validation points", or "owner values" in files of release 0.1.0; empty without one.
     digits : int
         Decimal places of an amount: a "cent" of this result is 1 / 10**digits of the currency.
     unprotected : ndarray of shape (n_owners,) or None
-        Payouts, in cents, without rounding and noise, where there are any, see :class:`Privacy`. Not for sellers.
+        Payouts, in cents, before rounding and noise, if used, see :class:`Privacy`. Do not show them to sellers.
     noise_mean, noise_high : ndarray of shape (n_owners,) or None
-        How far noise moves each payout, in cents: on average, and in 1 of 20 cases farther than this. None without it.
+        Change of each payout due to noise, in cents: mean, and 95% quantile. None without noise.
     first : ndarray of shape (n_train,) or None
-        Position of the row that votes for each row, its own where it votes itself; rows that do not are worth 0. None
-        where every row votes. See :func:`shapshift.price.find_clusters`.
+        Position of the row that votes on behalf of each row: its own if it votes itself; rows that do not vote have
+        value 0. None if every row votes. See :func:`shapshift.price.find_clusters`.
     """
 
     archive_kind: ClassVar[str] = "shapshift.Allocation"
@@ -137,7 +136,7 @@ class Allocation(Result):
     first: npt.NDArray[np.int64] | None = None
 
     def show(self, cents: int, *, label: bool = True) -> str:
-        """Cents of this result for a reader, such as ``1,250.50 EUR``; without the currency if ``label`` is false."""
+        """Format cents of this result, such as ``1,250.50 EUR``; without the currency if ``label`` is false."""
         return show_money(cents, self.currency if label else "", self.digits)
 
     def _money(self, cents: int) -> Decimal:
@@ -148,7 +147,7 @@ class Allocation(Result):
 
     @property
     def payouts(self) -> dict[Any, Decimal]:
-        """What each owner is paid."""
+        """Payout of each owner."""
         return self._by_owner(self.cents)
 
     @property
@@ -158,29 +157,30 @@ class Allocation(Result):
 
     @property
     def reserve(self) -> Decimal:
-        """What the policy keeps back."""
+        """Amount that the policy keeps back."""
         return self._money(self.reserve_cents)
 
     @property
     def unallocated(self) -> Decimal:
-        """What could not be paid (nobody contributed, all are at their cap, odd cents were kept) or was collected."""
+        """Amount that could not be paid (nobody contributed, all are at their cap, odd cents were kept) or was
+        charged."""
         return self._money(self.unallocated_cents)
 
     @property
     def collected_cents(self) -> int:
-        """What owners are charged against their deposits, in cents; it goes back to the buyer."""
+        """Charges against deposits, in cents; they go back to the buyer."""
         return -int(np.minimum(self.cents, 0).sum())
 
     @property
     def collected(self) -> Decimal:
-        """What owners are charged against their deposits; it goes back to the buyer."""
+        """Charges against deposits; they go back to the buyer."""
         return self._money(self.collected_cents)
 
     @property
     def correction_changes(self) -> dict[Any, Decimal] | None:
-        """By how much correction changes each payout; None without corrected values.
+        """Change of each payout by correction; None without corrected values.
 
-        That is from the payout, or from ``uncorrected`` where the payout itself rests on clean values.
+        The change counts from the payout, or from ``uncorrected`` if the payout itself is computed from clean values.
         """
         return None if self.corrected is None else self._by_owner(self.corrected - self._before_correction)
 
@@ -190,14 +190,14 @@ class Allocation(Result):
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """What holds each payout where it is: "floor", "cap", "deposit", or "" where it is in proportion."""
+        """Limit that determines each payout: "floor", "cap", "deposit", or "" for a proportional payout."""
         floor, cap, _ = self.policy.cents(self.budget_cents, self.digits)
         held = {cap: "cap", floor or None: "floor", -self.policy.charged(self.digits) or None: "deposit"}
         return tuple(held.get(int(cents), "") for cents in self.cents)
 
     @property
     def notes(self) -> dict[Any, str]:
-        """What the owners should know whose rows sum to a negative value and who are paid all the same."""
+        """Notes for owners whose rows sum to a negative value and who are paid nevertheless."""
         if self.carried is None:
             return {}
         return {
@@ -208,7 +208,7 @@ class Allocation(Result):
         }
 
     def sentences(self) -> list[str]:
-        """Say in words by which rule is paid."""
+        """Return sentences that describe the rule of payment."""
         if (rule := self._rule()) is not None:
             return rule.sentences(self.currency, self.digits, self.parameters)
         total = "the value of all its rows entering together"
@@ -217,7 +217,7 @@ class Allocation(Result):
         return [f"An owner's contribution is {total}.", *self.policy.sentences(self.currency, self.digits)]
 
     def invites(self) -> list[str]:
-        """Say by which tricks an owner can gain under the rule, one sentence each."""
+        """Return one sentence for each trick by which an owner can gain under the rule."""
         rule = self._rule()
         return self.policy.invites() if rule is None else rule.invites()
 
@@ -228,7 +228,7 @@ class Allocation(Result):
         return None if made is None else Rule.from_dict(made)
 
     def sampling_note(self) -> str:
-        """Say how far payouts may be off because something is sampled; empty where that is not known."""
+        """Return the sampling error of the payouts in words; empty if unknown."""
         if self.sampling_low is None or self.sampling_high is None:
             return ""
         off = np.maximum(self.cents - self.sampling_low, self.sampling_high - self.cents)
@@ -249,7 +249,7 @@ class Allocation(Result):
         return "privacy" in self.parameters
 
     def privacy_note(self) -> str:
-        """Say what rounding and noise cost the owners; empty where there is neither."""
+        """Return the cost of rounding and noise to the owners, in words; empty without both."""
         facts = self.parameters.get("privacy", {})
         said = []
         if self.noise_mean is not None and self.noise_high is not None:
@@ -266,7 +266,7 @@ class Allocation(Result):
         return " ".join(said)
 
     def compare(self, other: "Allocation") -> dict[Any, Decimal]:
-        """By how much each owner is paid more in another allocation; an owner who is absent from one gets 0 there.
+        """Increase of each owner's payout in another allocation; an owner absent from one counts as 0 there.
 
         Parameters
         ----------
@@ -282,18 +282,18 @@ class Allocation(Result):
         return {owner: after.get(owner, nothing) - before.get(owner, nothing) for owner in {**before, **after}}
 
     def with_interval(self, audit: "PayoutAudit", *, up_to: float | None = None, bounds: str = "range") -> Self:
-        """Attach the interval in which each payout moves when the validation set does.
+        """Attach the interval of each payout under changes of the validation set.
 
         Parameters
         ----------
         audit : PayoutAudit
-            Of the same training rows, owners, budget and policy; its payouts on the unperturbed validation set must be
-            these.
+            Audit of the same training rows, owners, budget and policy, with the same payouts on the unperturbed
+            validation set.
         up_to : float, optional
             Use the levels up to this one only, where levels are numbers.
         bounds : {"range", "quantiles"}, default="range"
-            Lowest and highest payout over all runs and the unperturbed one; or, level by level, the 5% and 95%
-            quantiles, of which the widest count.
+            Lowest and highest payout over all runs and the unperturbed one; or the widest of the 5% and 95% quantiles
+            of each level.
 
         Returns
         -------
@@ -309,7 +309,7 @@ class Allocation(Result):
         return replace(self, low=low, high=high, interval=interval, parameters=facts, **sample)
 
     def line(self, owner: Any) -> str:
-        """Say in one line what an owner is paid, within which interval, and what correction would change.
+        """Return an owner's payout, its interval and its change by correction in one line.
 
         Parameters
         ----------
@@ -337,16 +337,16 @@ class Allocation(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+            Defaults to the kind of the training table; after NumPy input, pandas if it is installed, else pyarrow.
 
         Returns
         -------
         table
-            One row per owner: ``owner``, ``rows``, ``contribution``, which the payout is in proportion to
-            (but for floor, cap and deposit), ``payout``; where known ``sampling_low`` and ``sampling_high``; with an
-            audit also ``low`` and ``high``; with corrected values also ``corrected`` and ``change``. Where negative
-            rows count nothing, ``value_of_all_rows`` follows the contribution. Money is in units of the currency; for
-            exact amounts use ``payouts``.
+            One row per owner: ``owner``, ``rows``, ``contribution``, and ``payout``, which is in proportion to it
+            except for floor, cap and deposit; if known ``sampling_low`` and ``sampling_high``; with an audit also
+            ``low`` and ``high``; with corrected values also ``corrected`` and ``change``. If negative rows count as
+            zero, ``value_of_all_rows`` follows the contribution. Money is in units of the currency; for exact amounts
+            use ``payouts``.
         """
         columns: dict[str, npt.NDArray[Any]] = {"owner": owner_column(self.owners), "rows": self.row_counts}
         columns |= self.measures()
@@ -354,7 +354,7 @@ class Allocation(Result):
         return to_table(columns, None, kind or self.kind)
 
     def measures(self) -> dict[str, Floats]:
-        """Columns of :meth:`to_frame` that say what each owner is paid for."""
+        """Columns of :meth:`to_frame` on the owners' contributions."""
         same = np.array_equal(self.values, self.contributions)
         return {"contribution": self.contributions} | ({} if same else {"value_of_all_rows": self.values})
 
@@ -366,12 +366,12 @@ class Allocation(Result):
         return {name: cents for name, cents in found.items() if cents is not None}
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Draw the payouts, with their intervals and what correction changes.
+        """Draw the payouts, with their intervals and changes by correction.
 
         Parameters
         ----------
         top : int, default=20
-            Owners to draw, those paid most; the others are summed up in one bar.
+            Number of owners to draw, those paid most; one bar sums up the others.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 
@@ -414,38 +414,38 @@ def allocate_budget(
     currency: str = "EUR",
     privacy: Privacy | None = None,
 ) -> Allocation:
-    """Share a budget out among the owners of training rows.
+    """Share out a budget among the owners of training rows.
 
     Parameters
     ----------
     valuation : Valuation
-        Values of the training rows. Made with ``groups=random_blocks(n_val, n_train)`` (or with ``matrix=True``) they
-        tell what another sample of validation points would pay, see ``Allocation.sampling_low``.
+        Values of the training rows. With ``groups=random_blocks(n_val, n_train)`` (or ``matrix=True``) the result
+        includes intervals of the payouts on another sample of validation points, see ``Allocation.sampling_low``.
     budget : int, float, Decimal or str
         At most as many decimals as the currency has: two for EUR, none for JPY.
     owners : array-like of shape (n_train,)
         One owner per training row: any hashable names. A pandas Series is matched to the rows by its index; anything
         else by position.
     policy : Policy, optional
-        By default in proportion to the sum of each owner's row values, down to nothing.
+        By default payouts are in proportion to the sum of each owner's row values, and 0 for negative sums.
     values : OwnerValues, optional
-        Pay for these values of owners as players, see :func:`owner_values`, instead of sums over rows. Where they are
-        sampled, the result says how far each payout may be off for that, see ``Allocation.sampling_low``, and a warning
-        names the largest such amount if the sampling did not reach its tolerance.
+        Pay for these values of owners as players, see :func:`owner_values`, instead of sums over rows. If they are
+        sampled, the result includes the sampling error of each payout, see ``Allocation.sampling_low``, and a warning
+        names the largest one if the sampling did not reach its tolerance.
     corrected : Valuation, optional
-        The same values after correction: the result then says what correction changes, see
+        The same values after correction: the result then includes the changes by correction, see
         ``Allocation.correction_changes``. To pay the corrected values, pass them as ``valuation``.
     noisy : Valuation, optional
-        What was corrected, where that is not what is paid: when ``valuation`` is the clean one, and ``corrected`` comes
+        The valuation that was corrected, if it is not the paid one: when ``valuation`` is clean and ``corrected`` comes
         from a noisy version of the validation set. Changes by correction then count from it.
     audit : PayoutAudit, optional
         Attach its intervals, see :meth:`Allocation.with_interval`.
     currency : str, default="EUR"
-        How amounts are labelled. Amounts are counted in the currency's smallest unit in use (Unicode CLDR): no decimals
-        for JPY, three for KWD; two for a name that is not a currency.
+        Label of amounts. Amounts are counted in the currency's smallest unit in use (Unicode CLDR): no decimals for
+        JPY, three for KWD; two for a name that is not a currency.
     privacy : Privacy, optional
-        Round the payouts, or add noise, so that they tell sellers little about single validation points. The result
-        then has no sampling intervals, and says what privacy costs: ``Allocation.privacy_note``.
+        Round the payouts, or add noise, so that they reveal little about single validation points to sellers. The
+        result then has no sampling intervals, and states the cost of privacy: ``Allocation.privacy_note``.
 
     Returns
     -------
@@ -454,9 +454,9 @@ def allocate_budget(
     Notes
     -----
     Payouts, reserve and the unallocated rest add up to the budget to the cent. Contributions are summed exactly and
-    shared out in integers, so neither the order of the rows nor rounding decides about a cent. Cents left over by
-    rounding down go to the largest remainders, among equal ones to the larger contribution, and between exactly equal
-    contributions as the policy's ``odd_cents`` says. No rule looks at names: nobody gains by a new one.
+    shared out in integers, so neither row order nor rounding affects a cent. Cents left over by rounding down go to the
+    largest remainders, among equal ones to the larger contribution, and between exactly equal contributions according
+    to the policy's ``odd_cents``. No rule uses names: nobody gains by a new one.
 
     If nobody contributes (all totals zero or negative), each owner is paid the floor and the rest stays unallocated.
 
@@ -560,7 +560,7 @@ def share_out(
 
 
 def draw_keys(ownership: Ownership, ids: npt.NDArray[Any], budget: int) -> list[bytes]:
-    """One hash per owner that decides about odd cents: it knows the budget and the ids of the rows, but no name."""
+    """One hash per owner that assigns odd cents, made of the budget and the ids of the rows, but no name."""
     plain = [repr(entry) for entry in ids.tolist()]
     keys = []
     for rows in ownership.rows_of():
@@ -579,9 +579,9 @@ def sampled_payouts(
     paid: Cents,
     terms: Terms,
 ) -> tuple[Cents, Cents, str] | tuple[None, None, str]:
-    """Payouts, in cents, at both ends of the interval of what each owner contributes, and what is sampled.
+    """Payouts, in cents, at both ends of the interval of each owner's contribution, and the source of the interval.
 
-    The pay per unit of contribution is held: the interval is one of shares.
+    The pay per unit of contribution is held fixed: the interval is of shares.
     """
     if values is not None:
         if values.block_sums is None or values.block_sizes is None:
@@ -613,7 +613,7 @@ def sampled_payouts(
 
 
 def row_contributions(values: Floats, ownership: Ownership, negatives: str) -> tuple[Floats, Floats]:
-    """Total value and contribution of each owner; sums are exactly rounded, so that their order means nothing."""
+    """Total value and contribution of each owner; sums are exactly rounded, so row order does not affect them."""
     by_owner = [values[rows].tolist() for rows in ownership.rows_of()]
     totals = np.array([math.fsum(own) for own in by_owner])
     if negatives == "carry":
@@ -644,7 +644,7 @@ def _parameters(valuation: Valuation, values: OwnerValues | None) -> dict[str, A
         "boundary_fraction": valuation.boundary_fraction,
     }
     if values is not None:
-        parameters.pop("semivalue", None)  # that of single rows: nobody is paid by it
+        parameters.pop("semivalue", None)  # it is for single rows, and payments do not use it
         keys = ("semivalue", "confidence")
         parameters["owner_values"] = {key: values.parameters[key] for key in keys} | {"certificate": values.certificate}
     return parameters

@@ -1,4 +1,4 @@
-"""Payments that copying does not raise: rows that resemble others are paid less, the more there are of them."""
+"""A discount against copying: the more similar rows there are, the less each is paid."""
 
 import math
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ class CopyDiscount:
     r"""Discount of rows that resemble others (Shapley-robust, after Agarwal, Dahleh and Sarkar 2019).
 
     What is paid for a row is multiplied by :math:`\exp(-\lambda \sum_l s_l)`, with :math:`s_l` its similarity to every
-    other row of the same label: 1 for a copy, less for a row farther away. What is saved stays unallocated: shared out
-    again, it would be the reward of copying.
+    other row of the same label: 1 for a copy, and less at larger distances. The saved amount stays unallocated: sharing
+    it out again would reward copying.
 
     Parameters
     ----------
@@ -34,17 +34,17 @@ class CopyDiscount:
         :math:`\lambda`. With log(2), c copies of a row are paid at most :math:`(c + 1) 2^{-c}` times what one of them
         would be paid without a discount.
     bandwidth : float, default=0.0
-        Similarity is :math:`\exp(-d^2 / 2 h^2)` at distance d for a bandwidth h, in units of the metric. With 0, equal
-        rows alone count.
+        Similarity is :math:`\exp(-d^2 / 2 h^2)` at distance d for a bandwidth h, in units of the metric. With 0, only
+        equal rows count.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine"}, default="euclidean"
 
     Notes
     -----
     An owner gains nothing by copying if no copy's share of the budget is above the original's, and a strength of
-    log(2). For voting neighbours that is not certain: copies can outvote others.
-    Near copies go undiscounted with a bandwidth of 0; a larger one takes more from honest owners, whose rows resemble
-    each other by nature. A row that somebody else copies is discounted too. The rule "clusters" of
-    :class:`shapshift.price.Rule` closes copying without these costs.
+    log(2). For voting neighbours that is not certain: copies can outvote others. With a bandwidth of 0, near copies get
+    no discount; a larger bandwidth takes more from honest owners, whose rows naturally resemble each other. A row that
+    another owner copies is discounted too. The rule "clusters" of :class:`shapshift.price.Rule` prevents gains by
+    copying without these costs.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class CopyDiscount:
         check.check_choice("CopyDiscount", "metric", self.metric, metrics)
 
     def factors(self, X: Any, y: Any = None) -> Floats:
-        """Return what the pay of each row is multiplied by.
+        """Return the factor by which the pay of each row is multiplied.
 
         Parameters
         ----------
@@ -104,12 +104,12 @@ class CopyDiscount:
         ----------
         allocation : Allocation
         X, y
-            The training rows that were paid for, in the order of ``allocation.ids``, and their labels.
+            The paid training rows, in the order of ``allocation.ids``, and their labels.
 
         Returns
         -------
         Allocation
-            What is saved is in ``unallocated_cents``. Floors and caps of the policy hold before the discount.
+            The saved amount is in ``unallocated_cents``. Floors and caps of the policy hold before the discount.
         """
         check.check_type("CopyDiscount.apply", "allocation", allocation, Allocation, "what allocate_budget returned")
         if allocation.private:
@@ -125,11 +125,11 @@ class CopyDiscount:
             own, factor = values[allocation.codes == number], factors[allocation.codes == number]
             carried = own if allocation.policy.negatives == "carry" else np.maximum(own, 0.0)
             whole = math.fsum(carried)
-            # An owner whose rows are worth nothing may be paid for them together, or a floor.
+            # An owner whose rows all have value 0 may be paid for them together, or get a floor.
             kept[number] = factor.mean()
             if whole > 0:
                 kept[number] = max(math.fsum(np.where(carried > 0, carried * factor, carried)) / whole, 0.0)
-        kept[allocation.cents < 0] = 1.0  # what is charged stays
+        kept[allocation.cents < 0] = 1.0  # charges stay unchanged
         others: dict[str, Any] = {}
         for name in OTHER_PAYOUTS:
             cents = getattr(allocation, name)

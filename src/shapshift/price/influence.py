@@ -1,4 +1,4 @@
-"""Which validation points decide how much money, and whether they look like an honest sample."""
+"""Effect of single validation points on payouts, and a test whether they look like an honest sample."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,23 +33,23 @@ from shapshift.price.policy import Policy, Terms
 Cents = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-# Training rows that stand for honest points, at most.
+# Most training rows used as honest reference points.
 MOST_REFERENCE = 4096
-# Tails of the points' effects that are counted, upper and lower.
+# Tails of the points' effects, upper and lower.
 TAILS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
-# Numbers of drawn sets that are held at a time.
+# Most numbers of drawn sets held at a time.
 DRAWN_NUMBERS = 2**23
 # Standardised sums that differ by less are equal.
 ROUNDING = 1e-9
-# Owners that are named in a sentence.
+# Most owners named in a sentence.
 NAMED = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InfluenceAudit(Result):
-    """What single validation points, and clusters of them, change in the payouts.
+    """Effects of single validation points, and of clusters of points, on the payouts.
 
-    For the operator: it names all owners, so it is nothing to show to one of them.
+    For the operator: it names all owners, so do not show it to any of them.
 
     Attributes
     ----------
@@ -58,38 +58,39 @@ class InfluenceAudit(Result):
     cents : ndarray of shape (n_owners,)
         Payouts, in cents.
     influence : ndarray of shape (n_val, n_owners)
-        What each point brings each owner, in units of the currency: the payout less that without the point, before
-        rounding.
+        Effect of each point on each owner, in units of the currency: the payout minus the payout without the point,
+        before rounding.
     excess : ndarray of shape (n_owners,)
-        By how many standard deviations the points favour each owner more than honest ones: the largest of the numbers
-        that are compared. NaN without a reference.
+        Largest test statistic of each owner: standard deviations by which the points favour it more than honest ones.
+        NaN without a reference.
     p_values : ndarray of shape (n_owners,)
-        Probability that an honest sample favours any owner as clearly as these points favour this one, see
+        Probability that an honest sample favours any owner at least as clearly as these points favour this one, see
         :func:`audit_influence`; NaN without a reference.
     flagged : ndarray of shape (n_val, n_owners)
-        Points by which an owner is favoured more than by an honest sample.
+        Points that favour an owner more than an honest sample does.
     expected : ndarray of shape (n_owners,)
-        How many points of an honest sample would be as favourable as the flagged ones.
+        Expected number of points in an honest sample that are at least as favourable as the flagged ones.
     without_flagged : ndarray of shape (n_owners,)
-        What each owner would be paid without the points that are flagged for it, in cents.
+        Payout of each owner without the points that are flagged for it, in cents.
     missing : ndarray of shape (n_owners,)
-        Whether too few points speak against an owner: some may have been left out or changed.
+        Whether there are too few points against an owner: some may have been left out or changed.
     shares : ndarray of shape (n_shares,)
         Shares of points that an attacker may control.
     top : ndarray of shape (n_shares, n_owners)
-        What each owner would be paid without each share of the points that favour it most, in cents.
+        Payout of each owner without each share of the points that favour it most, in cents.
     most_chosen, most_replaced : ndarray of shape (n_shares, n_owners)
-        Bounds: what each owner is paid at most, in cents, if each share of the points is left out, or replaced by any
+        Upper bounds of each owner's payout, in cents, if each share of the points is left out, or replaced by any
         others.
     cluster_names : tuple
         Empty without clusters.
     cluster_sizes : ndarray of shape (n_clusters,)
     cluster_influence : ndarray of shape (n_clusters, n_owners)
-        What each cluster brings each owner, in units of the currency.
+        Effect of each cluster on each owner, in units of the currency.
     cluster_p_values : ndarray of shape (n_clusters,)
-        Probability that any cluster favours any owner as clearly as this one does, if points are clustered at random.
+        Probability that any cluster favours any owner at least as clearly as this one does, if points are clustered at
+        random.
     alpha : float
-        Probability of a false alarm. Where both owners and clusters are tested, p-values up to half of it are one.
+        Probability of a false alarm. If both owners and clusters are tested, each test uses half of it.
     policy : Policy
     currency : str
     digits : int
@@ -145,7 +146,7 @@ class InfluenceAudit(Result):
 
     @property
     def alarm(self) -> bool:
-        """Whether any owner, or any cluster, is beyond what an honest sample shows."""
+        """Whether any owner or cluster is favoured more than an honest sample explains."""
         return bool((self.p_values <= self._level).any() or (self.cluster_p_values <= self._level).any())
 
     @property
@@ -159,7 +160,7 @@ class InfluenceAudit(Result):
 
     @property
     def finding(self) -> str:
-        """Say in words which points decide how much money, and whether they look honest."""
+        """Return sentences on the most influential points, and on whether the points look honest."""
         n_val, said = int(self.parameters["n_val"]), []
         for share, top in zip(self.shares, self.top, strict=True):
             count = _whole_points(share, n_val)
@@ -260,12 +261,12 @@ class InfluenceAudit(Result):
         return to_table(columns, None, kind or self.kind)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Draw what single points bring each owner; returns the Axes.
+        """Draw the effects of single points on each owner; returns the Axes.
 
         Parameters
         ----------
         top : int, default=20
-            Owners to draw, those for whom single points matter most.
+            Number of owners to draw, those for whom single points matter most.
         ax : Axes, optional
             Where to draw; a new figure by default.
         """
@@ -294,7 +295,8 @@ def audit_influence(
     policy: Policy | None = None,
     currency: str = "EUR",
 ) -> InfluenceAudit:
-    """Say which validation points decide how much money, bound what manipulating some could gain, and look for it.
+    """Measure the effect of single validation points on payouts, bound the gain from manipulating some, and test for
+    it.
 
     Parameters
     ----------
@@ -305,17 +307,17 @@ def audit_influence(
     budget, owners, policy, currency
         As in :func:`allocate_budget`. Payouts are those of sums over rows.
     clusters : array-like of shape (n_val,), optional
-        Where each point comes from, such as who contributed it: clusters are tested too.
+        Source of each point, such as its contributor: clusters are tested too.
     reference : "train", (X, y) or None, default="train"
-        Points that are known to be honest: training rows, each valued without itself, or a trusted sample of the same
-        population. None leaves the test out.
+        Points known to be honest: training rows, each valued without itself, or a trusted sample of the same
+        population. None skips the test.
     shares : sequence of float, default=(0.01, 0.05, 0.1)
         Shares of the points that an attacker may control, for the bounds; rounded down to whole points.
     alpha : float, default=0.05
         Probability that an honest sample raises an alarm. With two or more clusters and a reference there are two
         tests, each at half of it; ``draws`` must then be at least ``2 / alpha - 1``.
     draws : int, default=999
-        Random sets that the test compares with.
+        Number of random sets for the test.
     random_state : int, default=0
         Seed of the draws.
 
@@ -325,16 +327,17 @@ def audit_influence(
 
     Notes
     -----
-    A point's effect on an owner is what it adds to the owner's contribution beyond the owner's share in what it adds to
-    all. Validation and reference points together give the rows that count and the shares. Under honest sampling they
-    are exchangeable: every division into two sets of these sizes is as likely as the actual one. The test compares, for
-    each owner, the validation points' mean effect and their number in the upper and lower tails of all effects (10%,
-    5%, 2%, 1%, 0.5%, 0.2%) with random divisions. The largest standardised excess over all owners gives the p-value, so
-    that ``alpha`` holds for all owners together. Where an upper tail is clear, its points are flagged.
+    A point's effect on an owner is the amount that it adds to the owner's contribution, minus the owner's share of the
+    amount that it adds to all contributions. Counted rows and shares are computed from validation and reference points
+    together. Under honest sampling they are exchangeable: every division into two sets of these sizes is as likely as
+    the actual one. The test compares, for each owner, the validation points' mean effect and their number in the upper
+    and lower tails of all effects (10%, 5%, 2%, 1%, 0.5%, 0.2%) with random divisions. The largest standardised excess
+    over all owners gives the p-value, so that ``alpha`` holds for all owners together. If an upper tail is significant,
+    its points are flagged.
 
     Training rows are valued without themselves, so for the test each validation point leaves out a row of its label.
-    The test asks whether the points are like the reference. Honest points of another population than the training rows
-    raise an alarm too: pass a trusted sample of theirs.
+    The test asks whether the points are like the reference. Honest points from a population other than the training
+    rows' raise an alarm too: pass a trusted sample of their population.
 
     Leaving out one point is exact, from the values of all rows on single points. Bounds hold for any attacker. Those
     for points left out are exact under ``Policy(negatives="carry")`` while no total changes its sign. With a cap in the
@@ -378,7 +381,7 @@ def audit_influence(
         found = _compare(points, *compared, _of_each(alpha, True, len(names)), draws, rng)
     in_clusters = _compare_clusters(points, codes, len(names), draws, rng)
 
-    # Sets of points that are left out: flagged ones, and those that favour an owner most.
+    # Sets of points to leave out: flagged ones, and those that favour an owner most.
     counts = [_whole_points(share, y.size) for share in taken]
     places = np.argsort(np.argsort(-influence, axis=0, kind="stable"), axis=0, kind="stable")
     left_out = (found.flagged, *(places < k for k in counts))
@@ -446,7 +449,7 @@ def _check_shares(shares: Any) -> Floats:
 
 
 def _pay_without(points: PointValues, sets: Flags, terms: Terms, keys: list[bytes]) -> Cents:
-    """Payouts without each of some sets of points, in cents: shape (n_sets, n_owners)."""
+    """Payouts without each set of points, in cents: shape (n_sets, n_owners)."""
     step = max(1, points.room // points.ownership.codes.size)
     paid = [np.empty((0, len(keys)), dtype=np.int64)]
     for start in range(0, sets.shape[1], step):
@@ -456,7 +459,7 @@ def _pay_without(points: PointValues, sets: Flags, terms: Terms, keys: list[byte
 
 
 def _own_without(points: PointValues, sets: Flags, terms: Terms, keys: list[bytes], cents: Cents) -> Cents:
-    """Payout of each owner without a set of points of its own, in cents: those given where the set is empty."""
+    """Payout of each owner without its own set of points, in cents; the given payout if the set is empty."""
     out, owners = cents.copy(), np.flatnonzero(sets.any(axis=0))
     step = max(1, points.room // max(points.ownership.codes.size, cents.size))
     for start in range(0, owners.size, step):
@@ -466,7 +469,7 @@ def _own_without(points: PointValues, sets: Flags, terms: Terms, keys: list[byte
 
 
 def _reference(model: Any, reference: Any, points: PointValues) -> tuple[PointValues, PointValues] | None:
-    """Return the points as they are compared, and those known to be honest; None for no test."""
+    """Return the points to compare, and the points known to be honest; None for no test."""
     if reference is None:
         return None
     if isinstance(reference, str) and reference == "train":
@@ -486,7 +489,7 @@ def _reference(model: Any, reference: Any, points: PointValues) -> tuple[PointVa
 
 @dataclass(frozen=True)
 class Findings:
-    """What the comparison with honest points found; fields as in :class:`InfluenceAudit`."""
+    """Findings of the comparison with honest points; fields as in :class:`InfluenceAudit`."""
 
     excess: Floats
     p_values: Floats
@@ -505,7 +508,7 @@ def _compare(
     points: PointValues, compared: PointValues, reference: PointValues, alpha: float, draws: int, rng: Any
 ) -> Findings:
     """Compare validation points with honest ones; see the notes of :func:`audit_influence`."""
-    # Both together decide which rows count, so that nothing but the division into two sets tells them apart.
+    # Both together decide which rows count, so that they differ only by the division into two sets.
     totals = compared.totals() + reference.totals()
     given = np.concatenate([side.counted(totals > 0) for side in (compared, reference)])
     whole = given.sum()
@@ -517,7 +520,7 @@ def _compare(
     found = Findings.nothing(points.size, p_values.size)
     clear, fewer = (_chances(chance, tail) <= alpha for tail in (upper.max(axis=0), lower))
     for at in np.flatnonzero(p_values <= alpha):
-        # Where only the mean is clear, the tail that differs more says what it comes from.
+        # If only the mean is significant, the tail that differs more shows its cause.
         only_mean, more = not (clear[at] or fewer[at]), upper[:, at].max() >= lower[at]
         found.missing[at] = fewer[at] or (only_mean and not more)
         if clear[at] or (only_mean and more):
@@ -535,7 +538,7 @@ def _columns(effects: Floats) -> Floats:
 
 
 def _excess(effects: Floats, chosen: Flags, draws: int, rng: Any, room: int) -> tuple[Floats, Floats]:
-    """Standardised sums over chosen points, and the largest of each of some random choices of as many.
+    """Standardised sums over chosen points, and the largest one of each random choice of the same size.
 
     Parameters
     ----------
@@ -544,7 +547,7 @@ def _excess(effects: Floats, chosen: Flags, draws: int, rng: Any, room: int) -> 
     draws : int
     rng : Generator
     room : int
-        Effects of some owners, all points, that are compared at a time.
+        Most effects (owners times points) compared at a time.
 
     Returns
     -------
@@ -578,19 +581,19 @@ def _excess(effects: Floats, chosen: Flags, draws: int, rng: Any, room: int) -> 
 
 
 def _chances(chance: Floats, scores: Floats) -> Floats:
-    """P-values of scores among those of random choices; equal ones count, whatever their rounding."""
+    """P-values of scores among those of random choices; scores equal up to rounding count."""
     return np.asarray((1 + (chance[:, None] >= scores - ROUNDING).sum(axis=0)) / (chance.size + 1))
 
 
 def _own_order(effects: Floats) -> npt.NDArray[np.intp]:
-    """Order points by their effects on owners, so that neither the order of points nor that of owners matters."""
+    """Order points by their effects on owners, so that the order of points and of owners does not matter."""
     return np.lexsort(np.sort(effects, axis=1).T)
 
 
 def _compare_clusters(
     points: PointValues, codes: npt.NDArray[np.int64], n_clusters: int, draws: int, rng: Any
 ) -> Floats:
-    """Probability that random clusters of these sizes favour any owner as clearly as each does."""
+    """For each cluster, probability that random clusters of these sizes favour any owner at least as clearly."""
     if n_clusters < 2:
         return np.ones(n_clusters)
     given = points.counted(points.totals() > 0)

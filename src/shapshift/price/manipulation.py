@@ -1,4 +1,4 @@
-"""How much an attacker can lift one owner's payout by manipulating a share of the validation points."""
+"""Attacks that raise one owner's payout by manipulating a share of the validation points."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -32,22 +32,22 @@ from shapshift.price.policy import Policy, Terms
 
 Cents = npt.NDArray[np.int64]
 
-#: What an attacker does to validation points.
+#: Kinds of attack on validation points.
 ATTACKS = ("choose", "duplicate", "labels", "points")
-# Steps in which points are changed, and most choices in each.
+# Number of steps in which points are changed, and most choices in each.
 STEPS, ROUNDS = 10, 5
-# Places, training rows, at which points are put.
+# Most training rows at whose places points are put.
 MOST_PLACES = 2048
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ValidationAttack(Shown):
-    """A manipulated validation set that lifts one owner's payout.
+    """A manipulated validation set that raises one owner's payout.
 
     Attributes
     ----------
     owner : hashable
-        Whom the attack is for.
+        Owner who gains from the attack.
     kind : {"choose", "duplicate", "labels", "points"}
     allowed : int
         Number of points that the attacker may change.
@@ -56,11 +56,11 @@ class ValidationAttack(Shown):
     before, after : ndarray of shape (n_owners,)
         Payouts on the honest and on the manipulated set, in cents.
     bound_cents : int
-        No attack of this kind on as many points pays the owner more.
+        Upper bound of the owner's payout under any attack of this kind on as many points.
     X, y : table, ndarray
         The manipulated validation set; features in the order of the training columns.
     honest : ndarray of shape (n_points,)
-        Position in the honest set of each point of the manipulated one; -1 for points that are put in or changed.
+        Position in the honest set of each point of the manipulated one; -1 for points that were added or changed.
     currency : str
     digits : int
         Decimals of the currency.
@@ -84,18 +84,18 @@ class ValidationAttack(Shown):
 
     @property
     def gain(self) -> Decimal:
-        """By how much the owner is paid more."""
+        """Increase of the owner's payout."""
         at = self.owners.index(self.owner)
         return to_decimal(self.after[at] - self.before[at], self.digits)
 
     @property
     def bound(self) -> Decimal:
-        """By how much any attack of this kind can raise the payout at most."""
+        """Upper bound of the increase by any attack of this kind."""
         return to_decimal(self.bound_cents - self.before[self.owners.index(self.owner)], self.digits)
 
     @property
     def changed(self) -> npt.NDArray[np.bool_]:
-        """Whether each point of the manipulated set was put in or changed."""
+        """Whether each point of the manipulated set was added or changed."""
         return np.asarray(self.honest < 0)
 
     def to_frame(self, kind: str | None = None) -> Any:
@@ -104,7 +104,7 @@ class ValidationAttack(Shown):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+            Defaults to the kind of the training table; after NumPy input, pandas if it is installed, else pyarrow.
 
         Returns
         -------
@@ -145,7 +145,7 @@ def attack_validation(
 ) -> ValidationAttack:
     """Manipulate a share of the validation points so that one owner is paid as much as possible.
 
-    For an operator who wants to know what such an attack could gain, and whether :func:`audit_influence` finds it.
+    Use it to learn how much such an attack could gain, and whether :func:`audit_influence` finds it.
 
     Parameters
     ----------
@@ -156,10 +156,10 @@ def attack_validation(
     budget, owners, policy, currency
         As in :func:`allocate_budget`.
     owner : hashable
-        Whom to lift.
+        Owner whose payout to raise.
     kind : {"choose", "duplicate", "labels", "points"}, default="points"
-        What happens to points: they are left out; replaced by copies of other validation points; given other labels; or
-        moved to places of training rows, with any label.
+        Manipulation of points: leave them out; replace them by copies of other validation points; give them other
+        labels; or move them to training rows, with any label.
     share : float, default=0.05
         Share of the points that may be changed, rounded down to whole points.
 
@@ -169,12 +169,12 @@ def attack_validation(
 
     Notes
     -----
-    For given rows that count, which points to change is a fractional linear problem (Dinkelbach), solved by sorting:
-    for all points at once, and in 10 steps with the rows that count by then. The better set is kept. Under
+    For a fixed set of counted rows, the choice of points is a fractional linear problem (Dinkelbach), solved by
+    sorting: for all points at once, and in 10 steps that update the counted rows. The better set is kept. Under
     ``Policy(negatives="carry")`` the first is optimal as long as no owner's total changes its sign.
 
-    The values of all training rows on single points are held in memory, or made again in every step where they are more
-    than 33 million: for large tables, take a sample of the points.
+    The values of all training rows on single points are held in memory, or computed again in every step if there are
+    more than 33 million: for large tables, take a sample of the points.
 
     Examples
     --------
@@ -233,14 +233,14 @@ def attack_validation(
 
 
 def _in_columns(model: Any, rows: Any) -> Any:
-    """Return rows as a table with the training columns, where training rows were one."""
+    """Return rows as a table with the training columns if the training rows were a table."""
     if model._columns is None or model._index.metric == "precomputed" or sparse.issparse(rows):
         return rows
     return to_table({name: rows[:, at] for at, name in enumerate(model._columns)}, None, model._kind)
 
 
 def _replacements(model: Any, points: PointValues, kind: str, at: int) -> PointValues | None:
-    """Return the points that may be put in; for other labels, those of each class after one another."""
+    """Return the points that may be added; for other labels, the points of each class in turn."""
     if kind == "choose":
         return None
     if kind == "duplicate":
@@ -260,7 +260,7 @@ def _replacements(model: Any, points: PointValues, kind: str, at: int) -> PointV
             "The 'kind' parameter of attack_validation is 'points', which puts points at training rows: it needs their "
             "features in memory. Use 'choose', 'duplicate' or 'labels'."
         )
-    # The owner's rows first; the order of equal ones, and so that of the table, means nothing.
+    # The owner's rows first; the order of equal rows, and so of the table, has no effect.
     order = np.lexsort((model.codes_, index.content_hash(), points.ownership.codes != at))
     rows = index.unscaled()[order[: max(1, MOST_PLACES // len(classes))]]
     places = np.tile(np.arange(rows.shape[0]), len(classes))
@@ -268,7 +268,7 @@ def _replacements(model: Any, points: PointValues, kind: str, at: int) -> PointV
 
 
 def _contributions(points: PointValues, put: PointValues | None, weights: Any, copies: Any) -> Floats:
-    """Contributions when points count as often as their weights say, and those put in as often as ``copies``."""
+    """Contributions when points are repeated according to their weights, and added points according to ``copies``."""
     return points.contributions(_totals(points, put, weights, copies))
 
 
@@ -280,10 +280,10 @@ def _totals(points: PointValues, put: PointValues | None, weights: Any, copies: 
 
 
 def _search(points: PointValues, put: PointValues | None, at: int, allowed: int, kind: str) -> tuple[Indices, Indices]:
-    """Return how often each point, and each that may be put in, is in the best set that was found.
+    """Return how often the best set found contains each point, and each candidate point.
 
-    All points at once, for the rows that count when nothing is changed; and a few at a time, for the rows that count by
-    then.
+    Tries all points at once, with the counted rows of the unchanged set; and a few points at a time, with updated
+    counted rows.
     """
     found = [_grow(points, put, at, allowed, kind, steps) for steps in (1, STEPS)]
     return max(found, key=lambda one: points.share(_totals(points, put, *one), at))
@@ -302,8 +302,9 @@ def _grow(
         given = points.counted(counted)
         new = np.zeros((0, given.shape[1])) if put is None else given if put is points else put.counted(counted)
         size, before = allowed * (step + 1) // steps - allowed * step // steps, (weights, copies)
-        for _ in range(ROUNDS):  # Dinkelbach: the share that a choice leads to decides the next choice
-            # What each point adds to the owner's contribution beyond the owner's share in what it adds to all.
+        for _ in range(ROUNDS):  # Dinkelbach: the share after one choice determines the next choice
+            # Each point's effect on the owner's contribution, minus the owner's share of its effect on all
+            # contributions.
             leave, enter = share * given.sum(axis=1) - given[:, at], new[:, at] - share * new.sum(axis=1)
             leave = np.where(before[0] > 0, leave, -np.inf)
             if kind == "points":
@@ -319,7 +320,7 @@ def _grow(
 
 
 def _choose(leave: Floats, enter: Floats, size: int, kind: str) -> tuple[Indices, Indices]:
-    """Choose up to ``size`` points to leave out, and as many to put in; scores say what each gains."""
+    """Choose up to ``size`` points to leave out, and as many to add; scores are their gains."""
     out = np.zeros(leave.size, dtype=np.int64)
     put_in = np.zeros(enter.size, dtype=np.int64)
     gains, put = leave, None
@@ -344,7 +345,7 @@ def _choose(leave: Floats, enter: Floats, size: int, kind: str) -> tuple[Indices
 
 
 def _bound(model: Any, points: PointValues, put: PointValues | None, at: int, allowed: int, kind: str) -> Slots:
-    """Return what bounds attacks of a kind."""
+    """Return the bound for a kind of attack."""
     if kind == "points":
         return any_points(points, allowed, [at], PointRange.of(model))[0]
     (slots,) = make_slots(points, allowed, [at], replaced="" if put is None else "known")

@@ -15,20 +15,18 @@ from shapshift.exceptions import InputError
 if TYPE_CHECKING:
     from babel import Locale
 
-# Cents of the largest amount fit into 64 bits with room for sums.
+# The largest amount in cents fits into 64 bits, with headroom for sums.
 LARGEST_DIGITS = 17
 # No currency has more decimals.
 MOST_DIGITS = 4
 
 
 def minor_digits(caller: str, currency: Any) -> int:
-    """Decimals of an amount in a currency, as the Unicode CLDR has them; two for a name that it does not know.
+    """Number of decimals of a currency in the Unicode CLDR; two for an unknown name.
 
     Parameters
     ----------
-    caller : str
-        How messages call the function.
-    currency : str
+    caller : str How messages call the function. currency : str
     """
     from babel.numbers import get_currency_precision
 
@@ -66,7 +64,7 @@ def parse_money(caller: str, name: str, amount: Any, digits: int = 2) -> int:
         raise InputError(f"{said} of at least 0. Got {amount!r} instead.")
     if number and number.adjusted() >= LARGEST_DIGITS - digits:
         raise InputError(f"{said} below 10^{LARGEST_DIGITS - digits}. Got {amount!r} instead.")
-    # The first test spares the second the fraction of a number such as 1e-999999.
+    # The first test avoids computing the fraction of a number such as 1e-999999 in the second.
     if number and (number.adjusted() < -digits or Fraction(number) * 10**digits % 1):
         decimals = f"at most {digits} decimals" if digits else "no decimals"
         cents = "in whole cents, " if digits == 2 else ""
@@ -124,9 +122,9 @@ def parse_locale(caller: str, locale: Any) -> "Locale":
 
 
 def local_money(cents: int, currency: str, digits: int, locale: "Locale") -> str:
-    """Cents as a language writes them: ``1.250,50 €``; in English with the code behind, ``1,250.50 EUR``.
+    """Cents in the format of a language: ``1.250,50 €``; in English with the code last, ``1,250.50 EUR``.
 
-    What is no currency stands behind the number in every language.
+    A name that is not a currency follows the number in every language.
     """
     from babel.numbers import format_currency, is_currency, parse_pattern
 
@@ -165,26 +163,26 @@ def split_cents(
     Parameters
     ----------
     weights : sequence of int
-        At least 0 each; those of weight 0 get the floor.
+        At least 0 each; weight 0 gets the floor.
     total, floor : int
         Cents; ``total`` covers all floors.
     cap : int or None
         At least ``floor``.
     draws : sequence of bytes
-        Decides, smallest first, who gets a cent among those whose weights are exactly equal. Where the draws are equal
-        as well, none of them does.
+        Tie-break among exactly equal weights: the smallest draw gets a cent first. If the draws are equal too, none of
+        them gets it.
 
     Returns
     -------
     (list of int, int)
-        The shares, and what is left.
+        The shares, and the unallocated rest.
 
     Notes
     -----
     Shares are ``clamp(rate * weight, floor, cap)`` at the one rate at which they add up to ``total`` (water-filling).
-    They are rounded down, and the cents that are then missing go, one each, to the largest remainders; among equal
-    remainders to the larger weight. A larger weight of one owner never lowers its share: its own remainder grows while
-    those of the others shrink.
+    They are rounded down. The missing cents go, one each, to the largest remainders, and among equal remainders to the
+    larger weight. A larger weight of one owner never lowers its share: its own remainder grows while those of the
+    others shrink.
     """
     top, bottom, left = _exact_shares(weights, total, floor, cap)
     shares = [share // bottom for share in top]
@@ -205,7 +203,7 @@ def split_cents(
 
 
 def _exact_shares(weights: Sequence[int], total: int, floor: int, cap: int | None) -> tuple[list[int], int, int]:
-    """Shares before rounding as numerators over one denominator, and the whole cents that nobody can take."""
+    """Shares before rounding as numerators over one denominator, and the whole cents that no share can take."""
     n, positive = len(weights), [weight for weight in weights if weight]
     if not positive:
         return [floor] * n, 1, total - n * floor
@@ -227,7 +225,7 @@ def _rate(weights: Sequence[int], positive: list[int], total: int, floor: int, c
     """Cents per unit of weight at which the clamped shares add up to ``total``."""
     if floor == 0 and cap is None:
         return Fraction(total, sum(positive))
-    # Between two neighbouring bends the sum is a straight line; find the two that enclose the total.
+    # The sum is linear between two neighbouring breakpoints; find the two that enclose the total.
     limits = [floor] if cap is None else [floor, cap]
     ordered = sorted({Fraction(0)} | {Fraction(limit, weight) for weight in set(positive) for limit in limits})
 

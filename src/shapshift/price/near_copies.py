@@ -1,9 +1,10 @@
-"""Sellers whose rows lie nearer to earlier rows than rows of others do: copies with more noise than the radius.
+"""Detection of near copies beyond the radius: sellers whose rows lie unusually near to earlier rows.
 
-Let a row's nearest one of equal label be at distance d, and the sixth at distance D. Among independent rows, d / D says
-nothing about who submitted the row or when, whatever the density and dimension there. So the ratios of one seller's
-rows are compared with those of all others by a rank test (Mann and Whitney), over rows whose nearest one came before
-them: the rows that were copied are not under suspicion, and a seller's place in the order makes no difference.
+Let a row's nearest one of equal label be at distance d, and the sixth at distance D. Among independent rows, d / D is
+independent of the row's seller and time of submission, whatever the local density and dimension. So the ratios of one
+seller's rows are compared with those of all others by a rank test (Mann and Whitney), over rows whose nearest one was
+submitted before them. Originals that were copied are therefore not suspected, and a seller's place in the order does
+not matter.
 """
 
 from typing import Any
@@ -18,14 +19,14 @@ from shapshift.engine.search import exact_search
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-#: Chance that any honest seller is named, and the least rows of a seller that are tested.
+#: Probability that any honest seller is named, and minimum number of rows for a seller to be tested.
 ALPHA, LEAST = 0.001, 10
-# Rank of the neighbour whose distance others are compared with; rows compared at a time.
+# Rank of the neighbour whose distance is the reference; rows compared at a time.
 FAR, STEP = 6, 1024
 
 
 def find_near_copies(rows: Any, labels: Indices, sellers: Indices) -> tuple[Indices, Indices]:
-    """Find sellers who submit near copies, and the rows of theirs that are.
+    """Find sellers who submit near copies, and the copied rows.
 
     Parameters
     ----------
@@ -37,11 +38,10 @@ def find_near_copies(rows: Any, labels: Indices, sellers: Indices) -> tuple[Indi
     Returns
     -------
     suspects : ndarray
-        Codes of the sellers whose ratios are smaller than those of the others, at a level of ``ALPHA`` for all sellers
-        together.
+        Codes of the sellers whose ratios are smaller than those of the others, at a family-wise level of ``ALPHA``.
     source : ndarray of shape (n_rows,)
-        For rows of suspects whose ratio is below the median of the others', the earlier row that each is nearest to; -1
-        for all other rows.
+        For rows of suspects whose ratio is below the median of the others', the nearest earlier row; -1 for all other
+        rows.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def _neighbours(rows: Any) -> tuple[Indices, Floats]:
         stop = min(start + STEP, n)
         lists = search.find(start, stop, np.empty((stop - start, 0), dtype=np.int64))
         found = lists.rows.reshape(-1, FAR + 1)
-        # The row itself is among its nearest ones, but for rows with more than FAR equal ones.
+        # The row itself is among its nearest ones, except for rows with more than FAR equal ones.
         own = found == np.arange(start, stop)[:, None]
         own[~own.any(axis=1), -1] = True
         nearest[start:stop] = found[~own].reshape(-1, FAR)[:, 0]

@@ -1,4 +1,4 @@
-"""owner_values: what each owner is worth in the game in which all its rows enter together."""
+"""owner_values: the value of each owner in the game in which all its rows enter together."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -54,13 +54,13 @@ CONFIDENCE = 0.95
 TILE_BYTES = 16 * 2**20
 # Numbers of the sums over blocks of points.
 BLOCK_SUMS = 2**24
-# Nodes are added until the bound of the error is below this; rounding alone makes about a tenth of it.
+# Nodes are added until the error bound is below this; rounding alone causes about a tenth of it.
 CERTIFIED = 1e-13
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnerValues(Result):
-    """What each owner contributes when all its rows enter together.
+    """Values of owners when all rows of an owner enter together.
 
     Attributes
     ----------
@@ -82,18 +82,19 @@ class OwnerValues(Result):
     group_names : tuple
         Group names in order of first appearance.
     parameters : mapping
-        What made the values.
+        Parameters of the valuation.
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
         The caller's kind of table.
     standard_error : ndarray of shape (n_owners,) or None
-        Of each value, for the sample of points; None with one validation point.
+        Standard error of each value due to the sample of points; None with one validation point.
     block_sums, block_sizes : ndarray of shape (n_blocks, n_owners) and (n_blocks,), or None
-        Sums over random blocks of validation points, and their numbers of points: what sampling errors are made of.
+        Sums over random blocks of validation points, and the number of points in each. Sampling errors are computed
+        from them.
     certificate : float
-        Computed bound of the error that the rule for the mean over all sizes of coalitions leaves in any value, before
-        rounding; NaN in files of release 0.1.0.
+        Computed bound of the quadrature error of any value (mean over all coalition sizes), before rounding; NaN in
+        files of release 0.1.0.
     """
 
     archive_kind: ClassVar[str] = "shapshift.OwnerValues"
@@ -134,7 +135,7 @@ class OwnerValues(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+            Defaults to the kind of the training table; after NumPy input, pandas if it is installed, else pyarrow.
 
         Returns
         -------
@@ -156,7 +157,7 @@ class OwnerValues(Result):
     def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
         if header.get("method") == "sample":
             raise InputError(
-                "it holds values that an earlier release sampled from orders of the owners; compute them anew with "
+                "it holds values that an earlier release sampled from orders of the owners; compute them again with  "
                 "owner_values, which is exact"
             )
         return super()._from_archive(header, arrays)
@@ -195,17 +196,17 @@ def owner_values(
     Parameters
     ----------
     model : KNNShapley
-        Fitted. Its ``n_neighbors``, ``utility``, ``metric`` and ``ties`` define the utility; its ``semivalue`` is that
-        of single rows and is not used. Its ``n_jobs`` and ``max_memory`` count here too, as does a cluster that a
-        surrounding ``joblib.parallel_config`` names; none of them changes a value.
+        Fitted. Its ``n_neighbors``, ``utility``, ``metric`` and ``ties`` define the utility; its ``semivalue`` is for
+        single rows and is not used. Its ``n_jobs`` and ``max_memory`` apply here too, and so does a cluster named by a
+        surrounding ``joblib.parallel_config``; none of them changes a value.
     X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
         The validation set, as in :meth:`shapshift.KNNShapley.value`.
     owners : array-like of shape (n_train,)
         One owner per training row; a pandas Series is matched by its index.
     semivalue : {"shapley", "banzhaf", "loo"}, Beta or Banzhaf, default="shapley"
-        How coalitions are weighted.
+        Weighting of coalitions.
     groups : array-like of shape (n_val,), optional
-        One name per validation point; the result then has the values per group too.
+        One name per validation point; the result then has values per group too.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
 
@@ -215,14 +216,14 @@ def owner_values(
 
     Notes
     -----
-    No coalition is enumerated and none is drawn. Every owner is in with probability q; what each one then brings is a
+    Coalitions are neither enumerated nor sampled. Every owner joins with probability q. Its expected contribution is a
     polynomial in q of degree n_owners - 1, computed at the nodes of a Gauss rule for the semivalue's distribution of q.
-    About 4 sqrt(n_owners) nodes leave an error below ``certificate``, which is computed, not estimated.
+    About 4 sqrt(n_owners) nodes keep the error below ``certificate``, which is computed, not estimated.
 
-    With one row per owner these are the row values. Values depend neither on names nor, where ties are averaged, on the
-    order of the rows, to the last bit, and equal owners have equal values. Intervals hold for each owner alone. They
-    come from the spread between random blocks of validation points. A few blocks may agree about an owner by chance, so
-    variances are drawn towards their mean over the owners, as in :class:`shapshift.SampledShapley`.
+    With one row per owner these are the row values. Values do not depend on names, and, with averaged ties, not on the
+    order of the rows, to the last bit; equal owners have equal values. Intervals hold for each owner separately. They
+    are estimated from the spread between random blocks of validation points. A few blocks may agree by chance, so
+    variances are shrunk towards their mean over the owners, as in :class:`shapshift.SampledShapley`.
 
     Examples
     --------
@@ -246,7 +247,7 @@ def value_owners(
     progress: bool | None = False,
     errors: bool = False,
 ) -> OwnerValues:
-    """Do the work of :func:`owner_values`; ``errors`` says whether the sampling error of the points is wanted."""
+    """Do the work of :func:`owner_values`; ``errors`` requests the sampling error of the points."""
     check_semivalue("owner_values", semivalue, SEMIVALUES)
     game, certificate = _make_game(model, X_val, y_val, owners, groups, semivalue)
     n, n_val = game.n_owners, game.task.n_val
@@ -299,7 +300,7 @@ def value_owners(
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """The validation points as the owners see them, cut into blocks for the engine's runner.
+    """Task of the engine's runner: the validation points, cut into blocks, with owners as players.
 
     Attributes
     ----------
@@ -308,13 +309,13 @@ class Game:
     ownership : Ownership
         The players.
     utility : Utility
-        What coalitions are worth.
+        Utility of coalitions.
     rules : Rules or None
         Nodes of the semivalue; None leaves one owner out at a time.
     small : ndarray of shape (n_classes + 1, n_owners)
-        What coalitions of fewer rows than voters add to each owner's value, by the point's label.
+        Contribution of coalitions with fewer rows than voters to each owner's value, by the point's label.
     batch : int
-        Points whose lists a worker makes together.
+        Number of points whose lists a worker builds together.
     """
 
     task: ClassTask
@@ -337,16 +338,17 @@ class Game:
 
     @property
     def starts(self) -> Longs:
-        """Where the list of each owner starts: no more rows than voters can ever vote."""
+        """Start of each owner's list: at most as many rows as voters can vote."""
         return np.append(0, np.cumsum(np.minimum(self.ownership.counts, self.utility.k)))
 
     @property
     def block(self) -> int:
-        """Points of a block: it depends on the data alone."""
+        """Number of points in a block; it depends on the data only."""
         return block_points(self.task)
 
     def sums(self, runner: Runner) -> Floats:
-        """Sum up what owners bring, and last what all rows are worth, per group of points: (n_cells, n_owners + 1)."""
+        """Sums of the owners' contributions, and last the utility of all rows, per group of points: (n_cells, n_owners
+        + 1)."""
         cluster, row = runner.cluster(), 8 * (self.n_owners + 1)
         room = int(self.starts[-1])
         seats = min(self.utility.k, room)
@@ -375,7 +377,7 @@ class Game:
         return Totals((self.n_cells, self.n_owners + 1), 0, n_blocks(self), 1)
 
     def value(self, block: int, points: Points | None, advance: Callable[[int], None]) -> BlockSums:
-        """Add up the points of a block, one after the other: the size of batches changes no bit."""
+        """Add up the points of a block one by one, so that the batch size does not change a bit."""
         here = span(self, range(block, block + 1))
         groups, cells = np.unique(self.task.groups[here], return_inverse=True)
         sums = np.zeros((groups.size, self.n_owners + 1))
@@ -397,7 +399,7 @@ class Game:
         return replace(part, points=self.task.points(here.stop - here.start))
 
     def reuse(self, part: BlockSums) -> None:
-        """Use nothing again."""
+        """Reuse nothing."""
 
     def lists(self, here: slice) -> OwnerLists:
         """List the rows that can vote for some points."""
@@ -413,11 +415,11 @@ class Game:
 def _make_game(
     model: Any, X_val: Any, y_val: Any, owners: Any, groups: Any, semivalue: Semivalue
 ) -> tuple[Game, float]:
-    """Check what was given to ``owner_values``; returns the bound of the error too."""
+    """Check the arguments of ``owner_values``; returns the error bound too."""
     expected = "a fitted KNNShapley: owners are valued through its nearest-neighbour utility"
     check.check_type("owner_values", "model", model, KNNShapley, expected)
     model = copy(model)
-    model.device, model.semivalue = "cpu", "shapley"  # tiles are made there; the semivalue is that of single rows
+    model.device, model.semivalue = "cpu", "shapley"  # tiles are computed on the CPU; the semivalue is for single rows
     task = model._prepare(X_val, y_val, groups=groups).task
     ownership, soft = check_owners(owners, model.ids_), model.utility == "soft"
     # A soft vote never has more voters than there are rows; hard votes are divided by K itself.
@@ -438,7 +440,7 @@ def _make_game(
 
 
 def _small_coalitions(task: ClassTask, ownership: Ownership, k: int, rules: Rules, nobody: float) -> Floats:
-    """By label of a point, what the soft utility adds to the hard one for coalitions of fewer than K rows."""
+    """Difference between soft and hard utility for coalitions of fewer than K rows, by label of a point."""
     size = np.minimum(ownership.counts, k)
     worth, costs = np.zeros(k + 1), np.zeros((k + 1, k + 1))
     small_coalitions(np.bincount(size, minlength=k + 1), rules, worth, costs)
@@ -455,11 +457,11 @@ def _small_coalitions(task: ClassTask, ownership: Ownership, k: int, rules: Rule
 
 @lru_cache(maxsize=8)
 def sizes_rule(n_players: int, semivalue: Semivalue) -> tuple[Floats, Floats, float]:
-    r"""Nodes and weights for the probability q with which players are in, and a bound of the error in any value.
+    r"""Nodes and weights for the probability q that a player joins, and a bound of the error of any value.
 
-    What a player brings is :math:`\sum_j B_j(q) u_j` with the Bernstein polynomials of degree n_players - 1 and u_j,
-    what the player brings to coalitions of j others on average: between -1 and 1. So no error exceeds the sum over j of
-    how far the rule for :math:`B_j` is from its integral, the probability of size j.
+    A player's expected contribution is :math:`\sum_j B_j(q) u_j` with the Bernstein polynomials of degree n_players - 1
+    and u_j, the player's mean contribution to coalitions of j others: between -1 and 1. So the error is at most the sum
+    over j of the distance between the rule for :math:`B_j` and its integral, the probability of size j.
     """
     if semivalue == "banzhaf" or isinstance(semivalue, Banzhaf):
         return np.array([getattr(semivalue, "w", 0.5)], dtype=np.float64), np.ones(1), 0.0
@@ -476,10 +478,10 @@ def sizes_rule(n_players: int, semivalue: Semivalue) -> tuple[Floats, Floats, fl
 
 @lru_cache(maxsize=8)
 def places_rule(n_rows: int, k: int) -> tuple[Floats, Floats, Longs, float]:
-    """Nodes and weights for the place in a tie group, for groups of up to 2, 4, 8, .. rows, and a bound of the error.
+    """Nodes and weights for the position in a tie group, for groups of up to 2, 4, 8, .. rows, and an error bound.
 
-    The bound is that of the chance to be among the K first of the largest group, in parts of that chance. Groups of up
-    to 128 rows have a rule without error.
+    The bound is relative: it applies to the probability of being among the first K of the largest group. The rule is
+    exact for groups of up to 128 rows.
     """
     places, weights, bound = [], [], 0.0
     sizes = [2 << i for i in range(max(n_rows - 1, 0).bit_length())]
@@ -520,8 +522,8 @@ def _gauss(nodes: int, alpha: float, beta: float) -> tuple[Floats, Floats]:
 def bernstein_means(q: Floats, weights: Floats, degree: int) -> Floats:
     """Apply a rule to each Bernstein polynomial.
 
-    Binomial probabilities come from their ratios, outwards from the largest, and are made to add up to 1: that is
-    accurate where logarithms of factorials are not.
+    Binomial probabilities are computed from their ratios, outwards from the largest, and normalised to sum to 1. This
+    is more accurate than logarithms of factorials.
     """
     means = np.zeros(degree + 1)
     for x, weight in zip(q, weights, strict=True):

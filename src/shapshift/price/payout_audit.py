@@ -1,4 +1,4 @@
-"""What else would have been paid, on other versions of the validation set."""
+"""Payouts on perturbed versions of the validation set."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,23 +40,23 @@ _UP_TO = "\N{LESS-THAN OR EQUAL TO}"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PayoutAudit(Result):
-    """How payouts move when the validation set does.
+    """Changes of payouts under changes of the validation set.
 
     Attributes
     ----------
     owners : tuple
         Owners, in order of first appearance.
     levels : tuple
-        Name of each level: the noise level, or what the perturbation is called.
+        Name of each level: the noise level, or the name of the perturbation.
     axis : str
-        What the levels measure.
+        Quantity that the levels measure.
     positions : ndarray of shape (n_levels,)
-        Where each level stands on that axis.
+        Position of each level on that axis.
     clean : ndarray of shape (n_owners,)
         Payouts on the unperturbed validation set, in cents.
     cents : ndarray of shape (n_levels, 5, n_owners)
-        Lowest payout, 5% quantile, median, 95% quantile and highest payout over the repeats, in cents. Quantiles are
-        payouts that occurred.
+        Lowest payout, 5% quantile, median, 95% quantile and highest payout over the repeats, in cents. Each quantile is
+        a payout that occurred.
     codes : ndarray of shape (n_train,)
         Owner number of each training row.
     budget_cents : int
@@ -70,8 +70,8 @@ class PayoutAudit(Result):
     kind : str
         The caller's kind of table.
     sampling_low, sampling_high : ndarray of shape (n_owners,) or None
-        What another sample of validation points would pay: both ends of a 95% interval in cents. None where the values
-        do not tell, see :func:`random_blocks`.
+        Bounds of a 95% interval of the payout on another sample of validation points, in cents. None if the values lack
+        blocks, see :func:`random_blocks`.
     """
 
     archive_kind: ClassVar[str] = "shapshift.PayoutAudit"
@@ -106,7 +106,7 @@ class PayoutAudit(Result):
         up_to : float, optional
             Use the levels up to this one only, where levels are numbers.
         bounds : {"range", "quantiles"}, default="range"
-            Over all runs; or, level by level, the 5% and 95% quantiles, of which the widest count.
+            Over all runs; or the widest of the 5% and 95% quantiles of each level.
         """
         check.check_choice("with_interval", "bounds", bounds, ("range", "quantiles"))
         chosen = self.cents[self._chosen(up_to)]
@@ -115,7 +115,7 @@ class PayoutAudit(Result):
         return np.minimum(low, self.clean), np.maximum(high, self.clean)
 
     def condition(self, *, up_to: float | None = None, bounds: str = "range") -> str:
-        """Say what was varied, such as "sigma up to 0.5", in symbols."""
+        """Return what was varied, such as "sigma up to 0.5", in symbols."""
         facts = self.about(up_to=up_to, bounds=bounds)
         if self.axis == NOISE:
             said = f"{_SIGMA} {_UP_TO} {facts['reach'][1]:g}"
@@ -170,10 +170,10 @@ class PayoutAudit(Result):
         Returns
         -------
         dict
-            ``levels``, ``draws_per_level``, ``draws`` and their ``random_state``; ``axis``, which the levels measure,
-            and ``reach``, the lowest and highest of them, where they are numbers; ``up_to`` and ``bounds`` as given.
-            For noise also ``relative``, whether its unit is the standard deviation of each feature, and ``sigma``, that
-            unit in words.
+            ``levels``, ``draws_per_level``, ``draws`` and their ``random_state``; ``axis``, the quantity that the
+            levels measure, and ``reach``, the lowest and highest level if they are numbers; ``up_to`` and ``bounds`` as
+            given. For noise also ``relative``, whether its unit is the standard deviation of each feature, and
+            ``sigma``, that unit in words.
         """
         chosen = self._chosen(up_to)
         levels = [level for level, taken in zip(self.levels, chosen, strict=True) if taken]
@@ -200,7 +200,7 @@ class PayoutAudit(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+            Defaults to the kind of the training table; after NumPy input, pandas if it is installed, else pyarrow.
 
         Returns
         -------
@@ -221,7 +221,7 @@ class PayoutAudit(Result):
         return to_table(columns, None, kind or self.kind)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Draw what each owner is paid and the range of it under all perturbations; returns the Axes.
+        """Draw each owner's payout and its range under all perturbations; returns the Axes.
 
         Parameters
         ----------
@@ -262,11 +262,11 @@ def audit_payouts(
     valuations: Valuation | Iterator[Valuation] | None = None,
     progress: bool | None = None,
 ) -> PayoutAudit:
-    """Say what another sample of validation points would pay, and note how far payouts move on perturbed ones.
+    """Estimate payouts on another sample of validation points, and measure their changes on perturbed points.
 
-    What another sample would pay comes from the clean values alone, see :func:`random_blocks`. Then the same budget is
-    shared out on perturbed validation sets: with the same seed, levels and repeats, these are the runs of
-    :func:`shapshift.audit_shift`. Runs are taken one by one; only the payouts of one level are held in memory.
+    The payouts on another sample are estimated from the clean values alone, see :func:`random_blocks`. Then the same
+    budget is shared out on perturbed validation sets: with the same seed, levels and repeats, these are the runs of
+    :func:`shapshift.audit_shift`. Runs are processed one by one; only the payouts of one level are held in memory.
 
     Parameters
     ----------
@@ -281,13 +281,13 @@ def audit_payouts(
     basis : {"rows", "owners"}, default="rows"
         Pay for sums over rows, or for owners as players, see :func:`owner_values`.
     semivalue : str, Beta or Banzhaf, default="shapley"
-        With ``basis="owners"``, that of :func:`owner_values`; values of rows have the model's.
+        With ``basis="owners"``, the semivalue of :func:`owner_values`; values of rows use the model's.
     corrector : fitted corrector, optional
         Applied to each perturbed valuation before it is paid: anything with ``transform(valuation)``, your own too.
     valuations : Valuation or iterator of Valuation, optional
-        Valuations that are made anyway: the one on the clean validation set; or all that are to be paid, as a
-        :class:`shapshift.audit.ShiftStream` with the same model, validation set, levels, repeats and seed gives them.
-        The others are made here. With ``basis="owners"`` only the first, on the clean validation set, is taken.
+        Valuations to reuse: the one on the clean validation set; or all of them, from a
+        :class:`shapshift.audit.ShiftStream` with the same model, validation set, levels, repeats and seed. The missing
+        ones are computed here. With ``basis="owners"`` only the first, on the clean validation set, is used.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
 
@@ -313,7 +313,7 @@ def audit_payouts(
     seed = check.check_seed("audit_payouts", random_state)
     terms = Terms.check("audit_payouts", budget, policy, currency)
     _check_basis(basis, corrector)
-    quiet = check.check_model("audit_payouts", model)  # its bar would stand in the way of this one
+    quiet = check.check_model("audit_payouts", model)  # its progress bar would interfere with this one
     perturbed = perturbed_sets(quiet, X_val, y_val, levels, seed, repeats)
     taken: Iterator[Valuation]
     if valuations is None or isinstance(valuations, Valuation):
@@ -390,7 +390,7 @@ def audit_payouts(
 
 
 def _valued_in_blocks(model: Any, X_val: Any, y_val: Any) -> Valuation:
-    """Value the clean validation set, with sums over random blocks of points where the model takes groups."""
+    """Value the clean validation set, with sums over random blocks of points if the model accepts groups."""
     n_train, n_val = len(getattr(model, "ids_", ())), 0 if isinstance(y_val, str) else len(y_val)
     asked = {}
     if n_train and n_val > 1 and "groups" in signature(model.value).parameters:

@@ -1,4 +1,4 @@
-"""What single validation points give each owner, and how far a share of the points can move an owner's share."""
+"""Contribution of single validation points to each owner, and bounds on an owner's share if some points change."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,13 @@ from shapshift.price.policy import Terms
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Values of all training rows on single points that are held at a time: those of more points are made again when needed.
+# Most values of all training rows on single points held at a time; values on further points are recomputed when needed.
 HELD_NUMBERS = 2**25
 # Halvings of an interval of shares, or of rates: the last is below the spacing of floats.
 HALVINGS = 60
-# Sums below this share of the absolute values that they are made of are rounding.
+# Sums below this share of the sum of absolute values are rounding errors.
 ROUNDED = 1e-12
-# Between the keys of equal points: odd, the golden ratio times 2**64.
+# Step between the keys of equal points: odd, the golden ratio times 2**64.
 NEXT_KEY = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -37,7 +37,7 @@ def check_points_model(caller: str, model: Any) -> KNNModel:
     quiet: Any = check.check_model(caller, model)
     if hasattr(quiet, "device"):
         quiet.device = "cpu"
-    quiet._errors, quiet._quiet_labels = False, True  # nothing here asks for sampling errors
+    quiet._errors, quiet._quiet_labels = False, True  # sampling errors are not needed here
     found: KNNModel = quiet
     return found
 
@@ -58,7 +58,7 @@ class PointValues:
     ownership : Ownership
     negatives : {"clip", "carry"}
     own : ndarray of shape (n_points,) or None
-        The training row that each point is, left out of its point's game.
+        The training row used as each point, left out of that point's game.
     """
 
     model: Any
@@ -97,7 +97,7 @@ class PointValues:
 
     @property
     def room(self) -> int:
-        """Numbers that may be held at a time."""
+        """Most numbers held at a time."""
         memory = check.parse_memory(self.model.max_memory)
         return HELD_NUMBERS if memory is None else min(HELD_NUMBERS, memory // 64)
 
@@ -113,7 +113,7 @@ class PointValues:
         yield from self._held if units * self.size <= self.room else self._made()
 
     def totals(self, weights: Floats | None = None) -> Floats:
-        """Sum of each unit's values over the points, each counted as often as its weight says.
+        """Sum of each unit's values over the points, each multiplied by its weight.
 
         Weights of shape (n_points, n_sets) give the sums of several sets, of shape (n_units, n_sets).
         """
@@ -125,7 +125,7 @@ class PointValues:
         return ROUNDED * np.asarray(sum(np.abs(values).sum(axis=1) for _, values in self.blocks()))
 
     def settle(self, totals: Floats) -> Floats:
-        """Set sums of units, of shape (n_units, ...), to 0 where they are rounding."""
+        """Set sums of units, of shape (n_units, ...), to 0 if they are rounding errors."""
         least = self._rounding.reshape(-1, *[1] * (totals.ndim - 1))
         return np.where(np.abs(totals) > least, totals, 0.0)
 
@@ -156,17 +156,17 @@ class PointValues:
         return np.flatnonzero(self.ownership.codes == owner) if self.negatives == "clip" else np.array([owner])
 
     def share(self, totals: Floats, owner: int) -> float:
-        """Share of an owner in what is contributed, 0 where nobody contributes."""
+        """Share of an owner in the sum of contributions; 0 if nobody contributes."""
         contributions = np.maximum(self.contributions(totals), 0.0)
         return float(contributions[owner] / contributions.sum()) if contributions[owner] > 0 else 0.0
 
 
 def has_training_points(model: Any) -> bool:
-    """Whether training rows can be points, each left out of its own game."""
+    """Whether training rows can serve as points, each left out of its own game."""
     index = getattr(model, "_index", None)
     return not (
         index is None
-        or isinstance(model, SemiSupervisedKNNShapley)  # whose beliefs would have to be formed without each row
+        or isinstance(model, SemiSupervisedKNNShapley)  # its beliefs would have to be computed without each row
         or index.metric == "precomputed"
         or index.in_file
         or index.n_rows < 2
@@ -181,10 +181,12 @@ def training_points(model: Any, ownership: Ownership, negatives: str, most: int)
 
 
 def without_a_row(points: PointValues) -> PointValues:
-    """Return points that leave a training row of their label out of their game, as training rows leave out themselves.
+    """Return points that each leave a training row of their label out of their game, as training rows leave out
+    themselves.
 
-    A point and the rows of its game are then like a training row and the others. A hash of the point's features, and
-    its number among equal ones, choose the row, so that no order matters. Labels that no row has leave out any row.
+    A point and the rows of its game are then comparable to a training row and the others. A hash of the point's
+    features, and its number among equal points, choose the row, so that row order does not matter. Points with a label
+    that no row has leave out any row.
     """
     model = points.model
     rows, keys = _by_content(model), index_rows(points.X, model.metric).content_hash()
@@ -202,7 +204,7 @@ def without_a_row(points: PointValues) -> PointValues:
 
 
 def _by_content(model: Any) -> Indices:
-    """Training rows in an order that their content decides, as good as random."""
+    """Training rows in a pseudo-random order that depends only on their content."""
     order: Indices = np.lexsort((model._targets, model._index.content_hash()))
     return order
 
@@ -228,7 +230,7 @@ def float_payouts(terms: Terms, contributions: Floats) -> Floats:
     if not floor and cap is None:
         return np.asarray(left * shares)
     most = np.where(shares > 0, left if cap is None else cap / unit, floor / unit)
-    # The rate at which the clamped payouts add up, see split_cents: between none and all for the smallest share.
+    # The rate at which the clamped payouts add up, see split_cents: from 0 to all for the smallest share.
     low = np.zeros_like(whole)
     high = left / np.min(np.where(shares > 0, shares, 1.0), axis=-1, keepdims=True)
     for _ in range(2 * HALVINGS):
@@ -241,18 +243,18 @@ def float_payouts(terms: Terms, contributions: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Slots:
-    """What an attacker who may change up to ``k`` points can do, point by point: additive in the points that change.
+    """Effects of an attacker who may change up to ``k`` points; additive over the changed points.
 
     Attributes
     ----------
     k : int
     paid, others : float
-        What the owner contributes, and the others together, when nothing changes.
+        Contribution of the owner, and of the others together, without changes.
     more, less : ndarray of shape (n_points,)
-        How much more the owner, and less the others, contribute if a point is left out.
+        Increase of the owner's contribution, and decrease of the others', if a point is left out.
     added : callable
-        For a share, the most of (1 - share) times what a point put in its place adds for the owner, less share times
-        what it adds for the others: a number, or one for each point.
+        For a share, the maximum of (1 - share) times the contribution of a replacement point to the owner, minus share
+        times its contribution to the others: a number, or one for each point.
     """
 
     k: int
@@ -263,18 +265,18 @@ class Slots:
     added: Callable[[float], Any] = lambda share: 0.0
 
     def surplus(self, share: float) -> float:
-        """Return the most of (1 - share) times the owner's contribution, less share times that of the others."""
+        """Return the maximum of (1 - share) times the owner's contribution, minus share times that of the others."""
         scores = (1 - share) * self.more + share * self.less + self.added(share)
         best = np.partition(scores, scores.size - self.k)[scores.size - self.k :] if self.k else scores[:0]
         return float((1 - share) * self.paid - share * self.others + np.maximum(best, 0.0).sum())
 
     def most_share(self) -> float:
-        """Largest share at which the surplus is not negative: no choice of up to ``k`` points gives more.
+        """Largest share at which the surplus is not negative: no choice of up to ``k`` points gives a larger share.
 
-        The surplus is a maximum of straight lines, not negative at 0: where it is negative at 1, it crosses 0 once.
+        The surplus is a maximum of straight lines, not negative at 0: if it is negative at 1, it crosses 0 once.
         """
         if not self.k:
-            # Under "carry" the others together may contribute less than nothing.
+            # Under "carry" the others together may have a negative contribution.
             return 0.0 if self.paid <= 0 else 1.0 if self.others <= 0 else self.paid / (self.paid + self.others)
         low, high = 0.0, 1.0
         if self.surplus(high) >= 0:
@@ -287,7 +289,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class PointRange:
-    """Sums of values of some training rows on any point whatever, for Shapley values of the KNN utilities.
+    """Bounds of sums of values of some training rows on any possible point, for Shapley values of the KNN utilities.
 
     Let k - 1 rows of a set be nearer than a matching row of the set at rank j. It adds c_j to the sum of the set and
     lowers the k - 1 nearer ones by c_(j-1) - c_j each; a matching row outside the set only lowers it. So m matching
@@ -300,13 +302,13 @@ class PointRange:
     c : ndarray of shape (n_train,)
         Rank table.
     voters : int
-        Ranks that vote when all rows are there.
+        Number of voting ranks when all rows are present.
     vote : float
-        What a matching row among them adds to the utility.
+        Contribution of a matching row among them to the utility.
     empty : float
         Utility of the empty set.
     bases : ndarray of shape (n_classes + 1,)
-        beta(M) of points of each class, last of a class that no row has.
+        beta(M) of points of each class; the last entry is for a class that no row has.
     """
 
     c: Floats
@@ -337,7 +339,7 @@ class PointRange:
         return np.append(0.0, np.cumsum(terms.max(axis=1)))
 
     def most_clipped(self, of_class: Indices) -> float:
-        """Most that the positive values of an owner's rows, given their number in each class, sum up to on a point."""
+        """Largest sum of the positive values of an owner's rows on a point, given their number in each class."""
         sums = self.matching(int(of_class.max()))
         return max(
             float((sums[: n + 1] + np.arange(n + 1) * base).max())
@@ -345,7 +347,7 @@ class PointRange:
         )
 
     def least(self, of_class: Indices) -> float:
-        """Least that the values of some rows, given their number in each class, can sum up to on a point."""
+        """Smallest sum of the values of some rows on a point, given their number in each class."""
         n = int(of_class.sum())
         sums = self.matching(n)[n - np.append(of_class, 0)]
         found = n * (self.c[-1] + self.bases) - sums
@@ -353,17 +355,17 @@ class PointRange:
         return float(found.min())
 
     def most_carried(self, of_class: Indices, share: float) -> float:
-        """Most of the sum of an owner's rows less ``share`` times that of all rows on a point."""
+        """Largest sum of an owner's rows minus ``share`` times that of all rows on a point."""
         sums = self.matching(int(of_class.max()), share)[np.append(of_class, 0)]
         return float((sums + of_class.sum() * self.bases).max()) + share * self.empty
 
 
 def make_slots(points: PointValues, k: int, owners: Sequence[int], *, replaced: str = "") -> list[Slots]:
-    """Return what leaving out up to ``k`` points can do for each of some owners.
+    """Return the possible effects of leaving out up to ``k`` points, for each of some owners.
 
-    What the owner contributes is bounded from above: a unit with total x that loses values v on k points keeps at most
-    the sum of the positive parts of x/k - v. What the others contribute is bounded from below by the units that count
-    on all points. Totals of owners, under "carry", are exact either way; one point that is left out always is.
+    The owner's contribution is bounded from above: a unit with total x that loses values v on k points keeps at most
+    the sum of the positive parts of x/k - v. The others' contribution is bounded from below by the units that count on
+    all points. Totals of owners under "carry" are exact either way; so is leaving out a single point.
 
     Parameters
     ----------
@@ -371,7 +373,7 @@ def make_slots(points: PointValues, k: int, owners: Sequence[int], *, replaced: 
     k : int
     owners : sequence of int
     replaced : {"", "known", "any"}, default=""
-        Whether others are put in the place of points: known ones, or any. For any, the units of others all count under
+        Whether points are replaced by others: known ones, or any. For any, the units of others all count under
         "carry", so that the sum over all owners is that of the utility.
     """
     totals, one = points.totals(), k == 1 and not replaced
@@ -400,7 +402,8 @@ def make_slots(points: PointValues, k: int, owners: Sequence[int], *, replaced: 
 
 
 def any_points(points: PointValues, k: int, owners: Sequence[int], ranges: PointRange | None) -> list[Slots]:
-    """Return what replacing up to ``k`` points by any others can do for each of some owners, see :class:`PointRange`.
+    """Return the possible effects of replacing up to ``k`` points by any others, for each of some owners, see
+    :class:`PointRange`.
 
     Parameters
     ----------
@@ -408,7 +411,7 @@ def any_points(points: PointValues, k: int, owners: Sequence[int], ranges: Point
     k : int
     owners : sequence of int
     ranges : PointRange or None
-        None where nothing is known: replacing one point may then gain everything.
+        None if no bound is known: replacing one point may then gain everything.
     """
     made = make_slots(points, k, owners, replaced="any")
     if ranges is None:
@@ -429,7 +432,7 @@ def any_points(points: PointValues, k: int, owners: Sequence[int], ranges: Point
 
 
 def most_payout(terms: Terms, n_owners: int, share: float) -> int:
-    """Most cents that an owner is paid whose share in what is contributed is no larger than ``share``.
+    """Largest payout, in cents, of an owner whose share of the contributions is at most ``share``.
 
     Floors of others only lower the pay per unit of contribution. Caps of others can raise it without limit.
     """

@@ -1,4 +1,4 @@
-"""Policy: the rules by which a budget is shared out; Terms: those rules with a budget in a currency."""
+"""Policy: the rules for sharing out a budget; Terms: those rules with a budget in a currency."""
 
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -26,39 +26,38 @@ from shapshift.price.money import (
 
 @dataclass(frozen=True)
 class Policy(Shown):
-    """How a budget is shared out among owners.
+    """Rules for sharing out a budget among owners.
 
-    Each owner is paid in proportion to its contribution, but at least ``floor`` and at most ``cap``; what capped
-    owners cannot take is shared out among the others in proportion, and what nobody can take stays unallocated.
+    Each owner is paid in proportion to its contribution, but at least ``floor`` and at most ``cap``. Money that capped
+    owners cannot take is shared out among the others in proportion; the rest stays unallocated.
 
     Parameters
     ----------
     negatives : {"carry", "clip"}, default="carry"
-        Rows with negative values reduce what their owner is paid ("carry"), or count nothing ("clip").
+        Rows with negative values reduce their owner's payout ("carry"), or count as zero ("clip").
     deposit : money, default=0
-        What an owner whose total is negative is charged at most, at the rate at which the others are paid: its payout
-        is negative then, and what is collected goes back to the buyer. With 0 nobody has to pay. Where no owner's total
-        is positive there is no rate, and nobody is charged.
+        Largest charge to an owner whose total is negative, at the rate at which the others are paid. Its payout is then
+        negative, and the charge goes back to the buyer. With 0 nobody is charged. If no owner's total is positive there
+        is no rate, and nobody is charged.
     floor : money, default=0
-        Least payout of every owner, whatever its contribution.
+        Smallest payout of every owner, whatever its contribution.
     cap : money, str or None, default=None
         Largest payout of an owner: an amount, or a share of the budget such as "30%".
     reserve : money or str, default=0
-        What is kept back: an amount, or a share of the budget such as "5%".
+        Amount to keep back, or a share of the budget such as "5%".
     odd_cents : {"draw", "keep"}, default="draw"
-        What happens when cents are left over and the next to receive one are owners with exactly equal contributions.
-        "draw" lets a hash of the budget and of the ids of the owners' rows decide, so that payouts add up to the budget
-        and neither names nor the order of the table matter. "keep" pays such owners exactly the same and leaves the
-        cents unallocated.
+        Treatment of left-over cents when the next owners in line have exactly equal contributions. "draw" decides by a
+        hash of the budget and of the ids of the owners' rows: payouts add up to the budget, and neither names nor the
+        order of the table matter. "keep" pays such owners exactly the same and leaves the cents unallocated.
 
     Notes
     -----
     Amounts are integers, floats, ``Decimal`` or strings with at most as many decimals as the currency has. Shares are
     rounded down to its minor unit, the cent.
 
-    The pay per unit is what is left of the budget, divided by the sum of the positive totals of owners: nothing that is
-    collected is paid out again, so that nobody gains by the losses of others. What each policy invites says
-    :meth:`invites`.
+    The pay per unit is the budget left after reserve and floors, divided by the sum of the owners' positive totals.
+    Charges are not paid out again, so nobody gains from the losses of others. :meth:`invites` lists the tricks that
+    each policy invites.
 
     Examples
     --------
@@ -95,7 +94,7 @@ class Policy(Shown):
             )
 
     def cents(self, budget: int, digits: int = 2) -> tuple[int, int | None, int]:
-        """Floor, cap and reserve in cents for a budget in cents, of which 10**digits make one of the currency."""
+        """Floor, cap and reserve in cents for a budget in cents; one unit of the currency is 10**digits cents."""
         floor = parse_money("Policy", "floor", self.floor, digits)
         cap = None if self.cap is None else _of(budget, parse_amount("Policy", "cap", self.cap, digits))
         reserve = _of(budget, parse_amount("Policy", "reserve", self.reserve, digits))
@@ -115,7 +114,7 @@ class Policy(Shown):
         return floor, cap, reserve
 
     def charged(self, digits: int = 2) -> int:
-        """Deposit in cents: what an owner is charged at most."""
+        """Deposit in cents: the largest charge to an owner."""
         return parse_money("Policy", "deposit", self.deposit, digits)
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,13 +122,13 @@ class Policy(Shown):
         return asdict(self)
 
     def sentences(self, currency: str = "", digits: int = 2) -> list[str]:
-        """Say in words what the policy does."""
+        """Return sentences that describe the policy."""
         cents, cent = ("cents", "cent") if digits == 2 else ("the smallest unit", "unit")
         said = ["Each owner is paid in proportion to its contribution.", *self.limits_in_words(currency, digits)]
         said.append(
             f"Payouts are rounded to {cents} by largest remainder; between owners with exactly equal contributions "
             + (
-                f"an odd {cent} goes by a draw that depends on the budget and on the ids of their rows."
+                f"an odd {cent} is assigned by a draw that depends on the budget and the ids of their rows."
                 if self.odd_cents == "draw"
                 else f"an odd {cent} goes to nobody."
             )
@@ -137,7 +136,7 @@ class Policy(Shown):
         return said
 
     def limits_in_words(self, currency: str = "", digits: int = 2) -> list[str]:
-        """Say what negative values, deposit, floor, cap and reserve do."""
+        """Return sentences on negative values, deposit, floor, cap and reserve."""
 
         def amount(text: str) -> str:
             unit = f" {currency}" if currency else ""
@@ -150,7 +149,7 @@ class Policy(Shown):
                 "goes back to the buyer"
             )
         said = [
-            "Rows with a negative value count nothing."
+            "Rows with a negative value count as zero."
             if self.negatives == "clip"
             else f"Rows with a negative value reduce what their owner is paid, {down_to}."
         ]
@@ -163,7 +162,7 @@ class Policy(Shown):
         return said
 
     def invites(self) -> list[str]:
-        """Say by which tricks an owner can gain under the policy, one sentence each."""
+        """Return one sentence for each trick by which an owner can gain under the policy."""
         if self.negatives == "clip":
             said = [
                 "Clipping negative rows invites random rows: those that help are paid, those that harm cost nothing."
@@ -185,7 +184,7 @@ class Policy(Shown):
 
 @dataclass(frozen=True)
 class Terms:
-    """What is shared out by which rules.
+    """Budget and the rules for sharing it out.
 
     Attributes
     ----------
@@ -194,7 +193,7 @@ class Terms:
     digits : int
         Decimals of the currency.
     budget : int
-        In cents, of which 10**digits make one of the currency.
+        In cents; one unit of the currency is 10**digits cents.
     """
 
     policy: Policy
@@ -204,7 +203,7 @@ class Terms:
 
     @classmethod
     def check(cls, caller: str, budget: Any, policy: Any, currency: Any) -> "Terms":
-        """Check the arguments of the function ``caller``; a policy of None means the plain one."""
+        """Check the arguments of the function ``caller``; None means the default policy."""
         policy = Policy() if policy is None else policy
         check.check_type(caller, "policy", policy, Policy, "a Policy, such as Policy(negatives='carry', cap='30%')")
         digits = minor_digits(caller, currency)
@@ -221,9 +220,9 @@ class Terms:
         return self.policy.charged(self.digits)
 
     def pay(self, contributions: npt.NDArray[np.float64], keys: list[bytes]) -> tuple[npt.NDArray[np.int64], int, int]:
-        """Payouts, reserve and unallocated rest, in cents; ``keys`` decide about odd cents between equal owners.
+        """Payouts, reserve and unallocated rest, in cents; ``keys`` assign odd cents between equal owners.
 
-        Negative contributions are charged up to the deposit; the rest has what is collected.
+        Negative contributions are charged up to the deposit; the unallocated rest includes the charges.
         """
         floor, cap, reserve = self.limits
         n, left = contributions.size, self.budget - reserve
@@ -247,7 +246,7 @@ class Terms:
 def _spelled(amount: int | Fraction) -> str:
     if isinstance(amount, int):
         text = str(to_decimal(amount, MOST_DIGITS))
-        return text[:-2] + text[-2:].rstrip("0")  # two decimals at least
+        return text[:-2] + text[-2:].rstrip("0")  # at least two decimals
     percent = amount * 100
     exact = Decimal(percent.numerator) / Decimal(percent.denominator)
     return f"{exact.normalize():f}%"

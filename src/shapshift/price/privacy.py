@@ -1,4 +1,4 @@
-"""Privacy: payments that tell sellers little about single validation points, by rounding or by noise."""
+"""Privacy: rounded or noisy payments that reveal little about single validation points to sellers."""
 
 import hashlib
 import hmac
@@ -28,12 +28,13 @@ Cents = npt.NDArray[np.int64]
 
 # Totals are whole multiples of this share of what one point can change: far finer than the noise.
 GRID = 2.0**-24
-# Drawn payments that the stated cost of noise rests on, and numbers that they may take.
+# Number of draws for the stated cost of noise, and most numbers that the draws may hold.
 DRAWS, DRAWN_NUMBERS = 1000, 2**22
 LEAST_SECRET = 16
-# Places k of a match that are looked at one by one; later ones in blocks that grow by this share.
+# Positions k of a match that are computed one by one; later ones are grouped in blocks that grow by this share.
 SINGLE_PLACES, BLOCK_GROWTH = 100, 0.01
-# Everything that such values depend on. More, as after pooling or correction, may depend on the points in other ways.
+# All parameters that such values depend on. Others, as after pooling or correction, may depend on the points in other
+# ways.
 KNOWN = frozenset(
     {
         *("method", "n_neighbors", "utility", "semivalue", "metric", "algorithm", "ties", "n_train", "n_val"),
@@ -43,7 +44,7 @@ KNOWN = frozenset(
 
 
 class Released(NamedTuple):
-    """What payments are made from under noise.
+    """Noisy contributions, from which payments are computed.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class Released(NamedTuple):
     scale : float
         Mean absolute noise of each; 0 without noise.
     facts : mapping
-        What was done, for :class:`Allocation.parameters`.
+        Record for :class:`Allocation.parameters`.
     """
 
     contributions: Floats
@@ -62,46 +63,45 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True)
 class Privacy(Shown):
-    """How payments are kept from telling what is in the validation set.
+    """Protection of the validation set: rounding or noise on payments.
 
-    A seller who submits a table again and again, with a row put in or left out, learns from the payments which
-    validation points there are. Rounding makes that harder; noise bounds it.
+    A seller who submits a table repeatedly, adding or removing a row each time, can infer validation points from the
+    payments. Rounding makes that harder; noise limits it provably.
 
     Parameters
     ----------
     step : money, optional
         Payments are rounded to multiples of this amount, by largest remainder, so that they never exceed the budget;
-        what is left over stays unallocated. Payments at the policy's floor, cap or deposit stay as they are. No
-        guarantee comes with it: a seller next to a boundary between two multiples sees small changes.
+        the rest stays unallocated. Payments at the policy's floor, cap or deposit are not rounded. Rounding gives no
+        guarantee: a seller near the boundary between two multiples sees small changes.
     epsilon : float, optional
-        Laplace noise on the total of each owner, of scale ``sensitivity / epsilon``. Whatever a validation point is
-        replaced by, no payment, and no set of payments, becomes more probable by a factor of more than
-        ``exp(epsilon)``: epsilon-differential privacy of the validation points. Payments of several rounds on the same
-        points add up: ten rounds of 0.1 are one of 1.
+        Laplace noise on the total of each owner, of scale ``sensitivity / epsilon``. If one validation point is
+        replaced by any other, no set of payments becomes more probable by a factor above ``exp(epsilon)``:
+        epsilon-differential privacy of the validation points. Payments of several rounds on the same points add up: ten
+        rounds of 0.1 are one of 1.
     seed : str or bytes, optional
-        A secret of at least 16 characters or bytes that the noise comes from, together with everything that is paid
-        for: the same round again gives the same payments, and any change gives fresh noise. By default the system
-        draws the noise, and no run can be repeated. Whoever knows the secret can take the noise off. It is in no
-        result.
+        A secret of at least 16 characters or bytes. The noise is derived from it and from all inputs of the payments:
+        repeating a round gives the same payments, and any change gives fresh noise. By default the system draws the
+        noise, and runs cannot be repeated. Anyone who knows the secret can remove the noise. Results do not contain it.
 
     Notes
     -----
-    The sensitivity is what replacing one of ``n_val`` points can change in all totals together: at most 2 L / n_val,
-    with L the most that the absolute values of all rows can sum up to on one point. For rows as players, a row at rank
-    j that is the k-th match adds c_j to its own value and takes c_(j-1) - c_j from each nearer row; matching rows are
-    never worth less than nothing on a point, others never more. So of M matches L is at most the sum over k = 1..M of
-    the largest c_j + (j - 2k + 1)(c_(j-1) - c_j), j >= k, and (2M - N) beta(M). For any players, L is at most the sum
-    over sizes s of p_s G / (s + 1): a player that joins changes the utility by no more than its share of the rows that
-    vote, and the shares of all players are 1 (not used for "calibrated" and "filled"). That is the harmonic number of G
-    for Shapley values, 1 / w for weighted Banzhaf values. The smaller bound counts. Totals of owners change by no more
-    than the values of their rows, and neither do sums of positive values. Both bounds hold for ties.
+    The sensitivity is the largest change of all totals together when one of ``n_val`` points is replaced: at most 2 L /
+    n_val, with L the largest possible sum of absolute values of all rows on one point. For rows as players, a row at
+    rank j that is the k-th match adds c_j to its own value and takes c_(j-1) - c_j from each nearer row; on a point,
+    values of matching rows are never negative, and values of others never positive. So of M matches L is at most the
+    sum over k = 1..M of the largest c_j + (j - 2k + 1)(c_(j-1) - c_j), j >= k, and (2M - N) beta(M). For any players, L
+    is at most the sum over sizes s of p_s G / (s + 1): a player that joins changes the utility by no more than its
+    share of the rows that vote, and the shares of all players are 1 (not used for "calibrated" and "filled"). That is
+    the harmonic number of G for Shapley values, 1 / w for weighted Banzhaf values. The smaller bound is used. Totals of
+    owners, and sums of positive values, change by no more than the values of their rows. Both bounds hold for ties.
 
-    Only the payments are private. What else comes from the points (parts of single rows, sampling intervals, audits)
-    is left out of statements, and must not be shown to sellers in another way. Preparation that is fitted on the
-    validation table is not covered.
+    Only the payments are private. Statements omit everything else computed from the points (parts of single rows,
+    sampling intervals, audits); do not show it to sellers in another way. Preparation fitted on the validation table is
+    not covered.
 
-    Random numbers have 53 bits: beyond 37 times its scale there is no noise, a case of probability 1e-16 for each
-    owner.
+    Random numbers have 53 bits, so noise never exceeds 37 times its scale; exact Laplace noise would with probability
+    1e-16 for each owner.
 
     Examples
     --------
@@ -132,22 +132,22 @@ class Privacy(Shown):
     def release(
         self, contributions: Floats, keys: Sequence[bytes], valuation: Valuation, values: OwnerValues | None
     ) -> Released:
-        """Add noise to what owners are paid for.
+        """Add noise to the owners' contributions.
 
         Parameters
         ----------
         contributions : ndarray of shape (n_owners,)
         keys : sequence of bytes
-            One for each owner that knows its rows.
+            One per owner, derived from its rows.
         valuation, values
-            What contributions come from, see :func:`shapshift.price.allocate_budget`.
+            Sources of the contributions, see :func:`shapshift.price.allocate_budget`.
         """
         facts: dict[str, Any] = {} if self.step is None else {"step": str(self.step)}
         if self.epsilon is None:
             return Released(contributions, 0.0, facts)
         sensitivity = 2 * point_norm(valuation, values) / valuation.n_val
         grid, n = sensitivity * GRID, contributions.size
-        scale = sensitivity * (1 + n * GRID) / self.epsilon  # rounding to the grid moves each total by up to one step
+        scale = sensitivity * (1 + n * GRID) / self.epsilon  # rounding to the grid changes each total by up to one step
         whole = np.rint(contributions / grid)
         order = sorted(range(n), key=lambda at: (keys[at], whole[at]))
         about = hashlib.sha256(f"{valuation.fingerprint} {self.epsilon!r} {sensitivity!r}".encode())
@@ -187,9 +187,10 @@ class Privacy(Shown):
         return parse_money("Privacy", "step", self.step, terms.digits)
 
     def cost(self, released: Released, terms: Terms) -> tuple[Cents, Cents]:
-        """Mean and 95% quantile of how far noise moves each payment, in cents.
+        """Mean and 95% quantile of the change of each payment due to noise, in cents.
 
-        From noise drawn once more around what was released, so that stating it tells nothing more about the points.
+        Estimated from fresh noise around the released contributions, so that stating it reveals nothing more about the
+        points.
         """
         n = released.contributions.size
         draws = max(100, min(DRAWS, DRAWN_NUMBERS // max(n, 1)))
@@ -202,7 +203,7 @@ class Privacy(Shown):
 
 
 def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float:
-    """Bound what absolute values of all players can sum up to on one point, see :class:`Privacy`.
+    """Bound the sum of the absolute values of all players on one point, see :class:`Privacy`.
 
     Parameters
     ----------
@@ -225,7 +226,7 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
             f"{f' with {check.some(other)}' if other else ''}. Use 'step', or pay other values."
         )
     if values is not None:
-        if math.isnan(values.certificate):  # of release 0.1.0, maybe sampled
+        if math.isnan(values.certificate):  # from release 0.1.0, possibly sampled
             raise InputError("The 'epsilon' parameter of Privacy needs exact values of owners. Compute them again.")
         semivalue = _semivalue(values.parameters["semivalue"])
         return _size_bound(size_probabilities(len(values.owners), semivalue))
@@ -238,7 +239,7 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
         )
     counts = np.bincount(encode_labels(valuation.labels)[1])
     table = rank_table(n, int(parameters["n_neighbors"]), semivalue, parameters["utility"])
-    # A point may have a label that no row has; where some rows do not vote, how many of a label do is not known.
+    # A point may have a label that no row has. If some rows do not vote, the number of voters of a label is unknown.
     matches = np.append(counts, 0) if n == valuation.n_train else np.arange(min(n, int(counts.max())) + 1)
     beta = table.per_match * matches - table.empty / int(parameters["n_classes"])
     by_rank = _best_places(table.c, int(matches.max()))[matches] + (2 * matches - n) * beta
@@ -246,7 +247,7 @@ def point_norm(valuation: Valuation, values: OwnerValues | None = None) -> float
 
 
 def _size_bound(probabilities: Floats) -> float:
-    """Bound for players of any kind, given how probable each size of the subset is that a player joins."""
+    """Bound for players of any kind, given the probability of each size of the subset that a player joins."""
     n = probabilities.size
     return float(np.sum(probabilities * (n / np.arange(1, n + 1))))
 
@@ -254,7 +255,7 @@ def _size_bound(probabilities: Floats) -> float:
 def _best_places(c: Floats, most: int) -> Floats:
     """Return sums over k = 1..m of the largest c_j + (j - 2k + 1)(c_(j-1) - c_j), j >= k, m = 0..most.
 
-    The term falls with k, so that the first of a block of places bounds the others.
+    The term decreases with k, so the first of a block of positions bounds the others.
     """
     ranks, falls = np.arange(1, c.size + 1), np.append(0.0, c[:-1] - c[1:])
     lines, sums, k = c + (ranks + 1) * falls, np.zeros(most + 1), 1
@@ -267,7 +268,7 @@ def _best_places(c: Floats, most: int) -> Floats:
 
 
 def _semivalue(said: str) -> Any:
-    """Read a semivalue as results spell it."""
+    """Parse a semivalue as it is written in results."""
     if found := re.fullmatch(r"Beta\(alpha=([\d.e+-]+), beta=([\d.e+-]+)\)", said):
         return Beta(float(found[1]), float(found[2]))
     if found := re.fullmatch(r"Banzhaf\(w=([\d.e+-]+)\)", said):

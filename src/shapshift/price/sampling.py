@@ -1,4 +1,4 @@
-"""How far a payout may be off because the validation points are a sample: from sums over random blocks of points."""
+"""Sampling error of payouts, estimated from sums over random blocks of validation points."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,21 +13,21 @@ from shapshift.valuation import Valuation
 Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
-# Blocks of points: as many as tell a variance well, and fewer where each takes a large row of sums.
+# Blocks of points: enough to estimate a variance well, and fewer where each needs a large row of sums.
 MOST_BLOCKS, LEAST_BLOCKS, BLOCK_NUMBERS = 40, 10, 2**24
 
 
 def random_blocks(n_val: int, n_train: int, clusters: Any = None) -> npt.NDArray[np.object_]:
-    """Name a random block for each validation point, to be passed as ``groups`` to ``value``.
+    """Assign each validation point to a random block; pass the result as ``groups`` to ``value``.
 
-    A valuation with these groups has the sums over each block, and :func:`allocate_budget` tells from them how far
-    payouts may be off because the validation points are a sample.
+    A valuation with these groups has the sums over each block. :func:`allocate_budget` computes the sampling error of
+    the payouts from them.
 
     Parameters
     ----------
     n_val, n_train : int
-        Validation points and training rows. There are at most 40 blocks, and fewer where rows are many: each block
-        takes one more row of sums.
+        Number of validation points and of training rows. There are at most 40 blocks, and fewer for many rows: each
+        block stores one more row of sums.
     clusters : array-like of shape (n_val,), optional
         Points of one cluster stay in one block, as in ``value``.
 
@@ -61,11 +61,12 @@ def without_blocks(valuation: Valuation) -> Valuation:
 
 
 def block_sums(valuation: Valuation) -> tuple[Floats, npt.NDArray[Any]] | None:
-    """Return sums of the values over blocks of points, one row each, and the number of points of each block.
+    """Return the sums of the values over each block of points, and the number of points in each block.
 
-    Where points have weights, sums are weighted and these are their sums.
+    If points have weights, the sums are weighted, and each block's sum of weights takes the place of its number of
+    points.
 
-    Single points are the blocks of a valuation that has a matrix. None where there are no blocks.
+    In a valuation with a matrix, each point is a block. None if there are no blocks.
     """
     if in_blocks(valuation.group_names):
         sizes = np.array(valuation.group_sizes)
@@ -78,12 +79,13 @@ def block_sums(valuation: Valuation) -> tuple[Floats, npt.NDArray[Any]] | None:
 
 
 def share_errors(sums: Floats, sizes: npt.NDArray[Any], totals: Floats) -> Floats:
-    """Half the width of a 95% interval of each owner's share in what is paid out, times the sum of what is paid for.
+    """Half the width of a 95% interval of each owner's share of the payouts, times the sum of the contributions.
 
     Parameters
     ----------
     sums : ndarray of shape (n_blocks, n_owners)
-        Sums over the points of each block of what owners are paid for; where it is negative, they are paid nothing.
+        Sums of the owners' contributions over the points of each block. An owner with a negative contribution is paid
+        nothing.
     sizes : ndarray of shape (n_blocks,)
         Number of points of each.
     totals : ndarray of shape (n_owners,)
@@ -91,10 +93,10 @@ def share_errors(sums: Floats, sizes: npt.NDArray[Any], totals: Floats) -> Float
 
     Notes
     -----
-    The share of an owner is a ratio of two means: delta method (first order), with the set of owners that are paid, and
-    of rows that count, held fixed. Variances are drawn towards their mean over the owners. On two datasets with 8
-    owners and 50 to 1,000 points (300 draws each), 94% to 97% of the intervals held the share on the population where
-    negative rows are carried, and 89% to 96% where they are clipped, lowest at 50 points.
+    The share of an owner is a ratio of two means: delta method (first order), with the set of paid owners and of
+    counted rows held fixed. Variances are shrunk towards their mean over the owners. On two datasets with 8 owners and
+    50 to 1,000 points (300 draws each), 94% to 97% of the intervals contained the population share when negative rows
+    are carried, and 89% to 96% when they are clipped, lowest at 50 points.
     """
     paid = totals > 0
     whole = float(totals[paid].sum())

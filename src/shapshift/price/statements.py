@@ -1,4 +1,5 @@
-"""Statements: one table of all owners, and for each owner a page that says what is paid, why, and how to contest it."""
+"""Statements: one table of all owners, and a page for each owner with the payment, its reasons, and how to contest
+it."""
 
 import csv
 import datetime
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 #: Name of the table.
 TABLE = "payouts.csv"
 
-# What a spreadsheet takes for the start of a formula; full-width forms are read like the plain ones in some languages.
+# Characters that start a formula in a spreadsheet; some languages read the full-width forms like the plain ones.
 _WIDE = "\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 _FORMULA = tuple("=+-@\t\r\n" + _WIDE)
 _NAME_LENGTH = 40
 _FEATURES = 50
 _UTF8_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
-# Parameters that tell nothing of other owners and of the validation points; those that do are named, not shown.
+# Parameters that reveal nothing about other owners or the validation points; those that do are named, not shown.
 _SHOWN = {
     "method": "Method",
     "n_neighbors": "Nearest neighbours",
@@ -62,13 +63,13 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class Letterhead:
-    """What all pages say alike, ready to be shown.
+    """Text shared by all pages, ready to be shown.
 
     Attributes
     ----------
     title : str
     facts : mapping
-        Date, period, round, issuer and contact, as far as they are known.
+        Date, period, round, issuer and contact, where known.
     until : str
         Last day to contest a payment; empty without one.
     locale : babel.Locale
@@ -81,7 +82,7 @@ class Letterhead:
 
     @property
     def write_to(self) -> str:
-        """Whom to write to."""
+        """Contact for questions."""
         return self.facts.get("Contact") or self.facts.get("Issued by") or "whoever sent you this statement"
 
 
@@ -115,27 +116,27 @@ def write_statements(
     title : str
         Heading of the pages.
     issuer, contact : str, optional
-        Who pays, and whom to write to about it.
+        Payer, and contact for questions.
     period : str or pair of dates, optional
-        What is paid for, such as "October 2026" or ``("2026-10-01", "2026-10-31")``.
+        Period that the payment covers, such as "October 2026" or ``("2026-10-01", "2026-10-31")``.
     round_name : str, optional
         Name of the round.
     date, contest_until : date or str, optional
-        Of the statement, and until when a payment can be contested: dates, or such as "2026-11-18".
+        Date of the statement, and last day to contest a payment: dates, or text such as "2026-11-18".
     locale : str, default="en"
-        How numbers, amounts and dates are written, such as "de", "de_CH" or "ja". Sentences are English.
+        Format of numbers, amounts and dates, such as "de", "de_CH" or "ja". Sentences are English.
     sources : mapping of str to str, optional
-        What the values were computed from, such as ``{"train": "train.csv (sha256 1f3a...)"}``: listed on each page.
+        Inputs of the values, such as ``{"train": "train.csv (sha256 1f3a...)"}``; listed on each page.
     features : sequence of str, optional
         Names of the features that rows were compared by.
     notes : sequence of str, optional
-        What was done to the tables: scaling, encoding, filling in. Every owner reads `sources`, `features` and `notes`:
-        name no category, label or file in them that belongs to somebody else.
+        Preparation of the tables: scaling, encoding, filling in. Every owner reads `sources`, `features` and `notes`:
+        do not name a category, label or file of another owner in them.
     change : mapping of owner to list of (str, int), optional
-        Why a payment differs from that of the last round: reasons, and what each changes in cents. Left out where
+        Reasons why a payment differs from that of the last round, and the change in cents due to each. Omitted when
         payments are rounded or noisy.
     max_rows : int, default=1000
-        Rows listed on a page, those with the largest parts of the payment; the others are summed up in one line.
+        Number of rows listed on a page, those with the largest parts of the payment; one line sums up the others.
     owner : hashable, optional
         Write the page of this owner alone, and no table.
     overwrite : bool, default=False
@@ -148,20 +149,20 @@ def write_statements(
 
     Notes
     -----
-    Each file is written atomically, the table last, so that it never lists a page that is not there. Pages need no
+    Each file is written atomically, and the table last: every page that it lists exists. Pages need no
     network, run no script, print on A4 or Letter, and name no owner but their own, no row of others, no label, and no
-    number about other owners: not how many they are, what their rows are worth, nor the budget, unless the policy has
-    a share of it for a limit. What comes from the data is escaped; in the table, text that a spreadsheet would run as a
-    formula gets an apostrophe in front, and all text stands in quotes, so that no list separator inside a name starts a
-    new cell. The table begins with the mark by which spreadsheets know UTF-8 (read it with ``encoding="utf-8-sig"``).
-    File names are made of plain letters and a hash, whatever an owner is called.
+    number about other owners: not how many there are, the values of their rows, or the budget, unless the policy has a
+    limit that is a share of the budget. Text from the data is escaped. In the table, text that a spreadsheet would run
+    as a formula gets a leading apostrophe, and all text is quoted, so that a list separator inside a name does not
+    start a new cell. The table begins with the byte-order mark by which spreadsheets recognise UTF-8 (read it with
+    ``encoding="utf-8-sig"``). File names consist of plain letters and a hash, whatever the owner's name.
 
-    The parts of rows add up to the payment to the cent, by largest remainder. Where owners are the players, or payments
-    are rounded or noisy (see :class:`Privacy`), there are no parts, and in the latter case no intervals either: they
-    would tell what rounding and noise hide. For the same reason `sources` should then have no digest of the validation
-    table.
+    The parts of rows add up to the payment to the cent, by largest remainder. If owners are the players, or payments
+    are rounded or noisy (see :class:`Privacy`), no parts are shown. With rounding or noise no intervals are shown
+    either, because they would reveal what rounding and noise hide. For the same reason, leave a digest of the
+    validation table out of `sources` then.
 
-    The reference on a page is a hash of what the page shows; the table has it too.
+    The reference on a page is a hash of the page's content; the table lists it too.
 
     Examples
     --------
@@ -227,7 +228,7 @@ def write_statements(
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """What one owner's page says.
+    """Content of one owner's page.
 
     Attributes
     ----------
@@ -236,7 +237,7 @@ class Page:
         Of the owner.
     head : Letterhead
     change : tuple of (str, int)
-        Reasons why the payment differs from the last one, in cents.
+        Reasons why the payment differs from the last one, and the change in cents due to each.
     max_rows : int
     """
 
@@ -288,7 +289,7 @@ class Page:
         return round_parts(weights, self._rate() / one)
 
     def _rate(self) -> Fraction:
-        """Cents per unit of value that owners are paid whom neither floor nor cap holds."""
+        """Cents per unit of value paid to owners who are at neither the floor nor the cap."""
         pay = self.pay
         free = (pay.contributions > 0) & (np.array(pay.bound) == "") & (pay.cents > 0)
         whole = math.fsum(pay.contributions[free])
@@ -296,7 +297,7 @@ class Page:
 
     @cached_property
     def copies(self) -> dict[int, str]:
-        """What to say of rows, by place among the owner's, for which an earlier row counts."""
+        """Remarks on rows for which an earlier row counts, by position among the owner's rows."""
         if self.pay.first is None:
             return {}
         first, own = self.pay.first[self.rows], set(self.rows.tolist())
@@ -309,12 +310,12 @@ class Page:
 
     @cached_property
     def account(self) -> list[tuple[str, int]]:
-        """How the payment is made up: lines of words and cents."""
+        """Breakdown of the payment: lines of words and cents."""
         if self.parts is None:
             return []
         more = [part for part in self.parts if part > 0]
         less = [part for part in self.parts if part < 0]
-        silent = len(self.parts) - len(more) - len(less) - len(self.copies)  # copies are worth nothing
+        silent = len(self.parts) - len(more) - len(less) - len(self.copies)  # copies have value 0
         lines = [(f"{self.counted(len(more), 'row', 'rows')} that added to the result", sum(more))] if more else []
         if less:
             lines.append((f"Deductions: {self.counted(len(less), 'row', 'rows')} that lowered the result", sum(less)))
@@ -330,17 +331,17 @@ class Page:
 
     @cached_property
     def adjustment(self) -> int:
-        """What floor, cap or deposit add to the parts of the rows, in cents."""
+        """Difference that floor, cap or deposit make to the sum of the rows' parts, in cents."""
         return 0 if self.parts is None else self.cents - sum(self.parts)
 
     @cached_property
     def remarks(self) -> bool:
-        """Whether something is to be said of a row."""
+        """Whether any row has a remark."""
         return bool(self.copies) or (self.parts is not None and min(self.parts, default=0) < 0)
 
     @property
     def row_lines(self) -> Iterator[tuple[Any, int | None, str]]:
-        """Id, part and remark of the rows with the largest parts; the others in one line."""
+        """Id, part and remark of the rows with the largest parts; one line for the others."""
         parts = [0] * self.rows.size if self.parts is None else self.parts
         order = sorted(range(len(parts)), key=lambda at: -abs(parts[at]))
         shown = None if self.parts is None else parts
@@ -353,7 +354,7 @@ class Page:
 
     @property
     def rule(self) -> list[str]:
-        """The rule of payment in sentences."""
+        """Sentences that describe the rule of payment."""
         pay = self.pay
         said = pay.parameters.get("rule")
         if said is None:
@@ -362,13 +363,13 @@ class Page:
 
     @cached_property
     def step(self) -> int:
-        """What payments are rounded to, in cents; 0 where they are not."""
+        """Rounding step of payments, in cents; 0 without rounding."""
         step = self.pay.parameters.get("privacy", {}).get("step")
         return 0 if step is None else parse_money("Privacy", "step", step, self.pay.digits)
 
     @cached_property
     def reference(self) -> str:
-        """Hash of what the page shows."""
+        """Hash of the page's content."""
         shown = [
             repr(self.pay.owners[self.number]),
             *(self.head.title, *self.head.facts.values(), self.pay.currency, str(self.cents)),
@@ -417,7 +418,7 @@ def payout_table(allocation: Allocation, pages: list[str], references: list[str]
     columns["reference"] = references
     columns["page"] = pages
     out = io.StringIO()
-    # Text in quotes: where ";" or a tab separates cells, what follows one in a name must not become a cell.
+    # Text in quotes: where ";" or a tab separates cells, one inside a name must not start a new cell.
     writer = csv.writer(out, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
@@ -425,7 +426,7 @@ def payout_table(allocation: Allocation, pages: list[str], references: list[str]
 
 
 def cell(entry: Any) -> Any:
-    """Leave numbers as they are and turn anything else into text that no spreadsheet runs.
+    """Return numbers unchanged and anything else as text that no spreadsheet runs.
 
     Examples
     --------
@@ -494,7 +495,7 @@ def _printable(text: str) -> str:
 
 
 def _technical(allocation: Allocation) -> dict[str, str]:
-    """Return what specialists ask for, as far as it tells nothing of other owners and of the validation points."""
+    """Return technical facts that reveal nothing about other owners or the validation points."""
     parameters = allocation.parameters
     facts = {said: str(parameters[name]) for name, said in _SHOWN.items() if name in parameters}
     facts |= dict(said for name, said in _NAMED.items() if name in parameters)
@@ -524,14 +525,14 @@ def _technical(allocation: Allocation) -> dict[str, str]:
 
 
 def _without_labels(said: str) -> str:
-    """Levels without what their parameters map from: that are labels, and some may occur in others' rows only."""
+    """Levels without the keys of their parameters: the keys are labels, and some may occur only in rows of others."""
     return re.sub(r"=[\[{].*[\]}]", "=...", said, flags=re.DOTALL)
 
 
 def _context(
     sources: Mapping[str, str] | None, features: Sequence[str] | None, notes: Sequence[str] | None
 ) -> dict[str, str]:
-    """Turn what the caller knows about where the values come from into facts."""
+    """Return facts about the source of the values, from the caller's arguments."""
     for name, given in (("features", features), ("notes", notes)):
         if isinstance(given, str):
             raise InputError(f"The {name!r} parameter of write_statements must be a list of strings. Got {given!r}.")
@@ -560,7 +561,7 @@ def letterhead(
     contest_until: Any = None,
     locale: str = "en",
 ) -> Letterhead:
-    """Check what all pages say alike, see :func:`write_statements`."""
+    """Check the text shared by all pages, see :func:`write_statements`."""
     from babel.dates import format_date, format_interval
 
     language = parse_locale("write_statements", locale)
