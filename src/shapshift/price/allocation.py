@@ -162,8 +162,7 @@ class Allocation(Result):
 
     @property
     def unallocated(self) -> Decimal:
-        """Amount that could not be paid (nobody contributed, all are at their cap, odd cents were kept) or was
-        charged."""
+        """Amount not paid (nobody contributed, all are at their cap, odd cents were kept), or charged to deposits."""
         return self._money(self.unallocated_cents)
 
     @property

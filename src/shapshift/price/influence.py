@@ -295,8 +295,7 @@ def audit_influence(
     policy: Policy | None = None,
     currency: str = "EUR",
 ) -> InfluenceAudit:
-    """Measure the effect of single validation points on payouts, bound the gain from manipulating some, and test for
-    it.
+    """Measure effects of single validation points on payouts, bound gains from manipulated points, and test for them.
 
     Parameters
     ----------

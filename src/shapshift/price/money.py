@@ -22,11 +22,13 @@ MOST_DIGITS = 4
 
 
 def minor_digits(caller: str, currency: Any) -> int:
-    """Number of decimals of a currency in the Unicode CLDR; two for an unknown name.
+    """Decimals of a currency in the Unicode CLDR; two for an unknown name.
 
     Parameters
     ----------
-    caller : str How messages call the function. currency : str
+    caller : str
+        Name of the calling function, for messages.
+    currency : str
     """
     from babel.numbers import get_currency_precision
 
@@ -40,7 +42,7 @@ def parse_money(caller: str, name: str, amount: Any, digits: int = 2) -> int:
     Parameters
     ----------
     owner, name : str
-        How messages call the function and its parameter.
+        Names of the calling function and of its parameter, for messages.
     amount : int, float, Decimal or str
         At least 0, with at most as many decimals as ``digits``.
     digits : int, default=2

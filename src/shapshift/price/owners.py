@@ -347,8 +347,8 @@ class Game:
         return block_points(self.task)
 
     def sums(self, runner: Runner) -> Floats:
-        """Sums of the owners' contributions, and last the utility of all rows, per group of points: (n_cells, n_owners
-        + 1)."""
+        """Contributions of owners, and last the utility of all rows, summed per group of points: (n_cells, n_owners +
+        1)."""
         cluster, row = runner.cluster(), 8 * (self.n_owners + 1)
         room = int(self.starts[-1])
         seats = min(self.utility.k, room)

@@ -181,8 +181,7 @@ def training_points(model: Any, ownership: Ownership, negatives: str, most: int)
 
 
 def without_a_row(points: PointValues) -> PointValues:
-    """Return points that each leave a training row of their label out of their game, as training rows leave out
-    themselves.
+    """Return points that each leave a training row of their label out of their game, as training rows do themselves.
 
     A point and the rows of its game are then comparable to a training row and the others. A hash of the point's
     features, and its number among equal points, choose the row, so that row order does not matter. Points with a label
@@ -402,8 +401,7 @@ def make_slots(points: PointValues, k: int, owners: Sequence[int], *, replaced: 
 
 
 def any_points(points: PointValues, k: int, owners: Sequence[int], ranges: PointRange | None) -> list[Slots]:
-    """Return the possible effects of replacing up to ``k`` points by any others, for each of some owners, see
-    :class:`PointRange`.
+    """Return the possible effects of replacing up to ``k`` points by any others; see :class:`PointRange`.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""Statements: one table of all owners, and a page for each owner with the payment, its reasons, and how to contest
-it."""
+"""Statements: a table of all owners, and a page per owner with the payment, its reasons, and how to contest it."""
 
 import csv
 import datetime
