@@ -208,8 +208,8 @@ def test_nested_and_large_bodies_are_refused(tmp_path: Path, monkeypatch: pytest
     ("change", "match"),
     [
         ({"budget": 100_01}, "add up to 10,000, not to the budget of 10,001"),
-        ({"reserve": "30"}, "its reserve is no integer"),
-        ({"unallocated": True}, "its unallocated is no integer"),
+        ({"reserve": "30"}, "its reserve is not an integer"),
+        ({"unallocated": True}, "its unallocated is not an integer"),
         ({"payments": {"Ann": 1}}, "no list of payments"),
         ({"payments": [["Ann", "70"]]}, "no pair of seller and amount"),
         ({"payments": [["Ann", 70_00, 1]]}, "no pair of seller and amount"),
@@ -420,22 +420,22 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "order of keys": (lambda rows: rows[1].update(body='{"b":1,"a":1}'), "not canonical JSON"),
     "a key twice": (lambda rows: rows[1].update(body='{"a":1,"a":2}'), "not canonical JSON"),
     "an escape": (lambda rows: rows[1].update(body='{"a":"\\u0041"}'), "not canonical JSON"),
-    "a float": (lambda rows: rows[1].update(body='{"a":1.5}'), "1.5 is no integer"),
-    "NaN": (lambda rows: rows[1].update(body='{"a":NaN}'), "NaN is no integer"),
-    "a list": (lambda rows: rows[1].update(body="[1]"), "no JSON object"),
-    "no JSON": (lambda rows: rows[1].update(body="{"), "no JSON of a ledger"),
+    "a float": (lambda rows: rows[1].update(body='{"a":1.5}'), "1.5 is not an integer"),
+    "NaN": (lambda rows: rows[1].update(body='{"a":NaN}'), "NaN is not an integer"),
+    "a list": (lambda rows: rows[1].update(body="[1]"), "not a JSON object"),
+    "no JSON": (lambda rows: rows[1].update(body="{"), "not valid ledger JSON"),
     "two bodies of three": (
         lambda rows: (rows[0].update(body='{},0,{}'), rows[1].update(body='{"a":[1'), rows[2].update(body="2]}")),
-        "event 1 is wrong: its body is no JSON",
+        "event 1 is wrong: its body is not valid",
     ),
-    "nested": (lambda rows: rows[1].update(body='{"a":' + "[" * 99_999 + "]" * 99_999 + "}"), "no JSON of a ledger"),
-    "a long number": (lambda rows: rows[1].update(body='{"a":' + "9" * 9999 + "}"), "no JSON of a ledger"),
-    "blobs": (lambda rows: rows[1].update(body='{"blobs":["../x"]}'), "its blobs are no list of digests"),
-    "no open": (lambda rows: rows[0].update(kind="note"), "event 3 is wrong: the round 'January' was never open"),
+    "nested": (lambda rows: rows[1].update(body='{"a":' + "[" * 99_999 + "]" * 99_999 + "}"), "not valid ledger JSON"),
+    "a long number": (lambda rows: rows[1].update(body='{"a":' + "9" * 9999 + "}"), "not valid ledger JSON"),
+    "blobs": (lambda rows: rows[1].update(body='{"blobs":["../x"]}'), "its blobs are not a list of digests"),
+    "no open": (lambda rows: rows[0].update(kind="note"), "event 3 is wrong: the round 'January' was never opened"),
     "time": (lambda rows: rows[1].update(time="yesterday"), "event 2 has no time in UTC"),
     "time back": (lambda rows: rows[3].update(time="2001-01-01T00:00:00.000000Z"), "earlier than the event before"),
-    "NUL": (lambda rows: rows[1].update(seller="a\0b"), "has no proper seller"),
-    "long": (lambda rows: rows[1].update(seller="a" * 10_000_000), "has no proper seller"),
+    "NUL": (lambda rows: rows[1].update(seller="a\0b"), "has an invalid seller"),
+    "long": (lambda rows: rows[1].update(seller="a" * 10_000_000), "has an invalid seller"),
 }  # fmt: skip
 
 
@@ -511,9 +511,9 @@ def strangers(folder: Path) -> Iterator[tuple[str, Path, str]]:
     yield "missing", folder / "missing.db", "There is no ledger"
     yield "folder", folder, "There is no ledger"
     (folder / "empty.db").touch()
-    yield "empty", folder / "empty.db", "no ledger of shapshift"
+    yield "empty", folder / "empty.db", "not a shapshift ledger"
     (folder / "text.db").write_text("round,seller,amount\n" * 1000)
-    yield "text", folder / "text.db", "no ledger of shapshift, or it is damaged"
+    yield "text", folder / "text.db", "not a shapshift ledger, or it is damaged"
     filled(folder / "good.db").close()
     for what, statements in {
         "table": ["CREATE TABLE other (x)"],
@@ -529,7 +529,7 @@ def strangers(folder: Path) -> Iterator[tuple[str, Path, str]]:
     }.items():
         path = Path(shutil.copy(folder / "good.db", folder / f"{what}.db"))
         raw(str(path), *statements, guarded=True)
-        yield what, path, "is no ledger of shapshift"
+        yield what, path, "is not a shapshift ledger"
     for what, statement in {
         "no format": "DELETE FROM shapshift_ledger",
         "newer": "UPDATE shapshift_ledger SET format=9",
@@ -574,7 +574,7 @@ def test_a_file_is_created_once_and_for_its_owner(tmp_path: Path) -> None:
         head = ledger.head()
     if os.name == "posix":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(LedgerError, match="exists already"):
+    with pytest.raises(LedgerError, match="already exists"):
         Ledger.create(path)
     with pytest.raises(LedgerError, match="does not exist; create it first"):
         Ledger.create(tmp_path / "no" / "market.db")
@@ -626,7 +626,7 @@ def test_a_lost_connection_is_told_and_the_command_can_be_repeated(postgres_url:
     [
         ("postgresql://me:hunter2@127.0.0.1:1/db", "ledger postgresql://me@127.0.0.1:1/db cannot be read"),
         ("postgresql://me@127.0.0.1:1/db?password=hunter2", "ledger postgresql://me@127.0.0.1:1/db cannot be read"),
-        ("postgresql://me:hunter2:@127.0.0.1:port/db", "is no URL of a database"),
+        ("postgresql://me:hunter2:@127.0.0.1:port/db", "is not a database URL"),
         ("mysql://me:hunter2@127.0.0.1/db", "begins with mysql://"),
         ("postgresql+psycopg2://me:hunter2@127.0.0.1/db", r"begins with postgresql\+psycopg2://"),
         ("sqlite://", "begins with sqlite://"),
@@ -681,7 +681,7 @@ def test_a_database_whose_own_row_is_gone_takes_no_event(postgres_url: str) -> N
 def test_a_database_without_a_ledger_is_told(postgres_url: str) -> None:
     with pytest.raises(LedgerError, match="There is no ledger in postgresql://"):
         Ledger(postgres_url)
-    with filled(postgres_url), pytest.raises(LedgerError, match="has a ledger already"):
+    with filled(postgres_url), pytest.raises(LedgerError, match="already has a ledger"):
         Ledger.create(postgres_url)
 
 
@@ -708,7 +708,7 @@ def test_an_export_is_verified_without_a_database(where: str, tmp_path: Path) ->
     with filled(where) as ledger:
         ledger.export(tmp_path / "out")
         events, head = list(ledger.events()), ledger.head()
-        with pytest.raises(InputError, match="exists already"):
+        with pytest.raises(InputError, match="already exists"):
             ledger.export(tmp_path / "out")
         with pytest.raises(InputError, match="has no folder to be in"):
             ledger.export(tmp_path / "no" / "out")
@@ -725,7 +725,7 @@ def edit(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object
 
 EXPORTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "amount": (edit("events.jsonl", lambda text: text.replace(b"7000", b"7001")), "event 4 is wrong: it does not name"),
-    "cut": (edit("events.jsonl", lambda text: text[:-1]), "event 4 is wrong: its line has no end"),
+    "cut": (edit("events.jsonl", lambda text: text[:-1]), "event 4 is wrong: its line does not end with a line break"),
     "last event": (
         edit("events.jsonl", lambda text: b"".join(text.splitlines(True)[:-1])),
         "the last event is not the one that ledger.json names",
@@ -747,7 +747,7 @@ EXPORTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link": (
         lambda folder: ((folder / "blobs" / digest_of(TABLE)).unlink(),
                         (folder / "blobs" / digest_of(TABLE)).symlink_to("/dev/zero")),
-        "is no plain file",
+        "is not a regular file",
     ),
     "more": (lambda folder: (folder / "blobs" / "x\x1by").touch(), "blobs/x\\x1by is named by no event"),
 }  # fmt: skip
@@ -764,7 +764,7 @@ def test_changed_exports_are_found(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize(
     ("note", "match"),
-    [(None, "no exported ledger"), (b"\xff", "no exported ledger"), (b"[]\n", "no exported ledger"),
+    [(None, "not an exported ledger"), (b"\xff", "not an exported ledger"), (b"[]\n", "not an exported ledger"),
      (b'{"format":2}\n', "has the format 2")],
     ids=["missing", "not UTF-8", "a list", "newer"],
 )  # fmt: skip

@@ -444,7 +444,7 @@ def test_only_columns_of_the_round_are_stored(place: Place) -> None:
     val = place.open("one", VAL)
     more = ANN.append_column("seller", pa.array(["SECRET-OF-BOB"] * 12))
     event, notes = place.market.submit("one", "ann", place.file("rows.csv", more))
-    assert notes == ["Left out 'seller': no columns of the round."]
+    assert notes == ["Left out 'seller': not columns of the round."]
     assert offers.from_parquet(place.market.ledger.blob(event.content["table"])).column_names == [*FEATURES, "class"]
     assert set(place.market.close("one", val).payments) == {"ann"}
 
@@ -762,5 +762,5 @@ def test_a_creation_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
     with Market(tmp_path / "m.db") as market, pytest.raises(LedgerError, match="market init"):
         _ = market.about
     Market.create(tmp_path / "m.db").ledger.close()
-    with pytest.raises(LedgerError, match="exists already"):
+    with pytest.raises(LedgerError, match="already exists"):
         Market.create(tmp_path / "m.db")

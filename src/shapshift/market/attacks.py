@@ -1,4 +1,4 @@
-"""Tricks by which a seller may try to be paid more, played on the rows that are offered."""
+"""Tricks by which a seller may try to be paid more, applied to the offered rows."""
 
 from collections.abc import Callable
 from numbers import Real
@@ -18,7 +18,7 @@ Flags = npt.NDArray[np.bool_]
 
 #: Noise of near-copies in standard deviations of each feature, and the part of the others' rows that is stolen.
 NOISE, STOLEN = 0.3, 0.2
-#: Noise that only makes rows differ.
+#: Noise just large enough to make rows differ.
 TINY = 1e-6
 
 
@@ -32,9 +32,9 @@ class Offer(NamedTuple):
     y, owners : ndarray of shape (n_train,)
         Label and owner of each row.
     order : ndarray of shape (n_train,), optional
-        When each row was submitted: numbers or dates. By default the rows came one after the other.
+        Time of submission of each row: numbers or dates. By default rows were submitted one by one.
     values : ndarray of shape (n_train,), optional
-        Value of each row, which "hide bad rows" goes by.
+        Value of each row; "hide bad rows" needs it.
     """
 
     X: Any
@@ -68,7 +68,7 @@ class Offer(NamedTuple):
         return np.unique(self.order, return_inverse=True)[1].reshape(-1)
 
     def new_name(self, attacker: Any) -> Any:
-        """Return a name that nobody has."""
+        """Return an unused name."""
         taken = set(self.owners.tolist())
         if all(isinstance(name, Real) for name in taken):
             return int(max(taken)) + 1
@@ -79,7 +79,7 @@ class Offer(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Who plays, on what, and by which draws."""
+    """Attacker, offer and random generator of one trick."""
 
     offer: Offer
     attacker: Any
@@ -92,14 +92,14 @@ class Move(NamedTuple):
         return self.offer.with_rows(X, y, self.attacker), (self.attacker,)
 
     def rename(self, rows: Indices) -> "Played":
-        """Offer some rows of the attacker under a second name; None where one of the names would have no row."""
+        """Offer some rows of the attacker under a second name; None if one of the names would have no row."""
         if not 0 < rows.size < self.own.size:
             return None
         name = self.offer.new_name(self.attacker)
         return self.offer.renamed(rows, name), (self.attacker, name)
 
 
-#: What an attack returns: None where it does not apply.
+#: Result of an attack: None if it does not apply.
 Played = tuple[Offer, tuple[Any, ...]] | None
 
 
@@ -165,14 +165,14 @@ def _hide(move: Move) -> Played:
 
 
 class Attack(NamedTuple):
-    """A trick: what a seller does, in words, how it is played, and whether anything in it is drawn at random."""
+    """A trick: its description, its function, and whether it is random."""
 
     words: str
     play: Callable[[Move], Played]
     drawn: bool
 
 
-#: Tricks by name; new ones come last, since draws depend on their places.
+#: Tricks by name; new ones come last, since draws depend on their positions.
 ATTACKS = {
     "copy": Attack("adds a copy of each of its rows", _copy, drawn=False),
     "copy x4": Attack("adds four copies of each of its rows", lambda move: _copy(move, times=4), drawn=False),
@@ -213,19 +213,19 @@ def play(attack: str, offer: Offer, attacker: Any, random_state: Any = 0) -> tup
     Returns
     -------
     offer : Offer
-        What is offered then, new rows at the end and later than all others; the very offer that was given where the
-        trick does not apply: stealing or merging with nobody else there, mixing or splitting a single row, hiding bad
-        rows without any.
+        The changed offer, with new rows at the end and later than all others. If the trick does not apply, the given
+        offer itself: stealing or merging without other sellers, mixing or splitting a single row, hiding bad rows
+        without any.
     names : tuple
-        Owners, new ones among them, whose pay belongs to the attacker, or to both who merge. What they gain is the sum
-        of their pay after less that before, nothing for names without rows.
+        Owners, including new ones, whose pay belongs to the attacker, or to both sellers who merge. The gain is the sum
+        of their pay after the trick minus that before; names without rows are paid nothing.
 
     Notes
     -----
     Noise is normal, in standard deviations of each feature over all rows. Random rows take every feature and the label
-    from a row drawn anew. Features with two values stay as they are in near-copies, and are those of the first row in
-    an average; in random rows, neighbouring ones of which a row has at most one are drawn together. So columns of one
-    category stay such. In sparse rows, zeros get no noise.
+    from a newly drawn row. Features with two values are unchanged in near-copies, and taken from the first row in an
+    average. In random rows, neighbouring two-valued features that are never set together are drawn together, so that
+    one-hot columns stay one-hot. In sparse rows, zeros get no noise.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def play(attack: str, offer: Offer, attacker: Any, random_state: Any = 0) -> tup
             f"The 'attacker' parameter of play must be one of the owners: {check.some(known)}. Got "
             f"{check.quoted(attacker)} instead."
         )
-    attacker = offer.owners[mine].tolist()[0]  # as it is in the offer, no scalar of NumPy
+    attacker = offer.owners[mine].tolist()[0]  # as it is in the offer, not a NumPy scalar
     rows = offer._replace(X=sparse.csr_array(offer.X)) if sparse.issparse(offer.X) else offer
     rng = np.random.default_rng(random_state)
     played = ATTACKS[attack].play(Move(rows, attacker, np.flatnonzero(mine), np.flatnonzero(~mine), rng))
@@ -271,7 +271,7 @@ def _with_noise(X: Any, rows: Indices, noise: float, rng: np.random.Generator) -
 
 
 def _two_valued(X: Any) -> Flags:
-    """Which features have at most two values; in sparse rows, at most one beside zero."""
+    """Mask of features with at most two values; in sparse rows, at most one besides zero."""
     if sparse.issparse(X):
         columns = sparse.csc_array(X)
         low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
@@ -283,7 +283,7 @@ def _two_valued(X: Any) -> Flags:
 
 
 def _blocks(X: Any) -> list[slice]:
-    """Features that are drawn together: neighbours with two values of which no row has two of the larger ones."""
+    """Features that are drawn together: groups of neighbouring two-valued features that no row sets together."""
     two, starts = _two_valued(X), [0]
     taken = np.zeros(X.shape[0], dtype=np.bool_)
     stored = sparse.issparse(X)

@@ -1,4 +1,4 @@
-"""Events of a ledger: their one spelling as text, the chain of their digests, and the check of a whole chain.
+"""Events of a ledger: their canonical text, the chain of their digests, and the check of a whole chain.
 
 Nothing here needs a database: an auditor checks an exported chain with :func:`verify_export`, or with any program that
 knows JSON and SHA-256. The line of an event is the canonical JSON object of its fields, and its digest is the SHA-256
@@ -27,31 +27,31 @@ from shapshift.checks.names import quoted, visible
 from shapshift.exceptions import InputError, LedgerError
 from shapshift.io.shown import Shown
 
-#: What stands for the digest before the first event.
+#: Digest before the first event.
 START = "0" * 64
-#: Of the layout of tables, lines and exports.
+#: Version of the layout of tables, lines and exports.
 FORMAT = 1
-#: Bytes of a body; far more than a round of 100,000 sellers takes.
+#: Most bytes of a body; far more than a round of 100,000 sellers needs.
 MOST_BODY = 64 * 2**20
-#: Characters; short enough for the indexes of every database.
+#: Most characters; short enough for the indexes of every database.
 LONGEST = {"kind": 50, "round": 200, "seller": 500}
-# Events that are checked in one go, and characters of their bodies that are read in one go.
+# Events checked at a time, and characters of their bodies read at a time.
 PAGE = 500
 _TOGETHER = 2**18
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MONEY = ("budget", "reserve", "unallocated")
-# Spellings that are canonical wherever they are read as text, as an integer and as a list of digests.
+# Patterns of canonical text, integers and lists of digests.
 _PLAIN_TEXT = r'"[^"\\\x00-\x1f]*"'
 _PLAIN_INTEGER = "(?:0|-?[1-9][0-9]{0,17})"
 _PLAIN_DIGESTS = r'\["([0-9a-f]{64}(?:","[0-9a-f]{64})*)"\]'
-# Kinds of events whose bodies are recognised by a pattern, and characters of the body that it is made from.
+# Most kinds of events whose bodies are recognised by a pattern, and most characters of a body that makes a pattern.
 _MOST_KINDS, _LONGEST_PLAIN = 20, 1000
 
 
 def _no_float(text: str) -> NoReturn:
-    raise InputError(f"{text} is no integer: amounts are integers of the minor unit, other numbers strings")
+    raise InputError(f"{text} is not an integer: amounts are integers of the minor unit, other numbers strings")
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
@@ -70,18 +70,18 @@ class Event(Shown):
     sequence : int
         1 for the first event; without gaps.
     kind : str
-        What happened, such as "open", "submit" or "close".
+        Kind of event, such as "open", "submit" or "close".
     round : str
-        Name of the round; empty for what concerns none.
+        Name of the round; empty for events without one.
     seller : str
-        Name of the seller; empty for what concerns none.
+        Name of the seller; empty for events without one.
     time : str
-        UTC by the clock of the machine that wrote it, as in "2026-01-31T12:00:00.000000Z"; never earlier than the time
-        of the event before.
+        UTC time of the machine that wrote it, as in "2026-01-31T12:00:00.000000Z"; never earlier than that of the
+        previous event.
     body : str
         Canonical JSON object: sorted keys, no spaces, no floats.
     previous, digest : str
-        SHA-256 of the line of the event before, and of this one.
+        SHA-256 of the line of the previous event, and of this one.
     """
 
     sequence: int
@@ -95,13 +95,13 @@ class Event(Shown):
 
     @property
     def content(self) -> dict[str, Any]:
-        """The body, read."""
+        """The parsed body."""
         return read_body(self.body)
 
 
 @dataclass(frozen=True)
 class Verification(Shown):
-    """What a check of a whole chain found.
+    """Result of a check of a whole chain.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Verification(Shown):
     head : str
         Digest of the last event that was checked.
     fault : str or None
-        The first fault, in words; None where all is well.
+        The first fault, in words; None without faults.
     """
 
     events: int
@@ -139,12 +139,12 @@ def digest_of(data: bytes) -> str:
 
 
 def canonical(content: object) -> str:
-    """Write JSON in the one way that is hashed: sorted keys, no spaces, text as it is.
+    """Write canonical JSON for hashing: sorted keys, no spaces, text unescaped.
 
     Raises
     ------
     InputError
-        For floats, keys that are not text, text that is not Unicode, and whatever JSON has no word for.
+        For floats, keys that are not text, text that is not Unicode, and types that JSON does not have.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def canonical(content: object) -> str:
 
 
 def _check_content(content: object, place: str) -> None:
-    """Refuse what has no canonical spelling, naming its place."""
+    """Refuse content without a canonical form, naming its place."""
     if content is None or isinstance(content, bool | str):
         return
     if isinstance(content, int):
@@ -190,7 +190,7 @@ def _check_content(content: object, place: str) -> None:
 
 
 def check_body(body: object) -> None:
-    """Refuse what cannot be the body of an event."""
+    """Refuse an invalid event body."""
     if not isinstance(body, Mapping) or "blobs" in body:
         raise InputError(
             "The 'body' parameter of append must be a mapping without the key 'blobs', which the ledger writes. "
@@ -199,27 +199,27 @@ def check_body(body: object) -> None:
 
 
 def read_body(text: object) -> dict[str, Any]:
-    """Read a body, refusing every other spelling than the canonical one.
+    """Parse a body, refusing any text that is not canonical.
 
     Raises
     ------
     LedgerError
-        Saying what is wrong.
+        If it is not canonical JSON.
     """
     try:
         content = _decode(text) if isinstance(text, str) else None
         same = content is not None and _encode(content) == text
     except (ValueError, RecursionError) as error:
-        raise LedgerError(f"its body is no JSON of a ledger ({_short(error)})") from None
+        raise LedgerError(f"its body is not valid ledger JSON ({_short(error)})") from None
     if not isinstance(content, dict):
-        raise LedgerError("its body is no JSON object")
+        raise LedgerError("its body is not a JSON object")
     if not same:
         raise LedgerError("its body is not canonical JSON: sorted keys, each once, without spaces")
     return content
 
 
 def line(sequence: int, kind: str, round: str, seller: str, time: str, body: str, previous: str) -> str:
-    """Write the line of an event, whose SHA-256 is its digest."""
+    """Return the line of an event; its SHA-256 is the digest."""
     return (
         f'{{"body":{body},"kind":{_encode(kind)},"previous":"{previous}","round":{_encode(round)},'
         f'"seller":{_encode(seller)},"sequence":{sequence},"time":"{time}"}}'
@@ -227,7 +227,7 @@ def line(sequence: int, kind: str, round: str, seller: str, time: str, body: str
 
 
 def check_name(name: str, value: object) -> str:
-    """Refuse a kind, round or seller that some database could not keep."""
+    """Refuse a kind, round or seller that some database could not store."""
     if not isinstance(value, str):
         raise InputError(f"The {name!r} parameter of append must be text. Got {type(value).__name__} instead.")
     if len(value) > LONGEST[name] or "\0" in value or (name == "kind" and not value):
@@ -244,7 +244,7 @@ def check_name(name: str, value: object) -> str:
 
 
 def is_digest(text: object) -> bool:
-    """Whether a text is a SHA-256 in small hexadecimal digits."""
+    """Whether a text is a SHA-256 in lower-case hexadecimal digits."""
     return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
 
 
@@ -254,20 +254,20 @@ def check_payments(content: Mapping[str, Any]) -> int:
     Raises
     ------
     LedgerError
-        Saying what is wrong.
+        If they do not add up, or the body is malformed.
     """
     payments = content.get("payments")
     if not isinstance(payments, list | tuple):
         raise LedgerError("its body has no list of payments")
     if not _are_payments(payments):
         wrong = next(payment for payment in payments if not _are_payments([payment]))
-        raise LedgerError(f"the payment {_short(wrong)} is no pair of seller and amount in whole minor units")
+        raise LedgerError(f"the payment {_short(wrong)} is not a pair of seller and amount in whole minor units")
     if len(dict(payments)) < len(payments):
         raise LedgerError("its payments name a seller twice")
     total = sum(map(itemgetter(1), payments))
     for name in _MONEY:
         if type(content.get(name)) is not int:
-            raise LedgerError(f"its {name} is no integer: {_short(content.get(name))}")
+            raise LedgerError(f"its {name} is not an integer: {_short(content.get(name))}")
     reserve, unallocated, budget = content["reserve"], content["unallocated"], content["budget"]
     if total + reserve + unallocated != budget:
         raise LedgerError(
@@ -278,7 +278,7 @@ def check_payments(content: Mapping[str, Any]) -> int:
 
 
 def _are_payments(payments: Sequence[Any]) -> bool:
-    """Whether all are pairs of text and integer; without a loop in Python, as there can be millions."""
+    """Whether all are pairs of text and integer; without a Python loop, since there can be millions."""
     return (
         set(map(type, payments)) <= {list, tuple}
         and set(map(len, payments)) <= {2}
@@ -288,13 +288,13 @@ def _are_payments(payments: Sequence[Any]) -> bool:
 
 
 def _short(value: object) -> str:
-    """Show a value in a message, however long it is."""
+    """Shorten a value for a message."""
     text = str(value) if isinstance(value, Exception) else repr(value)
     return visible(text if len(text) <= 80 else f"{text[:77]}...", keep="")
 
 
 class Chain:
-    """A chain that is checked from its first event on, some events at a time.
+    """A chain, checked in batches from its first event on.
 
     Attributes
     ----------
@@ -309,7 +309,7 @@ class Chain:
     Parameters
     ----------
     noted : str or None
-        A digest that must occur, such as that of the last event when somebody noted it.
+        A digest that must occur, such as the noted digest of an earlier last event.
     """
 
     def __init__(self, noted: str | None = None) -> None:
@@ -327,11 +327,11 @@ class Chain:
         self._time = ""
         self._spelled: dict[str, str] = {}
         self._plain: dict[str, re.Pattern[str] | None] = {"open": None, "close": None}
-        # Nobody can have written it into a body, so that several bodies can be read as one list.
+        # A random mark cannot occur in any body, so several bodies can be parsed as one list.
         self._mark = secrets.randbits(120)
 
     def extend(self, rows: Sequence[Row]) -> None:
-        """Check the events that come next.
+        """Check the next events.
 
         Raises
         ------
@@ -345,7 +345,7 @@ class Chain:
                 if sequence != expected:
                     raise LedgerError(f"follows event {expected - 1}: events are missing, or not in order")
                 try:
-                    # As in line(), with names spelled once.
+                    # As in line(), with names written once.
                     text = (
                         f'{{"body":{body},"kind":{spelled[kind]},"previous":"{head}","round":{spelled[round_]},'
                         f'"seller":{spelled[seller]},"sequence":{sequence},"time":"{time}"}}'
@@ -377,21 +377,21 @@ class Chain:
             raise fault
 
     def finish(self) -> None:
-        """Check what only the whole chain can show.
+        """Check properties of the whole chain.
 
         Raises
         ------
         LedgerError
-            Where the noted digest did not occur.
+            If the noted digest did not occur.
         """
         if self.missing is not None:
             raise LedgerError(
                 f"no event has the noted digest {self.missing}: events were cut off the end after event {self.events}, "
-                "or the chain was written anew"
+                "or the chain was rewritten"
             )
 
     def result(self, blobs: int, fault: str | None) -> Verification:
-        """Describe what was found."""
+        """Return the result."""
         return Verification(self.events, len(self.opened), len(self.closed), self.payments, blobs, self.head, fault)
 
     def _spell(self, *names: object) -> None:
@@ -399,28 +399,28 @@ class Chain:
             self._spelled.clear()
         for name, what in zip(names, ("kind", "round", "seller"), strict=True):
             if not (isinstance(name, str) and len(name) <= LONGEST[what] and "\0" not in name):
-                raise LedgerError(f"has no proper {what}: {_short(name)}")
+                raise LedgerError(f"has an invalid {what}: {_short(name)}")
             self._spelled[name] = _encode(name)
 
     def _extend_contents(self, rows: Sequence[Row]) -> None:
-        """Check the bodies of events whose digests are right."""
+        """Check the bodies of events with correct digests."""
         rows = self._unlike(rows)
         for (sequence, kind, round_, _, _, body, _), content in zip(rows, self._contents(rows), strict=True):
             try:
                 names = content.get("blobs")
                 if names is not None:
                     if not (isinstance(names, list) and all(map(is_digest, names))):
-                        raise LedgerError("its blobs are no list of digests")
+                        raise LedgerError("its blobs are not a list of digests")
                     self.blobs.update(map(bytes.fromhex, names))
                 if kind == "open":
                     if round_ in self.opened:
-                        raise LedgerError(f"the round {_short(round_)} was open before")
+                        raise LedgerError(f"the round {_short(round_)} was already open")
                     self.opened.add(round_)
                 elif kind == "close":
                     if round_ not in self.opened:
-                        raise LedgerError(f"the round {_short(round_)} was never open")
+                        raise LedgerError(f"the round {_short(round_)} was never opened")
                     if round_ in self.closed:
-                        raise LedgerError(f"the round {_short(round_)} was closed before")
+                        raise LedgerError(f"the round {_short(round_)} was already closed")
                     self.closed.add(round_)
                     self.payments += check_payments(content)
             except LedgerError as error:
@@ -429,7 +429,7 @@ class Chain:
                 self._plain[kind] = _plain_pattern(content) if len(body) <= _LONGEST_PLAIN else None
 
     def _unlike(self, rows: Sequence[Row]) -> list[Row]:
-        """Events but those whose bodies are canonical as they are spelled like one of their kind; notes their blobs."""
+        """Events whose bodies match no known canonical pattern; notes the blobs of the others."""
         plain, rest = self._plain, []
         for row in rows:
             pattern, body = plain.get(row[1]), row[5]
@@ -441,7 +441,7 @@ class Chain:
         return rest
 
     def _contents(self, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-        """Read bodies; many short ones as one list, which is several times as fast."""
+        """Parse bodies; many short ones as one list, which is several times faster."""
         try:
             text = f"[{f',{self._mark},'.join([row[5] for row in rows])}]"
             read = _decode(text) if len(text) <= _TOGETHER else []
@@ -466,7 +466,7 @@ class Chain:
 def _plain_pattern(content: Mapping[str, Any]) -> re.Pattern[str] | None:
     """Pattern of bodies with these keys, plain text and integers as values, and a list of blobs; None for others.
 
-    Such a body need not be read to know that it is canonical, which takes several times as long.
+    A match shows that a body is canonical several times faster than parsing it.
     """
     entries = []
     for key, entry in content.items():
@@ -491,10 +491,10 @@ def verify_export(
     Parameters
     ----------
     folder : path-like
-        As written by :meth:`shapshift.market.ledger.Ledger.export`.
+        Folder written by :meth:`shapshift.market.ledger.Ledger.export`.
     head : str or None
-        Digest of an event that the chain must have, such as one the operator published. Without it nobody can tell
-        that events were cut off the end.
+        Digest of an event that the chain must contain, such as one the operator published. Without it, events removed
+        from the end cannot be detected.
     progress : bool or None
         None shows a bar in terminals and notebooks.
 
@@ -514,7 +514,7 @@ def verify_export(
         size = (home / "events.jsonl").stat().st_size
     except (OSError, ValueError) as error:
         raise LedgerError(
-            f"{str(home)!r} is no exported ledger, a folder with ledger.json and events.jsonl ({_short(error)})."
+            f"{str(home)!r} is not an exported ledger, a folder with ledger.json and events.jsonl ({_short(error)})."
         ) from None
     if note.get("format") != FORMAT:
         raise LedgerError(
@@ -546,7 +546,7 @@ def verify_export(
 
 
 def _exported_rows(lines: Iterable[bytes], chain: Chain) -> Iterable[Row]:
-    """Take lines apart; their digests are those of the lines as they are."""
+    """Parse lines; the digest of each is computed from the line as it is."""
     fields = ("sequence", "kind", "round", "seller", "time")
     sequence, previous = chain.events, chain.head
     for raw in lines:
@@ -554,7 +554,7 @@ def _exported_rows(lines: Iterable[bytes], chain: Chain) -> Iterable[Row]:
         try:
             text = raw.decode()
             if not text.endswith("\n"):
-                raise LedgerError("its line has no end")
+                raise LedgerError("its line does not end with a line break")
             event = read_body(text[:-1])
             if event.keys() != {*fields, "body", "previous"}:
                 raise LedgerError(f"its line has the keys {_short(sorted(event))}")
@@ -572,7 +572,7 @@ def _check_blob(path: Path) -> None:
     """Refuse an exported blob that is missing or changed."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            raise LedgerError(f"the blob {path.name} is no plain file")
+            raise LedgerError(f"the blob {path.name} is not a regular file")
         with open(path, "rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

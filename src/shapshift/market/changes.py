@@ -1,13 +1,13 @@
-"""Why a payment changed from one round to the next, split exactly among what changed in between."""
+"""Exact split of the change of a payment between rounds among its causes."""
 
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-#: What a payment depends on, in the order of a statement.
+#: Factors of a payment, in the order of a statement.
 FACTORS = ("own rows", "other sellers", "validation set", "budget", "policy")
-#: The same for the seller who reads it.
+#: The same, in words for the seller.
 WORDS = {
     "own rows": "Your own rows",
     "other sellers": "Rows of other sellers",
@@ -23,10 +23,10 @@ def split_change(pay: Callable[[frozenset[str]], int], factors: Sequence[str] = 
     Parameters
     ----------
     pay : callable
-        Takes the factors that are as in the new round, all others being as in the old one, and returns the payment in
-        cents. It is called once for each subset of the factors.
+        Takes the factors of the new round (all others are those of the old one) and returns the payment in cents. It is
+        called once for each subset of the factors.
     factors : sequence of str
-        Those that may differ between the rounds.
+        Factors that may differ between the rounds.
 
     Returns
     -------
@@ -36,8 +36,8 @@ def split_change(pay: Callable[[frozenset[str]], int], factors: Sequence[str] = 
     Notes
     -----
     Each factor gets its Shapley value: its effect on the payment, averaged over all orders in which the factors could
-    have changed one after the other. These are fractions of a cent, computed without rounding; they are rounded down,
-    and the cents that are left go to the largest remainders, among equal ones to the factor that comes first.
+    have changed one by one. These are exact fractions of a cent. They are rounded down; the remaining cents go to the
+    largest remainders, among equal ones to the first factor.
 
     Examples
     --------

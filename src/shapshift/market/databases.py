@@ -1,7 +1,7 @@
-"""Where a ledger is kept: an SQLite file or a PostgreSQL database, with the same three tables.
+"""Storage of a ledger: an SQLite file or a PostgreSQL database, with the same three tables.
 
-Triggers refuse that an event or blob is changed or removed. Whoever owns the database can remove them; that, and what
-was changed, is what ``verify`` finds.
+Triggers refuse to change or remove an event or blob. The owner of the database can remove the triggers; ``verify``
+finds that, and any change.
 """
 
 import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 #: Seconds to wait for another process that writes.
 PATIENCE = 60
 
-#: What SQLite does to bring a transaction to the disk.
+#: SQLite settings that bring a transaction to disk.
 SYNCHRONOUS = "EXTRA"
-#: Events of which a round has one each.
+#: Events that a round has at most once.
 ONCE = "(kind = 'open' OR kind = 'close')"
 
 _TEXT = "{0} TEXT NOT NULL CHECK (typeof({0}) = 'text')"
@@ -42,7 +42,7 @@ _SQLITE = {
     "shapshift_rounds": "CREATE INDEX shapshift_rounds ON shapshift_events (round, seller)",
 }
 _REFUSAL = "a ledger is append-only"
-# An insert with OR REPLACE asks no trigger of deletions.
+# INSERT OR REPLACE does not fire deletion triggers.
 _SQLITE_TRIGGERS = {
     f"{table}_{what}": f"CREATE TRIGGER {table}_{what} BEFORE {what.upper()} ON {table} {when}"
     f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END"
@@ -80,7 +80,7 @@ _POSTGRES = (
         for table in ("shapshift_events", "shapshift_blobs")
     ),
 )
-# The locks of SQLite do not hold there.
+# SQLite's locks do not work there.
 _NETWORK = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ncpfs"),
     *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse", "fuse.davfs"),
@@ -88,7 +88,7 @@ _NETWORK = {
 
 
 class UnreachableError(LedgerError):
-    """The database does not answer, or another process keeps it; the ledger itself may be in order."""
+    """The database does not respond, or another process holds it; the ledger itself may be intact."""
 
 
 class Database(ABC):
@@ -97,7 +97,7 @@ class Database(ABC):
     Attributes
     ----------
     name : str
-        Where it is, for messages: never with a password.
+        Location, for messages; never with a password.
     engine : sqlalchemy.Engine
     """
 
@@ -106,29 +106,29 @@ class Database(ABC):
 
     @abstractmethod
     def create(self) -> None:
-        """Make the tables of an empty ledger, all or none."""
+        """Create the tables of an empty ledger, all or none."""
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse what is no ledger."""
+        """Refuse anything but a ledger."""
 
     @abstractmethod
     def lock(self, connection: "sqlalchemy.Connection") -> None:
-        """Wait until nobody else writes, and keep it so until the transaction ends."""
+        """Wait for the write lock, and hold it until the transaction ends."""
 
     @abstractmethod
     def faults(self) -> list[str]:
-        """Find what is wrong with the tables themselves."""
+        """List faults of the tables themselves."""
 
     @contextmanager
     def reading(self) -> Iterator["sqlalchemy.Connection"]:
-        """Yield a connection in which each query stands alone."""
+        """Yield a connection in which each query is its own transaction."""
         with self.telling("be read"), self.engine.connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def writing(self) -> Iterator["sqlalchemy.Connection"]:
-        """Yield a connection in one transaction that holds the head of the chain; an error takes all of it back."""
+        """Yield a connection in one transaction that holds the head of the chain; an error rolls it back."""
         with self.telling("be written to"), self.engine.connect() as connection:
             connection = connection.execution_options(shapshift_writing=True)
             with connection.begin():
@@ -137,7 +137,7 @@ class Database(ABC):
 
     @contextmanager
     def telling(self, what: str) -> Iterator[None]:
-        """Put errors of the database into words."""
+        """Translate database errors."""
         from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
         driver: Any = self.engine.dialect.dbapi
@@ -152,7 +152,7 @@ class Database(ABC):
             raise kind(f"The ledger {self.name} cannot {what}: {self.words(reason, what)}") from None
 
     def words(self, reason: str, what: str) -> str:
-        """Say what to do about an error of the database."""
+        """Return advice on a database error."""
         if "database is locked" in reason or "lock timeout" in reason:
             return f"another process has been writing to it for {PATIENCE} seconds. Try again when it has ended."
         return reason if reason.endswith((".", "?")) else f"{reason}."
@@ -163,11 +163,11 @@ class Database(ABC):
 
 
 class SqliteFile(Database):
-    """A ledger in a file of its own.
+    """A ledger in an SQLite file.
 
-    In the journal mode DELETE with synchronous=EXTRA a transaction that was committed is on the disk, its journal's
-    removal included; one that was not is rolled back by whoever opens the file next. The file alone is the ledger:
-    there is none beside it once nobody writes.
+    In the journal mode DELETE with synchronous=EXTRA, a committed transaction is on disk, including the removal of its
+    journal; an uncommitted one is rolled back when the file is next opened. The ledger is this one file: no other file
+    remains after a write.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -178,7 +178,7 @@ class SqliteFile(Database):
         self.name = repr(os.fspath(path))
         if kind := network_file_system(self.path):
             raise LedgerError(
-                f"{self.name} is on a network file system ({kind}), where SQLite's locks do not hold. Put the ledger "
+                f"{self.name} is on a network file system ({kind}), where SQLite's locks do not work. Put the ledger "
                 "on a local disk, or in PostgreSQL: postgresql://user@host/database."
             )
         self.engine = create_engine("sqlite://", creator=lambda: self._connect(self.path), poolclass=NullPool)
@@ -198,11 +198,11 @@ class SqliteFile(Database):
         return connection
 
     def create(self) -> None:
-        """Make the file under another name, and give it its own when it is whole."""
+        """Create the file under a temporary name, and rename it when it is complete."""
         target = destination(self.path)
         if not target.parent.is_dir():
             raise LedgerError(f"The folder {str(target.parent)!r} of the ledger does not exist; create it first.")
-        # It will hold all sellers' tables: for the operator alone, unless that is changed later.
+        # It will hold all sellers' tables: readable by the operator only, unless changed later.
         handle, part = new_file(target.parent, hidden_prefix(target), 0o600)
         os.close(handle)
         try:
@@ -216,19 +216,19 @@ class SqliteFile(Database):
             finally:
                 connection.close()
             try:
-                os.link(part, target)  # refuses to replace anything
+                os.link(part, target)  # does not replace an existing file
             except FileExistsError:
-                raise LedgerError(f"{self.name} exists already. Give another name, or open it as it is.") from None
-            except OSError:  # no links on this file system
+                raise LedgerError(f"{self.name} already exists. Give another name, or open it instead.") from None
+            except OSError:  # this file system has no hard links
                 if target.exists():
-                    raise LedgerError(f"{self.name} exists already. Give another name, or open it.") from None
+                    raise LedgerError(f"{self.name} already exists. Give another name, or open it instead.") from None
                 os.replace(part, target)
         finally:
             part.unlink(missing_ok=True)
         sync_folder(target.parent)
 
     def check(self) -> None:
-        """Refuse a file that is missing, no database, or has other tables, views or triggers than a ledger's."""
+        """Refuse a missing file, one that is not a database, and tables, views or triggers unlike a ledger's."""
         if not self.path.is_file():
             raise LedgerError(
                 f"There is no ledger {self.name}. Create it with Ledger.create or `shapshift market init`."
@@ -241,21 +241,21 @@ class SqliteFile(Database):
                 strange = sorted(repr(name) for name, sql in found.items() if known.get(name) != sql)
                 if strange or not found.keys() >= _SQLITE.keys():
                     raise LedgerError(
-                        f"{self.name} is no ledger of shapshift"
+                        f"{self.name} is not a shapshift ledger"
                         + (f": what it calls {strange[0][:80]} is not part of one." if strange else ".")
                     )
                 formats = connection.execute("SELECT format FROM shapshift_ledger LIMIT 2").fetchall()
             finally:
                 connection.close()
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise LedgerError(f"{self.name} is no ledger of shapshift, or it is damaged: {error}.") from None
+            raise LedgerError(f"{self.name} is not a shapshift ledger, or it is damaged: {error}.") from None
         _check_format(self.name, formats)
 
     def lock(self, connection: "sqlalchemy.Connection") -> None:
-        """Nothing: the transaction has begun as the only one that may write."""
+        """Do nothing: the transaction already holds the write lock."""
 
     def faults(self) -> list[str]:
-        """Triggers that are gone, and what SQLite's own check finds in pages, indexes and types."""
+        """Missing triggers, and faults that SQLite's own check finds in pages, indexes and types."""
         connection = self._connect(self.path)
         try:
             found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
@@ -269,7 +269,7 @@ class SqliteFile(Database):
 
 
 def network_file_system(path: Path, mounts: str = "/proc/self/mountinfo") -> str | None:
-    """Kind of the network file system that a path is on; None for a local disk and where the system does not tell."""
+    """Type of the network file system of a path; None for a local disk or if unknown."""
     place = os.path.realpath(path)
     found: tuple[int, str] = (0, "")
     with suppress(OSError), open(mounts, encoding="utf-8", errors="replace") as file:
@@ -318,19 +318,19 @@ class Postgres(Database):
             ) from error
 
     def words(self, reason: str, what: str) -> str:
-        """Say what to do, without passwords."""
+        """Return advice without passwords."""
         for secret in self._secrets:
             reason = reason.replace(secret, "***")
         told = super().words(" ".join(reason.split()), what)
         if what == "be written to" and "connection" in reason:
             told += (
-                " Run the command again when the server answers: the event was written whole or not at all, and no "
+                " Run the command again when the server responds: the event was written fully or not at all, and no "
                 "round is opened or closed twice."
             )
         return told
 
     def create(self) -> None:
-        """Make the tables in one transaction."""
+        """Create the tables in one transaction."""
         with self.telling("be created"), self.engine.begin() as connection:
             encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
             if encoding != "UTF8":
@@ -339,7 +339,7 @@ class Postgres(Database):
                     "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0."
                 )
             if self._tables(connection):
-                raise LedgerError(f"{self.name} has a ledger already. Name another database, or open it as it is.")
+                raise LedgerError(f"{self.name} already has a ledger. Name another database, or open it instead.")
             for statement in _POSTGRES:
                 connection.exec_driver_sql(statement)
             connection.exec_driver_sql(f"INSERT INTO shapshift_ledger VALUES ({FORMAT})")
@@ -361,7 +361,7 @@ class Postgres(Database):
         _check_format(self.name, list(formats))
 
     def lock(self, connection: "sqlalchemy.Connection") -> None:
-        """Lock the one row of the ledger's own table. What is committed shall be on the disk, whatever the default."""
+        """Lock the single row of the ledger's table; commits reach the disk whatever the server's default."""
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE}s'")
         connection.exec_driver_sql(
             "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
@@ -370,8 +370,8 @@ class Postgres(Database):
         _check_format(self.name, list(held))
 
     def faults(self) -> list[str]:
-        """Triggers that are gone, switched off or changed, and the index by which a round is closed once."""
-        # Before each statement that updates, deletes or truncates: the bits of tgtype in pg_trigger.h.
+        """Triggers that are missing, disabled or changed, and the index that lets a round be closed only once."""
+        # Fired before each UPDATE, DELETE or TRUNCATE statement: the bits of tgtype in pg_trigger.h.
         query = (
             "SELECT tgname FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid WHERE NOT tgisinternal "
             "AND tgenabled IN ('O', 'A') AND tgtype = 58 AND tgqual IS NULL AND prosrc = %s AND tgrelid IN "
@@ -385,12 +385,12 @@ class Postgres(Database):
             found = {row[0] for row in connection.exec_driver_sql(query, (_REFUSE,))}
             faults = [_missing_trigger(name) for name in sorted({*_POSTGRES_TRIGGERS} - found)]
             if connection.exec_driver_sql(once).scalar() != 1:
-                faults.append("the index shapshift_once, by which no round is opened or closed twice, was removed")
+                faults.append("the index shapshift_once, which keeps rounds from opening or closing twice, was removed")
         return faults
 
 
 def open_database(caller: str, where: object) -> Database:
-    """Database of a path or URL; nothing is opened yet."""
+    """Database object of a path or URL; not opened yet."""
     try:
         import sqlalchemy
     except ImportError as error:
@@ -407,9 +407,9 @@ def open_database(caller: str, where: object) -> Database:
     try:
         url = sqlalchemy.make_url(address)
     except (sqlalchemy.exc.ArgumentError, ValueError):
-        # What was given may hold a password.
+        # The argument may contain a password.
         raise InputError(
-            f"The 'where' parameter of {caller} is no URL of a database. Write "
+            f"The 'where' parameter of {caller} is not a database URL. Write "
             "postgresql://user:password@host/database, with %40 for an @ in the password and %3A for a colon."
         ) from None
     if url.drivername == "sqlite" and url.database:

@@ -1,7 +1,7 @@
-"""The ledger of a market: events that are added and never changed, with the tables and results they speak of.
+"""The append-only ledger of a market: events, with the tables and results that they refer to.
 
-Events form a chain: each has the digest of the one before (see :mod:`shapshift.market.chain`). Blobs are kept under
-their own digests, which the events name.
+Events form a chain: each contains the digest of the previous one (see :mod:`shapshift.market.chain`). Blobs are stored
+under their own digests, which the events name.
 """
 
 import datetime
@@ -47,7 +47,7 @@ __all__ = ["Event", "Ledger", "Verification", "digest_of", "verify_export"]
 
 # Bytes of a blob in one row of the database, before compression.
 _PART = 8 * 2**20
-# Events, and bytes of their bodies, that verify reads in one go.
+# Events, and bytes of their bodies, that verify reads at a time.
 _FETCHED = 20_000
 _ENOUGH = 64 * 2**20
 _PLAIN, _ZLIB = 0, 1
@@ -61,21 +61,21 @@ _INSERT = (
 
 
 def utc_now() -> datetime.datetime:
-    """Time by the clock of this machine."""
+    """Time of this machine's clock."""
     return datetime.datetime.now(datetime.UTC)
 
 
 class Ledger:
     """Events and blobs in an SQLite file or a PostgreSQL database.
 
-    Everything is added in transactions that are on the disk when they return; nothing is ever changed or removed.
+    Every transaction is on disk when it returns; nothing is ever changed or removed.
 
     Parameters
     ----------
     where : path-like or str
         Path of an SQLite file, or a URL: ``postgresql://user@host/database``.
     clock : callable
-        Returns the time as a datetime with a time zone.
+        Function that returns the time as a datetime with a time zone.
 
     Examples
     --------
@@ -102,12 +102,12 @@ class Ledger:
 
     @classmethod
     def create(cls, where: str | os.PathLike[str], *, clock: Callable[[], datetime.datetime] = utc_now) -> Self:
-        """Make an empty ledger and open it.
+        """Create an empty ledger and open it.
 
         Parameters
         ----------
         where, clock
-            See :class:`Ledger`. A file must not exist yet; a database must not have a ledger yet.
+            See :class:`Ledger`. The file must not exist; the database must not contain a ledger.
         """
         database = open_database("Ledger.create", where)
         try:
@@ -139,7 +139,7 @@ class Ledger:
         blobs: Mapping[str, bytes | None] | None = None,
         allowed: Callable[[list[Event]], object] | None = None,
     ) -> Event:
-        """Add an event and its blobs: all of it or, whatever happens, nothing.
+        """Add an event and its blobs atomically.
 
         Parameters
         ----------
@@ -147,14 +147,15 @@ class Ledger:
             A round has at most one "open" and one "close". A "close" needs an "open", and its body ``payments`` (pairs
             of seller and amount), ``reserve`` and ``unallocated`` that add up to its ``budget``.
         body : mapping
-            JSON without floats: amounts are integers of the minor unit, other numbers text. The key "blobs" is taken.
+            JSON without floats: amounts are integers of the minor unit, other numbers text. The key "blobs" is
+            reserved.
         round, seller : str
-            What it concerns.
+            Round and seller that the event concerns.
         blobs : mapping of str to bytes or None
-            By SHA-256; None for one that is in the ledger already. The body gets the list of them as ``blobs``.
+            Blobs by SHA-256; None for one that is already in the ledger. Their list is added to the body as ``blobs``.
         allowed : callable
-            Receives the events of the round as they are while nobody else can write, and raises if the event must not
-            be added.
+            Receives the events of the round while other writers are locked out, and raises if the event must not be
+            added.
 
         Returns
         -------
@@ -163,7 +164,7 @@ class Ledger:
         Raises
         ------
         LedgerError
-            If the ledger refuses the event, or the database does not answer.
+            If the ledger refuses the event, or the database does not respond.
         """
         check_name("kind", kind), check_name("round", round), check_name("seller", seller)
         check_body(body)
@@ -192,12 +193,12 @@ class Ledger:
     def events(
         self, kind: str | None = None, round: str | None = None, seller: str | None = None, after: int = 0
     ) -> Iterator[Event]:
-        """Events in the order in which they were added, each with its digest checked.
+        """Events in the order of addition, each with its digest checked.
 
         Parameters
         ----------
         kind, round, seller : str or None
-            Which ones; None takes all.
+            Filters; None takes all.
         after : int
             Only those with a greater sequence number.
         """
@@ -210,22 +211,22 @@ class Ledger:
             after = page[-1].sequence
 
     def rounds(self) -> list[str]:
-        """Names of the rounds, in the order in which they were opened."""
+        """Names of the rounds in the order of opening."""
         return [event.round for event in self.events(kind="open")]
 
     def head(self) -> str:
-        """Digest of the last event; 64 zeros without any. Published, it commits the operator to all events so far."""
+        """Digest of the last event, 64 zeros without one. Publishing it commits the operator to all events so far."""
         with self._database.reading() as connection:
             last = _execute(connection, _LAST).first()
         return START if last is None else str(last.digest)
 
     def blob(self, digest: str) -> bytes:
-        """Read the bytes of a digest, checked against it.
+        """Return the blob of a digest, checked against it.
 
         Raises
         ------
         LedgerError
-            If there are none, or they were changed.
+            If the blob is missing or was changed.
         """
         if not is_digest(digest):
             raise InputError(f"The 'digest' parameter of blob must be 64 hexadecimal digits. Got {quoted(digest)}.")
@@ -243,23 +244,22 @@ class Ledger:
         Parameters
         ----------
         head : str or None
-            Digest of an event that the chain must have: what :meth:`head` returned, noted or published at some time.
-            Without it nobody can tell that events were cut off the end, or that all of it was written anew.
+            Digest of an event that the chain must contain: an earlier, noted or published result of :meth:`head`.
+            Without it, events removed from the end, or a rewritten chain, cannot be detected.
         progress : bool or None
             None shows a bar in terminals and notebooks.
         look : callable
-            Receives all events in their order, some at a time, once they are checked: tuples of sequence, kind, round,
-            seller, time, body and digest.
+            Receives batches of checked events in order: tuples of sequence, kind, round, seller, time, body and digest.
 
         Returns
         -------
         Verification
-            With the first fault in words; nothing is raised for a fault.
+            With the first fault in words; a fault raises no error.
 
         Raises
         ------
         LedgerError
-            If the database does not answer.
+            If the database does not respond.
         """
         chain = Chain(head)
         blobs = 0
@@ -294,13 +294,13 @@ class Ledger:
         Raises
         ------
         LedgerError
-            At the first fault of the ledger; the folder is not made.
+            At the first fault of the ledger; the folder is not created.
         """
         target = destination(folder)
         if target.exists() or not target.parent.is_dir():
             raise InputError(
                 f"The 'folder' parameter of export must name a new folder in one that exists. {str(target)!r} "
-                f"{'exists already' if target.exists() else 'has no folder to be in'}."
+                f"{'already exists' if target.exists() else 'is in a folder that does not exist'}."
             )
         part = new_name(target.parent, hidden_prefix(target))
         part.mkdir(0o700)
@@ -327,7 +327,7 @@ class Ledger:
         return Path(folder)
 
     def _next(self, connection: "sqlalchemy.Connection", kind: str, round: str, seller: str, body: str) -> Event:
-        """Make the event that comes after the last one."""
+        """Make the next event."""
         last = _execute(connection, _LAST).first()
         sequence, earliest, previous = (last.sequence + 1, last.time, last.digest) if last else (1, "", START)
         now = self._clock()
@@ -366,12 +366,12 @@ class Ledger:
 
     @staticmethod
     def _select(connection: "sqlalchemy.Connection", after: int | None = None, **chosen: str | None) -> Iterator[Event]:
-        """Events with their digests checked; with ``after`` a page of those that follow it."""
+        """Events with their digests checked; with ``after``, one page of the following events."""
         given = {name: value for name, value in chosen.items() if value is not None}
         conditions = [f"e.{name} = :{name}" for name in given]
         if once := given.get("kind") in ("open", "close"):
             conditions.append(ONCE.replace("kind", "e.kind"))
-        # The sum keeps SQLite from taking the sequence where there is a better index.
+        # The sum keeps SQLite from using the sequence's index where another one is better.
         conditions.append("e.sequence + 0 > :after" if once or "round" in given else "e.sequence > :after")
         query = (
             f"SELECT {_COLUMNS}, p.digest AS previous FROM shapshift_events e "
@@ -391,11 +391,11 @@ class Ledger:
             yield Event(sequence, kind, round_, seller, time, body, previous, digest)
 
     def _checked_pages(self, chain: Chain, progress: bool | None) -> Iterator[list[Row]]:
-        """All events that are there now, page by page: no lock is held while they are checked."""
+        """All current events, page by page: no lock is held while they are checked."""
         with self._database.reading() as connection:
             last = _execute(connection, _LAST).first()
         total = 0 if last is None else last.sequence
-        after = -(2**62)  # before the lowest sequence there can be, so that a wrong one is found
+        after = -(2**62)  # before the lowest possible sequence, so that a wrong one is found
         with progress_bar("Verifying", max(total, 1), progress) as advance:
             while after < total:
                 query = (
@@ -405,7 +405,7 @@ class Ledger:
                 page: list[Row] = []
                 size = 0
                 with self._database.reading() as connection:
-                    # The driver's own cursor: SQLAlchemy's takes as long as all else together.
+                    # The driver's own cursor: SQLAlchemy's takes as long as everything else together.
                     cursor = connection.connection.cursor()
                     cursor.execute(query)
                     while size < _ENOUGH and (some := cursor.fetchmany(100)):
@@ -447,7 +447,7 @@ def _execute(connection: "sqlalchemy.Connection", query: str, **values: object) 
 
 
 def _packed(digest: object, data: object) -> list[tuple[int, bytes]] | None:
-    """Cut a blob into parts, each compressed where that saves something."""
+    """Cut a blob into parts, each compressed if that saves space."""
     if not is_digest(digest):
         raise InputError(f"The 'blobs' parameter of append must have SHA-256 digests as keys. Got {quoted(digest)}.")
     if data is None:
@@ -483,7 +483,7 @@ def _read_blob(connection: "sqlalchemy.Connection", digest: str) -> list[bytes]:
 
 
 def _unpacked(data: bytes) -> bytes | None:
-    """Decompress a part, no further than a part can be long."""
+    """Decompress a part, up to the largest size of a part."""
     unpacking = zlib.decompressobj()
     try:
         piece = unpacking.decompress(data, _PART + 1)

@@ -1,4 +1,4 @@
-"""Tables of a round: what the validation file fixes for sellers' tables, and sellers' tables brought to that form."""
+"""Tables of a round: the form that the validation file sets for sellers' tables, and their conversion to it."""
 
 import hashlib
 import io
@@ -27,36 +27,36 @@ from shapshift.tables.preparing import read_roles
 
 Array = npt.NDArray[Any]
 
-#: Bytes of a file that a ledger takes.
+#: Most bytes of a file in a ledger.
 MOST_BYTES = 256 * 2**20
-# Larger numbers could overflow once they are divided by the spread of a validation column, and nobody could close.
+# Larger numbers could overflow when divided by the spread of a validation column, and the round could not be closed.
 _LARGEST = 1e100
-# Standard deviations of a validation column that a number may be away from its range, at least.
+# Allowed distance of a number from a validation column's range, in standard deviations, at least.
 _FARTHEST = 1e6
 _LABELS = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "true or false", "U": "text"}
 
 
 @dataclass(frozen=True)
 class Form:
-    """What sellers' tables must look like, and how features are made of them.
+    """Required form of sellers' tables, and the preparation of their features.
 
     Attributes
     ----------
     label : str
-        The column of the class.
+        Class column.
     labels : tuple
         The classes.
     id : str or None
-        The column that names the rows.
+        Id column.
     types : mapping of str to str
         Feature to "number", "vector of N", "text" or "bool".
     scale : {"standard", "robust", "none"}
-        How numbers are scaled, by what is fitted on the validation rows.
+        Scaling of numbers, fitted on the validation rows.
     impute : str or bool
-        How missing values are filled in, see :class:`~shapshift.tables.TableSpec`; False refuses them.
+        Filling of missing values, see :class:`~shapshift.tables.TableSpec`; False refuses them.
     limits : mapping of str to int
-        Feature of numbers to the power of ten that none may exceed: a million standard deviations beyond the range of
-        the validation column, rounded up, which tells its order of magnitude only.
+        Numeric feature to the power of ten that its numbers must not exceed: a million standard deviations beyond the
+        range of the validation column, rounded up, so that it reveals only the order of magnitude.
     """
 
     label: str
@@ -85,7 +85,7 @@ class Form:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Form":
-        """Make it from what :meth:`to_dict` returned."""
+        """Restore a form from the result of :meth:`to_dict`."""
         labels = tuple(map(float, stored["labels"])) if stored["numbers"] else tuple(stored["labels"])
         fields = {name: stored[name] for name in ("label", "id", "scale", "impute")}
         return cls(
@@ -94,17 +94,17 @@ class Form:
 
     @property
     def spec(self) -> TableSpec:
-        """How features are made."""
+        """Preparation of the features."""
         return TableSpec(self.label, features=list(self.types), scale=self.scale, impute=self.impute)
 
     def preparation(self) -> list[str]:
-        """Say how features are made, without anything that occurs in a table."""
+        """Describe the preparation in words, without any entry of a table."""
         by = {"standard": "the mean and standard deviation", "robust": "the median and interquartile range"}
         said = [f"numbers are scaled by {by[self.scale]} of the validation rows"] if self.scale in by else []
         return [*said, *([f"missing entries are filled in: {self.impute}"] if self.impute else [])]
 
     def arrays(self, content: bytes, ending: str, rows: Any = None) -> Prepared:
-        """Make features of rows by what is fitted on a validation file: no seller moves a scale.
+        """Prepare features by scales fitted on a validation file only: no seller affects a scale.
 
         Parameters
         ----------
@@ -122,20 +122,20 @@ class Form:
         """
         val = _from_bytes(content, ending, [self.label])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they were shown when the round was opened
+            warnings.simplefilter("ignore")  # already shown when the round was opened
             return prepare(val, val if rows is None else rows, self.spec)
 
     def read_offer(self, path: str | Path, max_memory: int | str | None = None) -> tuple[Any, str, list[str]]:
-        """Read a seller's table and bring it to the form of the round.
+        """Read a seller's table and convert it to the form of the round.
 
         Returns
         -------
         table : pyarrow.Table
-            Features, label and, where the round has one, id; nothing else that was in the file.
+            Features, label and, if the round has one, id; no other content of the file.
         digest : str
             SHA-256 of the file.
         notes : list of str
-            What was left out.
+            Omitted columns.
         """
         content = file_bytes(path)
         names = [name for name in (self.label, self.id) if name is not None]
@@ -154,7 +154,7 @@ class Form:
         if self.id is not None:
             columns[self.id] = _ids(table, self.id, where)
         extra = [name for name in table.column_names if name not in columns]
-        notes = [f"Left out {some(extra)}: no columns of the round."] if extra else []
+        notes = [f"Left out {some(extra)}: not columns of the round."] if extra else []
         return pa.table(columns), hashlib.sha256(content).hexdigest(), notes
 
     def _feature(self, name: str, kind: str, stored: Any, where: str) -> Any:
@@ -199,7 +199,7 @@ class Form:
             raise InputError(
                 f"Labels that the round does not know, in {rows:,} of {len(found):,} rows of {where}: {some(unknown)}. "
                 "Its labels are "
-                f"{some(list(self.labels))}. A row of another label could not be right for anyone; correct its label "
+                f"{some(list(self.labels))}. A row with another label cannot match any point; correct its label "
                 "or leave it out."
             )
         return pa.array([known[_spelled(label)] for label in found.tolist()])
@@ -216,13 +216,13 @@ def _numbers(column: Any, wrong: str, limit: float = _LARGEST, width: int = 1) -
             raise InputError(f"{wrong}numbers, but {odd or 'some entries are none'}. Correct the file.") from None
     elif not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)):
         raise InputError(f"{wrong}numbers. It holds {kind}.")
-    # Unsafe only in that whole numbers beyond 2**53 are rounded.
+    # Unsafe only because whole numbers beyond 2**53 are rounded.
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     large = ~(np.abs(values) <= limit) & ~np.isnan(values)
     if large.any():
         at = int(large.argmax())
         raise InputError(
-            f"{wrong}numbers between -{limit:g} and {limit:g}: others are far from all that the round is about. Row "
+            f"{wrong}numbers between -{limit:g} and {limit:g}: others are far from all data of the round. Row "
             f"{at // width} (counted from 0) has {values[at]}. Correct it or leave the row out."
         )
     return pa.array(values, from_pandas=True)  # one kind of missing
@@ -254,7 +254,7 @@ def form_of(
     scale: str = "standard",
     impute: str | bool = False,
 ) -> tuple[Form, int]:
-    """Read from a validation file what sellers' tables must look like.
+    """Read the required form of sellers' tables from a validation file.
 
     Returns
     -------
@@ -301,12 +301,12 @@ def _kind(column: Any) -> str:
 
 
 def ending(path: str | Path) -> str:
-    """Return the ending of a file name, by which the reader knows text formats."""
+    """Return the suffix of a file name, by which the reader recognises text formats."""
     return "".join(Path(path).suffixes[-2:]).lower()
 
 
 def file_bytes(path: str | Path) -> bytes:
-    """Content of one file of bearable size."""
+    """Content of one file within the size limit."""
     parts = find_parts(path)
     if parts.root is not None:
         raise InputError(f"A round takes one file, not a folder or a pattern. Got {parts.name}; join the parts first.")
@@ -330,7 +330,7 @@ def _from_bytes(
     called: str | Path = "the validation file",
     max_memory: int | str | None = None,
 ) -> Any:
-    """Read the table of a file that was read once, so that it is the one whose digest is known."""
+    """Read a table from bytes read once, so that it matches the known digest."""
     with tempfile.TemporaryDirectory(prefix="shapshift-") as folder:
         copy = Path(folder, f"table{ending}")
         copy.write_bytes(content)
@@ -344,7 +344,7 @@ def _from_bytes(
 
 
 def to_parquet(table: Any) -> bytes:
-    """Bytes of a table; the same for the same table."""
+    """Bytes of a table; equal tables give equal bytes."""
     file = io.BytesIO()
     pq.write_table(table, file, compression="zstd", write_page_checksum=True)
     if file.tell() > MOST_BYTES:
@@ -356,14 +356,14 @@ def to_parquet(table: Any) -> bytes:
 
 
 def from_parquet(content: bytes) -> Any:
-    """Table from the bytes that :func:`to_parquet` returned."""
+    """Table from the bytes returned by :func:`to_parquet`."""
     return pq.read_table(io.BytesIO(content), page_checksum_verification=True)
 
 
 def row_keys(table: Any, form: Form) -> list[tuple[Any, ...]]:
-    """Content of each row, features and label, as something that can be compared."""
+    """Content of each row, features and label, in a comparable form."""
     columns = [table[name].to_pylist() for name in form.types]
-    columns.append(list(map(_spelled, table[form.label].to_pylist())))  # their kind can change between rounds
+    columns.append(list(map(_spelled, table[form.label].to_pylist())))  # their type can change between rounds
     lists = [j for j, kind in enumerate(form.types.values()) if kind.startswith("vector")]
     for j in lists:
         columns[j] = list(map(tuple, columns[j]))

@@ -45,45 +45,45 @@ from shapshift.tables import Prepared
 PathLike = str | os.PathLike[str]
 #: Parameters of the model that a round fixes.
 MODEL: dict[str, Any] = {"n_neighbors": 5, "utility": "soft", "metric": "euclidean", "ties": "average"}
-#: What the parts of a computation take on one core: for each table, row, row and point, and two rows of the search for
-#: copies. For :meth:`Market.changes_seconds`.
+#: Seconds of each part of a computation on one core: per table, per row, per row and point, and per two rows of the
+#: search for copies. For :meth:`Market.changes_seconds`.
 TABLE_SECONDS, ROW_SECONDS, PAIR_SECONDS, SEARCH_SECONDS = 1e-3, 1e-5, 3e-9, 1e-9
 _LONGEST = 200
 _STRANGE = "it was not written by a market"
 _LINE = ("sequence", "kind", "round", "seller", "time", "body", "previous")
-# How often a close begins anew because a seller submitted while it was computed.
+# How often a close restarts because a seller submitted during the computation.
 _TRIES = 5
 
 
 @dataclass(frozen=True)
 class Terms(Shown):
-    """What a round fixes when it is opened.
+    """Terms that a round fixes when it is opened.
 
     Attributes
     ----------
     budget : int
-        In cents, of which 10**digits make one of the currency.
+        In cents; one unit of the currency is 10**digits cents.
     currency : str
     digits : int
     period : str
-        What is paid for, such as "October 2026".
+        Period that the round pays for, such as "October 2026".
     rule : Rule
     model : mapping
         Parameters of :class:`~shapshift.KNNShapley`.
     form : Form
         Columns, labels and preparation.
     commitment : str
-        SHA-256 of the salt and the SHA-256 of the validation file, both in hexadecimal, one after the other.
+        SHA-256 of the salt followed by the SHA-256 of the validation file, both in hexadecimal.
     salt : str
         Digest of the salt, which :meth:`Market.close` reveals.
     ending : str
         Ending of the validation file.
     keep : str
-        Round whose tables stay on offer; empty for none.
+        Round whose tables stay on offer; empty without one.
     step, epsilon : str or None
         Rounding and noise, see :class:`~shapshift.Privacy`.
     secret : str
-        Digest of what the noise comes from, so that payments can be computed again; empty without noise.
+        Digest of the secret of the noise, so that payments can be recomputed; empty without noise.
     """
 
     budget: int
@@ -104,27 +104,27 @@ class Terms(Shown):
     def to_body(self) -> dict[str, Any]:
         """Return the body of an event."""
         made = {**vars(self), "model": dict(self.model), "form": self.form.to_dict()}
-        return made | {"rule": json.dumps(self.rule.to_dict(), sort_keys=True)}  # numbers in it are no amounts
+        return made | {"rule": json.dumps(self.rule.to_dict(), sort_keys=True)}  # its numbers are not amounts
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Terms":
-        """Make them from what :meth:`to_body` returned."""
+        """Restore terms from the result of :meth:`to_body`."""
         made = {"rule": Rule.from_dict(json.loads(body["rule"])), "form": Form.from_dict(body["form"])}
         return cls(**{name: entry for name, entry in {**body, **made}.items() if name != "blobs"})
 
     def privacy(self, seed: str | None = None) -> Privacy | None:
-        """Return how payments are kept from telling what is in the validation file."""
+        """Return the protection of the validation file."""
         if self.step is None and self.epsilon is None:
             return None
         return Privacy(self.step, None if self.epsilon is None else float(self.epsilon), seed)
 
     def show(self, cents: int) -> str:
-        """Write an amount for a reader."""
+        """Format an amount."""
         return show_money(cents, self.currency, self.digits)
 
 
 class Offer(NamedTuple):
-    """A seller's table: the digest of its blob, its rows, and the number of the event that brought it."""
+    """A seller's table: the digest of its blob, its rows, and the number of its event."""
 
     table: str
     rows: int
@@ -133,7 +133,7 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True)
 class Closed(Shown):
-    """What a closed round paid.
+    """Payments of a closed round.
 
     Attributes
     ----------
@@ -142,25 +142,25 @@ class Closed(Shown):
     payments : mapping of str to int
         Seller to cents.
     reserve, unallocated : int
-        What is kept back, and what could not be paid. With the payments they add up to the budget.
+        Amount kept back, and amount that could not be paid. With the payments they add up to the budget.
     tables : mapping of str to Offer
-        Seller to the table that was valued.
+        Seller to the valued table.
     validation : str
         Digest of the validation file.
     copies : tuple of tuple
-        Seller who was first, seller with copies, and number of such rows.
+        Seller of the originals, seller of the copies, and number of copied rows.
     previous : str
-        Round that was closed before; empty for the first.
+        Previously closed round; empty for the first.
     time : str
-        When it was closed.
+        Time of the close.
     digest : str
-        Digest of the event, to be published: it fixes this round and all before it.
+        Digest of the close event. Publish it: it commits to this round and all before it.
     allocation : str or None
-        Digest of the allocation; None where nobody had submitted.
+        Digest of the allocation; None if nobody submitted.
     salt : str
-        What proves the commitment, see :func:`commitment`.
+        Salt that proves the commitment, see :func:`commitment`.
     again : bool
-        Whether it had been closed before this call.
+        Whether it was already closed before this call.
     """
 
     round: str
@@ -181,10 +181,10 @@ class Closed(Shown):
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that payments are computed from.
+    """All inputs of the payments.
 
-    Rows of other sellers come before as the events say up to the number ``until``, that of the close of the ``round``;
-    up to the last one where it is being closed.
+    Precedence of other sellers' rows follows the events up to number ``until``, the close of the ``round``; up to the
+    last event while it is being closed.
     """
 
     tables: tuple[tuple[str, str], ...]
@@ -194,29 +194,30 @@ class Setting:
     until: int | None = None
 
     def valued_by(self) -> tuple[Any, ...]:
-        """All that values depend on: everything but the budget and the policy, which share it out."""
+        """All inputs of the values: everything except budget and policy."""
         terms = self.terms
         rule = {**terms.rule.to_dict(), "policy": None}
         about = json.dumps([self.validation, terms.ending, rule, dict(terms.model), terms.form.to_dict()])
         return self.tables, about
 
     def searched_by(self) -> tuple[Any, ...] | None:
-        """All that copies depend on but the features, scaled by the validation rows; None without a search."""
+        """Arguments of the search for copies, without the features (scaled by validation rows); None without a
+        search."""
         rule, form = self.terms.rule, self.terms.form
         return (self.tables, form.label, *form.types, rule.radius, rule.near_copies) if rule.votes_once else None
 
 
 @dataclass(frozen=True)
 class Verified(Shown):
-    """What a check of a ledger found.
+    """Result of a check of a ledger.
 
     Attributes
     ----------
     chain : Verification
     recomputed : int
-        Payments that were computed again.
+        Number of recomputed payments.
     faults : tuple of str
-        What is wrong, in sentences; empty where all is well.
+        Faults, in sentences; empty without faults.
     """
 
     chain: Verification
@@ -230,17 +231,17 @@ class Verified(Shown):
 
 
 class _Seen:
-    """Who was first with which row, from the events of a ledger in their order.
+    """First seller of each row, from the events of a ledger in order.
 
-    A submission counts for the rows that were on offer when its round was closed. Rows that were taken back before were
-    never valued, so that nobody holds up others by rows that cost nothing.
+    A submission counts for the rows that were on offer when its round was closed. Rows withdrawn before were never
+    valued, so nobody can block others with rows at no cost.
 
     Attributes
     ----------
     own : dict
-        Seller to rows and the events that brought them first.
+        Seller to rows and the events that first submitted them.
     first : dict
-        Row to the event that brought it first, and its seller.
+        Row to the event that first submitted it, and its seller.
     """
 
     def __init__(self, ledger: Ledger, form: Form) -> None:
@@ -252,7 +253,7 @@ class _Seen:
         self._at = 0
 
     def advance(self, until: int | None) -> bool:
-        """Read events up to that number; returns False where later ones were read already."""
+        """Read events up to that number; returns False if later ones were already read."""
         if until is not None and until <= self._at:
             return until == self._at
         for event in self._ledger.events(after=self._at):
@@ -287,15 +288,15 @@ class _Seen:
 
 
 class _BehindError(Exception):
-    """Something was appended to a round since its events were read."""
+    """An event was appended to a round since its events were read."""
 
 
 def commitment(salt: str, digest: str) -> str:
-    """Return what is published about a validation file before it is shown.
+    """Return the commitment to a validation file, published before the file is revealed.
 
     Examples
     --------
-    As ``printf %s%s SALT DIGEST | sha256sum`` says:
+    The result of ``printf %s%s SALT DIGEST | sha256sum``:
 
     >>> commitment("00", "ff")[:8]
     '8909cde2'
@@ -340,16 +341,16 @@ class Market(Shown):
     def create(
         cls, where: PathLike, *, issuer: str = "", contact: str = "", currency: str = "EUR", locale: str = "en"
     ) -> Self:
-        """Make a ledger.
+        """Create a ledger.
 
         Parameters
         ----------
         where : path-like or str
-            Where nothing is yet.
+            Location without a ledger.
         issuer, contact : str
-            Who pays, and whom a seller asks: on every statement.
+            Payer, and contact for sellers, shown on every statement.
         currency : str
-            Of rounds that name none.
+            Currency of rounds that name none.
         locale : str
             Language of amounts and dates on statements, such as "de".
         """
@@ -365,7 +366,7 @@ class Market(Shown):
 
         def allowed(events: Sequence[Event]) -> None:
             if events:
-                raise LedgerError(f"{market.ledger!r} has been created already. Open it as it is.")
+                raise LedgerError(f"{market.ledger!r} already exists. Open it instead of creating it.")
 
         market.ledger.append("init", body, allowed=allowed)
         return market
@@ -381,7 +382,7 @@ class Market(Shown):
         """Issuer, contact, currency and locale."""
         found = next((event.content for event in self.ledger.events(kind="init")), None)
         if found is None:
-            raise LedgerError(f"{self.ledger!r} was never finished. Run `shapshift market init` with it once more.")
+            raise LedgerError(f"{self.ledger!r} was not completed. Run `shapshift market init` for it again.")
         return found
 
     def open(
@@ -403,37 +404,37 @@ class Market(Shown):
         keep: bool = False,
         privacy: Privacy | None = None,
     ) -> Terms:
-        """Open a round: fix its terms, and commit to a validation file without showing it.
+        """Open a round: fix its terms, and commit to a validation file without revealing it.
 
         Parameters
         ----------
         round : str
             A new name, such as "2026-10".
         validation : path-like
-            The validation table. Its digest counts, and what sellers' tables must look like is read from it; the file
-            itself is not stored before :meth:`close`, so keep it.
+            The validation table. Its digest is committed, and the required form of sellers' tables is read from it. The
+            file itself is not stored before :meth:`close`, so keep it.
         budget : money
-            What is shared out.
+            Amount to share out.
         label, id, drop, features, scale, impute
             Columns and preparation, see :class:`~shapshift.tables.TableSpec`. Scales and fill values are fitted on the
-            validation rows, so that no seller moves them. ``id`` is a column of sellers' tables.
+            validation rows, so that no seller affects them. ``id`` is a column of sellers' tables.
         rule : Rule, optional
-            How payments follow from values. Without a floor: it would be paid to every name.
+            Rule of payment. It must not have a floor, which would be paid to every name.
         model : mapping, optional
             Parameters ``n_neighbors``, ``utility``, ``metric`` and ``ties`` of :class:`~shapshift.KNNShapley`.
         currency : str, optional
             By default that of the ledger.
         period : str
-            What is paid for, in words; by default the name of the round.
+            Period that the round pays for, in words; by default the name of the round.
         keep : bool
-            Whether tables of the round that was closed last stay on offer, unless their sellers submit or withdraw.
+            Whether tables of the last closed round stay on offer, unless their sellers submit or withdraw.
         privacy : Privacy, optional
-            Rounding or noise, without a seed: the ledger keeps one, and it is never revealed to sellers.
+            Rounding or noise, without a seed: the ledger stores one and never reveals it to sellers.
 
         Returns
         -------
         Terms
-            Their ``commitment`` is to be published before sellers submit.
+            Publish their ``commitment`` before sellers submit.
         """
         _check_name("round", round)
         rule, currency = Rule() if rule is None else rule, currency or self.about["currency"]
@@ -484,7 +485,7 @@ class Market(Shown):
         return terms
 
     def _rehearse(self, terms: Terms, content: bytes) -> None:
-        """Pay for a few validation rows: terms that cannot be computed must not open a round that nobody can close."""
+        """Pay for a few validation rows: a round whose payments cannot be computed must not be opened."""
         data = terms.form.arrays(content, terms.ending)
         rows, budget = (data.X_train[:20], data.y_train[:20]), to_decimal(terms.budget, terms.digits)
         several = np.arange(len(rows[1]))
@@ -493,14 +494,14 @@ class Market(Shown):
         pay_owners(model, *rows, *rows, several % 2, budget, order=several // 2, progress=False, **options)
 
     def _kept(self, form: Form) -> str:
-        """Name of the round whose tables stay on offer."""
+        """Name of the round whose tables stay on offer, checked."""
         last = self._last_closed()
         if not last:
             raise InputError("No round has been closed yet, so there are no tables to keep. Leave 'keep' out.")
         old = self.terms(last).form
         if (old.types, old.label, old.id) != (form.types, form.label, form.id):
             raise InputError(
-                f"Tables of round {last!r} cannot stay on offer: its columns or their types are others. It has "
+                f"Tables of round {last!r} cannot stay on offer: its columns or their types differ. It has "
                 f"{some([*old.types, old.label])}. Leave 'keep' out and let sellers submit again."
             )
         if old.kinds != form.kinds:
@@ -523,7 +524,7 @@ class Market(Shown):
         return last
 
     def _last_closed(self) -> str:
-        # One event at a time: closes of large rounds are long.
+        # One event at a time: close events of large rounds are long.
         return next(iter(deque((event.round for event in self.ledger.events(kind="close")), maxlen=1)), "")
 
     def terms(self, round: str) -> Terms:
@@ -549,13 +550,13 @@ class Market(Shown):
         return self.closed(terms.keep).tables if terms.keep else {}
 
     def submit(self, round: str, seller: str, rows: PathLike) -> tuple[Event, list[str]]:
-        """Submit a seller's table to an open round; it takes the place of an earlier one of this seller.
+        """Submit a seller's table to an open round; it replaces an earlier one of this seller.
 
         Parameters
         ----------
         round, seller : str
         rows : path-like
-            A table with the columns of the round. Other columns are left out and not stored.
+            A table with the columns of the round. Other columns are not stored.
 
         Returns
         -------
@@ -565,10 +566,10 @@ class Market(Shown):
 
         Notes
         -----
-        A row's precedence counts from the first time that this seller submitted a row of the same features and label,
-        in whichever round: correcting other rows, or withdrawing for a month, does not cost it. Rows that were taken
-        back before their round was closed do not count. A row that another seller submitted first does not vote, even
-        where that seller is not in this round; under the rules "rows" and "precedence" it is only listed.
+        A row's precedence counts from the first time that this seller submitted a row with the same features and label,
+        in any round: correcting other rows, or withdrawing for a month, does not lose it. Rows withdrawn before their
+        round was closed do not count. A row that another seller submitted first does not vote, even if that seller is
+        not in this round; under the rules "rows" and "precedence" it is only listed.
         """
         _check_name("seller", seller)
         terms = self.terms(round)
@@ -586,7 +587,7 @@ class Market(Shown):
         return event, notes
 
     def withdraw(self, round: str, seller: str) -> Event:
-        """Take a seller's table off an open round."""
+        """Withdraw a seller's table from an open round."""
         _check_name("seller", seller)
         kept = self._kept_tables(self.terms(round))
 
@@ -611,13 +612,13 @@ class Market(Shown):
         max_memory: int | str | None = None,
         progress: bool | None = None,
     ) -> Closed:
-        """Value the tables of a round, pay, and close it; of a closed round, return what it paid.
+        """Value the tables of a round, compute payments, and close it; for a closed round, return its payments.
 
         Parameters
         ----------
         round : str
         validation : path-like
-            The very file that the round was opened with.
+            The same file that the round was opened with.
         n_jobs, max_memory, progress
             As in :class:`~shapshift.KNNShapley`.
 
@@ -627,8 +628,8 @@ class Market(Shown):
 
         Notes
         -----
-        Everything is written in one transaction, or nothing is: a call that is killed can be repeated. What is
-        submitted while payments are computed is counted, as they are then computed again.
+        The close is one transaction: an interrupted call can be repeated. If a seller submits during the computation,
+        payments are computed again with the new table.
         """
         for _ in range(_TRIES):
             events = list(self.ledger.events(round=round))
@@ -640,8 +641,8 @@ class Market(Shown):
             if commitment(salt, digest) != terms.commitment:
                 raise InputError(
                     f"{os.fspath(validation)!r} is not the validation file that round {round!r} was opened with: its "
-                    f"SHA-256, {digest}, does not fit the commitment {terms.commitment}. Use that very file, byte for "
-                    "byte; saving it anew can change it."
+                    f"SHA-256, {digest}, does not fit the commitment {terms.commitment}. Use the same file, byte for "
+                    "byte; saving it again can change it."
                 )
             self._forget()
             self._files[digest] = content
@@ -668,11 +669,11 @@ class Market(Shown):
             return self.closed(round)
         raise InputError(
             f"Round {round!r} was not closed: sellers submitted each time while payments were computed, {_TRIES} "
-            "times. Try again when they have done."
+            "times. Try again when they have finished."
         )
 
     def closed(self, round: str) -> Closed:
-        """Return what a closed round paid."""
+        """Return the payments of a closed round."""
         opened = self._opened(round, list(self.ledger.events(round=round, kind="open")))
         event = self._close_of(round)
         return _closed(round, opened.content, event.content, event.time, event.digest)
@@ -684,7 +685,7 @@ class Market(Shown):
         return event
 
     def allocation(self, round: str) -> Allocation:
-        """Allocation of a closed round to which sellers submitted."""
+        """Allocation of a closed round with submissions."""
         closed = self.closed(round)
         if closed.allocation is None:
             why = f"No row of round {round!r} counts" if closed.tables else f"Nobody had submitted to round {round!r}"
@@ -695,13 +696,13 @@ class Market(Shown):
             found = Allocation.load(path)
         if dict(map(tuple, _payments(found))) != closed.payments:
             raise LedgerError(
-                f"The payments of round {round!r} are not those of its allocation: one of them was written by hand. "
+                f"The payments of round {round!r} differ from its allocation: one of them was written by hand. "
                 "Run `shapshift market verify` with --recompute."
             )
         return found
 
     def _allocate(self, setting: Setting, **options: Any) -> tuple[Allocation | None, list[list[Any]]]:
-        """Allocate a budget, None where no row counts; returns also who has copies of whose rows."""
+        """Allocate a budget, None if no row counts; also returns the copies between sellers."""
         if not setting.tables:
             return None, []
         data, offered, sources = self._offered(setting)
@@ -730,7 +731,7 @@ class Market(Shown):
         return allocation, _copies(offered["owners"], first, sources)
 
     def _offered(self, setting: Setting) -> tuple[Prepared, dict[str, Any], Any]:
-        """Features and labels, see :meth:`Form.arrays`; sellers, order and ids of rows; who had each row first."""
+        """Features and labels, see :meth:`Form.arrays`; sellers, order and ids of rows; first seller of each row."""
         form = setting.terms.form
         tables = {seller: from_parquet(self.ledger.blob(digest)) for seller, digest in setting.tables}
         sizes = [table.num_rows for table in tables.values()]
@@ -760,16 +761,16 @@ class Market(Shown):
         return {"budget": budget, "currency": terms.currency, "privacy": terms.privacy(secret)}
 
     def _forget(self) -> None:
-        """Forget what was kept for repeated valuations, as the ledger may have grown."""
+        """Clear the cache of repeated valuations, since the ledger may have grown."""
         self._seen, self._valued, self._clusters, self._files = {}, {}, {}, {}
 
     def _file(self, digest: str) -> bytes:
         return self._files[digest] if digest in self._files else self.ledger.blob(digest)
 
     def _first_seen(self, seller: str, table: Any, setting: Setting) -> Any:
-        """For each row, number of the event by which the seller submitted it first, and who of all submitted it first.
+        """For each row, the event in which its seller first submitted it, and the first of all sellers to submit it.
 
-        Events after the close of the round change nothing about either, so that payments can be computed again.
+        Events after the close of the round affect neither, so payments can be recomputed.
         """
         form = setting.terms.form
         columns = (*form.types, form.label)
@@ -777,7 +778,7 @@ class Market(Shown):
             self._seen[columns] = _Seen(self.ledger, form)
             self._seen[columns].advance(setting.until)
         seen = self._seen[columns]
-        seen.close(setting.round)  # where it is being closed
+        seen.close(setting.round)  # while it is being closed
         keys = row_keys(table, form)
         order = np.array([seen.own[seller][row] for row in keys], dtype=np.int64)
         return order, np.array([seen.first[row][1] for row in keys])
@@ -785,16 +786,15 @@ class Market(Shown):
     def changes(
         self, round: str, sellers: Sequence[str] | None = None, *, progress: bool | None = None, **options: Any
     ) -> dict[str, dict[str, int]]:
-        """Say why payments changed since the round before.
+        """Split the change of payments since the previous round among its causes.
 
         Parameters
         ----------
         round : str
             A closed round.
         sellers : sequence of str, optional
-            By default all who were paid in it or in the one before. Where everything changed, each needs up to 16
-            valuations of all rows, and 8 where the model and what is paid for are the same; see
-            :meth:`changes_seconds`.
+            By default all who were paid in it or in the previous one. Each needs up to 16 valuations of all rows if
+            everything changed, and 8 if the model and the basis of payment are the same; see :meth:`changes_seconds`.
         progress : bool, optional
         **options
             ``n_jobs`` and ``max_memory``, as in :class:`~shapshift.KNNShapley`.
@@ -802,16 +802,16 @@ class Market(Shown):
         Returns
         -------
         dict
-            Seller to the cents that each of :data:`~shapshift.market.changes.FACTORS` changed the payment by; they add
-            up to the change exactly. Empty without a round before, where that was paid in another currency, and where
-            payments are rounded or noisy.
+            Seller to the change in cents due to each of :data:`~shapshift.market.changes.FACTORS`; they add up to the
+            total change exactly. Empty without a previous round, after a change of currency, and if payments are
+            rounded or noisy.
 
         Notes
         -----
-        The payment is computed for each combination of what changed being old or new, and split by
-        :func:`~shapshift.market.changes.split_change`. A seller who is new or has left owes the whole change to own
-        rows. Where the columns of the rounds differ, rows of one cannot be valued on the other's validation set: own
-        rows, other sellers and the validation set then changed together, and this is listed under the validation set.
+        The payment is computed for each combination of old and new factors, and split by
+        :func:`~shapshift.market.changes.split_change`. For a seller who is new or has left, the whole change is due to
+        own rows. If the columns of the rounds differ, rows of one cannot be valued on the other's validation set: the
+        joint effect of own rows, other sellers and the validation set is then listed under the validation set.
         """
         old, new = self._compared(round)
         if old is None:
@@ -825,7 +825,7 @@ class Market(Shown):
         with progress_bar("Why payments changed", len(asked), progress) as advance:
             for seller in asked:
                 found[seller] = self._change(old, new, seller, partial(self._payment, seller, options))
-                # All tables old or all new are what other sellers need as well.
+                # Other sellers need the combinations with all tables old or all new too.
                 shared = [tuple((name, offer.table) for name, offer in each.tables.items()) for each in (old, new)]
                 for kept in (self._valued, self._clusters):
                     for key in [key for key in kept if key[0] not in shared]:
@@ -834,7 +834,7 @@ class Market(Shown):
         return found
 
     def changes_seconds(self, round: str, sellers: Sequence[str] | None = None, *, most: float = math.inf) -> float:
-        """Estimate how long :meth:`changes` takes, on one core.
+        """Estimate the duration of :meth:`changes` on one core.
 
         Parameters
         ----------
@@ -843,12 +843,12 @@ class Market(Shown):
         sellers : sequence of str, optional
             As in :meth:`changes`.
         most : float
-            Once the sellers looked at take longer than this, the others are taken to need as much.
+            Once the examined sellers exceed this, the others are assumed to need the same on average.
 
         Returns
         -------
         float
-            Seconds, right to a factor of about 3; 0 where there is nothing to compute.
+            Seconds, accurate to a factor of about 3; 0 if there is nothing to compute.
         """
         old, new = self._compared(round)
         if old is None:
@@ -880,7 +880,7 @@ class Market(Shown):
         return seconds
 
     def _compared(self, round: str) -> tuple[Closed | None, Closed]:
-        """Return the round before, None where payments cannot be compared with it, and a closed round."""
+        """Return the previous round (None if payments are not comparable) and a closed round."""
         new = self.closed(round)
         old = self.closed(new.previous) if new.previous else None
         if old is None or old.terms.currency != new.terms.currency:
@@ -925,7 +925,7 @@ class Market(Shown):
         return self._payments(setting, options).get(seller, 0)
 
     def _payments(self, setting: Setting, options: Mapping[str, Any]) -> Mapping[str, int]:
-        """Payments; rows are valued once for settings that differ in budget and policy alone."""
+        """Payments; rows are valued once for settings that differ only in budget and policy."""
         if not setting.tables:
             return {}
         key = setting.valued_by()
@@ -938,7 +938,7 @@ class Market(Shown):
         return dict(map(tuple, _payments(allocate_budget(valuation, owners=owners, values=values, **shared))))
 
     def _value(self, setting: Setting, options: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Sellers of the rows, values of the rows, and values of sellers where these are players."""
+        """Sellers of the rows, values of the rows, and values of sellers if they are the players."""
         data, offered, _ = self._offered(setting)
         rule, rows, labels = setting.terms.rule, data.X_val, data.y_val
         if rule.votes_once and offered["earlier"].all():
@@ -966,7 +966,7 @@ class Market(Shown):
         contest_until: datetime.date | str | None = None,
         overwrite: bool = False,
     ) -> list[Path]:
-        """Write the statements of a closed round, from the ledger alone.
+        """Write the statements of a closed round, using only the ledger.
 
         Parameters
         ----------
@@ -975,9 +975,9 @@ class Market(Shown):
         seller : str, optional
             Write the page of this seller only; by default all pages and a table of all payments.
         why : mapping, optional
-            What :meth:`changes` returned: pages then say why payments changed since the round before.
+            Result of :meth:`changes`: pages then explain the change of payments since the previous round.
         contest_until : date or str, optional
-            Until when a payment can be contested, such as "2026-12-18".
+            Last day to contest a payment, such as "2026-12-18".
         overwrite : bool
             Whether files of the same names may be replaced.
 
@@ -1010,14 +1010,14 @@ class Market(Shown):
     def verify(
         self, *, head: str | None = None, recompute: bool = False, progress: bool | None = None, **options: Any
     ) -> Verified:
-        """Check the ledger, what rounds promised, and with ``recompute`` every payment.
+        """Check the ledger, the commitments of its rounds, and with ``recompute`` every payment.
 
         Parameters
         ----------
         head : str, optional
-            A digest that was noted or published, such as that of a close: the chain must have it.
+            A noted or published digest, such as that of a close: the chain must contain it.
         recompute : bool
-            Whether payments are computed again from the tables in the ledger and compared to the cent.
+            Whether to recompute payments from the tables in the ledger and compare them to the cent.
         progress : bool, optional
         **options
             ``n_jobs`` and ``max_memory``, as in :class:`~shapshift.KNNShapley`.
@@ -1030,7 +1030,7 @@ class Market(Shown):
         told: list[str] = []
         paid: list[str] = []
         rounds: dict[str, list[Row]] = defaultdict(list)
-        tables: dict[str, Mapping[str, Offer]] = {}  # of the round that was closed last, which the next one may keep
+        tables: dict[str, Mapping[str, Offer]] = {}  # of the last closed round, which the next one may keep
 
         def look(rows: Sequence[Row]) -> None:
             for row in rows:
@@ -1057,7 +1057,7 @@ class Market(Shown):
         return Verified(chain, recomputed, tuple(told))
 
     def _faults(self, round: str, rows: Sequence[Row], tables: dict[str, Mapping[str, Offer]]) -> Iterator[str]:
-        """Promises that a round did not keep, from its events up to its close; notes its tables."""
+        """Broken commitments of a round, from its events up to its close; notes its tables."""
         try:
             *others, (_, _, _, _, time, body, digest) = rows
             opened = json.loads(next(row[5] for row in others if row[1] == "open"))
@@ -1087,33 +1087,33 @@ class Market(Shown):
             yield f"Round {round!r}: the payments do not add up to the budget that it was opened with."
 
     def _differences(self, closed: Closed, options: Mapping[str, Any]) -> Iterator[str]:
-        """Payments that come out otherwise when they are computed again."""
+        """Payments that differ when they are recomputed."""
         tables = tuple((seller, offer.table) for seller, offer in closed.tables.items())
         until = self._close_of(closed.round).sequence
         again = self._payments(Setting(tables, closed.validation, closed.terms, closed.round, until), options)
-        self._valued, self._clusters = {}, {}  # other rounds have other tables
+        self._valued, self._clusters = {}, {}  # each round has its own tables
         show = closed.terms.show
         for seller, cents in closed.payments.items():
             if again.get(seller, 0) != cents:
                 yield f"{seller!r} was paid {show(cents)}. Computed again, it is {show(again.get(seller, 0))}."
 
     def export(self, folder: PathLike, *, seller: str | None = None, progress: bool | None = None) -> list[Path]:
-        """Write the ledger as files that anybody can check, or what concerns one seller.
+        """Write the ledger as files that anybody can check, or the part of one seller.
 
         Parameters
         ----------
         folder : path-like
             Must not exist.
         seller : str, optional
-            Write this seller's own events and tables, and what this seller was paid: nothing of others, nor of the
-            validation files. By default everything, see :meth:`shapshift.market.ledger.Ledger.export`; with the salts
-            of rounds that are still open, so it is for auditors.
+            Write this seller's own events, tables and payments: nothing of others or of the validation files. By
+            default everything, see :meth:`shapshift.market.ledger.Ledger.export`. That includes the salts of open
+            rounds, so give it to auditors only.
         progress : bool, optional
 
         Returns
         -------
         list of Path
-            What was written.
+            Written files.
         """
         if seller is None:
             whole = self.ledger.export(folder, progress=progress)
@@ -1123,7 +1123,7 @@ class Market(Shown):
             raise InputError(f"Seller {seller!r} never submitted anything to this ledger.")
         target = Path(folder)
         if os.path.lexists(target):
-            raise FileExistsError(f"There is {str(target)!r} already. Choose another folder.")
+            raise FileExistsError(f"{str(target)!r} already exists. Choose another folder.")
         hidden = new_name(destination(target).parent, hidden_prefix(target))
         hidden.mkdir(0o700, parents=True)
         try:
@@ -1158,7 +1158,7 @@ def _cost(rows: int, points: int, tables: int) -> float:
 
 
 def _closed(round: str, opened: Mapping[str, Any], body: Mapping[str, Any], time: str, digest: str) -> Closed:
-    """Return what a round paid, from the bodies of its open and its close."""
+    """Return the payments of a round, from the bodies of its open and close events."""
     return Closed(
         round=round,
         terms=Terms.from_body(opened),
@@ -1181,7 +1181,7 @@ def _offer(event: Event) -> tuple[str, str, int, Mapping[str, Any]]:
 
 
 def _offers(kept: Mapping[str, Offer], changes: Iterable[tuple[str, str, int, Mapping[str, Any]]]) -> dict[str, Offer]:
-    """Tables on offer, by seller, after events of a round: their kinds, sellers, sequence numbers and contents."""
+    """Tables on offer, by seller, after the events of a round, given by kind, seller, sequence number and content."""
     found = dict(kept)
     for kind, seller, sequence, content in changes:
         if kind == "submit":
@@ -1192,7 +1192,7 @@ def _offers(kept: Mapping[str, Offer], changes: Iterable[tuple[str, str, int, Ma
 
 
 def _unfinished(where: PathLike) -> bool:
-    """Whether there is a ledger without any event, as a creation that was killed leaves it."""
+    """Whether the ledger has no event, as after an interrupted creation."""
     try:
         with Ledger(where) as there:
             return there.head() == START
@@ -1201,7 +1201,7 @@ def _unfinished(where: PathLike) -> bool:
 
 
 def _paid(setting: Setting, paid: tuple[Allocation | None, list[list[Any]]]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return what the event of a close says about payments, and the blob of the allocation."""
+    """Return the payments for the body of a close event, and the blob of the allocation."""
     terms = setting.terms
     body: dict[str, Any] = {"budget": terms.budget, "validation": setting.validation, "version": version("shapshift")}
     allocation, copies = paid
@@ -1232,7 +1232,7 @@ def _payments(allocation: Allocation) -> list[list[Any]]:
 
 
 def _copies(owners: Any, first: Any, sources: Any) -> list[list[Any]]:
-    """Sellers whose rows are copies of a row that another seller submitted before, with how many."""
+    """Sellers with copies of rows that another seller submitted before, and the number of copies."""
     firsts = np.where(first < 0, sources, owners[first])
     pairs = Counter(zip(firsts.tolist(), owners.tolist(), strict=True))
     named = [[a, b, rows] for (a, b), rows in pairs.items() if a != b]
@@ -1240,7 +1240,7 @@ def _copies(owners: Any, first: Any, sources: Any) -> list[list[Any]]:
 
 
 def _check_name(what: str, name: Any) -> None:
-    """Refuse names that are empty, long, or do not show as they are."""
+    """Refuse names that are empty, too long, or not displayed as written."""
     said = f"The name of a {what} must be text of 1 to {_LONGEST} characters"
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST:
         got = f"{len(name):,} characters" if isinstance(name, str) and len(name) > _LONGEST else repr(name)

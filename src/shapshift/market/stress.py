@@ -1,4 +1,4 @@
-"""stress_market: what tricks of sellers would gain under a payment rule, on the rows at hand."""
+"""stress_market: gains of sellers' tricks under a payment rule, on given rows."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -31,31 +31,31 @@ MOST_SCALED, LARGEST = 6, 12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StressTest(Result):
-    """What tricks of sellers would gain; see :func:`stress_market`.
+    """Gains of sellers' tricks; see :func:`stress_market`.
 
     Attributes
     ----------
     attacks : tuple of str
-        Tricks that were played.
+        Names of the tricks.
     attackers : tuple
-        Sellers who played them.
+        Sellers who play them.
     attack, attacker, repeat : ndarray of shape (n_games,)
-        Of each game the number of its trick, of the seller, and of the repeat.
+        Number of the trick, of the seller and of the repeat of each game.
     before, after : ndarray of shape (n_games,)
-        What the seller is paid without and with the trick, in units of the currency and not rounded; for "merge",
-        both sellers together.
+        Unrounded pay of the seller without and with the trick, in units of the currency; for "merge", of both sellers
+        together.
     applies : ndarray of shape (n_games,)
-        Whether the seller could play the trick at all.
+        Whether the trick applies to the seller.
     average : float
-        Pay of an average seller, without tricks; who is charged counts as paid nothing.
+        Pay of an average seller without tricks; charges count as 0.
     n_sellers : int
     currency : str
     digits : int
-        Decimals of an amount of the currency. A gain of less than half the last one counts as none.
+        Decimals of an amount of the currency. A gain below half a unit of the last one counts as 0.
     rule : mapping
         The payment rule, see :meth:`shapshift.price.Rule.from_dict`.
     parameters : mapping
-        Budget, seed, and how rows were valued.
+        Budget, seed, and parameters of the valuation.
     kind : str
         The caller's kind of table.
 
@@ -93,15 +93,15 @@ class StressTest(Result):
 
     @property
     def gain(self) -> Floats:
-        """What the trick gains in each game; NaN where it does not apply."""
+        """Gain of the trick in each game; NaN if it does not apply."""
         return np.where(self.applies, self.after - self.before, np.nan)
 
     def percent(self, amount: Any) -> Any:
-        """Return an amount in % of the pay of an average seller; NaN where nobody is paid."""
+        """Return an amount in % of the pay of an average seller; NaN if nobody is paid."""
         return 100 * amount / self.average if self.average > 0 else amount * np.nan
 
     def gains_of(self, attack: str) -> Floats:
-        """Mean gain of each attacker by a trick, those left out to whom it does not apply."""
+        """Mean gain of each attacker to whom a trick applies."""
         played = self.applies & (self.attack == self.attacks.index(attack))
         gain, codes = self.gain, np.unique(self.attacker[played])
         means = np.array([gain[played & (self.attacker == at)].mean() for at in codes])
@@ -119,7 +119,7 @@ class StressTest(Result):
         -------
         table
             One row per game: ``attack``, ``attacker``, ``repeat``, ``applies``, pay ``before`` and ``after``, ``gain``
-            in money and ``percent``, the gain in % of the pay of an average seller; both NaN where the trick does not
+            in money and ``percent``, the gain in % of the pay of an average seller; both NaN if the trick does not
             apply.
         """
         columns: dict[str, npt.NDArray[Any]] = {
@@ -145,7 +145,7 @@ class StressTest(Result):
             ends ``low`` and ``high`` of its 95% interval, the ``worst`` game, all four also as ``..._percent`` of an
             average seller's pay, and ``gaining``, the share of attackers who gain. Attackers are the sample: an
             attacker's repeats are averaged first, as they are not independent, and the interval is Student's t over
-            attackers. It is NaN with fewer than two, and everything is where the trick applies to nobody.
+            attackers. It is NaN with fewer than two; all numbers are NaN if the trick applies to nobody.
         """
         found = []
         for number, name in enumerate(self.attacks):
@@ -174,7 +174,7 @@ class StressTest(Result):
         return 0.5 * 10.0**-self.digits
 
     def findings(self) -> list[str]:
-        """Say in sentences what the tricks gain, the one that gains most first."""
+        """Return sentences on the gains of the tricks, the largest first."""
         if not self.average > 0:
             return ["Nobody is paid anything without tricks, so that no gain can be told in parts of an average pay."]
         facts = self.summary()["attacks"]
@@ -249,14 +249,14 @@ def stress_market(
     currency: str = "EUR",
     progress: bool | None = None,
 ) -> StressTest:
-    """Play tricks of sellers on the rows at hand, and say what each would gain under a payment rule.
+    """Play sellers' tricks on given rows, and measure their gains under a payment rule.
 
     Parameters
     ----------
     model : KNNShapley
-        How rows are valued, fitted or not.
+        Model that values the rows, fitted or not.
     X, y : table of shape (n_train, n_features), array-like of shape (n_train,)
-        Training rows, of numbers, and their labels.
+        Numeric training rows, and their labels.
     X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
         The validation set.
     owners : array-like of shape (n_train,)
@@ -267,11 +267,11 @@ def stress_market(
         Tricks to play, of ``ATTACKS``: "copy", "copy x4", "copy x10, tiny noise", "steal", "near-copy",
         "steal with noise", "random rows", "mixup", "split", "merge", "hide bad rows".
     attackers : int or sequence, default=4
-        How many sellers, drawn at random, play each trick, one at a time; or their names.
+        Number of randomly drawn sellers who play each trick, one at a time; or their names.
     n_repeats : int, default=3
-        How often tricks are played in which something is drawn at random.
+        Number of repeats of each random trick.
     random_state : int or None, default=0
-        Seed. Draws of a game depend on it, the trick, the seller and the repeat alone.
+        Seed. Draws of a game depend only on it, the trick, the seller and the repeat.
     progress : bool, default=None
 
     Returns
@@ -280,10 +280,10 @@ def stress_market(
 
     Notes
     -----
-    Rows are paid once as they are and once for every game, so a run takes about as long as attackers times tricks
-    times repeats payments. All else stays as it is: nobody answers a trick, features are not scaled anew, and rows that
-    are added come after all others. Gains are differences of payouts that are not rounded to cents; less than half a
-    cent counts as nothing, as it comes from rounding sums.
+    Payments are computed once for the original rows and once per game: attackers times tricks times repeats. Everything
+    else stays fixed: other sellers do not react, features are not rescaled, and added rows come after all others. Gains
+    are differences of payouts before rounding to cents; less than half a cent counts as 0, since it comes from rounding
+    sums.
 
     Examples
     --------
@@ -350,7 +350,7 @@ def stress_market(
         offer = offer._replace(values=honest.row_values)
         advance(1)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once, of the rows as they are
+            warnings.simplefilter("ignore")  # shown once, for the original rows
             for game, (number, at, repeat) in enumerate(games):
                 drawn = [seed, list(ATTACKS).index(names[number]), chosen[at], repeat]
                 played, own = play(names[number], offer, chosen[at], drawn)
@@ -380,7 +380,7 @@ def stress_market(
 
 
 def _choose(attackers: Any, names: tuple[Any, ...], seed: int) -> list[int]:
-    """Return the numbers of the sellers who play."""
+    """Return the indices of the attackers."""
     if isinstance(attackers, int | np.integer):
         n = min(check.check_count("stress_market", "attackers", attackers), len(names))
         return sorted(np.random.default_rng(seed).choice(len(names), n, replace=False).tolist())
@@ -395,7 +395,7 @@ def _choose(attackers: Any, names: tuple[Any, ...], seed: int) -> list[int]:
 
 
 def _scaled(rule: Rule, terms: Terms) -> tuple[int, Rule]:
-    """Return by how much amounts are scaled up so that whole cents do not matter, and the rule with its own scaled."""
+    """Return the factor that makes rounding to cents negligible, and the rule with its amounts scaled by it."""
     policy = rule.policy
     amounts = {
         name: Decimal(getattr(policy, name))

@@ -347,8 +347,7 @@ class Game:
         return block_points(self.task)
 
     def sums(self, runner: Runner) -> Floats:
-        """Contributions of owners, and last the utility of all rows, summed per group of points: (n_cells, n_owners +
-        1)."""
+        """Contributions of owners, then the utility of all rows, summed by group of points: (n_cells, n_owners + 1)."""
         cluster, row = runner.cluster(), 8 * (self.n_owners + 1)
         room = int(self.starts[-1])
         seats = min(self.utility.k, room)
