@@ -1,4 +1,4 @@
-"""Value again and again on perturbed validation sets, and say how far the values move."""
+"""Repeat a valuation on perturbed validation sets, and measure how far the values move."""
 
 from shapshift.audit._points import PointInfluence, point_influence
 from shapshift.audit._result import ShiftAudit, Thresholds

@@ -1,4 +1,4 @@
-"""The levels of an audit: what is done at each, what it is called, its seeds, and where it stands on an axis."""
+"""Levels of an audit: the perturbation, name, seeds and axis position of each."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from shapshift.exceptions import InputError
 from shapshift.perturb import GaussianNoise, OnPoints, Perturbation, as_perturbation
 from shapshift.perturb.base import FunctionPerturbation, digest, plain, without_seeds
 
-#: Axis of levels of Gaussian noise, on which more is stronger.
+#: Axis of levels of Gaussian noise; larger is stronger.
 NOISE = "noise"
 #: Axis of levels that cannot be ordered by one number.
 UNORDERED = "perturbation"
-#: Parameter of the second and later of equal levels; with its blanks it cannot be the name of another parameter.
+#: Parameter of the second and later of equal levels; its spaces keep it from being the name of another parameter.
 PLACE = "place among equals"
 
 
@@ -28,10 +28,10 @@ class Level:
     Attributes
     ----------
     name : float or str
-        The noise level, or what the perturbation is called; no two perturbations of an audit have the same name.
+        Noise level, or name of the perturbation; names are unique within an audit.
     perturbation : Perturbation
     parameters : dict
-        Of the perturbation, without seeds. The second and later of equal ones say which they are, see ``PLACE``.
+        Parameters of the perturbation, without seeds. The second and later of equal ones are numbered, see ``PLACE``.
     """
 
     name: Any
@@ -39,14 +39,14 @@ class Level:
     parameters: dict[str, Any]
 
     def seeds(self, seed: int, repeats: int) -> Iterator[int]:
-        """Seeds of the level: they depend on its parameters, not on its place among other levels, nor on the process.
+        """Seeds of the level. They depend on its parameters, not on other levels or on the process.
 
         Parameters
         ----------
         seed : int
-            Of the whole audit.
+            Seed of the whole audit.
         repeats : int
-            How many.
+            Number of seeds.
         """
         place = {PLACE: self.parameters[PLACE]} if PLACE in self.parameters else {}
         made_from = without_seeds(self.perturbation.seeded_by) | place
@@ -57,7 +57,7 @@ class Level:
 
 
 def read_levels(noise: Any, perturbations: Any, relative: bool, *, caller: str = "audit_shift") -> list[Level]:
-    """Make levels of what the caller gives, checked.
+    """Return checked levels from the caller's arguments.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def read_levels(noise: Any, perturbations: Any, relative: bool, *, caller: str =
     relative : bool
         Whether ``noise`` is in units of each feature's standard deviation.
     caller : str
-        The function that takes these parameters, for messages.
+        Name of the calling function, for messages.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def perturbed_sets(
     Parameters
     ----------
     model : fitted estimator
-        What perturbations are bound to.
+        Model that perturbations are bound to.
     X_val, y_val, levels, seed, repeats
         See :func:`shapshift.audit_shift`.
     """
@@ -115,7 +115,7 @@ def perturbed_sets(
 
 
 def level_axis(levels: list[Level], noise: bool) -> tuple[str, npt.NDArray[np.float64]]:
-    """Find what the levels measure and where each stands: the number in which they differ, if there is one."""
+    """Return the axis of the levels and their positions: the number in which they differ, if there is one."""
     if noise:
         return NOISE, np.array([level.name for level in levels])
     given = [_flat(level) for level in levels]
@@ -124,14 +124,14 @@ def level_axis(levels: list[Level], noise: bool) -> tuple[str, npt.NDArray[np.fl
         varying = [key for key in first if any(entry[key] != first[key] for entry in given)]
         columns = [[entry[key] for entry in given] for key in varying]
         numeric = all(isinstance(x, int | float) and not isinstance(x, bool) for column in columns for x in column)
-        # A second number is fine if it goes with the first, as the scale of Laplace noise goes with epsilon.
+        # A second number may differ too if the first determines it, as epsilon determines the scale of Laplace noise.
         if varying and numeric and len(set(columns[0])) == len(levels):
             return varying[0].replace("_", " "), np.array(columns[0], dtype=np.float64)
     return UNORDERED, np.arange(len(levels), dtype=np.float64)
 
 
 def _flat(level: Level) -> dict[str, Any]:
-    """Parameters of a level; those of a perturbation on some points beside where it acts."""
+    """Parameters of a level; for a perturbation of some points, its parameters and the points."""
     if not isinstance(level.perturbation, OnPoints):
         return level.parameters
     return {**level.parameters["perturbation"], **level.parameters, "perturbation": None}
@@ -144,7 +144,7 @@ def _noise_level(caller: str, level: Any, relative: bool) -> Level:
 
 
 def _numbered(levels: list[Level]) -> list[Level]:
-    """Tell levels apart that have equal parameters, or equal names, by their place among the equal ones."""
+    """Add numbers to levels that have equal parameters or equal names."""
     same: Counter[bytes] = Counter()
     titles: Counter[str] = Counter()
     numbered = []
@@ -161,7 +161,7 @@ def _numbered(levels: list[Level]) -> list[Level]:
 
 
 def _title(perturbation: Perturbation) -> str:
-    """Name of a perturbation with those parameters that are not left at their default."""
+    """Name of a perturbation with its non-default parameters."""
     steps = getattr(perturbation, "steps", None)
     if steps is not None:
         return " | ".join(_title(step) for step in steps)

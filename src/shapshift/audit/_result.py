@@ -1,4 +1,4 @@
-"""ShiftAudit: what an audit found, level by level and row by row, and the thresholds by which values are stable."""
+"""ShiftAudit: results of an audit by level and by row; Thresholds: the limits for stable values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,11 +19,11 @@ from shapshift.trust import another_sample, sure_signs
 Floats = npt.NDArray[np.float64]
 
 #: From good to bad, of the sample of points (reliable, usable, unreliable) and of noise (stable, shifts, unstable).
-#: "undefined" is better than what is known to be bad, and not as good as what is known to hold.
+#: "undefined" ranks above known bad verdicts and below known good ones.
 VERDICTS = ("reliable", "stable", "usable", "undefined", "shifts", "unstable", "unreliable")
 #: Name of the first level of an audit: other validation points from the same population.
 ANOTHER_SAMPLE = "another sample"
-#: What is told about the sampling error of each training row, in order.
+#: Columns on the sampling error of each training row, in order.
 SAMPLING_ROWS = ("standard_error", "low", "high", "sign_probability", "best_rank", "worst_rank")
 _ENOUGH = {
     "reliable": "enough validation points: ",
@@ -31,7 +31,7 @@ _ENOUGH = {
     "unreliable": "too few validation points: ",
     "undefined": "",
 }
-#: Values whose standard deviation falls to this share of the clean one are all equal, up to rounding.
+#: Values whose standard deviation falls to this share of the clean one are equal up to rounding.
 COLLAPSED = 1e-9
 _NO_SAMPLING = {
     **dict.fromkeys(("reliability", "reliability_spearman", "points_needed")),
@@ -47,19 +47,19 @@ _PARAMETERS: dict[str, type] = {"repeats": int, "random_state": int, "top": int,
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What counts as reliable on another sample of validation points, and as stable under noise.
+    """Thresholds for values to be reliable on another sample of validation points, and stable under noise.
 
-    The sample comes first. Its reliability is the correlation to be expected with the values on another sample of as
-    many points: one less the share of the values' variance that is chance. From ``reliable`` on the values are
-    reliable; from ``usable`` on they are usable for what does not hang on single rows; below they are unreliable. Of
-    values that are normally distributed, the top tenth of one sample holds 69% of that of another at 0.9, and 47% at
-    0.7. Where there is no standard error, the sample is "undefined".
+    The sample is judged first. Its reliability is the expected correlation with the values on another sample of the
+    same size: one minus the share of the values' variance that is due to chance. From ``reliable`` upwards the values
+    are reliable; from ``usable`` upwards they are usable for decisions that do not depend on single rows; below they
+    are unreliable. For normally distributed values, the top tenths of two samples share 69% of their rows at 0.9, and
+    47% at 0.7. Without a standard error, the sample is "undefined".
 
     Under noise, means over the repeats of one level are compared. A level is unstable if the Spearman correlation with
     the clean values is below ``unstable_spearman``, more than the share ``unstable_flips`` of the rows change sign, or
-    the values collapse: all rows get the same one, so that their order is lost. It is stable if the correlation is at
+    the values collapse: all rows get the same value, so their order is lost. It is stable if the correlation is at
     least ``stable_spearman``, at most ``stable_flips`` of the rows change sign, and the standard deviation of the
-    values is within ``stable_std_change`` of the clean one, relatively. Otherwise it shifts. Where a statistic is not
+    values is within ``stable_std_change`` of the clean one, relatively. Otherwise it shifts. If a statistic is not
     defined (a correlation over one row, or with clean values that are all equal) and the others do not make the level
     unstable, the verdict is "undefined".
 
@@ -116,7 +116,7 @@ class Thresholds:
         Parameters
         ----------
         reliability : float or None
-            As of a :class:`shapshift.Valuation`.
+            Reliability of a :class:`shapshift.Valuation`.
 
         Returns
         -------
@@ -157,14 +157,14 @@ class Thresholds:
         return "shifts" if moved else "stable"
 
     def borderline(self, *, spearman: Floats, flips: Floats, std_ratio: Floats) -> bool:
-        """Tell whether another verdict lies within the confidence intervals.
+        """Return whether another verdict lies within the confidence intervals.
 
         Each statistic is moved through its interval while the others stay at their means.
 
         Parameters
         ----------
         spearman, flips, std_ratio : ndarray of shape (3,)
-            Mean, lower and upper bound, see :meth:`judge`. Bounds that are NaN move nothing.
+            Mean, lower and upper bound, see :meth:`judge`. NaN bounds are ignored.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class Thresholds:
         for name, (_, low, high) in given.items():
             if np.isnan([low, high]).any():
                 continue
-            # The bounds will do where more is better or worse throughout; a ratio is best at 1.
+            # Bounds are enough for monotone statistics; a ratio is best at 1.
             ends = (low, high, min(max(1.0, low), high)) if name == "std_ratio" else (low, high)
             if any(self.judge(**{**means, name: end}) != verdict for end in ends):
                 return True
@@ -193,28 +193,28 @@ class Thresholds:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShiftAudit(Result):
-    """How the values of the training rows move when the validation set does: another sample of it, and noise in it.
+    """Changes of the training rows' values on another sample of validation points, and under noise in these points.
 
     Attributes
     ----------
     levels : tuple
-        Name of each level: the noise level, or what the perturbation is called, followed by "#2", "#3" where an
-        earlier one is called the same.
+        Name of each level: the noise level, or the name of the perturbation, followed by "#2", "#3" if an earlier one
+        has the same name.
     axis : str
-        What the levels measure.
+        Quantity that the levels measure.
     positions : ndarray of shape (n_levels,)
-        Where each level stands on that axis; 0, 1, 2, ... where levels have no numbers.
+        Position of each level on that axis; 0, 1, 2, ... if levels are not numbers.
     perturbations : tuple of dict
         Parameters of each level's perturbation.
     means, lows, highs : ndarray of shape (n_levels, n_statistics)
         Mean of each statistic over the repeats and its 95% Student t interval; see :meth:`statistic`. Repeats in which
-        a statistic is not defined are left out; NaN where none is left (one, for the interval).
+        a statistic is undefined are left out; NaN if none is left (for the interval, fewer than two).
     clean : mapping
         ``mean``, ``std``, ``positive_count``, ``positive_ratio`` and ``boundary_fraction`` of the clean run.
     rows : mapping of str to ndarray of shape (n_train,)
-        What became of each training row over all runs at all levels, see :meth:`rows_frame`.
+        Statistics of each training row over all runs at all levels, see :meth:`rows_frame`.
     level_rows : mapping of str to ndarray of shape (n_levels, n_train), or None
-        The same for each level apart, when the audit was asked to keep it.
+        The same for each level, if the audit ran with ``keep_rows=True``.
     clean_values, clean_ranks : ndarray of shape (n_train,)
         Value and rank (1 is the highest, ties averaged) of each row in the clean run.
     ids : ndarray of shape (n_train,)
@@ -222,7 +222,7 @@ class ShiftAudit(Result):
     parameters : mapping
         ``repeats``, ``random_state``, ``top`` (rows in the top and bottom sets), ``confidence``, and the ``model``'s.
     thresholds : Thresholds
-        What the verdict rests on; see :meth:`judged_by`.
+        Thresholds of the verdicts; see :meth:`judged_by`.
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
@@ -230,11 +230,11 @@ class ShiftAudit(Result):
     id_names : tuple
         Names of the levels of the caller's index.
     sampling : mapping
-        What another sample of validation points would change, from the clean run alone: ``reliability`` (the
-        correlation to be expected with the values on it) and ``reliability_spearman``; ``points_needed`` for a
-        reliability of 0.9, ``units`` that there are (points, or clusters of points) and ``n_val`` points;
-        ``surely_positive``, ``surely_negative`` and ``open``, numbers of rows by their 95% interval. All but the counts
-        of points are None where the model gives no standard errors, and ``unknown`` says why.
+        Expected agreement with another sample of validation points, from the clean run alone: ``reliability`` (the
+        expected correlation with the values on it) and ``reliability_spearman``; ``points_needed`` for a reliability of
+        0.9, number of ``units`` (points, or clusters of points) and ``n_val`` points; ``surely_positive``,
+        ``surely_negative`` and ``open``, numbers of rows by their 95% interval. If the model gives no standard errors,
+        all but the counts of points are None, and ``unknown`` is the reason.
     sampling_rows : mapping of str to ndarray of shape (n_train,), or None
         The same for each training row, see :meth:`rows_frame`; None without standard errors.
 
@@ -289,7 +289,7 @@ class ShiftAudit(Result):
 
     @property
     def ordered(self) -> bool:
-        """Whether the levels are numbers on one axis, or perturbations of different kinds."""
+        """Whether the levels are numbers on one axis; if not, they are perturbations of different kinds."""
         return self.axis != UNORDERED
 
     def statistic(self, name: str) -> tuple[Floats, Floats, Floats]:
@@ -301,11 +301,11 @@ class ShiftAudit(Result):
             ``mean``, ``std``, ``positive_count``, ``positive_ratio`` of the values; agreement with the clean values:
             ``spearman``, ``kendall``, ``pearson``, ``rmse`` (in clean stds), ``flips_to_negative``,
             ``flips_to_positive``, ``top_overlap``, ``bottom_overlap``; ``boundary_fraction``, ``alpha_boundary`` and
-            ``alpha_nonboundary`` (clean over perturbed std of the group's scores); how far the neighbours of the
-            validation points are reshuffled: ``neighbor_jaccard`` (of the K nearest), ``neighbor_displacement``
-            (median change in rank of the clean K nearest), ``changed_predictions`` (share of points whose majority
-            vote changes), and each of these with ``_boundary`` or ``_nonboundary`` added, for the points that are,
-            or are not, boundary points when clean.
+            ``alpha_nonboundary`` (clean over perturbed std of the group's scores); changes of the validation points'
+            neighbours: ``neighbor_jaccard`` (of the K nearest), ``neighbor_displacement`` (median change in rank of the
+            clean K nearest), ``changed_predictions`` (share of points whose majority vote changes), and each of these
+            with ``_boundary`` or ``_nonboundary`` added, for the points that are, or are not, boundary points when
+            clean.
 
         Returns
         -------
@@ -319,7 +319,7 @@ class ShiftAudit(Result):
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """Verdict of each level: "stable", "shifts", "unstable", or "undefined" where a statistic is not defined."""
+        """Verdict of each level: "stable", "shifts", "unstable", or "undefined" if a statistic is undefined."""
         return tuple(
             self.thresholds.judge(**{name: float(bounds[0]) for name, bounds in judged.items()})
             for judged in self._judged()
@@ -327,16 +327,16 @@ class ShiftAudit(Result):
 
     @property
     def borderline(self) -> tuple[bool, ...]:
-        """Whether another verdict lies within the confidence intervals of a level; False where there are none.
+        """Whether another verdict lies within the confidence intervals of each level; False without intervals.
 
-        More ``repeats`` make the intervals narrower. That of the sign flips adds up those of the flips to negative and
-        to positive, which makes it rather too wide.
+        More ``repeats`` make the intervals narrower. The interval of the sign flips is the sum of those of the flips to
+        negative and to positive, so it is somewhat too wide.
         """
         return tuple(self.thresholds.borderline(**judged) for judged in self._judged())
 
     @property
     def sampling_verdict(self) -> str:
-        """Verdict of the sample of points: "reliable", "usable", "unreliable", or "undefined" without an error."""
+        """Verdict of the sample: "reliable", "usable", "unreliable", or "undefined" without standard errors."""
         return self.thresholds.judge_sample(self.sampling["reliability"])
 
     @property
@@ -350,7 +350,7 @@ class ShiftAudit(Result):
 
     @property
     def finding(self) -> str:
-        """What another sample of points would change, then what noise would: both of the following."""
+        """Findings on another sample of points, then on noise: both of the following."""
         return f"{self.sampling_finding}; {self.noise_finding}"
 
     @property
@@ -360,9 +360,9 @@ class ShiftAudit(Result):
 
     @property
     def noise_finding(self) -> str:
-        """Where along the noise levels the verdict changes; for other levels, which verdict each has.
+        """The noise levels at which the verdict changes; for other levels, the verdict of each.
 
-        Then which levels are borderline, or that one run per level gives no interval to tell.
+        Followed by the borderline levels, or a note that one run per level gives no interval.
         """
         along = np.argsort(self.positions, kind="stable")
         names = [f"{self.positions[at]:g}" if self.ordered else str(self.levels[at]) for at in along]
@@ -378,7 +378,7 @@ class ShiftAudit(Result):
         return found
 
     def _judged(self) -> list[dict[str, Floats]]:
-        """For each level, mean and bounds of the statistics that verdicts rest on."""
+        """For each level, mean and bounds of the statistics that decide its verdict."""
         scale = self.clean["std"] if self.clean["std"] > 0 else np.nan
         spearman, std, lost, gained = (
             np.stack(self.statistic(name)) for name in ("spearman", "std", "flips_to_negative", "flips_to_positive")
@@ -387,7 +387,7 @@ class ShiftAudit(Result):
         return [{name: bounds[:, at] for name, bounds in found.items()} for at in range(len(self.levels))]
 
     def summary(self) -> str:
-        """Verdict in one line: what another sample would change, then at which level, and by which thresholds."""
+        """Verdict in one line: findings on another sample and on noise, and the thresholds."""
         signs = sure_signs(self.sampling)
         found = f"{self.sampling_finding}; {signs}; {self.noise_finding}" if signs else self.finding
         return f"{self.verdict}: {found} ({self.thresholds})"
@@ -402,15 +402,15 @@ class ShiftAudit(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+            Defaults to the kind of the training table; after NumPy input, pandas if it is installed, else pyarrow.
 
         Returns
         -------
         table
             One row for another sample of points, called "another sample", then one per level: ``level``, ``verdict``,
             ``borderline``, and for each statistic its mean over the repeats under its own name and its confidence
-            interval under ``<name>_low`` and ``<name>_high``. Of another sample only the reliability is known, as
-            ``pearson`` and ``spearman``. Levels that are numbers stay numbers in pandas and become text elsewhere.
+            interval under ``<name>_low`` and ``<name>_high``. For another sample only the reliability is known, given
+            as ``pearson`` and ``spearman``. Levels that are numbers stay numbers in pandas and become text elsewhere.
         """
         columns: dict[str, npt.NDArray[Any]] = {
             "level": object_array([ANOTHER_SAMPLE, *self.levels]),
@@ -425,7 +425,7 @@ class ShiftAudit(Result):
         return to_table(columns, None, kind or self.kind)
 
     def rows_frame(self, level: Any = None, kind: str | None = None) -> Any:
-        """Tabulate how far each training row's value can be relied on.
+        """Tabulate the reliability of each training row's value.
 
         Parameters
         ----------
@@ -438,19 +438,19 @@ class ShiftAudit(Result):
         Returns
         -------
         table
-            One row per training row, under its id: ``clean`` value and ``clean_rank`` (1 is the highest); where the
-            model gives standard errors, what another sample of points may say: ``standard_error`` of the value, ``low``
-            and ``high`` (95% interval), ``sign_probability`` (that the value on the population is above 0),
-            ``best_rank`` and ``worst_rank``; and what noise does: ``mean`` and ``std`` of its value over the runs;
-            ``flip_probability``, the share of runs in which it is positive and was not, or the other way round;
-            ``rank_low`` and ``rank_high``, where its rank falls in nine runs of ten (mean rank -+ 1.645 standard
-            deviations, cut to the ranks that occurred); and ``stability``, from 0 to 1:
+            One row per training row, under its id: ``clean`` value and ``clean_rank`` (1 is the highest); if the model
+            gives standard errors, for another sample of points: ``standard_error`` of the value, ``low`` and ``high``
+            (95% interval), ``sign_probability`` (that the value on the population is above 0), ``best_rank`` and
+            ``worst_rank``; and under noise: ``mean`` and ``std`` of its value over the runs; ``flip_probability``, the
+            share of runs in which it becomes positive or stops being positive; ``rank_low`` and ``rank_high``, a range
+            that holds its rank in nine runs of ten (mean rank -+ 1.645 standard deviations, cut to the ranks that
+            occurred); and ``stability``, from 0 to 1:
 
                 (1 - flip_probability) * max(0, 1 - mean change in rank / that of a rank drawn at random)
 
-            so 1 means that the row kept its sign and its place in every run, and 0 that its place or its sign says
-            nothing about the clean run. It knows of noise alone: to act on single rows, also ask that 0 is not between
-            ``low`` and ``high``.
+            so 1 means that the row kept its sign and rank in every run, and 0 that its rank or sign says nothing about
+            the clean run. It covers noise only: to act on single rows, also require that 0 is not between ``low`` and
+            ``high``.
         """
         rows = self.rows
         if level is not None:
@@ -529,7 +529,7 @@ class ShiftAudit(Result):
 
 
 def _along_noise(names: list[str], verdicts: list[str]) -> str:
-    """More noise is stronger, so it is enough to say from where on a verdict holds."""
+    """Verdicts by noise level, given by the level from which each holds, since more noise is stronger."""
     end = len(names)
     first = {verdict: verdicts.index(verdict) if verdict in verdicts else end for verdict in VERDICTS}
     shifts, unstable = first["shifts"], first["unstable"]
@@ -543,7 +543,7 @@ def _along_noise(names: list[str], verdicts: list[str]) -> str:
 
 
 def _one_by_one(names: list[str], verdicts: list[str], where: str) -> str:
-    """More of another number need not mean a stronger perturbation."""
+    """Verdicts of other levels, each by name, since a larger number need not mean a stronger perturbation."""
     found = {verdict: [n for n, v in zip(names, verdicts, strict=True) if v == verdict] for verdict in VERDICTS}
     return "; ".join(f"{verdict} {where} {', '.join(chosen)}" for verdict, chosen in found.items() if chosen)
 

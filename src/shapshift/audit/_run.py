@@ -34,13 +34,13 @@ from shapshift.perturb.base import keeps_points
 from shapshift.trust import sampling_facts
 from shapshift.valuation import Valuation, check_returned
 
-# Runs of at most this many (training row, validation point) pairs are made side by side.
+# Runs of at most this many (training row, validation point) pairs are made in parallel.
 SHORT_RUN = 2**28
 # Numbers per training row: in a valuation (values, means of up to seven levels, sampling error); in the sums over
 # runs; held during a run (both, the ranking of the clean values, values and ranks of the run before); used to compare a
 # run with the clean one (its valuation, its ranking, work space of the correlations).
 VALUED_COLUMNS, SUMMED_COLUMNS = 11, 11
-# What is made of sums and sampling errors at the end, while threads of the runs still have the memory they used.
+# Numbers per training row in the final results, while threads of the runs still hold their memory.
 END_COLUMNS = 16
 HELD_COLUMNS = VALUED_COLUMNS + SUMMED_COLUMNS + 8 + END_COLUMNS
 COMPARED_COLUMNS = VALUED_COLUMNS + 13
@@ -62,16 +62,16 @@ def audit_shift(
     clusters: Any = None,
     progress: bool | None = None,
 ) -> ShiftAudit:
-    """Say how far the values hold on another sample of validation points, and on perturbed versions of this one.
+    """Measure how well the values hold on another sample of validation points, and on perturbed versions of this one.
 
-    What another sample would change comes from the standard errors of the clean run; nothing is valued again for it.
-    What noise changes is measured by valuing the training rows on perturbed validation sets.
+    Agreement with another sample is computed from the standard errors of the clean run, without further valuations.
+    Effects of noise are measured by valuing the training rows on perturbed validation sets.
 
     Parameters
     ----------
     model : fitted estimator
-        Anything fitted with ``value(X_val, y_val) -> Valuation``. Statistics on neighbours need
-        ``value_and_neighbors`` too, as :class:`shapshift.KNNShapley` has it, and are NaN without.
+        Anything fitted with ``value(X_val, y_val) -> Valuation``. Statistics on neighbours also need
+        ``value_and_neighbors``, as in :class:`shapshift.KNNShapley`, and are NaN without it.
     X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
         The clean validation set, in any container the model takes.
     noise : sequence of float, optional
@@ -81,23 +81,23 @@ def audit_shift(
         Instead of ``noise``: one perturbation per level, from :mod:`shapshift.perturb` or any function
         ``(X_val, y_val) -> (X_val, y_val)``.
     repeats : int, default=20
-        Runs per level, each with a seed of its own.
+        Runs per level, each with its own seed.
     random_state : int or None, default=0
-        Seed. The seeds of a level depend on its perturbation alone, so that a level comes out the same whichever other
-        levels are audited with it, in whatever order, and in every process: numbers count by value, arrays by content,
-        functions by name. Of levels that cannot be told apart by these, such as two lambdas, the second is called
-        "<lambda> #2" and has seeds of its own. None draws a seed, which the result keeps.
+        Seed. The seeds of a level depend on its perturbation alone, so a level gives the same result whichever other
+        levels are audited with it, in any order and in any process: numbers are compared by value, arrays by content,
+        functions by name. If two levels are equal by these, such as two lambdas, the second is called "<lambda> #2" and
+        has its own seeds. None draws a seed, which the result stores.
     top : float or int, default=0.1
         Size of the top and bottom sets whose overlap is measured: a share of the rows, or a number of rows.
     thresholds : Thresholds, optional
-        What counts as stable, as a shift, and as unstable.
+        Limits for the verdicts stable, shifts and unstable.
     relative : bool, default=False
         Read ``noise`` in units of each feature's standard deviation.
     keep_rows : bool, default=False
-        Keep what became of each training row for each level too, not only over all levels: six more numbers per row
+        Also keep the statistics of each training row for each level, not only over all levels: six more numbers per row
         and level.
     clusters : array-like of shape (n_val,), optional
-        For points that depend on each other, as in ``value`` of the model: another sample is then one of clusters.
+        For points that depend on each other, as in ``value`` of the model: another sample is then a sample of clusters.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
 
@@ -107,11 +107,11 @@ def audit_shift(
 
     Notes
     -----
-    Runs are summed up as they come, so memory does not grow with levels or repeats (except for ``keep_rows``). A
-    perturbation that keeps the points in place has the attribute ``pointwise = True``; for those that resample or
-    reorder them (``False``) there are no clean neighbours to compare with, and the statistics on neighbours are NaN.
-    Functions without the attribute are taken to keep the points in place when they return as many points with the
-    same labels.
+    Runs are summed up one by one, so memory does not grow with levels or repeats (except for ``keep_rows``). A
+    perturbation that keeps the points in place has the attribute ``pointwise = True``. After one that resamples or
+    reorders points (``False``) there are no clean neighbours to compare with, and the statistics on neighbours are NaN.
+    Functions without the attribute are assumed to keep the points in place if they return the same number of points
+    with the same labels.
 
     Examples
     --------
@@ -130,10 +130,10 @@ def audit_shift(
 
 
 class ShiftStream(Iterator[Valuation]):
-    """The valuations of an audit, each made once: on the clean validation set, then level by level, repeat by repeat.
+    """Stream of the valuations of an audit: on the clean validation set, then by level and repeat.
 
-    Whatever else depends on the same draws, such as intervals of payouts, takes them from here instead of valuing the
-    perturbed sets again. Nothing runs before the first valuation is asked for.
+    Other results on the same draws, such as intervals of payouts, reuse these valuations. Nothing runs before the first
+    valuation is requested.
 
     Parameters
     ----------
@@ -166,10 +166,10 @@ class ShiftStream(Iterator[Valuation]):
         return next(self._runs)
 
     def audit(self) -> ShiftAudit:
-        """Return the audit, after the runs that nobody has asked for yet."""
+        """Return the audit, after completing all remaining runs."""
         deque(self._runs, maxlen=0)
         if self._audit is None:
-            raise RuntimeError("A run of this audit failed, so that it has no result.")
+            raise RuntimeError("A run of this audit failed, so it has no result.")
         return self._audit
 
     def _run(self, given: SimpleNamespace) -> Iterator[Valuation]:
@@ -189,7 +189,7 @@ class ShiftStream(Iterator[Valuation]):
         shape = (len(levels), clean_run.baseline.values.size)
         level_rows = {name: np.empty(shape) for name in ROW_STATISTICS} if keep_rows else None
         tables = np.empty((3, len(levels), len(STATISTICS)))
-        # All runs in one stream, so that no thread waits between two of them; perturbed and summed up in order.
+        # All runs in one stream, so that no thread waits between two runs; perturbed and summed up in order.
         sets = (
             clean_run.perturb(perturbation.with_seed(run_seed))
             for level, perturbation in zip(levels, bound, strict=True)
@@ -199,7 +199,7 @@ class ShiftStream(Iterator[Valuation]):
         with progress_bar("Auditing", len(levels) * repeats, given.progress) as advance:
             for number in range(len(levels)):
                 running = Running(len(STATISTICS))
-                own_rows = None  # those of the level before make room
+                own_rows = None  # free the rows of the previous level
                 own_rows = RunningRows(clean_run.baseline) if keep_rows else None
                 for found, valuation, ranks in islice(runs, repeats):
                     running.add(np.array([found.get(name, np.nan) for name in STATISTICS]))
@@ -208,7 +208,7 @@ class ShiftStream(Iterator[Valuation]):
                         own_rows.add(valuation.values, ranks)
                     advance(1)
                     yield valuation
-                    del valuation  # it makes room for the next run
+                    del valuation  # free its memory for the next run
                 tables[0, number], (tables[1, number], tables[2, number]) = running.mean, running.interval()
                 if own_rows is not None and level_rows is not None:
                     for name, column in own_rows.summary().items():
@@ -254,7 +254,7 @@ def _sampling_rows(clean: Valuation) -> dict[str, npt.NDArray[Any]] | None:
 
 
 class _CleanRun:
-    """The clean validation set, valued once, and what is compared with it.
+    """The clean validation set, valued once, and the comparison of runs with it.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ class _CleanRun:
         listed = 0 if hood is None else hood.nearest.size
         with _Room(model, self.valuation.n_train, kept_levels, self.valuation.n_val, listed) as room:
             if hood is not None:
-                # Only a second look gives the clean neighbours' ranks with ties averaged, as the perturbed ones are.
+                # A second query gives the clean neighbours' ranks with ties averaged, like the perturbed ones.
                 ranks, codes = _ranks(room.model, X_val, y_val, hood.nearest), getattr(model, "codes_", None)
                 self._neighbors = Neighbors(hood.nearest, ranks, self.valuation.boundary, codes)
         self._labels = _labels.check_labels(y_val, "y_val", self.valuation.n_val, "X_val")
@@ -293,7 +293,7 @@ class _CleanRun:
         self._model = model
 
     def perturb(self, perturbation: Any) -> tuple[Any, Any, bool]:
-        """Return a perturbed validation set, and whether its points are those of the clean one."""
+        """Return a perturbed validation set, and whether its points correspond to the clean ones."""
         X, y = perturbation(self._X_val, self._y_val)
         return X, y, self._neighbors is not None and keeps_points(perturbation, self._labels, y)
 
@@ -312,7 +312,7 @@ class _CleanRun:
 
 
 def _ranks(model: Any, X_val: Any, y_val: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Ranks of training rows by their distance from each point: without valuing again, where the model offers that."""
+    """Ranks of training rows by distance from each point, without another valuation if the model supports it."""
     if callable(getattr(model, "neighbor_ranks", None)):
         return np.asarray(model.neighbor_ranks(X_val, y_val, rows))
     _, hood = model.value_and_neighbors(X_val, y_val, reference=rows)
@@ -320,9 +320,9 @@ def _ranks(model: Any, X_val: Any, y_val: Any, rows: npt.NDArray[np.int64]) -> n
 
 
 class _Room:
-    """Room in the memory budget of a model for what an audit holds while the model runs.
+    """Reservation of an audit's own memory in the model's memory budget.
 
-    As a context it says how large the budget must be for the whole audit where it is too small for a run inside.
+    As a context manager, it makes memory errors of inner runs name the budget needed for the whole audit.
 
     Parameters
     ----------
@@ -330,12 +330,12 @@ class _Room:
     n_train, kept_levels : int
         Training rows; see :class:`_CleanRun`.
     n_val, listed : int
-        Validation points, and nearest rows that are kept of all points together; 0 as long as they are not known.
+        Validation points, and nearest rows kept for all points together; 0 until known.
 
     Attributes
     ----------
     model : estimator
-        With what is left of its budget.
+        With the rest of its budget.
     """
 
     def __init__(self, model: Any, n_train: int, kept_levels: int, n_val: int = 0, listed: int = 0) -> None:
@@ -363,9 +363,9 @@ class _Room:
 
 
 def _one_thread_each(model: Any, pairs: int) -> tuple[Any, int]:
-    """Give each run one thread instead of all threads to one run, where a run is short and memory is not counted."""
+    """Use one thread per run instead of all threads for one run, if runs are short and memory is unlimited."""
     alone = model.max_memory is not None or pairs > SHORT_RUN if getattr(model, "works_in_threads", False) else True
-    if alone or is_cluster_active():  # threads of this process do not know of a cluster
+    if alone or is_cluster_active():  # threads of this process cannot use a cluster
         return model, 1
     workers = n_workers(model.n_jobs)
     single = copy.copy(model)

@@ -1,4 +1,4 @@
-"""What one perturbed run is measured by, and how runs are summed up without keeping them."""
+"""Statistics of a perturbed run, and running summaries of them."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ DISTRIBUTION = ("mean", "std", "positive_count", "positive_ratio")
 GROUPS = ("boundary_fraction", "alpha_boundary", "alpha_nonboundary")
 RESHUFFLING = ("neighbor_jaccard", "neighbor_displacement", "changed_predictions")
 PARTS = ("", "_boundary", "_nonboundary")
-#: Everything that is measured in each run, in order.
+#: Statistics of each run, in order.
 STATISTICS = (*DISTRIBUTION, *AGREEMENT, *GROUPS, *(name + part for name in RESHUFFLING for part in PARTS))
 
-#: What is told about each training row, in order.
+#: Columns on each training row, in order.
 ROW_STATISTICS = ("mean", "std", "flip_probability", "rank_low", "rank_high", "stability")
 
 CONFIDENCE = 0.95
@@ -42,7 +42,7 @@ def group_stds(valuation: Valuation) -> dict[str, float]:
 
 
 def alphas(clean: dict[str, float], noisy: dict[str, float]) -> dict[str, float]:
-    """Clean over noisy std per group; NaN where a group is empty on either side or its noisy scores do not vary."""
+    """Clean over noisy std per group; NaN if a group is empty on either side or its noisy scores do not vary."""
     return {name: clean[name] / noisy[name] if noisy[name] > 0 else np.nan for name in clean}
 
 
@@ -56,7 +56,7 @@ class Neighbors:
     ranks : ndarray of shape (n_val, k)
         Their ranks, ties averaged.
     boundary : ndarray of shape (n_val,)
-        Which clean points are boundary points.
+        Mask of the clean boundary points.
     codes : ndarray of shape (n_train,) or None
         Class numbers of the training rows.
     """
@@ -67,10 +67,10 @@ class Neighbors:
     codes: npt.NDArray[np.int32] | None
 
     def compare(self, nearest: Integers, ranks: Floats) -> dict[str, float]:
-        """How far the perturbed neighbours, and the clean ones' perturbed ranks, are from the clean ones."""
+        """Distance of the perturbed neighbours, and of the clean neighbours' perturbed ranks, from the clean ones."""
         n_val = len(nearest)
         jaccard, changed = np.empty(n_val), None if self.codes is None else np.empty(n_val, dtype=np.bool_)
-        for start in range(0, n_val, COMPARED_POINTS):  # so that the work space does not grow with the points
+        for start in range(0, n_val, COMPARED_POINTS):  # keeps the work space from growing with the points
             here = slice(start, start + COMPARED_POINTS)
             jaccard[here] = neighbor_jaccard(self.nearest[here], nearest[here])
             if self.codes is not None and changed is not None:
@@ -98,7 +98,7 @@ class Running:
         self._squares = np.zeros(size)
 
     def add(self, entries: Floats) -> None:
-        """Take in one more vector."""
+        """Add a vector."""
         known = ~np.isnan(entries)
         self.count += known
         change = np.where(known, entries - self._mean, 0.0)
@@ -121,7 +121,7 @@ class Running:
 
 
 class RunningRows:
-    """What becomes of each training row over the runs, in a fixed number of columns."""
+    """Running statistics of each training row over the runs, in a fixed number of columns."""
 
     def __init__(self, baseline: Baseline) -> None:
         n = baseline.values.size
@@ -134,7 +134,7 @@ class RunningRows:
         self._runs = 0
 
     def add(self, values: Floats, ranks: Floats) -> None:
-        """Take in one more run."""
+        """Add a run."""
         self._runs += 1
         self._values.add(values)
         self._ranks.add(ranks)
@@ -148,7 +148,7 @@ class RunningRows:
         n, rank = self._clean_ranks.size, self._clean_ranks
         flips = self._flips / self._runs
         half = RANK_INTERVAL * np.nan_to_num(self._ranks.std)
-        # Mean distance from this rank to a rank drawn at random: what a row moves when the order is lost.
+        # Mean distance from this rank to a random rank: a row's expected move if the order is lost.
         above = np.floor(rank)
         lost = ((2 * above - n) * rank + n * (n + 1) / 2 - above * (above + 1)) / n
         moved = np.divide(self._displacement / self._runs, lost, out=np.zeros(n), where=lost > 0)

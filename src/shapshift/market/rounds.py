@@ -201,8 +201,7 @@ class Setting:
         return self.tables, about
 
     def searched_by(self) -> tuple[Any, ...] | None:
-        """Arguments of the search for copies, without the features (scaled by validation rows); None without a
-        search."""
+        """Arguments of the search for copies besides the features scaled by validation rows; None without a search."""
         rule, form = self.terms.rule, self.terms.form
         return (self.tables, form.label, *form.types, rule.radius, rule.near_copies) if rule.votes_once else None
 

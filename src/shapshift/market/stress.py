@@ -113,7 +113,7 @@ class StressTest(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was given; after NumPy input, pandas if it is installed, else pyarrow.
+            Defaults to the kind of the training table; after NumPy input, pandas if it is installed, else pyarrow.
 
         Returns
         -------

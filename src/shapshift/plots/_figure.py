@@ -1,4 +1,4 @@
-"""The one place that imports matplotlib, and the look every figure shares."""
+"""Import of matplotlib, and the common style of all figures."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from shapshift.checks.names import visible
 from shapshift.exceptions import InputError, MissingLibraryError
 from shapshift.io.files import write_atomically
 
-# Okabe and Ito's colours: told apart with every common kind of colour blindness, and in grey.
+# Okabe and Ito's colours: distinguishable with every common kind of colour blindness, and in grey.
 CLEAN = "#000000"
 NOISY = "#D55E00"
 CORRECTED = "#0072B2"
@@ -48,7 +48,7 @@ def pyplot() -> Any:
     Returns
     -------
     module
-        Matplotlib chooses a backend without windows by itself where there is no screen.
+        Without a screen, Matplotlib itself chooses a backend without windows.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def pyplot() -> Any:
 
 @contextmanager
 def style() -> Iterator[Any]:
-    """Draw in the shared look, leaving the caller's matplotlib settings alone; yields ``matplotlib.pyplot``.
+    """Draw in the common style without changing the caller's matplotlib settings; yields ``matplotlib.pyplot``.
 
     ``rc_context`` would restore all settings. The first figure loads the backend, and a notebook's backend switches
     interactive mode on when it is loaded: restoring that too would switch it off again, and no later figure would show.
@@ -81,7 +81,7 @@ def style() -> Iterator[Any]:
 
 
 def new_axes(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.6, 3.4), **options: Any) -> Any:
-    """Make one Axes, or an array of them, in the shared look.
+    """Make one Axes, or an array of them, in the common style.
 
     Parameters
     ----------
@@ -110,12 +110,12 @@ def new_axes(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.
 
 
 def panels(ax: Any, rows: int, columns: int, **options: Any) -> Any:
-    """Return the Axes that the caller gives, or new ones.
+    """Return the caller's Axes, or new ones.
 
     Parameters
     ----------
     ax : Axes, array or sequence of Axes, or None
-        As many as there are panels, row by row; None makes a figure.
+        One per panel, row by row; None makes a figure.
     rows, columns, **options
         As in :func:`new_axes`.
 
@@ -125,7 +125,7 @@ def panels(ax: Any, rows: int, columns: int, **options: Any) -> Any:
     """
     found = np.asarray(new_axes(rows, columns, **options) if ax is None else ax, dtype=object)
     wanted = "one matplotlib Axes" if rows == columns == 1 else f"an array of {rows * columns} matplotlib Axes"
-    if not all(hasattr(one, "add_patch") for one in found.flat):  # which a Figure has not
+    if not all(hasattr(one, "add_patch") for one in found.flat):  # which a Figure does not have
         raise InputError(f"The 'ax' parameter must be {wanted}. Got {type(ax).__name__} instead.")
     if found.size != rows * columns:
         raise InputError(f"The 'ax' parameter must be {wanted}. Got {found.size} instead.")
@@ -133,13 +133,13 @@ def panels(ax: Any, rows: int, columns: int, **options: Any) -> Any:
 
 
 def tidy(ax: Any, *, xlabel: str = "", ylabel: str = "", title: str = "", legend: bool = False) -> Any:
-    """Give an Axes its labels, a light grid and nothing more.
+    """Add labels and a light grid to an Axes.
 
     Parameters
     ----------
     ax : Axes
     xlabel, ylabel, title : str
-        Empty leaves what is there.
+        Empty keeps the existing text.
     legend : bool
         Whether to add a legend, without a frame.
 
@@ -169,11 +169,11 @@ def save_figure(fig: Any, path: str | os.PathLike[str], *, close: bool = False) 
     Parameters
     ----------
     fig : Figure, Axes or array of Axes
-        What a plotting function returned will do.
+        Result of a plotting function.
     path : path-like
         Where to write. A suffix ``.png`` or ``.svg`` is replaced; both files are always written.
     close : bool, default=False
-        Whether to close the figure afterwards, as a run that writes many should.
+        Whether to close the figure afterwards, to save memory in runs that write many.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def save_figure(fig: Any, path: str | os.PathLike[str], *, close: bool = False) 
 
 
 def as_written(name: Any, length: int | None = None) -> str:
-    """Write a name from the data: hidden characters spelled out, cut to ``length``, and never read as a formula."""
+    """Format a name from the data: hidden characters escaped, cut to ``length``, and never read as a formula."""
     text = visible(str(name), keep="")
     if length is not None and len(text) > length:
         text = text[: length - 1] + "…"

@@ -48,10 +48,10 @@ PARTS = {
     "_boundary": ("boundary points", BOUNDARY, "^"),
     "": ("all points", NOISY, "o"),
 }
-# A log axis once the levels span more than this factor: on a straight one the small levels fall together.
+# A log axis if the levels span more than this factor: on a linear one the small levels overlap.
 LOG_SPAN = 20
 NAME_LENGTH = 44
-# More ticks than this crowd the axis: then matplotlib chooses.
+# With more ticks than this, matplotlib chooses them.
 MOST_TICKS = 8
 
 
@@ -67,13 +67,13 @@ def plot_statistic(audit: ShiftAudit, statistic: str, *, ax: Any = None, legend:
     ax : Axes, optional
         Where to draw; a new figure by default.
     legend : bool, default=True
-        Whether to say which line is the clean value.
+        Whether to add a legend for the clean value.
 
     Returns
     -------
     Axes
     """
-    audit.statistic(statistic)  # an unknown name is refused before a figure is opened
+    audit.statistic(statistic)  # refuses an unknown name before a figure is opened
     ax = panels(ax, 1, 1)[0, 0]
     _curve(ax, audit, statistic, NOISY, "perturbed", "o")
     if statistic in audit.clean:
@@ -84,7 +84,7 @@ def plot_statistic(audit: ShiftAudit, statistic: str, *, ax: Any = None, legend:
 
 @style()
 def plot_neighbors(audit: ShiftAudit, statistic: str = "neighbor_jaccard", *, ax: Any = None) -> Any:
-    """Draw how far neighbours are reshuffled: all points, boundary points and the others.
+    """Draw changes of the neighbours: for all points, boundary points and the others.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def _finish(ax: Any, audit: ShiftAudit, title: str, *, legend: bool) -> Any:
 
 
 def _level_axis(ax: Any, positions: Any) -> None:
-    """Put the ticks on the levels themselves."""
+    """Put the ticks at the levels."""
     distinct = np.unique(positions)
     log = distinct[0] > 0 and distinct[-1] > LOG_SPAN * distinct[0]
     if log:

@@ -23,7 +23,7 @@ SCENARIOS = {"BB": "two boundary points", "NN": "two non-boundary points", "BN":
 
 @style()
 def plot_case_one(*cases: CaseOne, ax: Any = None) -> Any:
-    """Draw how values change on one validation point, for one or more kinds of point.
+    """Draw changes of values on one validation point, for one or more kinds of point.
 
     The first panels show the example of each case: the distribution of the values before and after noise. The last
     two show the standard deviation and the number of positive values against the noise level, with 95% bands.
@@ -31,7 +31,7 @@ def plot_case_one(*cases: CaseOne, ax: Any = None) -> Any:
     Parameters
     ----------
     *cases : CaseOne
-        For the figure of the paper, a boundary and a non-boundary one.
+        The paper's figure uses a boundary and a non-boundary one.
     ax : array of Axes, optional
         Where to draw, two more than there are cases; a new figure by default.
 
@@ -63,14 +63,14 @@ def plot_case_one(*cases: CaseOne, ax: Any = None) -> Any:
 
 @style()
 def plot_case_two(*cases: CaseTwo, ax: Any = None) -> Any:
-    """Draw values before against after noise on two validation points, and where the rows that change sign lie.
+    """Draw values before against after noise on two validation points, and a map of the rows that change sign.
 
     Parameters
     ----------
     *cases : CaseTwo
-        For the figure of the paper, one per scenario.
+        The paper's figure uses one per scenario.
     ax : array of Axes, optional
-        Where to draw, in the shape that is returned; the key is then in the last panel of the first column, not below
+        Where to draw, in the shape of the result; the legend is then in the last panel of the first column, not below
         the figure. A new figure by default.
 
     Returns
@@ -152,7 +152,7 @@ def plot_noise_demo(demo: NoiseDemo, *, ax: Any = None) -> Any:
     zoom.set(xlim=(low[0], low[0] + 2 * reach), ylim=(low[1], low[1] + 2 * reach))
     zoom.set_aspect("equal", adjustable="box")
     zoom.locator_params(nbins=5)
-    # The rings of noisy neighbours are larger, so that a row among the neighbours of both has two.
+    # Rings of noisy neighbours are larger, so that common neighbours show two rings.
     for nearest, point, colour, line, ring, when in (
         (demo.before, clean, CLEAN, "-", 130.0, "before"),
         (demo.after, noisy, NOISY, "--", 230.0, "after"),
@@ -169,7 +169,7 @@ def plot_noise_demo(demo: NoiseDemo, *, ax: Any = None) -> Any:
     for handle in whole.legend(**below).legend_handles:
         handle.set_sizes([60])
     lines, names = zoom.get_legend_handles_labels()
-    zoom.legend(lines[-2:], names[-2:], **below)  # its classes are those of the other panel
+    zoom.legend(lines[-2:], names[-2:], **below)  # the classes are in the other panel's legend
     return axes
 
 
@@ -192,7 +192,7 @@ def _draw_before_after(ax: Any, case: CaseTwo) -> None:
         _signed_log_axis(ax, which, _threshold(before, after), values)
     ax.axhline(0, color="#666666", linewidth=0.8)
     ax.axvline(0, color="#666666", linewidth=0.8)
-    # A value of 0 is not positive: rows on an axis count with the negative side.
+    # A value of 0 is not positive: rows on an axis count as negative.
     now = np.count_nonzero(after > ROUNDING * np.abs(after).max())
     lost, gained = np.count_nonzero(case.example.lost), np.count_nonzero(case.example.gained)
     for x, y, count, colour in (
@@ -209,7 +209,7 @@ def _draw_before_after(ax: Any, case: CaseTwo) -> None:
 
 
 def _draw_key(ax: Any, mapped: bool, columns: int, *, below: bool) -> None:
-    """Say once, below all panels or in one, what colours and markers mean."""
+    """Add one legend of colours and markers, below all panels or in one."""
     handles = [
         ax.scatter([], [], s=30, color=colour, label=name)
         for colour, name in ((LOST, "positive to negative"), (GAINED, "negative to positive"), (KEPT, "same sign"))
@@ -237,7 +237,7 @@ def _draw_changed_rows(ax: Any, case: CaseTwo, plane: FeatureMap) -> None:
 
 
 def _draw_signs(ax: Any, places: Any, case: CaseTwo) -> None:
-    """Draw the training rows at their places, in colour where their value changes sign."""
+    """Draw a map of the training rows, with rows that change sign in colour."""
     lost, gained = case.example.lost, case.example.gained
     for keep, colour, size in ((~lost & ~gained, KEPT, 7), (lost, LOST, 9), (gained, GAINED, 9)):
         ax.scatter(*places[keep].T, s=size, color=colour, linewidth=0, alpha=0.8, rasterized=True)
@@ -258,7 +258,7 @@ def _draw_band(ax: Any, noise: Any, interval: Any, colour: str, label: str, line
 
 
 def _signed_log_axis(ax: Any, which: str, threshold: float, *values: Any) -> None:
-    """Scale an axis for values of either sign over orders of magnitude: 0 in the middle, few enough ticks to read."""
+    """Scale an axis for values of either sign over orders of magnitude: 0 in the middle, and readable ticks."""
     most = max(*(float(np.abs(part).max()) for part in values), threshold)
     getattr(ax, f"set_{which}scale")("symlog", linthresh=threshold, linscale=0.4)
     getattr(ax, f"set_{which}lim")(-2 * most, 2 * most)
@@ -271,7 +271,7 @@ def _signed_log_axis(ax: Any, which: str, threshold: float, *values: Any) -> Non
 
 
 def _threshold(*values: Any) -> float:
-    """Size below which a signed logarithmic axis is linear: few values are smaller."""
+    """Threshold below which a signed logarithmic axis is linear: few values are smaller."""
     size = np.abs(np.concatenate(values))
     return float(np.quantile(size[size > ROUNDING * size.max()], 0.02)) if (size > 0).any() else 1.0
 

@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     from shapshift.suspects import Suspects
     from shapshift.valuation import Valuation
 
-# Beyond these quantiles a few extreme rows would squeeze all others into one bar; they are counted in the outer bars.
+# Rows beyond these quantiles are counted in the outer bars, since a few extreme rows would squeeze all others into one.
 TAILS = (0.001, 0.999)
 BINS = 60
-# Quantiles between which a correction is drawn; rows beyond are drawn at the edge.
+# Quantiles between which a correction is drawn; rows beyond them are drawn at the edge.
 VIEW = (0.002, 0.998)
 COLOURS = {"clean": CLEAN, "noisy": NOISY, "corrected": CORRECTED}
-# Of methods that are compared; told apart by markers too, since more than four share colours.
+# Colours of compared methods; markers differ too, since more than four share colours.
 METHOD_COLOURS, MARKERS = (CORRECTED, NOISY, NONBOUNDARY, BOUNDARY), "osD^vP*X<>"
-# Most owners for which numbers are written into the cells; those of more would overlap.
+# Most owners for which numbers are written into the cells; with more they would overlap.
 MOST_WRITTEN = 10
-# Most owners whose names are all written along the axes; of more, every second, third, ...
+# Most owners whose names are all written along the axes; with more, every second, third, ...
 MOST_NAMED = 30
 NAME_LENGTH, LONG_NAME = 28, 60
 UNSURE = "#777777"
-# Most rows whose intervals are drawn; more would run into each other.
+# Most rows whose intervals are drawn; more would overlap.
 MOST_INTERVALS = 400
-# Most classes that are drawn by themselves, and most rows of a class that are drawn where they are not flagged.
+# Most classes drawn, and most unflagged rows drawn per class.
 MOST_CLASSES, MOST_DOTS = 12, 1000
 
 
 @style()
 def plot_values(valuation: Valuation, *, bins: int = BINS, ax: Any = None) -> Any:
-    """Draw a histogram of the values, positive and other rows in different colours.
+    """Draw a histogram of the values, with positive and other rows in different colours.
 
     Parameters
     ----------
@@ -88,14 +88,14 @@ def plot_values(valuation: Valuation, *, bins: int = BINS, ax: Any = None) -> An
 
 @style()
 def plot_intervals(valuation: Valuation, *, confidence: float = 0.95, ax: Any = None) -> Any:
-    """Draw the values in order, each with its confidence interval: where it may lie on another validation set.
+    """Draw the values in order, each with its confidence interval for another validation set.
 
     Parameters
     ----------
     valuation : Valuation
         With standard errors.
     confidence : float, default=0.95
-        Of each interval.
+        Confidence level of each interval.
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -107,7 +107,7 @@ def plot_intervals(valuation: Valuation, *, confidence: float = 0.95, ax: Any = 
     n = valuation.n_train
     ax = panels(ax, 1, 1, size=(6.4, 3.6))[0, 0]
     order = np.argsort(-valuation.values, kind="stable")
-    # All ranks, or as many as the figure has room for, the first and the last among them.
+    # All ranks, or as many as fit the figure, including the first and the last.
     places = np.unique(np.linspace(0, n - 1, min(n, MOST_INTERVALS)).round().astype(np.int64))
     rows = order[places]
     signs = {
@@ -129,7 +129,7 @@ def plot_intervals(valuation: Valuation, *, confidence: float = 0.95, ax: Any = 
 
 @style()
 def plot_reliability(valuation: Valuation, *, ax: Any = None) -> Any:
-    """Draw how well another sample of points would agree, against the number of points, with the points needed marked.
+    """Draw the expected agreement with another sample against the number of points, and mark the points needed.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def plot_reliability(valuation: Valuation, *, ax: Any = None) -> Any:
 
 
 def histogram_edges(values: Any, bins: int) -> Any:
-    """Edges of equal bars; where some values are positive and some not, one edge is at 0 so that no bar mixes them."""
+    """Edges of equal bars; with values of both kinds, one edge is at 0, so no bar mixes positive and other values."""
     low, high = np.quantile(values, TAILS)
     if not low < high:
         width = abs(float(low)) or 1.0
@@ -176,7 +176,7 @@ def histogram_edges(values: Any, bins: int) -> Any:
 
 
 def count_values(values: Any, edges: Any) -> Any:
-    """Count the values between edges; those beyond count in the outer bars."""
+    """Count the values between edges; values beyond count in the outer bars."""
     return np.histogram(_inside(values, edges), bins=edges)[0]
 
 
@@ -187,7 +187,7 @@ def _inside(values: Any, edges: Any) -> Any:
 
 @style()
 def plot_correction(evaluation: CorrectionEvaluation, *, ax: Any = None) -> Any:
-    """Draw what a correction restores, the distribution, and what it does not, the rows.
+    """Draw the distribution of the values, which a correction restores, and the rows, which it does not.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def plot_correction(evaluation: CorrectionEvaluation, *, ax: Any = None) -> Any:
     _draw_distributions(parts[0], evaluation)
     if high > low:
         parts[0].set_xlim(low, high)
-    # Far outliers would squeeze all other rows into a corner; they are drawn at the edge.
+    # Far outliers are drawn at the edge, since they would squeeze all other rows into a corner.
     low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
     for ax, name in zip(parts[1:], others, strict=True):
         rows = evaluation.rows[name]
@@ -231,7 +231,7 @@ def _draw_distributions(ax: Any, evaluation: CorrectionEvaluation) -> None:
         share = np.arange(1, values.size + 1) / values.size
         ax.plot(np.sort(values), share, color=COLOURS[name], label=label, **look)
     ax.axvline(0, color="0.6", linewidth=0.8)
-    ax.set_ylim(0, 1.28)  # room for the legend above the curves
+    ax.set_ylim(0, 1.28)  # space for the legend above the curves
     ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
     ax.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
     tidy(ax, xlabel="value", ylabel="share of rows at or below", title="Distribution")
@@ -309,12 +309,12 @@ def _check_curves(evaluation: ValuationEvaluation) -> None:
 
 @style()
 def plot_suspects(suspects: Suspects, *, ax: Any = None) -> Any:
-    """Draw the probability of each row's label being wrong, by class, and the rows that each error would flag.
+    """Draw the probability that each row's label is wrong, by class, and the number of flagged rows for each error.
 
     Parameters
     ----------
     suspects : Suspects
-        Of more than twelve classes, those with the most flagged rows are drawn.
+        With more than twelve classes, those with the most flagged rows are drawn.
     ax : array of two Axes, optional
         Where to draw; a new figure by default.
 
@@ -335,7 +335,7 @@ def plot_suspects(suspects: Suspects, *, ax: Any = None) -> Any:
         rows = np.flatnonzero(mine)
         for some, colour, size in ((rows[~flagged[rows]], UNSURE, 4), (rows[flagged[rows]], NOISY, 10)):
             shown = some[:: 1 + some.size // MOST_DOTS]
-            # Spread evenly over the height of the class, so that dots do not hide each other.
+            # Dots are spread evenly over the height of the class, so that they do not hide each other.
             height = place + 0.7 * (np.arange(shown.size) * 0.618 % 1 - 0.5)
             parts[0].scatter(chances[shown], height, s=size, color=colour, linewidths=0, rasterized=chances.size > 5000)
     parts[0].set_yticks(range(len(names)), [as_written(name, NAME_LENGTH) for name in names])
@@ -361,14 +361,14 @@ def plot_suspects(suspects: Suspects, *, ax: Any = None) -> Any:
 
 @style()
 def plot_interactions(interactions: Interactions, *, per_pair: bool = False, ax: Any = None) -> Any:
-    """Draw which owners complement each other and which are redundant, and on the diagonal the rows of each owner.
+    """Draw complementary and redundant pairs of owners, and on the diagonal the rows of each owner.
 
     Parameters
     ----------
     interactions : Interactions
         With owners.
     per_pair : bool, default=False
-        Mean over the pairs of rows instead of their sum, so that owners of many rows do not outshine the others.
+        Mean over the pairs of rows instead of their sum, so that owners with many rows do not dominate.
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -385,7 +385,7 @@ def plot_interactions(interactions: Interactions, *, per_pair: bool = False, ax:
     limit = float(np.abs(shown).max()) or 1.0
     side = min(3.4 + 0.28 * len(owners), 9.0)
     ax = panels(ax, 1, 1, size=(side + 1.2, side))[0, 0]
-    # Orange to purple, told apart with every common kind of colour blindness.
+    # Orange to purple, distinguishable with every common kind of colour blindness.
     image = ax.imshow(shown, cmap="PuOr", vmin=-limit, vmax=limit)
     if len(owners) <= MOST_WRITTEN:
         for (row, column), entry in np.ndenumerate(shown):
@@ -405,13 +405,13 @@ def plot_interactions(interactions: Interactions, *, per_pair: bool = False, ax:
 
 @style()
 def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> Any:
-    """Draw the payout of each owner, largest first, and how far it moves, where that is known.
+    """Draw the payout of each owner, largest first, with its intervals where known.
 
     Parameters
     ----------
     allocation : Allocation
     top : int, default=20
-        Owners to draw, those paid most; the others are summed up in one bar.
+        Number of owners to draw, those paid most; one bar sums up the others.
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -435,12 +435,12 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
     places = np.arange(shown.size)
     ax.barh(places, money, height=0.62, color=CORRECTED, alpha=0.55, linewidth=0, label="paid")
     if low is not None and high is not None:
-        # Files made by hand may hold anything; a length below 0 is no whisker.
+        # Files edited by hand may hold anything; a negative length cannot be a whisker.
         reach = np.maximum([money - low, high - money], 0.0)
         look: dict[str, Any] = {"fmt": "none", "ecolor": CLEAN, "elinewidth": 1.3, "capsize": 3}
         ax.errorbar(money, places, xerr=reach, label=f"under {as_written(allocation.interval)}", **look)
     if sampled[0] is not None and sampled[1] is not None:
-        # Beside the other whisker, not on it: they answer different questions.
+        # Next to the other whisker, not on it: they answer different questions.
         ax.hlines(
             places + 0.2,
             *sampled,
@@ -461,7 +461,7 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
     ax.xaxis.set_major_formatter(lambda amount, _: f"{amount:,.10g}")
     tidy(ax, xlabel=f"Payout ({as_written(allocation.currency)})", title=_payout_title(allocation))
     if any(part is not None for part in (low, after, sampled[0])):
-        # Between the title and the bars, where it can hide neither.
+        # Between the title and the bars, where it hides neither.
         ax.set_title(ax.get_title(loc="left"), loc="left", pad=24)
         ax.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, columnspacing=1.4)
     ax.grid(False, axis="y")
@@ -470,13 +470,13 @@ def plot_payouts(allocation: Allocation, *, top: int = 20, ax: Any = None) -> An
 
 @style()
 def plot_influence(audit: InfluenceAudit, *, top: int = 20, ax: Any = None) -> Any:
-    """Draw what each single validation point brings each owner, flagged points in another colour.
+    """Draw the effect of each validation point on each owner, with flagged points in another colour.
 
     Parameters
     ----------
     audit : InfluenceAudit
     top : int, default=20
-        Owners to draw, those for whom single points matter most.
+        Number of owners to draw, those for whom single points matter most.
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -509,7 +509,7 @@ def plot_owners(found: OwnerValues | FederatedValues, *, top: int = 20, ax: Any 
     ----------
     found : OwnerValues or FederatedValues
     top : int, default=20
-        Owners to draw, those of the highest value.
+        Number of owners to draw, those with the highest values.
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -527,13 +527,13 @@ def plot_owners(found: OwnerValues | FederatedValues, *, top: int = 20, ax: Any 
 
 @style()
 def plot_payout_audit(audit: PayoutAudit, *, top: int = 20, ax: Any = None) -> Any:
-    """Draw what each owner is paid on the clean points, and the range of it under all perturbations.
+    """Draw each owner's payout on the clean points, and its range under all perturbations.
 
     Parameters
     ----------
     audit : PayoutAudit
     top : int, default=20
-        Owners to draw, those paid most.
+        Number of owners to draw, those paid most.
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -549,7 +549,7 @@ def plot_payout_audit(audit: PayoutAudit, *, top: int = 20, ax: Any = None) -> A
 
 @style()
 def plot_cleaning(found: CleaningEffect, *, ax: Any = None) -> Any:
-    """Draw what cleaning changes for each model and measure, with 95% intervals: in all, and against random removal.
+    """Draw the effect of cleaning on each model and measure, with 95% intervals: in all, and against random removal.
 
     Parameters
     ----------
@@ -592,7 +592,7 @@ def _intervals(ax: Any, names: Sequence[Any], values: Any, low: Any, high: Any, 
 
 @style()
 def plot_stress(found: StressTest, *, ax: Any = None) -> Any:
-    """Draw what each trick gains: a dot per attacker, the mean over them and its 95% interval.
+    """Draw the gain of each trick: a dot per attacker, the mean over them and its 95% interval.
 
     Parameters
     ----------
@@ -639,7 +639,7 @@ def _payout_title(allocation: Allocation) -> str:
 
 @style()
 def plot_profile(comparison: ProfileComparison, *, ax: Any = None) -> Any:
-    """Draw the share of points per entropy level, training (leave-one-out) beside validation.
+    """Draw the share of points per entropy level, for training (leave-one-out) and validation.
 
     Parameters
     ----------
@@ -668,7 +668,7 @@ def plot_profile(comparison: ProfileComparison, *, ax: Any = None) -> Any:
 
 @style()
 def plot_design(design: DesignResult, *, ax: Any = None) -> Any:
-    """Draw every set by its shift under noise and its distance from the pool's values.
+    """Draw each set's shift under noise against its distance from the pool's values.
 
     Parameters
     ----------

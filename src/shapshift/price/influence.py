@@ -206,7 +206,7 @@ class InfluenceAudit(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            Defaults to the kind that was fitted; after NumPy input, pandas if it is installed, else pyarrow.
+            Defaults to the kind of the training table; after NumPy input, pandas if it is installed, else pyarrow.
 
         Returns
         -------

@@ -100,7 +100,7 @@ class Suspects(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            By default, what the training rows came in.
+            Defaults to the kind of the training table.
         """
         return self._table(np.arange(self.ids.size), kind)
 
@@ -110,7 +110,7 @@ class Suspects(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            By default, what the training rows came in.
+            Defaults to the kind of the training table.
         """
         return self._table(self.ranking()[: int(self.flagged.sum())], kind)
 
@@ -120,7 +120,7 @@ class Suspects(Result):
         Parameters
         ----------
         kind : {"pandas", "polars", "pyarrow"}, optional
-            By default, what the training rows came in.
+            Defaults to the kind of the training table.
         """
         return to_table(dict(self.classes), None, kind or self.kind)
 
