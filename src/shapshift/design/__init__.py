@@ -1,9 +1,10 @@
-"""Which validation set to use: one that looks like the data, split so that it stays so, chosen so that values hold.
+"""Design of validation sets: check that a set represents the data, split it off, or select it for stable values.
 
-How near a point lies to a class boundary decides how its values move when it moves. So a validation set is judged by
-its entropy profile (:func:`entropy_profile`), cut with its boundary share kept (:class:`BoundaryStratifiedSplit`), or
-selected from a pool for values that a stated noise shifts least (:func:`design_validation`). Which unlabelled rows to
-add to the training set is told by the values of labelled rows nearby (:func:`suggest_labels`).
+A point's distance to a class boundary determines how its values change under noise. So a validation set is judged by
+its entropy profile (:func:`entropy_profile`), split off with the boundary share preserved
+(:class:`BoundaryStratifiedSplit`), or selected from a pool for values that a stated noise shifts least
+(:func:`design_validation`). :func:`suggest_labels` selects unlabelled rows to label next, by the values of labelled
+rows nearby.
 """
 
 from shapshift.design.labels import LabelSuggestions, suggest_labels

@@ -1,4 +1,4 @@
-"""Which unlabelled rows to label next: those whose value, predicted from labelled rows nearby, is high."""
+"""Choice of unlabelled rows to label next, by values predicted from labelled rows nearby."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from shapshift.valuation import Valuation
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Rows whose distances are in memory at a time.
+# Rows whose distances are held in memory at a time.
 BATCH = 64
 
 
@@ -37,16 +37,16 @@ class LabelSuggestions(Result):
     Attributes
     ----------
     ids : ndarray of shape (n,)
-        Ids of the suggested rows, in the order in which they were chosen.
+        Ids of the suggested rows, in the order of choice.
     indices : ndarray of shape (n,)
         Their positions in the pool.
     predicted, uncertainty : ndarray of shape (n,)
-        Predicted values, and the standard deviation to expect of a row's own value around its prediction.
+        Predicted values, and the expected standard deviation of a row's own value around its prediction.
     pool_predicted, pool_uncertainty : ndarray of shape (n_pool,)
         The same for the whole pool.
     rank_correlation : float
-        Spearman correlation of the labelled rows' values with their predictions from the other labelled rows; NaN
-        where either do not differ. Near 0, predictions say nothing.
+        Spearman correlation of the labelled rows' values with their predictions from the other labelled rows; NaN if
+        either are constant. Near 0, predictions are useless.
     parameters : mapping
     """
 
@@ -91,16 +91,17 @@ def suggest_labels(
 ) -> LabelSuggestions:
     """Suggest a batch of unlabelled rows to label next (after Ghorbani, Zou and Esteva 2022).
 
-    The value of an unlabelled row is predicted by the mean value of its nearest labelled rows. Of the rows with the
-    highest predictions, ``preselect`` times as many as are asked for, a batch is chosen that covers them: again and
-    again the row farthest from all labelled and chosen rows.
+    The value of an unlabelled row is predicted by the mean value of its nearest labelled rows. From the ``preselect *
+    n`` rows with the highest predictions, a batch is chosen that covers them: at each step the row farthest from all
+    labelled and chosen rows.
 
     Parameters
     ----------
     valuation : Valuation
         Values of the labelled rows, of any method.
     X : table of shape (n_train, n_features)
-        Features of the labelled rows, in the order of the values; rows of a table with an index are matched by id.
+        Features of the labelled rows, in the order of the values; if X has an index, it must hold the ids of the
+        values.
     X_pool : table of shape (n_pool, n_features)
         Features of the unlabelled rows; columns are matched by name.
     n : int
@@ -108,9 +109,9 @@ def suggest_labels(
     ids : array-like of shape (n_pool,), optional
         Ids of the pool's rows; by default the table's index, or their positions.
     n_neighbors : int, default=5
-        Number of labelled rows that a prediction comes from; at least 2. Rows tied for the last places count in part.
+        Number of labelled rows behind each prediction; at least 2. Rows tied for the last places count in part.
     preselect : float, default=3.0
-        At least 1, which takes the highest predictions whether or not they are alike.
+        At least 1; with 1 the rows with the highest predictions are chosen, however similar.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine"}, default="euclidean"
 
     Returns
@@ -141,8 +142,8 @@ def suggest_labels(
         places = {label: place for place, label in enumerate(table.index.tolist())}
         if len(places) < valuation.n_train or any(one not in places for one in valuation.ids.tolist()):
             raise InputError(
-                "The index of 'X' must hold the ids of the rows that were valued, so that rows and values belong "
-                "together. It holds others; pass X.loc[valuation.ids], or an array in the order of the values."
+                "The index of 'X' must hold the ids of the valued rows, so that rows and values belong "
+                "together. It holds other ids; pass X.loc[valuation.ids], or an array in the order of the values."
             )
         table = replace(table, rows=table.rows[[places[one] for one in valuation.ids.tolist()]])
     n_pool = pool.rows.shape[0]
@@ -171,7 +172,7 @@ def suggest_labels(
 def _predicted(
     index: TrainingIndex, points: Any, values: Floats, k: int, *, leave_out: bool = False
 ) -> tuple[Floats, Floats, Floats]:
-    """Mean value of the ``k`` nearest rows of each point, the deviation to expect from it, and the nearest distance.
+    """Mean value of the ``k`` nearest rows of each point, the expected deviation from it, and the nearest distance.
 
     The deviation of a new value from the mean of k others of variance s^2 has variance s^2 (1 + 1/k).
     """
@@ -194,7 +195,7 @@ def _predicted(
 
 
 def _farthest_first(index: TrainingIndex, rows: Any, near: Floats, n: int) -> Indices:
-    """Positions of ``n`` rows, each the farthest from what is covered so far; the first of equally far ones."""
+    """Positions of ``n`` rows, each the farthest from all covered rows so far; the first one in ties."""
     fill, near, chosen = tile_filler(index, rows), near.copy(), np.empty(n, dtype=np.int64)
     tile = np.empty((1, near.size))
     for step in range(n):

@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class EntropyProfile(Shown):
-    """Where points lie between the classes.
+    """Distribution of points by the entropy of their neighbours' labels.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class EntropyProfile(Shown):
 
 @dataclass(frozen=True, eq=False)
 class ProfileComparison(Shown):
-    """A validation set's entropy profile against the training rows' own.
+    """Comparison of a validation set's entropy profile with that of the training rows.
 
     Attributes
     ----------
@@ -59,8 +59,9 @@ class ProfileComparison(Shown):
     interval : (float, float)
         95 % interval of the distance under resampling of both sets (multinomial).
     expected : float
-        What chance alone allows: the 97.5 % quantile of the distance between two samples of the training profile, as
-        large as the two sets. With the same for the classes, a set drawn like the training rows passes 95 times in 100.
+        Largest distance explained by chance: the 97.5 % quantile of the distance between two samples of the training
+        profile, of the sizes of the two sets. Together with the same limit for the classes, a set drawn like the
+        training rows passes 95 times in 100.
     class_distance, class_expected : float
         The same for the shares of the classes.
     """
@@ -75,14 +76,14 @@ class ProfileComparison(Shown):
 
     @property
     def representative(self) -> bool:
-        """Whether both distances are within what chance allows."""
+        """Whether chance explains both distances."""
         return self.distance <= self.expected and self.class_distance <= self.class_expected
 
     @property
     def verdict(self) -> str:
-        """One readable line.
+        """One-line summary.
 
-        Of entropy profiles that differ it says "more" or "fewer boundary points" if the boundary shares account for at
+        For profiles that differ it contains "more" or "fewer boundary points" if the boundary shares account for at
         least half of the distance, else "other entropy levels".
         """
         low, high = self.interval
@@ -145,16 +146,16 @@ def entropy_profile(
 ) -> ProfileComparison:
     """Compare a validation set's entropy profile with the training rows' own.
 
-    Every validation point gets the entropy of the labels of its nearest training rows. The yardstick is the same
-    number for the training rows, each among the *others*: valued among all rows it would find itself at distance 0 and
-    look safer than it is. A copy of the row elsewhere in the table counts as another row. Ties go by row number.
+    Every validation point gets the entropy of the labels of its nearest training rows. The reference is the same number
+    for each training row among the *other* rows: otherwise it would find itself at distance 0 and look safer than it
+    is. A copy of the row elsewhere in the table counts as another row. Ties are broken by row number.
 
     Parameters
     ----------
     X_train, y_train, X_val, y_val
         Tables and labels, as :class:`~shapshift.KNNShapley` takes them.
     n_neighbors : int, default=5
-        Neighbours whose labels are looked at.
+        Number of neighbours whose labels are used.
     boundary_entropy : float, default=0.0
         Entropy of their labels, in nats, above which a point is a boundary point.
     metric : str, default="euclidean"
@@ -163,7 +164,7 @@ def entropy_profile(
         Take the leave-one-out profile from a random sample of this many training rows when there are more; the
         neighbours always come from all rows.
     draws : int, default=2000
-        Number of multinomial draws behind the interval.
+        Number of multinomial draws for the interval.
     random_state : int, optional
         Seed of the sample and the draws.
 
@@ -205,7 +206,7 @@ def entropy_profile(
     training = _profile(own, model.codes_[rows], levels, classes, boundary_entropy)
     validation = _profile(theirs, codes, levels, classes, boundary_entropy)
     distance, interval, expected = _distance(validation.shares, training.shares, theirs.size, rows.size, draws, rng)
-    # Labels never seen in training make a class of their own here, with share 0 in training.
+    # Labels never seen in training form their own class here, with share 0 in training.
     seen = np.array(list(validation.class_shares.values()))
     class_distance, _, class_expected = _distance(
         np.append(seen, max(0.0, 1 - seen.sum())),
@@ -239,7 +240,7 @@ def _profile(
 def _distance(
     theirs: Floats, own: Floats, n_val: int, n_train: int, draws: int, rng: np.random.Generator
 ) -> tuple[float, tuple[float, float], float]:
-    """Total variation, its 95 % interval under resampling, and its 97.5 % quantile if there were no difference."""
+    """Total variation, its 95 % interval under resampling, and its 97.5 % quantile without a true difference."""
 
     def variation(p: Floats, q: Floats) -> Floats:
         return np.asarray(np.abs(p - q).sum(axis=-1) / 2)
@@ -255,16 +256,16 @@ def _distance(
 
 
 def neighbor_model(X: Any, y: Any, n_neighbors: int, metric: str) -> KNNShapley:
-    """Fit a model with one neighbour more than requested: a training row finds itself first."""
+    """Fit a model with one extra neighbour, since a training row finds itself first."""
     return KNNShapley(n_neighbors=n_neighbors + 1, metric=metric, progress=False).fit(X, y)
 
 
 def leave_one_out_entropy(model: KNNShapley, X: Any, y: Any, rows: Ints, n_neighbors: int) -> Floats:
     """Entropy of the labels of each training row's nearest *other* training rows.
 
-    Only the row itself is left out. An exact copy elsewhere in the table is another row and stays, as it would for a
-    new point that happens to be equal. Among copies the row may not come first, or not be listed at all when there are
-    many; it is removed where it stands, else the list is cut to length.
+    Only the row itself is left out. An exact copy elsewhere in the table is another row and stays, as it would for an
+    equal new point. Among copies the row may not be listed first, or not at all if there are many; it is removed if
+    listed, else the list is cut to length.
     """
     nearest = model.value_and_neighbors(take_rows(X, rows), take_rows(y, rows))[1].nearest
     itself = nearest == rows[:, None]
@@ -274,7 +275,7 @@ def leave_one_out_entropy(model: KNNShapley, X: Any, y: Any, rows: Ints, n_neigh
 
 def label_entropy(model: KNNShapley, nearest: Ints) -> Floats:
     """Entropy (nats) of the labels of the listed training rows; exactly 0 where they agree."""
-    # Sorted, so that the same split gives the same bits whichever classes it is between.
+    # Sorted, so that the same counts give the same bits for any classes.
     counts = np.sort(label_counts(model.codes_[nearest], len(model.classes_)), axis=1)
     entropy: Floats = special.entr(counts / max(nearest.shape[1], 1)).sum(axis=1)
     return np.round(entropy, 12) + 0.0

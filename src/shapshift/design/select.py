@@ -1,4 +1,4 @@
-"""Select validation points whose values a stated noise shifts least, and check it on noise not used to select."""
+"""Select validation points whose values a stated noise shifts least, and test the selection on fresh noise."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 STATISTICS = ("shift", "distance", "total", "spearman")
-# Shifts below this many standard deviations of the pool's values are rounding.
+# Shifts below this many standard deviations of the pool's values are rounding errors.
 NO_SHIFT = 1e-9
 
 
@@ -51,7 +51,7 @@ class DesignResult(Shown):
     boundary_fraction, pool_boundary_fraction : float
         Share of boundary points in the selection and in the pool.
     parameters : dict
-        How the selection was made.
+        Parameters of the selection.
     """
 
     indices: Ints
@@ -69,18 +69,18 @@ class DesignResult(Shown):
 
     @property
     def random_interval(self) -> tuple[float, float]:
-        """Range that holds 95 % of the random sets' shifts."""
+        """Range of 95 % of the random sets' shifts."""
         low, high = np.quantile(self.random["shift"], [0.025, 0.975])
         return float(low), float(high)
 
     @property
     def gain(self) -> float:
-        """Share of a random set's mean shift that the selection saves; negative when it is worse, 0 without shifts."""
+        """Share of the random sets' mean shift that the selection saves; negative if it is worse, 0 without shifts."""
         return 0.0 if self._still else float(1 - self.score / self.random["shift"].mean())
 
     @property
     def beats_random(self) -> bool:
-        """Whether the selection shifts less than (nearly) all random sets; not when nothing shifts."""
+        """Whether the selection shifts less than (nearly) all random sets; False if nothing shifts."""
         return self.score < self.random_interval[0] and not self._still
 
     @property
@@ -128,7 +128,7 @@ class DesignResult(Shown):
         return to_table(columns, None, kind)
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Draw the selection among the random sets; see :mod:`shapshift.plots.results`."""
+        """Draw the selection and the random sets; see :mod:`shapshift.plots.results`."""
         from shapshift.plots.results import plot_design
 
         return plot_design(self, ax=ax)
@@ -137,7 +137,7 @@ class DesignResult(Shown):
         return self.verdict
 
 
-# About this many (training row, validation point) values are held at once.
+# Approximate number of (training row, validation point) values held at a time.
 CHUNK_VALUES = 2**22
 
 
@@ -156,18 +156,18 @@ def design_validation(
     sweeps: int = 5,
     random_state: int | None = 0,
 ) -> DesignResult:
-    r"""Select m points of a pool so that the values shift least under a stated noise.
+    r"""Select m points of a pool whose values shift least under a stated noise.
 
     The values of a set are the mean of its points' value vectors :math:`v_p`. If noise moves point p's vector by
     :math:`\delta_p`, with mean :math:`\bar\delta_p` and variance :math:`\tau_p` over draws independent between points,
-    the expected squared shift of a set S is :math:`|\frac1m \sum_S \bar\delta_p|^2 + \frac1{m^2} \sum_S \tau_p`. On top
-    comes ``fidelity`` times :math:`|\frac1m \sum_S v_p - v_{pool}|^2`: the least shifting set is worth nothing if it
-    measures something else. The sum is minimised by swaps between points of the same class on the same side of the
-    boundary, from a random start, so that both shares stay those of the pool.
+    the expected squared shift of a set S is :math:`|\frac1m \sum_S \bar\delta_p|^2 + \frac1{m^2} \sum_S \tau_p`. The
+    objective adds ``fidelity`` times :math:`|\frac1m \sum_S v_p - v_{pool}|^2`, since a set with small shifts is
+    useless if its values differ from the pool's. It is minimised by swaps between points of the same class and the same
+    boundary status, from a random start, so both shares stay those of the pool.
 
-    The vectors are never kept: only random projections of them are, which preserve the norms above, so that memory is
-    pool size times ``sketch``. The selection and random sets of the same size are then compared in full on ``holdout``
-    draws of noise that the selection has not seen, and the result says whether it helped.
+    Only random projections of the vectors are kept, which approximately preserve the norms above; memory is pool size
+    times ``sketch``. The selection and random sets of the same size are then compared on full vectors with ``holdout``
+    fresh draws of noise, and the result shows whether the selection helped.
 
     Parameters
     ----------
@@ -176,23 +176,23 @@ def design_validation(
     X_pool, y_pool
         Candidates: table and labels.
     m : int
-        Number of points to select; fewer than the pool has.
+        Number of points to select; less than the size of the pool.
     noise : float or perturbation
         Standard deviation of Gaussian feature noise, or a perturbation. It must change the points one by one, keeping
         their number and order; subsampling and the like are refused, and so is a function that returns other labels,
         unless it says ``pointwise = True``.
     repeats : int, default=10
-        Draws of noise to select by; at least 2.
+        Draws of noise for the selection; at least 2.
     holdout : int, default=10
-        Fresh draws of noise to compare by.
+        Fresh draws of noise for the comparison.
     n_random : int, default=20
-        Number of random sets, and of stratified ones, to compare with; at least 5, or there is no range to speak of.
+        Number of random sets, and of stratified ones, to compare with; at least 5, to give a meaningful range.
     fidelity : float, default=0.25
-        Weight of the distance to the pool's values; 0 asks for small shifts alone.
+        Weight of the distance to the pool's values; 0 minimises shifts only.
     sketch : int, default=512
         Number of random projections; with at most that many training rows the vectors are kept as they are.
     sweeps : int, default=5
-        How often every selected point is offered for a swap, at most.
+        Most passes over the selected points in search of swaps.
     random_state : int, optional
         Same seed, same result.
 
@@ -202,10 +202,10 @@ def design_validation(
 
     Notes
     -----
-    Limits. The shift that every candidate shares cannot be selected away: with strong noise, gains are small. A set
-    chosen for small shifts holds the more stable points of each part, and may be further from the pool's values than a
-    random one when ``fidelity`` is small; the result reports both. The swaps end in a local minimum. What holds for the
-    stated noise need not hold for another.
+    Limits. Selection cannot remove a shift that all candidates share: with strong noise, gains are small. A set chosen
+    for small shifts holds the more stable points of each part, and may be further from the pool's values than a random
+    one if ``fidelity`` is small; the result reports both. The swaps end in a local minimum. Results for the stated
+    noise need not hold for another.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def design_validation(
 
 @dataclass(frozen=True)
 class _Pool:
-    """The candidates, and their value vectors a few at a time."""
+    """The candidates, and their value vectors in chunks."""
 
     model: Any
     X: Any
@@ -287,10 +287,10 @@ class _Pool:
         return self.labels.size
 
     def stream(self, seed: int | None, positions: Ints) -> Iterator[tuple[Ints, Valuation]]:
-        """Value the points at ``positions``, with the noise of that seed or (None) as they are, chunk by chunk."""
+        """Value the points at ``positions`` in chunks, with the noise of a seed, or without noise (None)."""
         X, y = self.X, self.y
         if seed is not None:
-            # The whole pool at once: a point's noise must not depend on which others are looked at.
+            # The whole pool at once: a point's noise must not depend on the other requested points.
             X, y = self.perturbation.with_seed(seed)(X, y)
             must_keep_points(f"'noise' must keep the {self.size} points of the pool", self.perturbation, self.labels, y)
         n_train = getattr(self.model, "codes_", np.empty(CHUNK_VALUES // 64)).size
@@ -320,7 +320,7 @@ def _sketches(
     for done, seed in enumerate(seeds):
         for here, valuation in pool.stream(seed, everyone):
             change = _project(valuation, projection) - vectors[here]
-            # Against the mean of the seeds before: squares of a drift that all seeds share would cancel.
+            # Relative to the mean of the previous seeds: squares of a common drift would cancel.
             squares[here] += ((change - total[here] / max(done, 1)) ** 2).sum(axis=1) * done / (done + 1)
             total[here] += change
     repeats = len(seeds)
@@ -357,7 +357,7 @@ def _improve(
     free[members] = False
     by_stratum = {int(s): np.flatnonzero(strata == s) for s in np.unique(strata)}
     for _ in range(sweeps):
-        total = features[members].sum(axis=0)  # anew in each sweep: rounding must not add up
+        total = features[members].sum(axis=0)  # recomputed in each sweep, so that rounding errors do not add up
         swapped = False
         for place in rng.permutation(members.size):
             leaving = members[place]
@@ -368,7 +368,7 @@ def _improve(
                 continue
             cost = 2 * np.einsum("ij,j->i", features[candidates], rest) + own_cost[candidates]
             best = int(cost.argmin())
-            # Without what the rest costs, so it can be negative.
+            # Excludes the cost of the other points, so it can be negative.
             now = 2 * (features[leaving] * rest).sum() + own_cost[leaving]
             if cost[best] < now - 1e-12 * abs(now):
                 entering = candidates[best]

@@ -1,4 +1,4 @@
-"""A splitter that keeps the classes and the boundary share."""
+"""A splitter that preserves class shares and boundary shares."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,10 +17,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit-learn ships no types
-    """Random train/test splits that keep the shares of the classes and, within each class, of boundary points.
+    """Random train/test splits that preserve the shares of the classes and, within each class, of boundary points.
 
-    A row is a boundary row when the labels of its nearest other rows disagree. A scikit-learn splitter: pass it as
-    ``cv``. Splitting needs the features, since it looks at the neighbours.
+    A row is a boundary row when the labels of its nearest other rows disagree. This is a scikit-learn splitter: pass it
+    as ``cv``. Splitting needs the features to find neighbours.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
     test_size : float or int, default=0.25
         Share of the rows (above 0 and below 1), or number of rows, in the test set.
     n_neighbors : int, default=5
-        Neighbours whose labels are looked at.
+        Number of neighbours whose labels are used.
     boundary_entropy : float, default=0.0
         Entropy of their labels, in nats, above which a row is a boundary row.
     metric : str, default="euclidean"
@@ -39,10 +39,10 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
 
     Notes
     -----
-    Seats in the test set go to the classes, then within each class to boundary and other rows, in proportion; fractions
-    are decided by lot, so that every row is as likely as any other to be in the test set. The test count of a class
-    differs from its exact share by less than one, that of a class's boundary rows by less than two. A class or part too
-    small for a seat of its own gets one in some splits and none in others; it is never an error.
+    Places in the test set are allocated in proportion to the classes, then within each class to boundary and other
+    rows. Fractions are rounded at random, so every row is equally likely to be in the test set. The test count of a
+    class differs from its exact share by less than one, that of a class's boundary rows by less than two. A class or
+    part with a share below one place gets one in some splits and none in others, without an error.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
         if self.metric == "precomputed":
             raise InputError(f"The 'metric' parameter of {caller} cannot be 'precomputed'. Pass the features.")
         if y is None:
-            raise InputError(f"{caller}.split needs 'y': the classes are what is stratified by.")
+            raise InputError(f"{caller}.split needs 'y', since splits are stratified by class.")
         yield from self._iter_indices(X, y, groups)
 
     def _iter_indices(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:
@@ -113,7 +113,7 @@ class BoundaryStratifiedSplit(BaseShuffleSplit):  # type: ignore[misc]  # scikit
 def draw_stratified(
     codes: npt.NDArray[np.int32], boundary: npt.NDArray[np.bool_], total: int, rng: np.random.Generator
 ) -> Ints:
-    """Draw ``total`` positions, classes and their boundary parts in proportion."""
+    """Draw ``total`` positions, in proportion to the classes and their boundary parts."""
     chosen = []
     classes, sizes = np.unique(codes, return_counts=True)
     for number, seats in zip(classes, apportion(sizes, total, rng), strict=True):
@@ -124,10 +124,10 @@ def draw_stratified(
 
 
 def apportion(sizes: Ints, total: int, rng: np.random.Generator) -> Ints:
-    """Share ``total`` seats in proportion to ``sizes``: whole parts first, the rest by lot.
+    """Allocate ``total`` places in proportion to ``sizes``: whole parts first, the rest at random.
 
-    Every part gets its exact share rounded down or up, with the chance that makes the exact share its mean (systematic
-    sampling of the remainders). So no row is likelier to be drawn than another, however small its part.
+    Every part gets its exact share rounded down or up, with probabilities that make the exact share the mean
+    (systematic sampling of the remainders). So all rows are equally likely to be drawn, however small their part.
     """
     exact = sizes * (total / sizes.sum())
     seats: Ints = np.floor(exact + 1e-9).astype(np.int64)

@@ -1,9 +1,9 @@
-"""Why values move: one or two validation points under the magnifying glass.
+"""Why values move: the effect of noise on one or two validation points.
 
-Values are additive over validation points, so what noise does to a whole validation set is the sum of what it does to
+Values are additive over validation points, so the effect of noise on a validation set is the sum of its effects on
 single points. :func:`case_one` follows one point, :func:`case_two` a pair of points of different classes, and
 :func:`noise_demo` shows how the nearest neighbours of one point change. They follow the analysis of Shen, Yang and Liu,
-"Validation-Induced Shapley Shifts". One point or pair proves little: ``n_points`` and ``n_pairs`` repeat the same over
+"Validation-Induced Shapley Shifts". One point or pair proves little: ``n_points`` and ``n_pairs`` repeat the analysis over
 many, with confidence intervals.
 """
 

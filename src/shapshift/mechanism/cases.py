@@ -35,7 +35,7 @@ from shapshift.valuation import Valuation
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Noisy repeats are valued in chunks that keep this much of their values at a time.
+# Bytes of values held at a time while noisy repeats are valued in chunks.
 CHUNK_BYTES = 16 * 2**20
 #: Default noise levels.
 NOISE = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -44,10 +44,10 @@ ROUNDING = 1e-12
 
 
 def signs(values: Floats) -> npt.NDArray[np.int8]:
-    """-1, 0 or 1 for each value, 0 for what is 0 up to rounding.
+    """Sign of each value: -1, 0 or 1, with 0 for values that are 0 up to rounding.
 
-    On two points of different classes out of two, the rows far from both have a value of exactly 0: what they gain on
-    one they lose on the other. Rounding must not decide whether they count as positive.
+    On two points of different classes in a two-class problem, rows far from both have a value of exactly 0: they lose
+    on one point the amount that they gain on the other. Rounding must not decide whether they count as positive.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def signs(values: Floats) -> npt.NDArray[np.int8]:
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """The values of one point or pair before and after one draw of noise.
+    """Values of one point or pair before and after one draw of noise.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class Example:
 
     @property
     def lost(self) -> npt.NDArray[np.bool_]:
-        """Rows that are positive before and no longer after."""
+        """Rows that are positive before and not after."""
         return (signs(self.before) > 0) & (signs(self.after) <= 0)
 
     @property
     def gained(self) -> npt.NDArray[np.bool_]:
-        """Rows that are positive after and were not before."""
+        """Rows that are positive after and not before."""
         return (signs(self.before) <= 0) & (signs(self.after) > 0)
 
 
@@ -92,11 +92,11 @@ class FeatureMap:
     Attributes
     ----------
     axes : (str, str)
-        What the two coordinates are: features, or principal components of the training rows when there are more than
-        two features.
+        Names of the two coordinates: features, or principal components of the training rows if there are more than two
+        features.
     rows : ndarray of shape (n_train, 2)
     codes : ndarray of int32 of shape (n_train,)
-        Class number of each training row; all 0 where the model does not tell.
+        Class number of each training row; all 0 if the model does not provide them.
     before, after : ndarray of shape (n_points, 2)
         The validation points before and after the noise.
     """
@@ -115,7 +115,7 @@ class _Case(Shown):
     Attributes
     ----------
     parameters : mapping
-        What made the result, ready for JSON.
+        Parameters of the result, ready for JSON.
     noise : ndarray of shape (n_levels,)
         Noise levels; the first is 0, the clean points.
     points : ndarray of int64
@@ -127,7 +127,7 @@ class _Case(Shown):
     samples : mapping of str to ndarray of shape (n_levels, n_sets, repeats)
         Every statistic for every level, point or pair, and repeat.
     example : Example
-        The first point or pair and the first draw of noise, at one level.
+        Values of the first point or pair and the first draw of noise, at one level.
     """
 
     parameters: Mapping[str, Any]
@@ -141,8 +141,8 @@ class _Case(Shown):
     def interval(self, statistic: str, confidence: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean of a statistic at each level, with the bounds of its confidence interval.
 
-        With one point or pair the interval is over repeats. With several it is over points or pairs, whose repeats
-        are averaged first: repeats at one point say nothing about other points.
+        With one point or pair the interval is over repeats. With several it is over points or pairs, with repeats
+        averaged first: repeats at one point say nothing about other points.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class _Case(Shown):
         Returns
         -------
         mean, low, high : ndarray of shape (n_levels,)
-            Student's t interval; its bounds are NaN when there is one observation only.
+            Student's t interval; its bounds are NaN with only one observation.
         """
         check.check_choice(type(self).__name__, "statistic", statistic, tuple(self.samples))
         if not 0 < confidence < 1:
@@ -194,10 +194,10 @@ class CaseOne(_Case):
     parameters, noise, points, labels, entropy, samples, example
         ``points`` has one entry per point. The statistics in ``samples`` are ``min``, ``max``, ``range``, ``std`` and
         ``positive_count`` of the training rows' values; ``range_ratio`` and ``std_ratio``, to those of the same point
-        without noise; ``sign_kept``, the share of rows that are positive before and after or neither;
-        ``prediction_changed`` (0 or 1; NaN where the model does not tell neighbours), whether the vote of the
-        nearest training rows changes, an equal vote going to the first class; and ``boundary`` (0 or 1), whether the
-        noisy point is a boundary point.
+        without noise; ``sign_kept``, the share of rows that are positive both before and after, or neither;
+        ``prediction_changed`` (0 or 1; NaN if the model does not provide neighbours), whether the vote of the nearest
+        training rows changes (a tie goes to the first class); and ``boundary`` (0 or 1), whether the noisy point is a
+        boundary point.
     kind : str
         "boundary", "nonboundary", or "mixed" for given points of both kinds.
     """
@@ -205,7 +205,7 @@ class CaseOne(_Case):
     kind: str
 
     def plot(self, *others: "CaseOne", ax: Any = None) -> Any:
-        """Draw values before and after, and spread and positive count against noise, together with ``others``.
+        """Draw values before and after noise, and spread and positive count by noise level, together with ``others``.
 
         Parameters
         ----------
@@ -235,21 +235,21 @@ class CaseTwo(_Case):
     ----------
     parameters, noise, points, labels, entropy, samples, example
         ``points`` has one row per pair. The statistics in ``samples`` are ``positive_to_negative`` and
-        ``negative_to_positive``, numbers of training rows that stop and start being positive, so that their
-        difference is that of the positive counts; ``positive_to_zero`` and ``zero_to_positive``, those among them
-        whose value is exactly 0 after and before (0 is not positive); ``positive_count``; ``positive_change``, from
-        before to after; ``std``; and ``std_ratio``, to the std before.
+        ``negative_to_positive``, numbers of training rows that stop and start being positive (their difference is the
+        change of the positive count); ``positive_to_zero`` and ``zero_to_positive``, those whose value is exactly 0
+        after and before (0 is not positive); ``positive_count``; ``positive_change``, from before to after; ``std``;
+        and ``std_ratio``, to the std before.
     scenario : str
         "BB", "NN" or "BN", or "mixed" for given pairs of several kinds.
     map : FeatureMap or None
-        Where the training rows and the example's two points lie; None without training rows.
+        Map of the training rows and the example's two points; None without training rows.
     """
 
     scenario: str
     map: FeatureMap | None
 
     def plot(self, *others: "CaseTwo", ax: Any = None) -> Any:
-        """Draw values before against after and where the changed rows lie, together with ``others``.
+        """Draw values before against after noise and a map of the changed rows, together with ``others``.
 
         Parameters
         ----------
@@ -299,7 +299,7 @@ class NoiseDemo(Shown):
     Attributes
     ----------
     parameters : mapping
-        What made the result, ready for JSON.
+        Parameters of the result, ready for JSON.
     noise : float
     point : int
         Position in the validation set.
@@ -328,7 +328,7 @@ class NoiseDemo(Shown):
 
     @property
     def shared(self) -> Ints:
-        """Rows that are among the nearest both before and after."""
+        """Rows among the nearest both before and after."""
         return np.intersect1d(self.before, self.after)
 
     def to_frame(self, kind: str = "numpy") -> Any:
@@ -386,7 +386,7 @@ def case_one(
     perturbation: Callable[[float], Any] = GaussianNoise,
     random_state: int = 0,
 ) -> CaseOne:
-    """Follow the values that one validation point gives, as noise on that point grows.
+    """Track the values from one validation point as noise on that point grows.
 
     Parameters
     ----------
@@ -396,20 +396,20 @@ def case_one(
     X_val, y_val : table and labels
         The validation set to take the point from.
     noise : sequence of float
-        Noise levels; level 0, the clean point, is always added in front. Draws are the same at every level up to
-        their size, so that levels differ by the noise alone.
+        Noise levels; level 0, the clean point, is always added first. Every level uses the same draws, scaled to its
+        size, so that levels differ only by the noise level.
     kind : {"boundary", "nonboundary"}, optional
-        Which kind of point to pick (default "boundary"), or what given points must be (default: anything).
+        Kind of point to pick (default "boundary"), or required kind of given points (default: any).
     point : int or sequence of int, optional
         Position of the point in the validation set, or several; by default :func:`pick_points` chooses.
     n_points : int, default=1
-        How many points to pick; fewer if there are fewer.
+        Number of points to pick, or fewer if there are not enough.
     repeats : int, default=20
         Draws of noise per point and level.
     example : float, optional
         The level of ``noise`` whose values are kept; by default the middle one.
     perturbation : callable, default=GaussianNoise
-        Makes a perturbation from a level.
+        Function that makes a perturbation from a level.
     random_state : int, default=0
 
     Returns
@@ -463,16 +463,16 @@ def case_two(
     model, X_val, y_val, noise, repeats, example, perturbation, random_state
         As in :func:`case_one`.
     scenario : {"BB", "NN", "BN"}, optional
-        Two boundary points, two points that are none, or the first a boundary point and the second not. What to pick
-        (default "BB"), or what given points must be (default: anything).
+        Two boundary points, two non-boundary points, or a boundary point followed by a non-boundary point. Kind of pair
+        to pick (default "BB"), or required kind of given points (default: any).
     points : pair of int or sequence of pairs, optional
         Positions in the validation set; by default :func:`pick_pairs` chooses.
     n_pairs : int, default=1
-        How many pairs to pick; fewer if there are fewer.
+        Number of pairs to pick, or fewer if there are not enough.
     X_train : table of shape (n_train, n_features), optional
-        The training rows as they were given to ``fit``, in the same order. Needed only to show where the changed rows
-        lie. Other rows, or another order, are refused where the model can tell: :class:`KNNShapley` by its
-        fingerprint, others by the standard deviations ``feature_std_`` of the columns, which do not tell the order.
+        The training rows given to ``fit``, in the same order. Needed only for the map of the changed rows. Other rows,
+        or another order, are refused if the model can detect them: :class:`KNNShapley` by its fingerprint, others by
+        the standard deviations ``feature_std_`` of the columns, which do not reveal the order.
 
     Returns
     -------
@@ -527,12 +527,12 @@ def noise_demo(
     Parameters
     ----------
     model : KNNShapley
-        Or anything that has ``value_and_neighbors``.
+        Or any model with ``value_and_neighbors``.
     X_val, y_val : table and labels
         The validation set to take the point from.
     X_train : table of shape (n_train, n_features)
-        The training rows as they were given to ``fit``, checked as in :func:`case_two`. Neighbours are those in all
-        features, also where more than two are drawn as principal components.
+        The training rows given to ``fit``, checked as in :func:`case_two`. Neighbours use all features, even if more
+        than two are drawn as principal components.
     noise : float, default=0.1
         Noise level.
     point : int, optional
@@ -616,7 +616,7 @@ def check_plan(
             f"The 'noise' parameter of {caller} must hold different numbers of at least 0, with a level above 0. Got "
             f"{check.quoted(noise)} instead."
         )
-    levels = levels[levels > 0]  # the clean points are level 0 of every case
+    levels = levels[levels > 0]  # every case includes the clean points as level 0
     if example is None:
         example = float(levels[levels.size // 2])
     elif example not in levels:
@@ -636,7 +636,7 @@ def check_plan(
 
 @dataclass(frozen=True, eq=False)
 class SetValues:
-    """Values on a validation set of one or two points, and what its points are like."""
+    """Values on a validation set of one or two points, and properties of its points."""
 
     values: Floats
     boundary: npt.NDArray[np.bool_]
@@ -647,7 +647,7 @@ Statistics = Callable[[SetValues, SetValues], dict[str, float]]
 
 
 def one_statistics(before: SetValues, after: SetValues) -> dict[str, float]:
-    """Compute the statistics of case I; :class:`CaseOne` says what they are."""
+    """Compute the statistics of case I, described in :class:`CaseOne`."""
     was, now = signs(before.values) > 0, signs(after.values) > 0
     spread = np.ptp(after.values)
     same_vote = np.nan if after.votes is None or before.votes is None else float(after.votes[0] == before.votes[0])
@@ -666,7 +666,7 @@ def one_statistics(before: SetValues, after: SetValues) -> dict[str, float]:
 
 
 def two_statistics(before: SetValues, after: SetValues) -> dict[str, float]:
-    """Compute the statistics of case II; :class:`CaseTwo` says what they are."""
+    """Compute the statistics of case II, described in :class:`CaseTwo`."""
     was, now = signs(before.values), signs(after.values)
     return {
         "positive_to_negative": np.count_nonzero((was > 0) & (now <= 0)),
@@ -693,7 +693,7 @@ def _follow(
     rule: str,
     X_train: Any = None,
 ) -> tuple[dict[str, Any], str, FeatureMap | None]:
-    """Follow points or pairs as noise grows.
+    """Track points or pairs as noise grows.
 
     Parameters
     ----------
@@ -702,20 +702,20 @@ def _follow(
         Positions of the points or pairs.
     plan : NoisePlan
     statistics : callable
-        What is kept of the values on a set.
+        Function that returns the statistics of the values on a set.
     wanted : str or None
-        What all sets must be: "B" or "N" for each point, see ``SCENARIOS``.
+        Required kind of all sets: "B" or "N" for each point, see ``SCENARIOS``.
     rule : str
-        What the caller must keep to, for the message.
+        Rule for the caller's points, for the message.
     X_train : table, optional
         Training rows for a map of the example.
 
     Returns
     -------
     fields : dict
-        Those that both cases have.
+        Fields common to both cases.
     letters : str
-        What the sets are, or "mixed".
+        Kind of the sets, or "mixed".
     map : FeatureMap or None
     """
     clean = val_set.value_at(sets.ravel()).valuation
@@ -742,7 +742,7 @@ def _follow(
 def measure(
     val_set: ValidationSet, sets: Ints, plan: NoisePlan, n_train: int, statistics: Statistics
 ) -> tuple[MappingProxyType[str, Floats], Example, Any]:
-    """Value each set of points clean and under noise; nothing is kept but statistics and one example."""
+    """Value each set of points clean and under noise; keep only statistics and one example."""
     samples: dict[str, Floats] = {}
     shape = (plan.levels.size + 1, len(sets), plan.repeats)
     example, moved = None, None
@@ -767,7 +767,7 @@ def measure(
 
 
 def set_values(val_set: ValidationSet, X: Any, y: Any, size: int, n_train: int) -> Iterator[SetValues]:
-    """Values of each run of ``size`` points as a validation set of its own."""
+    """Values on consecutive groups of ``size`` points, each a validation set of its own."""
     grouped = "groups" in signature(val_set.model.value).parameters
     step = size * (max(1, CHUNK_BYTES // (8 * n_train)) if grouped else 1)
     for start in range(0, len(y), step):
@@ -783,7 +783,7 @@ def set_values(val_set: ValidationSet, X: Any, y: Any, size: int, n_train: int) 
 def perturbed(
     val_set: ValidationSet, positions: Ints, plan: NoisePlan, noise: float, at: int
 ) -> tuple[Any, npt.NDArray[Any]]:
-    """All noisy repeats of the same points, one after the other."""
+    """All noisy repeats of the same points, concatenated."""
     rows = np.tile(positions, plan.repeats)
     perturb = as_perturbation(plan.perturbation(noise)).bind(val_set.model)
     perturb = perturb.with_seed(int(np.random.SeedSequence([plan.random_state, at]).generate_state(1)[0]))
@@ -814,25 +814,25 @@ def parameters(plan: NoisePlan, sets: Ints, valuation: Valuation) -> MappingProx
 
 
 def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any], FeatureMap]:
-    """Make a map of the training rows that places validation points on it.
+    """Return a function that places validation points on a map of the training rows.
 
-    Two features are taken as they are, one is drawn on a line, more are reduced to the first two principal components
+    Two features are used directly, one is drawn on a line, and more are reduced to the first two principal components
     of the training rows.
 
     Parameters
     ----------
     X_train : table of shape (n_train, n_features)
         The rows that the model was fitted on, in that order: checked by the model's fingerprint for
-        :class:`KNNShapley`, by the spread of each column for other models that tell theirs (``feature_std_``), and else
-        by their number alone.
+        :class:`KNNShapley`, by the standard deviation of each column for other models that provide it
+        (``feature_std_``), else only by their number.
     model : fitted estimator
     n_train : int
-        How many rows the model was fitted on.
+        Number of rows that the model was fitted on.
 
     Returns
     -------
     callable
-        Takes two tables of points, before and after.
+        Takes two tables of points, before and after; returns a FeatureMap.
     """
     table = check.check_features(X_train, "X_train")
     if table.rows.shape[0] != n_train:
@@ -851,9 +851,9 @@ def projection(X_train: Any, model: Any, n_train: int) -> Callable[[Any, Any], F
 
 
 def _check_same_rows(X_train: Any, rows: Any, model: Any) -> None:
-    """Refuse rows, or an order of rows, that the model was not fitted on, as far as it can tell."""
+    """Refuse rows, or an order of rows, that the model was not fitted on, as far as it can detect them."""
     if isinstance(model, KNNShapley):
-        with warnings.catch_warnings():  # the fit has warned already
+        with warnings.catch_warnings():  # the fit already warned
             warnings.simplefilter("ignore")
             same = clone(model).fit(X_train, model.classes_[model.codes_]).fingerprint_ == model.fingerprint_
     else:
@@ -862,7 +862,7 @@ def _check_same_rows(X_train: Any, rows: Any, model: Any) -> None:
         same = not known or (np.shape(spread) == rows.shape[1:] and np.allclose(rows.std(axis=0), spread))
     if not same:
         raise InputError(
-            "'X_train' must hold the rows that the model was fitted on, in the same order. These are others, or in "
+            "'X_train' must hold the rows that the model was fitted on, in the same order. These differ, or are in "
             "another order: rows would be drawn in the wrong places. Pass the table that was given to fit."
         )
 
@@ -872,7 +872,7 @@ def _plane(rows: Any, columns: list[str] | None) -> tuple[tuple[str, str], Calla
     if width <= 2:
         named = columns or [f"feature {j + 1}" for j in range(width)]
         return (named[0], named[1] if width == 2 else ""), _two_columns
-    from sklearn.decomposition import PCA  # late: only maps need it
+    from sklearn.decomposition import PCA  # imported late: only maps need it
 
     pca = PCA(n_components=2, random_state=0).fit(rows)
     shares = [f"principal component {j + 1} ({share:.0%})" for j, share in enumerate(pca.explained_variance_ratio_)]
@@ -887,7 +887,7 @@ def _two_columns(X: Any) -> Floats:
 def _check_points(
     caller: str, name: str, points: Any, val_set: ValidationSet, count_name: str, count: int, size: int
 ) -> Ints:
-    """Positions that the caller names, as (n_sets, size)."""
+    """Positions given by the caller, of shape (n_sets, size)."""
     if count != 1:
         raise InputError(
             f"{caller} takes {name!r}, which names the points, or {count_name!r}, which picks that many. Got both."

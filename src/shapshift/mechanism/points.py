@@ -1,4 +1,4 @@
-"""Which validation points to look at: chosen by neighbour-label entropy, by a rule anyone can repeat."""
+"""Choice of validation points to analyse, by neighbour-label entropy and a reproducible rule."""
 
 import itertools
 from collections import deque
@@ -21,25 +21,25 @@ Ints = npt.NDArray[np.int64]
 
 #: Kinds of points: near a class boundary or not.
 KINDS = ("boundary", "nonboundary")
-#: Kinds of pairs: two boundary points, two that are none, or the first a boundary point and the second not.
+#: Kinds of pairs: two boundary points, two non-boundary points, or a boundary point followed by a non-boundary point.
 SCENARIOS = ("BB", "NN", "BN")
-#: How pairs call the kinds of their points.
+#: Letters for the kinds of points in a pair.
 LETTERS = {"B": "boundary", "N": "nonboundary"}
 
 
 def pick_points(
     model: Any, X_val: Any, y_val: Any, *, kind: str = "boundary", n_points: int = 1, random_state: int = 0
 ) -> Ints:
-    """Choose validation points that lie near a class boundary, or that do not.
+    """Choose validation points near a class boundary, or away from it.
 
     Boundary points are those of the highest entropy among the labels of their nearest training rows. Non-boundary
-    points are all others (by default of entropy 0) whose neighbours vote for the point's own label (where no point is
-    like that, for any).
+    points are all others (by default of entropy 0) whose neighbours vote for the point's own label (if there are none,
+    for any label).
 
-    One point is chosen without chance: of the class most frequent among the validation labels (equally frequent ones
-    in the order of their labels) that has candidates, the one whose distance from the mean of the candidates is the
-    median of those distances, so neither a central nor an outlying one. Several points are a random sample of the
-    candidates of all classes; where the highest entropy has too few boundary points, the next lower one adds to them.
+    A single point is chosen deterministically. Its class is the most frequent validation label that has candidates
+    (ties by the order of labels). Among its candidates, it has the median distance from their mean, so it is neither
+    central nor an outlier. Several points are a random sample of the candidates of all classes; if the highest entropy
+    has too few boundary points, points of the next lower one are added.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def pick_points(
         The validation set.
     kind : {"boundary", "nonboundary"}, default="boundary"
     n_points : int, default=1
-        How many; fewer if there are fewer.
+        Number to choose, or fewer if there are not enough.
     random_state : int, default=0
         Seed of the sample of several points.
 
@@ -78,18 +78,18 @@ def pick_pairs(
 ) -> Ints:
     """Choose pairs of validation points of different classes.
 
-    Each point of a pair is chosen within its class as :func:`pick_points` does. One pair is made of the two most
-    frequent classes that have such points; in scenario "BN" the boundary point is of the more frequent one. Several
-    pairs take all combinations of classes in turn, in scenario "BN" both ways round, and use no point twice.
+    Each point of a pair is chosen within its class as :func:`pick_points` does. A single pair comes from the two most
+    frequent classes that have such points; in scenario "BN" the boundary point is from the more frequent class. Several
+    pairs cycle through all combinations of classes, in scenario "BN" in both orders, and use no point twice.
 
     Parameters
     ----------
     model, X_val, y_val, random_state
         As in :func:`pick_points`.
     scenario : {"BB", "NN", "BN"}, default="BB"
-        Two boundary points, two points that are none, or the first a boundary point and the second not.
+        Two boundary points, two non-boundary points, or a boundary point followed by a non-boundary point.
     n_pairs : int, default=1
-        How many; fewer if there are fewer.
+        Number to choose, or fewer if there are not enough.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def pick_pairs(
 
 @dataclass(frozen=True, eq=False)
 class PointValues:
-    """Values on some validation points, and the votes of their nearest training rows where the model gives them."""
+    """Values on some validation points, and the votes of their nearest training rows if the model provides them."""
 
     valuation: Valuation
     votes: Ints | None
@@ -121,7 +121,7 @@ class PointValues:
 
 @dataclass(frozen=True, eq=False)
 class ValidationSet:
-    """A model and the checked validation set to take points from."""
+    """A model and the checked validation set from which points are chosen."""
 
     caller: str
     model: Any
@@ -131,15 +131,15 @@ class ValidationSet:
 
     @property
     def has_neighbors(self) -> bool:
-        """Whether the model gives the nearest training rows."""
+        """Whether the model provides the nearest training rows."""
         return hasattr(self.model, "value_and_neighbors") and hasattr(self.model, "codes_")
 
     def value_at(self, positions: Ints) -> PointValues:
-        """Value the points at some positions, without noise."""
+        """Value the points at given positions, without noise."""
         return self.value(take_rows(self.X, positions), self.labels[positions])
 
     def value(self, X: Any, y: Any, **options: Any) -> PointValues:
-        """Value points. An equal vote goes to the first class."""
+        """Value points. A tied vote goes to the first class."""
         if not self.has_neighbors:
             return PointValues(check_returned(self.caller, self.model, self.model.value(X, y, **options)), None)
         valuation, neighborhood = self.model.value_and_neighbors(X, y, **options)
@@ -148,7 +148,7 @@ class ValidationSet:
 
 
 def check_validation_set(caller: str, model: Any, X_val: Any, y_val: Any) -> ValidationSet:
-    """Check a validation set, as far as the model does not."""
+    """Check a validation set, beyond the checks of the model."""
     model = check.check_model(caller, model)
     if getattr(model, "metric", None) == "precomputed":
         raise InputError(
@@ -162,7 +162,7 @@ def check_validation_set(caller: str, model: Any, X_val: Any, y_val: Any) -> Val
 
 
 def choose_points(val_set: ValidationSet, kind: str, n_points: int, random_state: int) -> Ints:
-    """Choose points as :func:`pick_points` says."""
+    """Choose points, see :func:`pick_points`."""
     seen = val_set.value_at(np.arange(val_set.labels.size))
     candidates = _candidates(val_set, kind, seen)
     if candidates.size == 0:
@@ -178,7 +178,7 @@ def choose_points(val_set: ValidationSet, kind: str, n_points: int, random_state
 
 
 def choose_pairs(val_set: ValidationSet, scenario: str, n_pairs: int, random_state: int) -> Ints:
-    """Choose pairs as :func:`pick_pairs` says."""
+    """Choose pairs, see :func:`pick_pairs`."""
     seen = val_set.value_at(np.arange(val_set.labels.size))
     by_frequency = _by_frequency(val_set)
     rng = np.random.default_rng(random_state)
@@ -217,14 +217,14 @@ def _candidates(val_set: ValidationSet, kind: str, seen: PointValues) -> Ints:
 
 
 def _by_frequency(val_set: ValidationSet) -> list[int]:
-    """Class numbers that occur, the most frequent first."""
+    """Class numbers that occur, in order of decreasing frequency."""
     codes, counts = np.unique(val_set.codes[val_set.codes >= 0], return_counts=True)
     order: list[int] = codes[np.argsort(-counts, kind="stable")].tolist()
     return order
 
 
 def _in_order(val_set: ValidationSet, candidates: Ints, entropy: Floats, wanted: int, rng: np.random.Generator) -> Ints:
-    """Candidates in the order to take them: the highest entropy first; then the typical one alone, or by chance."""
+    """Candidates in order of choice: by decreasing entropy, then the typical one alone, or at random."""
     if candidates.size == 0:
         return candidates
     if wanted == 1:
@@ -238,7 +238,7 @@ def _in_order(val_set: ValidationSet, candidates: Ints, entropy: Floats, wanted:
 def _distance_from_mean(val_set: ValidationSet, positions: Ints) -> Floats:
     rows: Any = check.check_features(take_rows(val_set.X, positions), "X_val").rows
     mean = np.asarray(rows.mean(axis=0)).ravel()
-    if sparse.issparse(rows):  # subtracting the mean would fill every zero
+    if sparse.issparse(rows):  # subtracting the mean would make it dense
         squares = rows.multiply(rows).sum(axis=1) - 2 * (rows @ mean) + (mean * mean).sum()
         return np.sqrt(np.maximum(np.asarray(squares, dtype=np.float64), 0))
     return np.asarray(np.linalg.norm(rows - mean, axis=1), dtype=np.float64)

@@ -245,7 +245,7 @@ def plot_evaluation(evaluation: ValuationEvaluation, *, ax: Any = None) -> Any:
     Parameters
     ----------
     evaluation : ValuationEvaluation
-        With curves: made with an estimator.
+        With curves, which need an estimator.
     ax : array of two Axes, optional
         Where to draw; a new figure by default.
 
@@ -275,7 +275,7 @@ def plot_comparison(comparison: ValuationComparison, *, ax: Any = None) -> Any:
     Parameters
     ----------
     comparison : ValuationComparison
-        With curves: made with an estimator.
+        With curves, which need an estimator.
     ax : array of two Axes, optional
         Where to draw; a new figure by default.
 
