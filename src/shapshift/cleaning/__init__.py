@@ -1,4 +1,4 @@
-"""Acting on suspect rows: a list of decisions that is applied to a table, and what it changes on held-out rows."""
+"""Acting on suspect rows: decisions that are applied to a table, and their effect on held-out rows."""
 
 from shapshift.cleaning.decisions import Decisions
 from shapshift.cleaning.effect import CleaningEffect, measure_cleaning

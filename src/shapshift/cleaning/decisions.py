@@ -1,4 +1,4 @@
-"""Decisions: which rows of a table are dropped, relabelled or weighted, as a list that can be kept and replayed."""
+"""Decisions: a list of rows to drop, relabel or weight, which can be stored and replayed."""
 
 import csv
 import hashlib
@@ -33,23 +33,23 @@ Flags = npt.NDArray[np.bool_]
 TASKS = ("class", "number")
 ACTIONS = ("keep", "drop", "relabel", "weight")
 COLUMNS = ("id", "action", "label", "weight", "probability", "reason", "row")
-#: The same as attributes, and what messages call them.
+#: The same as attributes, and their names in messages.
 PARTS = ("ids", "actions", "labels", "weights", "probabilities", "reasons", "rows", "places")
 #: Largest weight: sums of weights stay finite.
 MOST_WEIGHT = 1e9
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_HASH = re.compile("h[0-9a-f]{16}")  # digits alone, or 12e34, would be a number in a spreadsheet
+_HASH = re.compile("h[0-9a-f]{16}")  # without the h, a spreadsheet would read digits or 12e34 as a number
 
 
 class Plan(NamedTuple):
-    """What decisions mean for the rows of one table.
+    """Decisions resolved for the rows of one table.
 
     Attributes
     ----------
     actions : ndarray of str
         One of :data:`ACTIONS` for each row; "keep" for rows without a decision.
     labels : list
-        Labels of all rows, the new ones included.
+        Labels of all rows, including new ones.
     weights : ndarray
         1 for rows without a weight of their own.
     """
@@ -68,8 +68,8 @@ class Plan(NamedTuple):
 class Decisions(Shown):
     """A list of decisions about rows of a table.
 
-    Rows without a decision are kept as they are. Of several decisions about one row the last one counts, so a log to
-    which a person or a program appends can be applied as it is; a later "keep" takes an earlier decision back.
+    Rows without a decision are kept as they are. If there are several decisions about one row, the last one counts, so
+    an append-only log can be applied directly; a later "keep" cancels an earlier decision.
 
     Attributes
     ----------
@@ -78,19 +78,19 @@ class Decisions(Shown):
     actions : tuple of str
         "keep", "drop", "relabel" or "weight".
     labels : tuple
-        New label where the action is "relabel"; not looked at elsewhere, such as None.
+        New label for "relabel"; ignored for other actions, for instance None.
     weights : tuple of float
-        Where the action is "weight", from 0 to 1e9; not looked at elsewhere, such as NaN.
+        Weight from 0 to 1e9 for "weight"; ignored for other actions, for instance NaN.
     probabilities : tuple of float
-        That the label is wrong, where that was estimated; else NaN.
+        Estimated probability that the label is wrong; NaN without an estimate.
     reasons : tuple of str
     rows : tuple of str
-        Hash of the content of each row, features and label, when it was decided about: a decision is refused where the
-        row has changed since. An empty one is not compared.
+        Hash of each row's features and label at the time of the decision. A decision is refused if the row has changed
+        since. An empty hash is not compared.
     places : tuple of str
-        How messages call each decision, such as the line of its file.
+        Name of each decision in messages, such as its line in a file.
     task : {"class", "number"}, optional
-        What the labels are, where that is known, such as from suspects. A CSV file does not have it.
+        Kind of labels, if known, for instance from suspects. A CSV file does not store it.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class Decisions(Shown):
             self._check(k)
 
     def _check(self, k: int) -> None:
-        """Refuse a decision that means nothing, whatever the table holds."""
+        """Refuse decisions that are invalid for any table."""
         if _text(self.ids[k]) == "":
             raise self._wrong(k, "id", "name a row", self.ids[k])
         if self.actions[k] not in ACTIONS:
@@ -169,19 +169,19 @@ class Decisions(Shown):
         table_ids: Any = None,
         task: str | None = None,
     ) -> Self:
-        """Decide about rows of a table, and note what they hold now.
+        """Make decisions about rows of a table, and record their current content.
 
         Parameters
         ----------
         X, y : table of shape (n_rows, ...), array-like of shape (n_rows,)
         ids : sequence
-            Of the rows that are decided about.
+            Ids of the rows with decisions.
         actions, labels, weights, probabilities, reasons : sequence, optional
             One entry for each of them; see the attributes.
         table_ids : array-like of shape (n_rows,), optional
             Ids of all rows; by default the index of a pandas table, else row numbers from 0.
         task : {"class", "number"}, optional
-            What ``y`` holds; by default as in :func:`shapshift.find_suspects`.
+            Kind of ``y``; by default as in :func:`shapshift.find_suspects`.
         """
         n = len(ids)
         unknown = [math.nan] * n
@@ -202,14 +202,14 @@ class Decisions(Shown):
 
     @classmethod
     def from_suspects(cls, suspects: Any, X: Any, y: Any, *, action: str = "drop") -> Self:
-        """Decide about the flagged rows.
+        """Make decisions about the flagged rows.
 
         Parameters
         ----------
         suspects : Suspects
-            Of :func:`shapshift.find_suspects`.
+            Result of :func:`shapshift.find_suspects`.
         X, y : table, array-like
-            The rows in which they were found.
+            The rows that were searched.
         action : {"drop", "relabel", "weight"}, default="drop"
             Drop them, give them the suggested label, or weight them by the probability that their label is right.
         """
@@ -246,13 +246,13 @@ class Decisions(Shown):
         )
 
     def effective(self) -> Self:
-        """Return the decisions that count: the last about each row."""
+        """Return the effective decisions: the last one about each row."""
         last = self._last()
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[k] for k in last) for name in PARTS}
         return replace(self, **parts)
 
     def _last(self) -> list[int]:
-        """Positions of the decisions that count."""
+        """Positions of the effective decisions."""
         return list({_text(one): k for k, one in enumerate(self.ids)}.values())
 
     def to_frame(self, kind: str = "numpy") -> Any:
@@ -272,7 +272,7 @@ class Decisions(Shown):
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write to a CSV file that :meth:`read_csv` reads.
 
-        Text that a spreadsheet would run as a formula gets an apostrophe in front, which :meth:`read_csv` takes away.
+        Text that a spreadsheet would run as a formula gets a leading apostrophe, which :meth:`read_csv` removes.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Decisions(Shown):
         Raises
         ------
         ValueError
-            Naming the line and the column that is not as it must be.
+            Naming the line and the invalid column.
         """
         from shapshift.tables.files import Source, find_parts
         from shapshift.tables.text import csv_records
@@ -355,7 +355,7 @@ class Decisions(Shown):
         lose_classes: bool = False,
         new_classes: bool = False,
     ) -> tuple[Any, Any, Floats]:
-        """Apply to a table: all decisions, or none where one of them cannot be.
+        """Apply all decisions to a table, or none if one of them is invalid.
 
         Parameters
         ----------
@@ -364,11 +364,11 @@ class Decisions(Shown):
         y : array-like of shape (n_rows,)
             Labels, or numbers to predict.
         ids : array-like of shape (n_rows,), optional
-            By default the index of a pandas table, else row numbers from 0. They are compared as text, for a CSV file
-            knows no other.
+            By default the index of a pandas table, else row numbers from 0. They are compared as text, since a CSV file
+            stores only text.
         task : {"class", "number"}, optional
-            What ``y`` holds; by default what the decisions say, else numbers to predict if they have fractions, or if
-            more than 30 different ones occur and these are more than 5% of the rows.
+            Kind of ``y``; by default that of the decisions, else numbers to predict if they have fractions, or if there
+            are more than 30 different ones and these are more than 5% of the rows.
         lose_classes : bool, default=False
             Whether a class may lose its last row.
         new_classes : bool, default=False
@@ -397,7 +397,7 @@ class Decisions(Shown):
         lose_classes: bool = False,
         new_classes: bool = False,
     ) -> Plan:
-        """Return what :meth:`apply` would do to each row; the parameters are the same."""
+        """Return the effect of :meth:`apply` on each row; the parameters are the same."""
         known, labels = _table(X, y, ids)
         if task is not None:
             check.check_choice("Decisions.apply", "task", task, TASKS)
@@ -427,7 +427,7 @@ class Decisions(Shown):
         return plan
 
     def _rows_of(self, which: Iterable[int], known: dict[str, int]) -> list[int]:
-        """Positions of the rows that decisions are about, by the text of their ids."""
+        """Positions of the rows with decisions, by the text of their ids."""
         wanted = [(k, known.get(_text(self.ids[k]))) for k in which]
         absent = [self.ids[k] for k, row in wanted if row is None]
         if absent:
@@ -446,7 +446,7 @@ class Decisions(Shown):
         return [row for _, row in wanted if row is not None]
 
     def _new_label(self, k: int, known: dict[str, Any], labels: npt.NDArray[Any], known_only: bool) -> Any:
-        """Return a label as the table has it; one that it does not have yet must be of the same kind."""
+        """Return a label in the table's type; a new label must be of the same kind."""
         text = _text(self.labels[k])
         if text in known:
             return known[text]
@@ -464,7 +464,7 @@ class Decisions(Shown):
         raise self._wrong(k, "label", f"be one of the labels of the table ({some(sorted(known))})", self.labels[k])
 
     def _check_left(self, plan: Plan, labels: npt.NDArray[Any], by_class: bool) -> None:
-        """Refuse to leave nothing, or nothing of a class."""
+        """Refuse decisions that leave no row, or no row of a class."""
         left = plan.kept
         if not left.size:
             raise InputError("The decisions drop every row of the table. Keep at least one.")
@@ -481,14 +481,14 @@ class Decisions(Shown):
 
 
 def holds_classes(task: str | None, labels: npt.NDArray[Any]) -> bool:
-    """Whether labels are classes: as said, else as they look."""
+    """Whether labels are classes: as stated, else by their content."""
     return task == "class" or (task is None and not _labels.are_numbers(labels))
 
 
 def row_hashes(X: Any, y: Any, rows: Sequence[int]) -> list[str]:
-    """Hashes of the content of some rows: the same for whatever kind of table holds the same entries.
+    """Hashes of the content of some rows; equal entries give equal hashes in any kind of table.
 
-    Numbers count by their value, whatever their type, missing entries are alike, and all else counts as text.
+    Numbers are hashed by value, whatever their type; all missing entries are equal; everything else is hashed as text.
 
     Parameters
     ----------
@@ -573,12 +573,12 @@ def _is_number(entry: Any) -> bool:
 
 
 def _text(entry: Any) -> str:
-    """Write an id, a label or a number for a CSV file; nothing for what is missing."""
+    """Format an id, a label or a number for a CSV file; empty for missing values."""
     return "" if _labels.is_missing(entry) else str(entry)
 
 
 def _number(text: str, decimal: str) -> Any:
-    """Read a number, NaN for an empty cell; what is none stays text and is refused with its place."""
+    """Parse a number; an empty cell is NaN. Other text is returned unchanged and refused later with its place."""
     plain = text.strip().replace(decimal, ".")
     if not plain:
         return math.nan
@@ -594,7 +594,7 @@ def _unescaped(text: str) -> str:
 
 
 def _runs(text: str) -> bool:
-    """Whether a spreadsheet would run the text, apostrophes in front aside, as a formula; numbers are none."""
+    """Whether a spreadsheet would run the text, without leading apostrophes, as a formula; numbers are not formulas."""
     from shapshift.price import safe_cell
 
     bare = text.lstrip("'")

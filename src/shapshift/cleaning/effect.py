@@ -1,4 +1,4 @@
-"""What cleaning changes on rows that took no part in it: before, after, and after random removal of as many rows."""
+"""Effect of cleaning on held-out rows: before, after, and after random removal of as many rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -45,21 +45,21 @@ MODELS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "forest": (RandomForestClassifier, RandomForestRegressor),
     "boosting": (HistGradientBoostingClassifier, HistGradientBoostingRegressor),
 }
-#: What is compared, and the two differences.
+#: Compared versions, and the two differences.
 SIDES = ("before", "after", "random removal")
 DIFFERENCES = {"after - before": (1, 0), "after - random removal": (1, 2)}
 BOOTSTRAPS = 1000
 CONFIDENCE = 0.95
-#: A class is named where it loses at least this many times the share of all rows, beyond chance.
+#: A class is named if its lost share is at least this many times that of all rows, beyond chance.
 FAR_LARGER, CHANCE = 2.0, 0.01
-#: Numbers in one block of bootstrap weights.
+#: Most numbers in one block of bootstrap weights.
 _BLOCK = 4_000_000
 _HASHED_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CleaningEffect(Shown):
-    """What a list of decisions changes.
+    """Effect of a list of decisions.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class CleaningEffect(Shown):
         Columns of a table with a row for each class (none where numbers are predicted): ``label``, ``rows``,
         ``dropped``, ``relabelled`` (to another class), ``weighted``, and ``share``, of its rows dropped or relabelled.
     notes : tuple of str
-        What to look at: classes that lose far more than others, and models that are worse off.
+        Warnings: classes that lose far more rows than others, and models that become worse.
     held_out : str
         "test rows", or "cross-validation".
     repeats : int
@@ -105,7 +105,7 @@ class CleaningEffect(Shown):
         return value, low, high
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Draw what cleaning changes for each model and measure, with 95% intervals; returns the Axes.
+        """Draw the effect of cleaning on each model and measure, with 95% intervals; returns the Axes.
 
         Parameters
         ----------
@@ -145,34 +145,34 @@ def measure_cleaning(
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> CleaningEffect:
-    """Measure what cleaning changes on rows that took no part in it.
+    """Measure the effect of cleaning on held-out rows.
 
-    Every model is fitted three times: on the rows as they are, on the rows as the decisions leave them, and after
-    random removal of as many rows as were dropped, relabelled or weighted. All are judged on the same held-out rows.
+    Every model is fitted three times: on the original rows, on the rows after the decisions, and after random removal
+    of as many rows as were dropped, relabelled or weighted. All are evaluated on the same held-out rows.
 
     Parameters
     ----------
     decisions : Decisions
-        About the rows of ``X``.
+        Decisions about the rows of ``X``.
     X, y : table of shape (n_rows, ...), array-like of shape (n_rows,)
         The rows to clean.
     X_test, y_test : table, array-like, optional
-        Held-out rows: neither among ``X`` nor used to find suspects.
+        Held-out rows: not in ``X``, and not used to find suspects.
     models : str, estimator, sequence of these, or mapping of str to estimator
         scikit-learn estimators, or "logistic" (ridge regression for numbers), "forest", "boosting".
     find : callable, optional
-        What made the decisions, ``find(X, y, ids) -> Decisions``; needed without test rows. Then ``folds`` parts of
-        ``X`` are held out in turn, exact copies together, and suspects are found anew among the other parts alone each
-        time: nothing that is judged on a row has seen it or its label.
+        Function that makes the decisions, ``find(X, y, ids) -> Decisions``; needed without test rows. Then ``folds``
+        parts of ``X`` are held out in turn, with exact copies in the same part, and suspects are found again among the
+        other parts only: no model is evaluated on a row that it, or the search for suspects, has seen.
     ids : array-like of shape (n_rows,), optional
         By default the index of a pandas table, else row numbers from 0.
     task : {"class", "number"}, optional
-        What ``y`` holds; by default what the decisions say, else numbers to predict if the models are regressors, or as
-        in :func:`shapshift.find_suspects`.
+        Kind of ``y``; by default that of the decisions, else numbers to predict if the models are regressors, or as in
+        :func:`shapshift.find_suspects`.
     repeats : int, default=5
-        Seeds of the models, draws of random rows, and, in cross-validation, ways to part the rows.
+        Number of seeds of the models, draws of random rows, and, in cross-validation, divisions of the rows.
     folds : int, default=5
-        Parts in cross-validation.
+        Number of parts in cross-validation.
     lose_classes : bool, default=False
         Whether a class may lose its last row.
     new_classes : bool, default=False
@@ -186,11 +186,11 @@ def measure_cleaning(
 
     Notes
     -----
-    Intervals are of a bootstrap in which test rows (within each class, for classes) and repeats are drawn with
-    replacement, the same for all sides: differences are paired. They do not say what another training set would change.
+    Intervals come from a bootstrap that draws test rows (within each class, for classes) and repeats with replacement,
+    the same for all versions: differences are paired. They do not cover variation between training sets.
 
-    Labels of held-out rows count as they are. Where cross-validation judges by labels of which some are wrong, gains
-    look smaller than they are.
+    Labels of held-out rows are taken as given. If some of them are wrong, as is common in cross-validation, gains look
+    smaller than they are.
 
     Examples
     --------
@@ -314,7 +314,7 @@ def _as_numbers(labels: npt.NDArray[Any], name: str) -> Floats:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows to fit on, with what is decided about them, and rows to judge by."""
+    """Rows to fit on, with their decisions, and rows to evaluate on."""
 
     repeat: int
     X: Any
@@ -363,7 +363,7 @@ def _cross_parts(
 
 
 def _number_copies(X: Any, n: int) -> Indices:
-    """Return the same number for rows with equal features, by first appearance; in blocks, as texts need memory."""
+    """Return equal numbers for rows with equal features, by first appearance; in blocks, since texts need memory."""
     numbers: dict[str, int] = {}
     blank, found = np.zeros(n), np.empty(n, dtype=np.int64)
     for start in range(0, n, _HASHED_ROWS):
@@ -373,7 +373,7 @@ def _number_copies(X: Any, n: int) -> Indices:
 
 
 def _folds(codes: npt.NDArray[Any], folds: int, rng: np.random.Generator, copies: Indices) -> Indices:
-    """Fold of each row: at random, copies together, and as many of each class in each fold as can be."""
+    """Fold of each row: random, with copies in the same fold, and classes as balanced over folds as possible."""
     _, first, sizes = np.unique(copies, return_index=True, return_counts=True)
     order = np.lexsort((rng.random(first.size), -sizes, codes[first]))
     fold_of = np.empty(first.size, dtype=np.int64)
@@ -384,7 +384,7 @@ def _folds(codes: npt.NDArray[Any], folds: int, rng: np.random.Generator, copies
 def _predict(
     name: str, model: Any, part: _Part, rows: Indices, labels: npt.NDArray[Any], weights: Floats | None, numbers: bool
 ) -> npt.NDArray[Any]:
-    """Predict the held-out rows by a model fitted on some rows."""
+    """Predict the held-out rows with a model fitted on given rows."""
     if not numbers and len(set(labels.tolist())) == 1:
         return object_array(labels[:1].tolist() * part.held.size)  # classifiers refuse a single class
     fresh = with_seeds(clone(model, safe=False), part.repeat)
@@ -392,7 +392,7 @@ def _predict(
     if numbers:
         labels = _as_numbers(labels, "y")
     try:
-        with collected_warnings():  # such as of an optimizer that stopped early
+        with collected_warnings():  # for instance of an optimizer that stopped early
             fresh.fit(take_rows(part.X, rows), _typed(labels), **given)
             found = np.asarray(fresh.predict(part.X_held))
     except Exception as error:
@@ -406,7 +406,7 @@ def _predict(
 
 
 def _typed(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Labels in an array of their own type, which scikit-learn takes; text as objects, which keeps its length."""
+    """Labels in an array of their own type, for scikit-learn; text as objects, to keep its length."""
     return labels if labels.dtype != object or isinstance(labels[0], str) else np.array(labels.tolist())
 
 
@@ -460,7 +460,7 @@ def _bootstrap_recalls(
     hits : ndarray of shape (n_sides, n_repeats, n_test)
     truth : ndarray of shape (n_test,)
     labels : ndarray
-        Of the training rows: the rarest of their classes that occurs in the test.
+        Labels of the training rows, which give the rarest class that occurs in the test.
     seed : int
     """
     kinds, codes = _labels.encode_labels(truth)
@@ -489,7 +489,7 @@ def _rarest(truth: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Any:
 
 
 def _bootstrap_r2(errors: Floats, truth: Floats, seed: int) -> tuple[Floats, Floats]:
-    """Coefficient of determination: of all test rows, and of bootstrap samples; NaN where the truth is constant."""
+    """Coefficient of determination: of all test rows, and of bootstrap samples; NaN if the truth is constant."""
     rng, n, centred = np.random.default_rng([seed, 2]), truth.size, truth - truth.mean()
     repeat_weights = _multinomial(rng, errors.shape[1], BOOTSTRAPS)
     drawn = np.zeros((errors.shape[0], BOOTSTRAPS))
@@ -509,7 +509,7 @@ def _multinomial(rng: np.random.Generator, size: int, draws: int) -> Floats:
 
 
 def class_table(plan: Plan, labels: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-    """Count what is done to the rows of each class."""
+    """Count the decisions about the rows of each class."""
     classes, codes = _labels.encode_labels(object_array([*labels.tolist(), *plan.labels]))
     codes = codes[: labels.size]
     relabelled = np.array([new != old for new, old in zip(plan.labels, labels.tolist(), strict=True)], dtype=bool)
@@ -532,7 +532,7 @@ def class_notes(table: Mapping[str, npt.NDArray[Any]]) -> list[str]:
     if not rows.size or not lost.sum():
         return []
     overall = lost.sum() / rows.sum()
-    # Chance: as many rows of the class, or more, among as many rows drawn from all classes.
+    # P-value: at least as many rows of the class among the same number of rows drawn from all classes.
     chance = stats.hypergeom.sf(lost - 1, rows.sum(), rows, lost.sum())
     return [
         f"Class {quoted(label)} loses {gone:,} of its {count:,} rows ({gone / count:.0%}), all rows together "
@@ -544,9 +544,9 @@ def class_notes(table: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 
 
 def _effect_notes(effect: Mapping[str, npt.NDArray[Any]]) -> list[str]:
-    """Name models that cleaning harms more than random removal does, beyond the error of measuring.
+    """Name models that cleaning harms more than random removal does, beyond sampling error.
 
-    The loss alone is no reason: removing any rows changes a model, and random removal says by how much.
+    A loss alone is not enough: removing any rows changes a model, and random removal measures by how much.
     """
     return [
         f"The {measure} of {model!r} is lower than after random removal of as many rows: by {-value:.3f}, 95% interval "
@@ -557,7 +557,7 @@ def _effect_notes(effect: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 
 
 def _silent_notes(effect: Mapping[str, npt.NDArray[Any]], rarest: Any) -> list[str]:
-    """Name models that find no row of the rarest class, before and after."""
+    """Name models that find no row of the rarest class, before or after."""
     recalls: dict[str, list[float]] = {}
     for model, measure, what, value, _, _ in zip(*effect.values(), strict=True):
         if measure == "minority recall" and what in SIDES[:2]:

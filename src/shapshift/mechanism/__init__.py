@@ -3,7 +3,7 @@
 Values are additive over validation points, so the effect of noise on a validation set is the sum of its effects on
 single points. :func:`case_one` follows one point, :func:`case_two` a pair of points of different classes, and
 :func:`noise_demo` shows how the nearest neighbours of one point change. They follow the analysis of Shen, Yang and Liu,
-"Validation-Induced Shapley Shifts". One point or pair proves little: ``n_points`` and ``n_pairs`` repeat the analysis over
+"Validation-Induced Shapley Shifts". One point or pair proves little: ``n_points`` and ``n_pairs`` repeat it over
 many, with confidence intervals.
 """
 

@@ -1,4 +1,4 @@
-"""find_suspects: rows whose label is probably wrong, with a suggestion, reasons, and a cut-off with a stated error."""
+"""find_suspects: rows with probably wrong labels, with suggestions, reasons, and a cut-off with a stated error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,24 +35,24 @@ MODELS = ("neighbors", "forest", "boosting", "logistic")
 FEWEST_ROWS = 10
 #: Targets beyond which squares would overflow.
 LARGEST = 1e100
-#: Rows of a class below which its probabilities are noted to be unsure.
+#: Rows of a class below which a note says that its probabilities are uncertain.
 FEW_OF_A_CLASS = 10
-#: From this outlier score on, a row is called one: its neighbours are three robust standard deviations farther off.
+#: Outlier score from which a row is an outlier: its neighbours are three robust standard deviations farther away.
 FAR = 0.5
-#: Share of rows with contradicting copies above which equal features with different labels are usual in a table.
+#: Share of rows with contradicting copies above which equal features with different labels count as normal.
 COARSE = 0.1
 #: A class gets a note if its flagged share is at least CONDEMNED_RATIO times that of all other rows and at least
 #: CONDEMNED_SHARE, and at least FEW_FLAGGED of its rows are flagged.
 CONDEMNED_RATIO, CONDEMNED_SHARE, FEW_FLAGGED = 3.0, 0.1, 3
 #: A class is small below this share of the rows, and below half the share that it would have if all were of one size.
 SMALL_SHARE = 0.1
-#: Share of label entries that features mistake, and ratio to that of wrong ones, above which a note doubts the error.
+#: Share of label entries that features mistake, and its ratio to wrong entries, above which a note doubts the error.
 UNCLEAR, UNCLEAR_RATIO = 0.05, 3.0
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What scoring says of all rows; ``codes`` are numbers of their classes or label sets."""
+    """Scores of all rows; ``codes`` are numbers of their classes or label sets."""
 
     probability: Floats
     label: Array
@@ -80,9 +80,9 @@ def find_suspects(
 ) -> Suspects:
     """Find the rows whose label is probably wrong.
 
-    Every row is compared with what the other rows say about it: the votes of its nearest rows, and of models that have
-    not seen it. How often labels are wrong, and which are mistaken for which, is estimated from the table itself, so
-    that rows of overlapping classes are not taken for mistakes.
+    Every row's label is compared with votes from other rows: its nearest rows, and models not fitted on it. The rate of
+    wrong labels, and the pairs of classes that are confused, are estimated from the table itself, so that overlap
+    between classes is not mistaken for label errors.
 
     Parameters
     ----------
@@ -93,25 +93,25 @@ def find_suspects(
         Classes; numbers to predict; or label sets, as a table of 0 and 1 with a column per label or a list of labels
         per row.
     model : optional
-        Model that predicts the label of each row without having been fitted on that row. By default the nearest rows,
-        a linear model (of dense rows with at most 1,000 columns) and a forest. A scikit-learn classifier or regressor,
-        that of a ``KNNProxy``, or one of the names "forest", "boosting" and "logistic" takes the place of the forest;
-        a Pipeline gets the rows of a frame as they are. A KNN model of this package, or "neighbors", asks the nearest
-        rows alone.
+        Model that predicts the label of each row without being fitted on that row. By default the nearest rows, a
+        linear model (for dense rows with at most 1,000 columns) and a forest vote. A scikit-learn classifier or
+        regressor, that of a ``KNNProxy``, or one of the names "forest", "boosting" and "logistic" replaces the forest;
+        a Pipeline gets the unchanged rows of a frame. With a KNN model of this package, or "neighbors", only the
+        nearest rows vote.
     X_val, y_val : optional
-        Rows whose labels are known to be right. They vote, and are not scored.
+        Rows with labels known to be right. They vote, and are not scored.
     ids : array-like of shape (n,), optional
         By default the index of a pandas frame, or positions.
     error : float, default=0.1
-        Share of right labels allowed among the flagged rows. The flagged rows are the largest set of rows with the
-        highest probability for which no more are expected.
+        Share of right labels allowed among the flagged rows. The flagged rows are the largest set of most probable rows
+        whose expected share of right labels is within this limit.
     task : {"class", "number", "set"}, optional
-        What `y` holds. By default, numbers are to be predicted if they have fractions, or if more than 30 different
-        ones occur and these are more than 5% of the rows; all else is a class.
+        What `y` holds. By default, `y` holds numbers to predict if they have fractions, or if there are more than 30
+        different ones and these are more than 5% of the rows; everything else is a class.
     random_state : int, default=0
         Seed of the model.
     progress : bool, optional
-        Whether to show a bar; by default only in terminals and notebooks.
+        Whether to show a progress bar; by default only in terminals and notebooks.
 
     Returns
     -------
@@ -119,21 +119,20 @@ def find_suspects(
 
     Notes
     -----
-    Exact copies with different labels: equal features are taken to have one right label, and each copy to be right as
-    probably as any other. So a label that ``c`` of ``m`` copies have is wrong with probability ``1 - c / m``. The
-    probability of such a row is at least ``min(1 - c / m, 1 / 2)``: beyond that, copies count as the neighbours that
-    they are. Where more than a tenth of all rows have such copies, the features are too coarse to tell rows apart and
+    Exact copies with different labels: equal features are assumed to have one right label, and every copy to be right
+    with the same probability. So a label that ``c`` of ``m`` copies have is wrong with probability ``1 - c / m``. The
+    probability of such a row is raised to at least ``min(1 - c / m, 1 / 2)``; above that, copies only count as
+    neighbours. If more than a tenth of all rows have such copies, the features are too coarse to distinguish rows, and
     nothing is raised.
 
-    Where rows of a class get no more votes for it than other rows do, the features do not predict that class: its right
-    labels look the same as wrong ones. Probabilities of its rows are then halved, so that none is flagged, and a note
-    says so.
+    If rows of a class get no more votes for it than other rows do, the features do not predict that class: its right
+    labels look like wrong ones. The probabilities of its rows are then halved, so that none is flagged, and a note says
+    so.
 
-    Copies of training rows among the validation rows are reported and say nothing about a label; the same holds for
-    outliers.
+    Copies of training rows among the validation rows, and outliers, are reported but do not change probabilities.
 
     A row's label set gets the highest probability of any of its labels. One share of wrong entries is
-    estimated for all labels together; a note says when the features are too unclear about labels for the stated error.
+    estimated for all labels together; a note warns if the features predict labels too poorly for the stated error.
 
     Examples
     --------
@@ -166,7 +165,7 @@ def suspects_of(
     random_state: int,
     progress: bool | None,
 ) -> Suspects:
-    """Find the suspects among prepared rows; copies are looked for among the rows and validation rows of ``raw``."""
+    """Find suspects among prepared rows; copies are searched for among the rows and validation rows of ``raw``."""
     caller = "find_suspects"
     if isinstance(error, bool) or not isinstance(error, int | float | np.number) or not 0 < error < 1:
         raise wrong(caller, "error", "a number above 0 and below 1, such as 0.1", error)
@@ -235,7 +234,7 @@ def suspects_of(
 
 
 def _task(y: Any, task: str | None, model: Any, n: int) -> tuple[str, Any]:
-    """Say what the labels are, and return them checked unless they are sets."""
+    """Return the kind of labels, and the labels, checked unless they are sets."""
     if task == "set" or (task is None and _are_sets(y)):
         return "set", y
     labels = _labels.check_labels(y, "y", n, "X")
@@ -280,7 +279,7 @@ def _entries(y: Any) -> list[Any]:
 
 
 def _named_model(caller: str, model: Any, task: str) -> Any:
-    """Make the model that a name stands for."""
+    """Make the model of a name."""
     if not isinstance(model, str):
         if isinstance(model, type) or (model is not None and not hasattr(model, "fit")):
             raise wrong(caller, "model", f"a model with a fit method, or one of {', '.join(MODELS)}", model)
@@ -306,7 +305,7 @@ def _named_model(caller: str, model: Any, task: str) -> Any:
 
 
 def _as_given(model: Any, raw: tuple[Any, Any]) -> Any:
-    """Return the rows and validation rows as they were given, for a pipeline that takes frames; None for others."""
+    """Return the unchanged rows and validation rows for a pipeline that takes frames; None for other models."""
     frames = [nw.from_native(part, pass_through=True) for part in raw if part is not None]
     inner = model.estimator if isinstance(model, KNNProxy) else model
     if not isinstance(inner, Pipeline) or not all(isinstance(frame, nw.DataFrame) for frame in frames):
@@ -402,14 +401,14 @@ def _sets(data: Features, y: Any, y_val: Any, asked: dict[str, Any], progress: b
 
 
 def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, npt.NDArray[np.intp]]:
-    """Halve the probabilities of classes that the votes do not know.
+    """Halve the probabilities of classes that the votes cannot predict.
 
     Returns
     -------
     probability : ndarray of shape (n,)
     unknown : ndarray of int
-        Classes whose rows do not get more votes for their class than other rows do: the rank sum of Wilcoxon is not two
-        standard deviations above that of chance.
+        Classes whose rows get no more votes for their class than other rows do: Wilcoxon's rank sum is less than two
+        standard deviations above chance.
     """
     sizes = np.bincount(codes, minlength=votes.shape[1])
     others = codes.size - sizes
@@ -420,7 +419,7 @@ def _spared(probability: Floats, votes: Floats, codes: Codes) -> tuple[Floats, n
 
 
 def _indicators(y: Any, name: str, n_rows: int, of: str) -> tuple[list[Any], Flags]:
-    """Names of the labels, and which rows carry which."""
+    """Names of the labels, and a mask of the rows that have each."""
     try:
         frame = nw.from_native(y, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as error:

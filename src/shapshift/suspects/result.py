@@ -17,9 +17,9 @@ DISAGREE = "neighbours disagree"
 CONTRADICTING = "contradicting copies"
 OUTLIER = "outlier"
 ACROSS = "near-duplicate across train and validation"
-#: Why a row is reported, the most telling first.
+#: Reasons for reporting a row, the strongest first.
 REASONS = (CONTRADICTING, DISAGREE, ACROSS, OUTLIER)
-#: Classes that a summary lists.
+#: Most classes in a summary.
 SHOWN = 10
 
 
@@ -30,29 +30,28 @@ class Suspects(Result):
     Attributes
     ----------
     ids : ndarray of shape (n,)
-        Of all rows, in their order.
+        Ids of all rows, in order.
     label, suggested : ndarray of shape (n,)
-        The given label, and the one that is most probable if that is wrong. Numbers for a regression, tuples of labels
-        for a multi-label table.
+        The given label, and the most probable one if the given label is wrong. Numbers for a regression, tuples of
+        labels for a multi-label table.
     probability : ndarray of shape (n,)
-        That the given label is wrong.
+        Probability that the given label is wrong.
     reason : ndarray of str of shape (n,)
-        What speaks against a row: "contradicting copies", "neighbours disagree", "near-duplicate across train and
+        Reasons for reporting a row: "contradicting copies", "neighbours disagree", "near-duplicate across train and
         validation", "outlier"; several are joined by "; ", and rows without any have "".
     flagged : ndarray of bool of shape (n,)
         The rows to act on.
     error, expected_error : float
-        The share of right labels among the flagged rows that was allowed, and the one that is expected; 0 where
-        nothing is flagged.
+        The allowed share of right labels among the flagged rows, and the expected one; 0 if nothing is flagged.
     classes : mapping of str to ndarray
         Per-class table: ``label``, ``rows``, ``flagged``, ``share`` (of the class's rows that are flagged). In a
         multi-label table a row counts for each of its labels; a regression has no classes.
     notes : tuple of str
-        What to know before acting, such as a class that is flagged far more often than the others.
+        Warnings to read before acting, such as a class that is flagged far more often than the others.
     parameters : mapping
         ``task`` ("class", "number" or "set"), ``model``, ``n_val``, ``random_state``.
     kind : {"numpy", "pandas", "polars", "pyarrow"}
-        What tables are made of.
+        Kind of tables.
 
     Examples
     --------
@@ -86,12 +85,12 @@ class Suspects(Result):
 
     @property
     def task(self) -> str:
-        """What labels are: "class", "number" to predict, or "set" of labels."""
+        """Kind of labels: "class", "number" to predict, or "set" of labels."""
         return str(self.parameters["task"])
 
     @property
     def cutoff(self) -> float:
-        """Lowest probability of a flagged row; NaN where nothing is flagged."""
+        """Lowest probability of a flagged row; NaN if nothing is flagged."""
         return float(self.probability[self.flagged].min()) if self.flagged.any() else float("nan")
 
     def to_frame(self, kind: str | None = None) -> Any:
@@ -130,7 +129,7 @@ class Suspects(Result):
         return [dict(zip(self.classes, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def most_flagged(self) -> list[dict[str, Any]]:
-        """List the classes as :meth:`class_rows` does; of many, the ten with the most flagged rows."""
+        """List the classes as in :meth:`class_rows`; if there are many, the ten with the most flagged rows."""
         rows = self.class_rows()
         return rows if len(rows) <= SHOWN else sorted(rows, key=lambda one: -int(one["flagged"]))[:SHOWN]
 
@@ -139,7 +138,7 @@ class Suspects(Result):
         return np.argsort(-self.probability, kind="stable")
 
     def summary(self) -> str:
-        """Say in a few lines how many rows to look at, why, and in which classes."""
+        """Return a few lines on the number of rows to look at, the reasons, and the classes."""
         what = "Label" if self.task == "set" else "Class"
         classes = [
             f"{what} {quoted(one['label'])}: {one['flagged']:,} of {one['rows']:,} rows flagged ({one['share']:.1%})."
@@ -150,7 +149,7 @@ class Suspects(Result):
         return "\n".join([*self.findings(), *classes, *(f"Note: {note}" for note in self.notes)])
 
     def findings(self) -> list[str]:
-        """Say how many rows are flagged, with which error, and why."""
+        """Return sentences on the number of flagged rows, their expected error, and the reasons."""
         n, flagged = self.ids.size, int(self.flagged.sum())
         what = {"number": "targets", "set": "label sets"}.get(self.task, "labels")
         said = [f"About {self.probability.sum():,.0f} of {n:,} {what} are expected to be wrong."]
@@ -170,7 +169,7 @@ class Suspects(Result):
         return said
 
     def plot(self, *, ax: Any = None) -> Any:
-        """Draw the probabilities by class with the cut-off, and what other errors would flag; returns the two Axes.
+        """Draw the probabilities by class with the cut-off, and flagged rows by error; returns the two Axes.
 
         Parameters
         ----------

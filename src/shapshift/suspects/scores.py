@@ -1,4 +1,4 @@
-"""How probable it is that a label or target is wrong, from votes that no row takes part in for itself.
+"""Probability that a label or target is wrong, from votes of other rows only.
 
 Every row gets a score for every class from other rows only: votes of its nearest neighbours, of a linear model and of a
 forest or another model that has not seen it. A small model explains the given labels by these scores,
@@ -6,9 +6,9 @@ forest or another model that has not seen it. A small model explains the given l
     P(given = j | x) = sum over c of P(true = c | x) P(given = j | true = c),
     P(true | x) = softmax(sum over sources s of a_s score_s(x) + b).
 
-Labels that are mixed because classes overlap are explained by the first factor; labels that are wrong at the same rate
-where the votes are sure as elsewhere, by the second. Bayes' rule on the two gives the probability that the given label
-is wrong. Right labels that nothing in the features predicts cannot be told from wrong ones.
+The first factor explains mixed labels where classes overlap. The second explains labels that are wrong at the same rate
+everywhere, including where the votes are certain. Bayes' rule on the two gives the probability that the given label is
+wrong. Right labels that the features do not predict cannot be distinguished from wrong ones.
 """
 
 import warnings
@@ -34,21 +34,21 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Neighbours that vote where no model says how many; nearer ones count more.
+#: Default number of voting neighbours; nearer ones count more.
 N_NEIGHBORS = 30
-#: Votes are shares; the overall shares count as one vote among this many.
+#: Votes are smoothed: the overall class shares count as one vote among this many.
 SMOOTHING = 30.0
-#: Folds of a model that cannot leave rows out by itself.
+#: Folds for a model without out-of-bag predictions.
 FOLDS = 5
-#: Columns up to which the linear model is fitted: it costs their number squared for each row.
+#: Most columns for the linear model: its cost per row is their number squared.
 MAX_LINEAR = 1000
-#: Rows of prior belief, for each class, that errors are equally frequent in all classes and go to all others alike.
+#: Weight of the prior in rows per class: errors are equally frequent in all classes and uniform over the others.
 PRIOR_ROWS = 20.0
-#: Precision of the prior of a and b of the header around 1 and 0.
+#: Precision of the prior of a and b (module header), with means 1 and 0.
 PRECISION = 0.05
-#: Largest share of wrong labels; with more, no one could say which labels are the wrong ones.
+#: Largest share of wrong labels; above it, wrong labels cannot be identified.
 MOST_WRONG = 0.45
-#: Distance from which on a target can be wrong, in standard deviations of right ones with normal noise.
+#: Smallest distance at which a target can be wrong, in standard deviations of right ones with normal noise.
 NEAREST_WRONG = 3.0
 BLOCK = 256
 
@@ -60,14 +60,14 @@ class LabelScores:
     Attributes
     ----------
     probability : ndarray of shape (n,)
-        That the given label is wrong.
+        Probability that the given label is wrong.
     suggested : ndarray of int of shape (n,)
         The most probable other label.
     votes : ndarray of shape (n, n_classes)
         Probabilities of the true label, from other rows only.
     outlier : ndarray of shape (n,)
-        0.5 for a row whose nearest neighbours are three robust standard deviations farther than usual, on the scale
-        of logarithms; towards 1 for rows that are still farther from all others.
+        0.5 for a row whose nearest neighbours are three robust standard deviations farther than usual, on a log scale;
+        nearer 1 for rows that are even farther from all others.
     """
 
     probability: Floats
@@ -78,7 +78,7 @@ class LabelScores:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TargetScores:
-    """Scores of given targets; ``suggested`` is what other rows predict. See :class:`LabelScores`."""
+    """Scores of given targets; ``suggested`` is the prediction from other rows. See :class:`LabelScores`."""
 
     probability: Floats
     suggested: Floats
@@ -86,14 +86,14 @@ class TargetScores:
 
 
 class Neighbours(NamedTuple):
-    """Nearest other rows of every row, one list behind the other, each with all that are tied with its last."""
+    """Nearest other rows of every row, in concatenated lists; each includes all rows tied with its last."""
 
     ends: Indices
     rows: Indices
     distances: Floats
 
     def weights(self) -> Floats:
-        """Weights of the neighbours, which fall with the squared distance and sum to 1 for every row."""
+        """Weights of the neighbours, which decrease with the squared distance and sum to 1 for every row."""
         sizes = np.diff(self.ends)
         farthest = np.repeat(self.distances[self.ends[1:] - 1], sizes)
         share = np.divide(self.distances, farthest, out=np.zeros(self.distances.size), where=farthest > 0)
@@ -123,13 +123,13 @@ class Neighbours(NamedTuple):
 def flag(probability: Floats, error: float) -> tuple[Mask, float]:
     """Return the largest set of most probable rows whose expected share of right labels is at most ``error``.
 
-    Rows whose label is more probably right than wrong are not flagged, whatever the error allows.
+    Rows whose label is more probably right than wrong are never flagged.
 
     Returns
     -------
     flagged : ndarray of bool
     expected_error : float
-        Mean of ``1 - probability`` over the flagged rows; 0 where there are none.
+        Mean of ``1 - probability`` over the flagged rows; 0 if there are none.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def flag(probability: Floats, error: float) -> tuple[Mask, float]:
     order = np.argsort(-probability, kind="stable")
     most = probability[order]
     means = np.cumsum(1 - most) / np.arange(1, most.size + 1)
-    # Equally probable rows are flagged together, so that the order of the rows does not decide.
+    # Equally probable rows are flagged together, so that row order has no effect.
     ends = np.append(most[1:] < most[:-1], True)[: most.size]
     fits = np.flatnonzero((means <= error) & ends & (most > 0.5))
     flagged = np.zeros(probability.size, dtype=np.bool_)
@@ -171,17 +171,17 @@ def score_labels(
         Labels as numbers below ``n_classes``.
     n_classes : int
     model : classifier, KNNProxy or KNN model, optional
-        None asks the nearest neighbours, a linear model and a forest. A classifier, or that of a `KNNProxy`, takes the
-        place of the forest; it is fitted once if it can leave rows out of its bags, else in five folds. A KNN model
-        names the metric and number of neighbours, which then vote alone.
+        None uses the nearest neighbours, a linear model and a forest. A classifier, or that of a `KNNProxy`, replaces
+        the forest; it is fitted once if it has out-of-bag predictions, else in five folds. A KNN model sets the metric
+        and number of neighbours; only neighbours vote then.
     X_val, codes_val : optional
-        Rows with labels that are right. They vote, and show what right labels look like.
+        Rows with right labels. They vote, and calibrate the model of right labels.
     model_rows : table, optional
-        The rows of `X`, and behind them those of `X_val`, in another form for a model that takes no numbers.
+        The rows of `X` followed by those of `X_val`, in another form for a model that does not take numbers.
     random_state : int
         Seed of the model.
     progress : bool, optional
-        By default a bar is shown in terminals and notebooks.
+        By default a progress bar is shown in terminals and notebooks.
 
     Returns
     -------
@@ -208,15 +208,15 @@ def score_label_sets(
     random_state: int = 0,
     progress: bool | None = None,
 ) -> list[LabelScores]:
-    """Score each label of a table of labels as two classes: rows that have it and rows that have not.
+    """Score each label of a table of labels as two classes: rows with it and rows without it.
 
-    One share of wrong entries holds for the whole table. Estimated for each label alone, it would be too large for some
-    of them by chance or overlap, and these would give most of the suspects.
+    The whole table has one share of wrong entries. A separate estimate for each label would be too large for some by
+    chance or overlap, and most suspects would have these labels.
 
     Parameters
     ----------
     carried, carried_val : ndarray of bool of shape (n, n_labels)
-        Which rows have which label. Some of all rows have it and some have not.
+        Mask of the rows that have each label. Every label has rows with it and rows without it.
     X, model, X_val, model_rows, random_state, progress
         As in :func:`score_labels`.
 
@@ -241,7 +241,7 @@ def score_label_sets(
 def _sources(
     near: Neighbours, rows: Any, given: Indices, n_classes: int, model: Any, model_rows: Any, seed: int
 ) -> Floats:
-    """Scores of all rows for all classes, one source behind the other."""
+    """Scores of all rows for all classes, stacked by source."""
     onehot = np.eye(n_classes)[given]
     prior = (onehot.sum(axis=0) + 1) / (given.size + n_classes)
     votes = [near.average(onehot)]
@@ -255,7 +255,7 @@ def _sources(
 
 
 def _label_scores(truth: Floats, joint: Floats, given: Indices, trusted: Mask, outlier: Floats) -> LabelScores:
-    """Scores of the rows that are not trusted, which come first."""
+    """Scores of the untrusted rows, which come first."""
     n = int(np.count_nonzero(~trusted))
     mine = np.arange(given.size), given
     wrong = np.where(trusted, 0.0, np.clip(1 - joint[mine], 0.0, 1.0))
@@ -276,8 +276,8 @@ def score_targets(
 ) -> TargetScores:
     """Score the targets of all rows.
 
-    A target is wrong if it is far from what other rows predict, on the scale of the usual distance around it and on its
-    side: above and below are judged each by itself, as noise may be skewed.
+    A target is wrong if it is far from the prediction of other rows, relative to the usual distance around it. Targets
+    above and below their prediction are judged separately, since noise may be skewed.
 
     Parameters
     ----------
@@ -298,7 +298,8 @@ def score_targets(
     guesses = [middle]
     if not isinstance(model, KNNModel):
         forest = ExtraTreesRegressor(50, min_samples_leaf=3, max_features=None)
-        # Means follow wrong targets, medians do not: the models are fitted on targets that are not too far from them.
+        # Wrong targets affect means but not medians: models are fitted on targets clipped to a range around the
+        # medians.
         reach = 5 * _scale(near, np.abs(targets - middle))
         calm = np.clip(targets, middle - reach, middle + reach)
         column = calm[:, None]
@@ -306,7 +307,7 @@ def score_targets(
         guesses.append(found[:, 0])
         if (linear := _linear(rows, column)) is not None:
             guesses.append(linear[:, 0])
-    # Each predictor counts by its usual squared error, which wrong targets hardly change.
+    # Predictors are weighted by their usual squared error, which wrong targets hardly affect.
     usual = np.array([np.median(np.abs(targets - guess)) for guess in guesses])
     weight = 1 / np.maximum(usual, 1e-9 * (1 + usual.max())) ** 2
     suggested = weight @ np.stack(guesses) / weight.sum()
@@ -323,7 +324,7 @@ def score_targets(
 def nearest_rows(
     rows: Any, metric: str = "euclidean", n_neighbors: int = N_NEIGHBORS, *, progress: bool | None = None
 ) -> Neighbours:
-    """Find the nearest other rows of every row, of two rows or more."""
+    """Find the nearest other rows of every row; needs at least two rows."""
     n = rows.shape[0]
     fill = without_rows(tile_filler(index_rows(rows, metric), rows), np.arange(n))
     search = exact_search(fill, n, min(n_neighbors, n - 1), whole_ties=True)
@@ -338,7 +339,7 @@ def nearest_rows(
 
 
 def _with_trusted(X: Any, y: Any, X_val: Any, y_val: Any) -> tuple[Any, Any, Mask]:
-    """Rows and trusted rows one behind the other, and which are trusted."""
+    """Rows followed by trusted rows, and a mask of the trusted ones."""
     if X_val is None or y_val is None:
         return X, y, np.zeros(len(y), dtype=np.bool_)
     rows = sparse.vstack([X, X_val], format="csr") if sparse.issparse(X) else np.vstack([X, X_val])
@@ -359,7 +360,7 @@ def _neighbours_of(model: Any) -> tuple[str, int]:
 def _scale(near: Neighbours, residual: Floats, rows: Any = None) -> Floats:
     """Usual size of the residuals around each row, halfway between that of its neighbours and that of all rows.
 
-    With rows, a linear model on the scale of logarithms says where it is larger or smaller than that.
+    With rows, a linear model on a log scale predicts where it is larger or smaller.
     """
     scale = np.asarray(1.4826 * (near.medians(residual) + np.median(residual)) / 2)
     positive = scale > 0
@@ -371,7 +372,7 @@ def _scale(near: Neighbours, residual: Floats, rows: Any = None) -> Floats:
 
 
 def _estimator(model: Any, default: Any) -> Any:
-    """Return the estimator that votes beside the neighbours."""
+    """Return the estimator that votes besides the neighbours."""
     found = named("find_suspects", model.estimator if isinstance(model, KNNProxy) else model)
     if found is None:
         return default
@@ -380,21 +381,21 @@ def _estimator(model: Any, default: Any) -> Any:
 
 
 def _held_out(model: Any, rows: Any, y: Any, values: Floats, seed: int, model_rows: Any = None) -> Floats:
-    """Predictions of a model for rows that it was not fitted on: out of bag, or in folds.
+    """Predictions of a model for rows that it was not fitted on: out-of-bag or cross-validated.
 
     Parameters
     ----------
     model : estimator
     rows, y
-        What it is fitted on.
+        Training data of the model.
     values : ndarray of shape (n, n_columns)
-        The targets, or ones and zeros for the classes. Their mean is predicted where the model cannot be asked.
+        The targets, or ones and zeros for the classes. Their mean is the prediction where the model gives none.
     seed : int
     model_rows : table, optional
-        The rows as the model takes them, where that is not as `rows`.
+        The rows in the model's own form, if that differs from `rows`.
     """
     classes = values.shape[1] > 1
-    # The order of the rows decides neither on bags nor on folds, and every fold has its part of each class.
+    # Row order affects neither bags nor folds, and folds are stratified by class.
     order = np.lexsort((index_rows(rows, "euclidean").content_hash(), y))
     rows, y = _safe_indexing(rows if model_rows is None else model_rows, order), y[order]
     found = np.full((y.size, values.shape[1]), np.nan)
@@ -403,7 +404,7 @@ def _held_out(model: Any, rows: Any, y: Any, values: Floats, seed: int, model_ro
     if "oob_score" in options and not (classes and np.all(y == y[0])):
         model.set_params(oob_score=True, **({"bootstrap": True} if "bootstrap" in options else {}))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # rows that are in all bags get the mean below
+            warnings.simplefilter("ignore")  # rows in all bags get the mean below
             model.fit(rows, y)
         if classes:
             found[:, model.classes_] = model.oob_decision_function_
@@ -435,7 +436,7 @@ def _held_out(model: Any, rows: Any, y: Any, values: Floats, seed: int, model_ro
 
 
 def _linear(rows: Any, values: Floats) -> Floats | None:
-    """Predictions of ridge regression for each row, fitted on all others; None where that would take long."""
+    """Leave-one-out predictions of ridge regression for each row; None if that would take long."""
     n, d = rows.shape
     if sparse.issparse(rows) or d > MAX_LINEAR:
         return None
@@ -443,7 +444,7 @@ def _linear(rows: Any, values: Floats) -> Floats | None:
     design = np.hstack([(rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0), np.ones((n, 1))])
     penalty = np.diag(np.append(np.full(d, float(d)), 1e-6))
     hat = np.linalg.solve(design.T @ design + penalty, design.T)
-    own = np.einsum("ij,ji->i", design, hat)[:, None]  # below 1 by the penalty
+    own = np.einsum("ij,ji->i", design, hat)[:, None]  # below 1 because of the penalty
     low, high = values.min(axis=0), values.max(axis=0)
     reach = (high - low) / 2
     found = (design @ (hat @ values) - own * values) / (1 - own)
@@ -468,7 +469,7 @@ def _explain(scores: Floats, given: Indices, trusted: Mask) -> tuple[Floats, Flo
     n_classes = scores.shape[2]
     onehot = np.eye(n_classes)[given]
     theta, transition = None, _transition(0.1, n_classes)
-    # The transition matrix by EM, the rest by a few steps of a quasi-Newton method in between.
+    # The transition matrix by EM, alternating with a few quasi-Newton steps for the rest.
     for _ in range(60):
         reach = np.where(trusted[:, None], onehot, transition[:, given].T)
         theta, truth, joint = _weigh(scores, reach, theta)
@@ -500,7 +501,7 @@ def _explain_together(scores: list[Floats], given: Indices, trusted: Mask) -> li
 
 
 def _weigh(scores: Floats, reach: Floats, theta: Floats | None) -> tuple[Floats, Floats, Floats]:
-    """Improve a and b of the header in a few steps, from where they are or from their prior.
+    """Improve a and b (module header) in a few steps, from their current values or their prior.
 
     Parameters
     ----------
@@ -541,17 +542,17 @@ def _weigh(scores: Floats, reach: Floats, theta: Floats | None) -> tuple[Floats,
 
 
 def _transition(noise: float, n_classes: int) -> Floats:
-    """P(given | true) where a share is wrong, in all classes alike."""
+    """P(given | true) for one share of wrong labels in all classes."""
     found = np.full((n_classes, n_classes), noise / (n_classes - 1))
     np.fill_diagonal(found, 1 - noise)
     return found
 
 
 def _far_out(distance: Floats) -> Floats:
-    """Probability that each distance on one side of what is predicted is an error.
+    """Probability that each distance on one side of the prediction is an error.
 
-    Right ones are Student t on the scale of their median, with the degrees of freedom that explain all distances best;
-    wrong ones uniform on the scale of logarithms, from NEAREST_WRONG on.
+    Distances of right targets follow a Student t on the scale of their median, with the degrees of freedom that fit all
+    distances best; those of wrong targets are uniform on a log scale from NEAREST_WRONG.
     """
     usual = 1.4826 * float(np.median(distance)) if distance.size else 1.0
     z = np.minimum(distance / usual, 1e6)
