@@ -133,7 +133,7 @@ def test_a_row_that_has_changed_since_is_refused(change: str, tmp_path: Path) ->
         y[2] = "a"
     else:
         X, y = X[["code", "size", "count"]], y
-    with pytest.raises(InputError, match=r"Line \d of '.*d.csv', column 'row': .* was another when this was decided"):
+    with pytest.raises(InputError, match=r"Line \d of '.*d.csv', column 'row': .* has changed since this decision"):
         decisions.apply(X, y)
     loose = Decisions(("2",), ("drop",), ("",), (np.nan,), (np.nan,), ("",), ("",))
     assert len(loose.apply(X, y)[0]) == 3

@@ -409,8 +409,8 @@ class Decisions(Shown):
         for k, now in zip(last, row_hashes(X, labels, rows), strict=True):
             if self.rows[k] not in ("", now):
                 raise InputError(
-                    f"{self.places[k]}, column 'row': the content of the row {quoted(self.ids[k])} was another when "
-                    f"this was decided ({self.rows[k]}, now {now}). Apply decisions to the table they were made for, "
+                    f"{self.places[k]}, column 'row': the content of the row {quoted(self.ids[k])} has changed since "
+                    f"this decision ({self.rows[k]}, now {now}). Apply decisions to the table they were made for, "
                     "with the same columns and labels, or decide again."
                 )
         actions = np.full(labels.size, "keep", dtype=object)
@@ -435,7 +435,7 @@ class Decisions(Shown):
             raise InputError(
                 f"{self.places[first]}, column 'id': the table has no row {quoted(absent[0])}"
                 + (f"; {len(absent)} decisions name such rows: {some(absent)}" if len(absent) > 1 else "")
-                + ". Apply decisions to the table they were made for, and name its id column as then."
+                + ". Apply decisions to the table they were made for, and name the same id column."
             )
         twice = next((k for k, row in wanted if row == -1), None)
         if twice is not None:

@@ -221,12 +221,12 @@ def measure_cleaning(
     if X_test is None and y_test is None:
         if find is None:
             raise InputError(
-                f"The 'find' parameter of {caller} must be a function find(X, y, ids) -> Decisions where there are no "
-                "test rows: decisions that were made with sight of all rows would leak into every fold. Pass it, or "
+                f"The 'find' parameter of {caller} must be a function find(X, y, ids) -> Decisions if there are no "
+                "test rows: decisions made with all rows in view would leak into every fold. Pass it, or "
                 "X_test and y_test."
             )
         if labels.size < 2:
-            raise InputError(f"The 'X' parameter of {caller} must have 2 rows for cross-validation. Got 1.")
+            raise InputError(f"The 'X' parameter of {caller} must have at least 2 rows for cross-validation. Got 1.")
         copies = _number_copies(X, labels.size)
         truth, folds = labels, min(folds, int(copies.max()) + 1)
         if folds < 2:
@@ -283,7 +283,7 @@ def _check_models(caller: str, models: Any, task: str | None, labels: npt.NDArra
     for name, model in own.items():
         if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "predict")):
             raise InputError(
-                f"The 'models' parameter of {caller} must hold estimators with fit and predict, or names out of "
+                f"The 'models' parameter of {caller} must hold estimators with fit and predict, or names from "
                 f"{', '.join(MODELS)}. Got {quoted(model)} as {name!r}."
             )
     kinds = {predicts_numbers(model, "auto") for model in own.values()}
@@ -292,8 +292,8 @@ def _check_models(caller: str, models: Any, task: str | None, labels: npt.NDArra
     numbers = not holds_classes(task, labels)
     if len(kinds) > 1 or (kinds and numbers not in kinds):
         raise InputError(
-            f"The 'models' parameter of {caller} must hold {'regressors' if numbers else 'classifiers'} alone: 'y' "
-            f"has {'numbers to predict' if numbers else 'classes'}. Choose other models, or say with 'task' what 'y' "
+            f"The 'models' parameter of {caller} must hold {'regressors' if numbers else 'classifiers'} only: 'y' "
+            f"has {'numbers to predict' if numbers else 'classes'}. Choose other models, or pass 'task' to set what 'y' "
             "holds."
         )
     if numbers:
@@ -557,7 +557,7 @@ def _effect_notes(effect: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 
 
 def _silent_notes(effect: Mapping[str, npt.NDArray[Any]], rarest: Any) -> list[str]:
-    """Name models that find no row of the rarest class, before or after."""
+    """Name models that find no row of the rarest class, both before and after."""
     recalls: dict[str, list[float]] = {}
     for model, measure, what, value, _, _ in zip(*effect.values(), strict=True):
         if measure == "minority recall" and what in SIDES[:2]:
@@ -567,5 +567,5 @@ def _silent_notes(effect: Mapping[str, npt.NDArray[Any]], rarest: Any) -> list[s
         return []
     return [
         f"Of the held-out rows of class {quoted(rarest)}, {some(silent)} predicts none right, before and after: the "
-        "measurement can show nothing for that class."
+        "measurement cannot show an effect on that class."
     ]
