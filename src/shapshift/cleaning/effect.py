@@ -293,7 +293,7 @@ def _check_models(caller: str, models: Any, task: str | None, labels: npt.NDArra
     if len(kinds) > 1 or (kinds and numbers not in kinds):
         raise InputError(
             f"The 'models' parameter of {caller} must hold {'regressors' if numbers else 'classifiers'} only: 'y' "
-            f"has {'numbers to predict' if numbers else 'classes'}. Choose other models, or pass 'task' to set what 'y' "
+            f"has {'numbers to predict' if numbers else 'classes'}. Choose other models, or set 'task' to what 'y' "
             "holds."
         )
     if numbers:
