@@ -1,4 +1,4 @@
-"""``make reproduce``, or ``python -m experiments``: run the experiments of the paper again, or a benchmark."""
+"""``make reproduce``, or ``python -m experiments``: reproduce the paper's experiments, or run a benchmark."""
 
 import argparse
 import importlib.util
@@ -10,7 +10,7 @@ from typing import NamedTuple
 MISSING = [name for name in ("pandas", "matplotlib") if importlib.util.find_spec(name) is None]
 if MISSING:
     sys.exit(
-        f"Error: the experiments need {' and '.join(MISSING)}. Run them by 'make reproduce', which installs it, or: "
+        f"Error: the experiments need {' and '.join(MISSING)}. Run them with 'make reproduce', which installs it, or: "
         'pip install -e ".[pandas,plot]"'
     )
 
@@ -35,7 +35,7 @@ from shapshift.exceptions import InputError  # noqa: E402, the same
 
 
 class Experiment(NamedTuple):
-    """Settings, in full and quick, the function that runs them, and what it is."""
+    """Full and quick settings of an experiment, the function that runs it, and its description."""
 
     full: Settings
     quick: Settings
@@ -49,36 +49,45 @@ EXPERIMENTS = {
     ),
     "design": Experiment(design.FULL, design.QUICK, design.run_design, "choices of validation points"),
     "payouts": Experiment(
-        payouts.FULL, payouts.QUICK, payouts.run_payouts, "how payouts move with noise, and what corrections give back"
+        payouts.FULL,
+        payouts.QUICK,
+        payouts.run_payouts,
+        "changes of payouts under noise, and how far corrections undo them",
     ),
     "manipulation": Experiment(
         manipulation.FULL,
         manipulation.QUICK,
         manipulation.run_manipulation,
-        "attacks on validation sets, and whether they are found",
+        "attacks on validation sets, and their detection",
     ),
     "market": Experiment(
         market.FULL,
         market.QUICK,
         market.run_market,
-        "what tricks of sellers gain under rules of payment",
+        "gains of sellers' tricks under rules of payment",
     ),
     "sensitivity": Experiment(
-        sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity, "what the paper leaves open, as options"
+        sensitivity.FULL,
+        sensitivity.QUICK,
+        sensitivity.run_sensitivity,
+        "effects of choices that the paper does not state",
     ),
     "paper": Experiment(paper.FULL, paper.QUICK, reproduction.run_reproduction, "the claims of the paper"),
     "corrections": Experiment(
-        corrections.FULL, corrections.QUICK, corrections.run_corrections, "with and without clean data, compared"
+        corrections.FULL,
+        corrections.QUICK,
+        corrections.run_corrections,
+        "corrections with and without clean data, compared",
     ),
     "family": Experiment(family.FULL, family.QUICK, family.run_family, "all valuation methods on all datasets"),
     "population": Experiment(
         population.FULL,
         population.QUICK,
         population.run_population,
-        "how near values, pooled and not, come to those on the population",
+        "agreement of values, pooled and plain, with those on the population",
     ),
 }
-#: What "all" runs: those about the paper, in this order. The page of the last has a section on each of the others.
+#: Experiments of "all", in this order: those about the paper. The last one's page has a section on each of the others.
 REPRODUCTION = ("coverage", "design", "payouts", "manipulation", "sensitivity", "paper")
 
 
@@ -86,8 +95,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
-        description="Run every experiment of the paper again, or a benchmark; writes tables, figures and a page.",
-        epilog="An interrupted run of all but 'choices' resumes when it is started again with the same folder.",
+        description="Reproduce the experiments of the paper, or run a benchmark; writes tables, figures and a page.",
+        epilog="To resume an interrupted run, start it again with the same folder ('choices' cannot be resumed).",
     )
     parser.add_argument(
         "experiment",
@@ -96,24 +105,24 @@ def main(arguments: list[str] | None = None) -> None:
         choices=["all", *EXPERIMENTS, "choices", "study"],
         help=f"all: {', '.join(REPRODUCTION)} (default); "
         + "; ".join(f"{name}: {experiment.what}" for name, experiment in EXPERIMENTS.items())
-        + "; choices: the protocol that decided how to correct, on its own data; study: one of your own",
+        + "; choices: the protocol that chose the correction, on its own data; study: your own study",
     )
-    parser.add_argument("file", nargs="?", type=Path, help="study: its TOML file, see docs/experiments.md")
-    parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds, in a minute or two")
+    parser.add_argument("file", nargs="?", type=Path, help="TOML file of a study, see docs/experiments.md")
+    parser.add_argument("--quick", action="store_true", help="smaller sets and fewer seeds: a minute or two")
     parser.add_argument(
         "--out",
         type=Path,
-        help="folder for the results (default: experiments/results/EXPERIMENT; all: one below it for each)",
+        help="folder for the results (default: experiments/results/EXPERIMENT; all: a subfolder for each)",
     )
-    parser.add_argument("--page", type=Path, help="where to write the page (default: in the folder)")
+    parser.add_argument("--page", type=Path, help="file for the page of results (default: in the folder)")
     parser.add_argument("--data-dir", help="folder of the real datasets (default: $SHAPSHIFT_DATA, else OpenML)")
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, help="run only these (default: all)", metavar="NAME")
     given = parser.parse_args(arguments)
     if (given.file is None) == (given.experiment == "study"):
-        parser.error("study takes a TOML file, and the others take none: python -m experiments study FILE.toml")
+        parser.error("study needs a TOML file, and other experiments take none: python -m experiments study FILE.toml")
     if given.experiment == "study":
         if given.quick or given.data_dir or given.datasets:
-            parser.error("study takes sizes and data from its file, and --out and --page only")
+            parser.error("study reads sizes and data from its file; it takes only --out and --page")
         folder = given.out or Path("experiments") / "results" / "study" / given.file.stem
         try:
             studies.run_study(read_study(given.file), folder, given.page)
@@ -124,7 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
     results = Path("experiments") / "results"
     if given.experiment == "choices":
         if given.page or given.data_dir or given.datasets:
-            parser.error("choices makes its own data and writes no page: it takes --quick and --out only")
+            parser.error("choices makes its own data and writes no page: it takes only --quick and --out")
         seeds = correction_choices.TRIAL_SEEDS if given.quick else correction_choices.SEEDS
         correction_choices.run_choices(given.out or results / "choices", seeds)
         return

@@ -1,4 +1,4 @@
-"""Settings that all experiments share, and finished cells, kept so that an interrupted run resumes."""
+"""Settings that all experiments share, and storage of finished cells, so that an interrupted run can resume."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ Cell = TypeVar("Cell", bound=tuple[Any, ...])
 
 
 def protocols(dataset: str) -> tuple[str, ...]:
-    """Protocols under which a dataset is run; the Gaussian classes are balanced by construction."""
+    """Protocols for a dataset; the Gaussian classes are balanced by construction."""
     return PROTOCOLS[:1] if dataset == "gaussian" else PROTOCOLS
 
 
@@ -41,7 +41,7 @@ class Settings:
     data_dir : str, optional
         Folder of the real datasets, see :func:`shapshift.data.load_dataset`.
     processes : int
-        How many processes compute cells; the results are the same.
+        Number of processes that compute cells; it does not change the results.
     """
 
     name: str = "full"
@@ -52,9 +52,9 @@ class Settings:
     data_dir: str | None = None
     processes: int = 1
 
-    #: Fields on which the result of a cell does not depend.
+    #: Fields that do not affect the result of a cell.
     ELSEWHERE: ClassVar[tuple[str, ...]] = ("datasets", "data_dir", "processes")
-    #: Raised when an experiment changes, so that its earlier cells are not used.
+    #: Version number, increased when an experiment changes, so that its earlier cells are not used.
     CELL_FORMAT: ClassVar[dict[str, int]] = {}
 
     def choose(self, datasets: Sequence[str] | None, data_dir: str | None) -> Self:
@@ -74,7 +74,7 @@ class Settings:
 
     @property
     def digest(self) -> str:
-        """Short hash by which stored cells are recognised."""
+        """Short hash that identifies stored cells."""
         sizes = {key: value for key, value in asdict(self).items() if key not in self.ELSEWHERE} | self.CELL_FORMAT
         return hashlib.sha256(json.dumps(sizes, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -84,7 +84,7 @@ class Settings:
 
 
 def run_cells(folder: Path, work: Mapping[Cell, tuple[str, Callable[[], Any]]], processes: int = 1) -> dict[Cell, Any]:
-    """Compute cells, each given by its key and a function; those that are stored under the same key are read."""
+    """Compute cells, each given by its key and a function, or read them if stored under the same key."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{'-'.join(map(str, cell))}.json" for cell in work]
     keys, functions = [key for key, _ in work.values()], [compute for _, compute in work.values()]
@@ -107,7 +107,7 @@ def _stored(path: Path, key: str, compute: Callable[[], Any]) -> Any:
         if stored["key"] == key:
             return stored["result"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        pass  # none, or not a whole cell of ours: compute it
+        pass  # missing or incomplete: compute it
     result = compute()
     path.write_text(json.dumps({"key": key, "result": result}), encoding="utf-8")
     return result

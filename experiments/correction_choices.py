@@ -1,28 +1,29 @@
-"""Decide open choices of the correction without clean data, on synthetic families of data only.
+"""Make the open choices of the correction without clean data, using synthetic families of data only.
 
     make reproduce ARGS="choices --out docs/correction/tables"
 
 **Protocol**, written down before the run that decides:
 
-- *Families*: the thirteen of `families` below. Eight stem from the first comparison of methods. Five were added for
-  what those lack, before any result on them was seen: heavy tails, clusters of very different density, many columns
+- *Families*: the thirteen of `families` below. Eight come from the first comparison of methods. Five were added to
+cover cases missing there, before any result on them was seen: heavy tails, clusters of very different density, many
+columns
   that are mostly zero, a curved sheet with uneven density, and classes balanced by oversampling, so that copies of a
-  row stand on both sides. None is, or imitates a column of, a dataset of the benchmark.
+  row are on both sides of a split. None is a dataset of the benchmark or imitates a column of one.
 - *Sizes*: 1,000 training and 400 validation rows, 5 neighbours, 8 draws; noise of 0.2 and 0.8 standard deviations of
-  each feature; seeds 100 to 103. Seeds 0 and 1 were used to find candidates and decide nothing.
-- *Plain* has steps equally wide everywhere, no allowance, and rows of another label than the point's count 5%. Every
-  candidate changes one thing.
-- *Questions.* Steps: may they be wider where rows are far apart, if that makes the training rows likelier? Allowance:
-  may the rehearsal, which makes 4 draws, reckon with the smaller scatter of the 8 draws of the correction? Labels:
-  shall rows of another label count 2%; or shall the 20 nearest rows have a say in what labels belong near a row, by
-  Bayes' rule with its own label, taken to be wrong in 5%?
+  each feature; seeds 100 to 103. Seeds 0 and 1 were used only to find candidates.
+- *Plain* has equally wide steps everywhere and no allowance, and rows with a label other than the point's have a weight
+of 5%. Every candidate changes one thing.
+- *Questions.* Steps: should they be wider where rows are far apart, if that increases the likelihood of the training
+rows? Allowance: should the rehearsal, which makes 4 draws, allow for the smaller scatter of the correction's 8 draws?
+Labels: should rows with another label have a weight of 2%; or should the 20 nearest rows also determine which labels
+belong near a row, by Bayes' rule with its own label, assumed wrong with probability 5%?
 - *Criterion.* Every family has one number, the mean over seeds and levels of the difference to plain. A candidate is
   taken if the 95% t-interval over families lies above 0; of several for one question, the one with the highest mean;
   otherwise plain stays. The number is the rank agreement (Spearman) with the clean values, for steps and allowance. For
   labels, it is the area under the ROC curve of finding the 10% of the training labels that were made wrong, and the
   interval for rank agreement (with right labels) must not lie below 0.
 
-"True labels" is no candidate: it shows how much better labels in the prior could do at most.
+"True labels" is not a candidate: it shows the largest gain that better labels in the prior could give.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def families(seed: int) -> Iterator[tuple[str, Split]]:
-    """Make every family: training rows, labels, validation points, labels; features standardised but for embeddings."""
+    """Make every family: training rows, labels, validation points, labels; features are standardised except
+    embeddings."""
     n = N_TRAIN + N_VAL
     rng = np.random.default_rng([seed, 7])
 
@@ -122,7 +124,7 @@ def families(seed: int) -> Iterator[tuple[str, Split]]:
 
 @dataclass(frozen=True)
 class WiderPrior(prior.Prior):
-    """A prior whose steps are as wide at each row as it is far to the five nearest rows, in powers of two."""
+    """A prior with a step width at each row equal to its distance to the five nearest rows, in powers of two."""
 
     width: np.ndarray
 
@@ -145,7 +147,7 @@ class WiderPrior(prior.Prior):
 def log_normal(
     points: np.ndarray, rows: np.ndarray, variance: np.ndarray, width: np.ndarray, noise: float
 ) -> np.ndarray:
-    """Log density of every point under a normal of its own width at every row, but for the power of 2 pi."""
+    """Log density of every point under a normal of each row's own width, without the factor of 2 pi."""
     found = np.empty((len(points), len(rows)))
     for factor in np.unique(width):
         found[:, width == factor] = prior.log_normal(points, rows[width == factor], factor * variance + noise)
@@ -153,7 +155,7 @@ def log_normal(
 
 
 def fit_wider(X: np.ndarray, codes: np.ndarray, n_classes: int, noise: np.ndarray, rng: Any) -> prior.Prior:
-    """Fit a prior, and let steps be wider where rows are far apart if that makes the rows likelier."""
+    """Fit a prior, with wider steps where rows are far apart if that increases the likelihood of the rows."""
     state = copy.deepcopy(rng)
     even = prior.fit_prior(X, codes, n_classes, noise, rng)
     asked = np.sort(state.permutation(len(X))[: prior.SAMPLE])
@@ -176,7 +178,7 @@ def fit_wider(X: np.ndarray, codes: np.ndarray, n_classes: int, noise: np.ndarra
 
 
 def own_label(error: float) -> Callable[..., np.ndarray]:
-    """Only a row's own label says what labels belong near it."""
+    """Use only a row's own label for the labels near it."""
 
     def labels(rows: np.ndarray, codes: np.ndarray, n_classes: int) -> np.ndarray:
         same = codes == np.arange(n_classes)[:, None]
@@ -203,7 +205,7 @@ def with_neighbours(n_neighbours: int, error: float) -> Callable[..., np.ndarray
 
 
 class Allowance:
-    """Weights of one rehearsal that reckon with the draws of the correction instead of those of the rehearsal."""
+    """Weights of one rehearsal, computed for the number of draws of the correction instead of the rehearsal's."""
 
     def __init__(self) -> None:
         self.split, self.stages = rehearsal._one_split, draw_in_stages
@@ -243,7 +245,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def choices(steps: Any, labels: Any, allowance: bool) -> Iterator[None]:
-    """Put choices in the place of the package's own."""
+    """Replace the package's choices."""
     spy = Allowance()
     changes: list[tuple[Any, str, Any]] = [(posterior, "fit_prior", steps), (prior, "label_probabilities", labels)]
     if allowance:
@@ -266,7 +268,7 @@ def choices(steps: Any, labels: Any, allowance: bool) -> Iterator[None]:
 
 
 def measure(name: str, data: Split, seed: int) -> list[dict[str, Any]]:
-    """Rank agreement with right labels and area under the curve with wrong ones, for plain and every candidate."""
+    """Rank agreement with right labels, and area under the curve with wrong ones, for plain and every candidate."""
     X, y, X_val, y_val = data
     rng = np.random.default_rng([seed, 8])
     n_classes = len(np.unique(y))
@@ -298,7 +300,7 @@ def measure(name: str, data: Split, seed: int) -> list[dict[str, Any]]:
 
 
 def true_label(X: np.ndarray, y: np.ndarray, order: np.ndarray) -> Callable[..., np.ndarray]:
-    """Labels in the prior as they were before some were made wrong; parts of the rows keep those that they have."""
+    """True labels in the prior, before some were made wrong; subsets of the rows keep their given labels."""
 
     def labels(rows: np.ndarray, codes: np.ndarray, n_classes: int) -> np.ndarray:
         known = y[order].astype(np.int64) if len(codes) == len(y) else codes
@@ -308,7 +310,7 @@ def true_label(X: np.ndarray, y: np.ndarray, order: np.ndarray) -> Callable[...,
 
 
 def summarise(records: pd.DataFrame) -> pd.DataFrame:
-    """Mean difference to plain with its interval over families, and what follows."""
+    """Mean difference to plain with its interval over families, and the decision."""
     means = records.astype({"spearman": float, "auc": float}).groupby(["choice", "family"], sort=False)
     found = means[["spearman", "auc"]].mean()
     n = records["family"].nunique()

@@ -1,6 +1,6 @@
-"""Corrections compared: what restores the clean values best, and what needs no clean data for it.
+"""Comparison of corrections that restore the clean values, with and without clean data.
 
-Cells measure the values, and how well they find mislabelled rows. Bars, set beforehand, are judged by means over seeds.
+Cells measure the values, and how well they find mislabelled rows. Bars, set in advance, are judged by means over seeds.
 """
 
 import warnings
@@ -24,7 +24,7 @@ from shapshift.plots._figure import CLEAN, CORRECTED, NOISY, new_axes, save_figu
 
 Record = dict[str, Any]
 
-#: A cell of the tables: its numbers are means over seeds.
+#: Keys of a table cell; its numbers are means over seeds.
 CELL = ["dataset", "protocol", "sigma"]
 TOLERATED = 0.005
 WANTED_GAIN = 0.15
@@ -71,9 +71,9 @@ class CorrectionSettings(Settings):
     noise : tuple of float
         Standard deviation of the noise in units of each feature's standard deviation over the training rows.
     detection_seeds : int
-        Mislabelled rows are looked for on the first few seeds.
+        Number of seeds on which mislabelled rows are searched for.
     flipped : float
-        Share of training labels that are made wrong for that.
+        Share of training labels that are made wrong for the search.
     draws : int
         Draws per point of the posterior.
     """
@@ -147,7 +147,7 @@ def recovery(dataset: str, protocol: str, seed: int, settings: CorrectionSetting
         noisy = model.value(X_noisy, y_val)
         corrector = PosteriorCorrector(noise, draws=settings.draws, random_state=seed, progress=False).fit(model)
         with warnings.catch_warnings():
-            # Ties and empty parts of a validation set; the documented rules then apply.
+            # Warnings about ties and empty parts of a validation set; the documented rules apply.
             warnings.simplefilter("ignore", CorrectionWarning)
             posterior = corrector.transform(X_noisy, y_val)
             versions = {
@@ -178,7 +178,7 @@ def recovery(dataset: str, protocol: str, seed: int, settings: CorrectionSetting
 
 
 def detection(dataset: str, protocol: str, seed: int, settings: CorrectionSettings) -> list[Record]:
-    """Make training labels wrong, and see how well low values find them: area under the ROC curve."""
+    """Make training labels wrong, and measure how well low values find them: area under the ROC curve."""
     data = settings.load(dataset, protocol, seed)
     _, y_wrong = FlipLabels(settings.flipped, random_state=seed)(data.X_train, data.y_train)
     wrong = np.asarray(y_wrong) != data.y_train
@@ -190,7 +190,7 @@ def detection(dataset: str, protocol: str, seed: int, settings: CorrectionSettin
         X_noisy, y_val = noise(data.X_val, data.y_val)
         corrector = PosteriorCorrector(noise, draws=settings.draws, random_state=seed, progress=False).fit(model)
         with warnings.catch_warnings():
-            # Wrong training labels are what is looked for; points and noise are as stated.
+            # Only the training labels are made wrong; points and noise are as stated.
             warnings.simplefilter("ignore", CorrectionWarning)
             posterior = corrector.transform(X_noisy, y_val)
         records.append(
@@ -213,17 +213,17 @@ def _area(values: Any, wrong: Any) -> float:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar, and what was found.
+    """A bar, and its result.
 
     Attributes
     ----------
     bar : str
-        What is asked for.
+        Requirement.
     found : str
-        The number that decides.
+        Measured number.
     holds : bool
     exceptions : tuple of str
-        Cells on the wrong side.
+        Cells that fail.
     """
 
     bar: str
@@ -241,7 +241,7 @@ def cell_means(values: pd.DataFrame, statistic: str) -> pd.DataFrame:
     """Means of a statistic over seeds: one row per cell, one column per method."""
 
     def mean(sample: pd.Series) -> float:
-        # NumPy's sum: pandas' own rounds differently, and some published means lie halfway between two digits.
+        # NumPy's sum: pandas rounds differently, and some published means lie halfway between two digits.
         return float(sample.to_numpy().mean())
 
     return pd.DataFrame(
@@ -304,7 +304,7 @@ def _detection(labels: pd.DataFrame) -> list[Bar]:
     area["gain"] = area["posterior"] - area["noisy"]
     spread: dict[Any, Interval] = {cell: interval(sample) for cell, sample in gains["gain"]}
     worse = area[area["gain"] < 0]
-    # The interval of a single seed has no width: it cannot tell chance from more.
+    # The interval of a single seed has no width and cannot show significance.
     below = [cell for cell in worse.index if spread[cell].low < spread[cell].high < 0]
     above = [cell for cell in area.index if 0 < spread[cell].low < spread[cell].high]
     mean = float(area["gain"].mean())
@@ -397,7 +397,7 @@ def _cells(means: pd.DataFrame, number: str) -> str:
 
 
 def draw_idea(path: Path) -> None:
-    """Draw the idea on the Gaussian data: one point and what it may have been, and the values of all rows."""
+    """Illustrate the method on Gaussian data: one noisy point with its possible origins, and the values of all rows."""
     sigma, n_draws = 0.8, 60
     data = load_dataset("gaussian", n_train=1500, n_val=500)
     model = KNNShapley(progress=False).fit(data.X_train, data.y_train)
@@ -409,7 +409,7 @@ def draw_idea(path: Path) -> None:
         "noisy": model.value(X_noisy, y_val).values,
         "corrected": corrector.transform(X_noisy, y_val).values,
     }
-    # A point of the outer class that the noise carried well into the disc of the other.
+    # A point of the outer class that noise moved well into the disc of the other class.
     radius = np.hypot(*X_noisy.T)
     outside = data.y_val == 1
     shown = int(np.flatnonzero(outside)[np.argmin(np.abs(radius[outside] - 0.6))])

@@ -1,7 +1,7 @@
-"""Boundary coverage as the thing varied: validation sets of one size with more and more boundary points.
+"""Effect of boundary coverage: validation sets of one size with an increasing share of boundary points.
 
-Every training row is valued on each point of a pool once. Values are means over points, so that those on any validation
-set from the pool are sums of what is known. The shares of the classes stay those of the pool, in every set.
+Every training row is valued once on each point of a pool. Values are means over points, so values on any validation set
+from the pool are computed from these. Every set keeps the pool's class shares.
 """
 
 import os
@@ -27,7 +27,7 @@ Indices = npt.NDArray[np.int64]
 Record = dict[str, Any]
 
 COVERAGES = tuple(np.linspace(0.0, 1.0, 11).round(1).tolist())
-#: Kinds of validation sets: ``m`` points with a given coverage, all points weighted to it, ``m`` points as they come.
+#: Kinds of validation sets: ``m`` points with a given coverage, all points weighted to it, ``m`` random points.
 DRAWN, LIMIT, NATURAL = "drawn", "limit", "natural"
 STATISTICS = ("mean", "std", "positive_count", "spearman")
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -42,7 +42,7 @@ class CoverageSettings(Settings):
     n_val : int
         Points of the pool from which validation sets are drawn.
     n_held : int
-        Other points, as they come; values on sets from the pool are compared with those on them.
+        Other random points; values on sets from the pool are compared with those on them.
     m, draws : int
         Points of a validation set, and sets for each coverage and seed.
     n_neighbors : int
@@ -84,7 +84,7 @@ def run_coverage(folder: Path, settings: CoverageSettings = FULL, page: Path | N
 
 
 def coverage_tables(folder: Path, settings: CoverageSettings = FULL) -> dict[str, pd.DataFrame]:
-    """Measure every dataset, protocol and seed, or read what was measured before.
+    """Measure every dataset, protocol and seed, or read stored measurements.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def draw_points(
 
 
 def point_weights(classes: Indices, boundary: npt.NDArray[np.bool_], coverage: float) -> Floats | None:
-    """Weigh all points so that boundary points have the share ``coverage`` in each class; None if a part is empty."""
+    """Weight all points so that boundary points have the share ``coverage`` in each class; None if a part is empty."""
     weights = np.zeros(classes.size)
     for code in range(classes.max() + 1):
         for side, share in ((True, coverage), (False, 1 - coverage)):
@@ -243,7 +243,7 @@ def best(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def section(tables: dict[str, pd.DataFrame], figure: str = "coverage/coverage.png") -> str:
-    """Write what was found under balanced classes, for a page from which the figure is at ``figure``."""
+    """Write the findings with balanced classes, for a page from which the figure is at ``figure``."""
     changes, nearest = tables["coverage_effects"], select(tables["coverage_best"], protocol="balanced")
     found = select(changes, protocol="balanced", set=DRAWN)
     points = tables["coverage"].groupby("set")["points"].max()

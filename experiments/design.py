@@ -1,8 +1,8 @@
 """Boundary-aware choice of validation points, against random and class-stratified choice, on every dataset.
 
-From a pool of candidates each method chooses a few validation points. What their values are worth is measured on points
-that no method saw: how near they come to the values on these, how far noise shifts them, and how well two sets agree
-that were chosen from different candidates.
+Each method chooses a few validation points from a pool of candidates. Their values are evaluated on unseen points: by
+their agreement with the values there, their shift under noise, and the agreement of two sets chosen from different
+candidates.
 """
 
 import os
@@ -38,7 +38,7 @@ METHODS = {
     "design": "designed",
     "pool": "all candidates",
 }
-#: Statistics of a set; of "spearman" and "reliability" more is better, of the others less.
+#: Statistics of a set; larger is better for "spearman" and "reliability", smaller for the others.
 STATISTICS = {
     "spearman": "Spearman with held-out values",
     "rmse": "RMSE to held-out values (clean std)",
@@ -58,21 +58,21 @@ class DesignSettings(Settings):
     Attributes
     ----------
     n_val : int
-        Candidates of a pool; there are two, chosen from separately.
+        Candidates of each of two separate pools.
     n_held : int
         Held-out points.
     m : int
         Points to choose.
     draws : int
-        Sets that each method of chance draws from a pool.
+        Sets that each random method draws from a pool.
     noise : float
         Standard deviation of the noise, in units of each feature's standard deviation over the training rows.
     repeats, fresh : int
-        Draws of noise that the design goes by, and others by which the shift is measured.
+        Draws of noise for the design, and fresh draws to measure the shift.
     n_neighbors : int
     protocols : tuple of str
     natural_seeds : int
-        Seeds, at most, with the classes as they come.
+        Most seeds with natural classes.
     """
 
     n_held: int
@@ -125,7 +125,7 @@ def run_design(folder: Path, settings: DesignSettings = FULL, page: Path | None 
 
 
 def design_tables(folder: Path, settings: DesignSettings = FULL) -> dict[str, pd.DataFrame]:
-    """Measure every dataset, protocol and seed, or read what was measured before.
+    """Measure every dataset, protocol and seed, or read stored measurements.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def compare_choices(dataset: str, protocol: str, seed: int, settings: DesignSett
 def choose(
     method: str, codes: npt.NDArray[np.int32], boundary: npt.NDArray[np.bool_], m: int, rng: np.random.Generator
 ) -> Indices | None:
-    """Draw ``m`` of the candidates by a method of chance; None where the pool has too few of a kind.
+    """Draw ``m`` of the candidates by a random method; None if the pool has too few of a kind.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def gains(records: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per protocol, baseline, method, statistic and dataset: ``gain``, positive where the method is better,
+        One row per protocol, baseline, method, statistic and dataset: ``gain``, positive if the method is better,
         with its 95% interval ``low`` to ``high``; ``p`` of a paired t test; and ``p_holm``, adjusted by Holm's method
         over the datasets.
     """
@@ -260,7 +260,7 @@ def gains(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """Adjust p-values for their number by Holm's step-down method.
+    """Adjust p-values for multiple testing by Holm's step-down method.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def beaten(
 
 
 def section(tables: dict[str, pd.DataFrame], figure: str = "design/design.png") -> str:
-    """Write what was found under balanced classes, for a page from which the figure is at ``figure``."""
+    """Write the findings with balanced classes, for a page from which the figure is at ``figure``."""
     records, table = select(tables["design"], protocol="balanced"), tables["design_gains"]
 
     sizes = select(records, method="design").iloc[0]

@@ -36,14 +36,14 @@ STATISTICS = {
     "spearman": "Spearman",
     "reliability": "reliability",
 }
-#: Statistics that have a table by dataset, with its title.
+#: Statistics with a table by dataset, and its title.
 BY_DATASET = {
     "detection_auc": "Detection AUC",
     "remove_high_area": "Area under the removal curve, best rows first",
     "std_ratio": "Standard deviation of the values, noisy over clean",
     "positive_change": "Change of the share of positive values",
 }
-#: Where less than this share of the spread of the values is more than sampling error, no ratio of spreads is shown.
+#: Smallest share of the values' spread beyond sampling error for which a ratio of spreads is shown.
 LEAST_RELIABILITY = 0.1
 
 
@@ -85,7 +85,7 @@ def _sampled(model: Any, **options: Any) -> Callable[[int, int], Any]:
     return make
 
 
-#: Methods by name: a function of a budget and a seed that makes the model. Those that are exact ignore both.
+#: Methods by name: a function of a budget and a seed that makes the model. Exact methods ignore both.
 METHODS: dict[str, Callable[[int, int], Any]] = {
     "KNN Shapley, soft": _knn(),
     "KNN Shapley, hard": _knn(utility="hard"),
@@ -149,18 +149,18 @@ class Split:
         clean, labels = data.X_val[:m], data.y_val[:m]
         near = KNNShapley(progress=False).fit(self.X, self.y)
         noisy, _ = GaussianNoise(settings.noise, relative=True, random_state=seed).bind(near)(clean, labels)
-        # Both versions in one set: a model is fitted once for both, and values are compared on the same coalitions.
+        # Both versions in one set, so that a model is fitted once for both, and values use the same coalitions.
         self.X_val, self.y_val = np.concatenate([clean, noisy]), np.concatenate([labels, labels])
         self.version = np.repeat(["clean", "noisy"], m)
 
 
 def _measure(split: Split, method: str, settings: FamilySettings) -> Record:
-    """Value by one method in two independent halves, and measure."""
+    """Value by one method in two independent halves, and compute the statistics."""
     started = time.process_time()
     halves = [_value(METHODS[method](settings.fits // 2, seed).fit(split.X, split.y), split) for seed in (0, 1)]
     seconds = time.process_time() - started
     clean, noisy = ((halves[0][which] + halves[1][which]) / 2 for which in ("clean", "noisy"))
-    # Independent halves share nothing but the truth, so their covariance is its variance, free of sampling error.
+    # Independent halves share only the true values, so their covariance is the variance without sampling error.
     spread = {which: float(np.cov(halves[0][which], halves[1][which])[0, 1]) for which in ("clean", "noisy")}
     found = evaluate_valuation(
         _as_valuation(clean, split),
@@ -192,7 +192,7 @@ def _measure(split: Split, method: str, settings: FamilySettings) -> Record:
 
 def _value(model: Any, split: Split) -> dict[str, Floats]:
     if getattr(model, "sampler", "") == "classwise":
-        # Its utility is not a mean over points: each version has to be valued alone.
+        # Its utility is not a mean over points, so each version is valued separately.
         parts = [split.version == which for which in ("clean", "noisy")]
         return {
             which: model.value(split.X_val[part], split.y_val[part]).values
@@ -226,7 +226,7 @@ def family_tables(records: pd.DataFrame) -> str:
     cells = records.groupby(["method", "dataset"], sort=False)
     measured = [name for name in STATISTICS if name != "std_ratio"]
     means = records.astype(dict.fromkeys(measured, float)).groupby(["method", "dataset"], sort=False)[measured].mean()
-    # Variances are added up over seeds first: a ratio of single noisy ones would be anything.
+    # Variances are summed over seeds first: ratios of single noisy variances are meaningless.
     noisy, clean = (cells[f"variance_{which}"].sum() for which in ("noisy", "clean"))
     known = (means["reliability"] >= LEAST_RELIABILITY) & (noisy > 0) & (clean > 0)
     means["std_ratio"] = np.sqrt((noisy / clean).where(known))
@@ -254,7 +254,7 @@ def _interval(found: pd.Series, statistic: str) -> str:
     known = found.to_numpy(dtype=np.float64)
     if known.size == 0:
         return "-"
-    # Ratios are averaged as logarithms: half and double cancel.
+    # Ratios are averaged as logarithms, so that half and double cancel.
     there, back = (np.log, np.exp) if statistic == "std_ratio" else (np.asarray, np.asarray)
     numbers = there(known)
     mean = _shown(float(back(numbers.mean())), statistic)

@@ -55,7 +55,7 @@ FIGURE_SETS = 30
 def draw_all(
     folder: Path, runs: Runs, tables: Mapping[str, pd.DataFrame], examples: Examples, settings: PaperSettings
 ) -> None:
-    """Draw every figure for which something was run into ``folder``."""
+    """Draw every figure that has results into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     made = claims(settings)
 
@@ -84,12 +84,12 @@ def draw_all(
 
 
 def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim]) -> Any:
-    """Claims in rows, settings in columns; the paper's own setting is framed, and the verdict stands beside it."""
+    """Claims in rows, settings in columns; the paper's own setting is framed, with the verdict next to it."""
     cells: list[dict[str, Any]] = [dict(cell, setting=setting_of(cell)) for _, cell in matrix.iterrows()]
     run = {cell["setting"] for cell in cells}
     columns = [setting for setting in SETTINGS if setting in run]
     groups = [group for group in GROUPS if group in {setting.group for setting in columns}]
-    gap = {group: 0.4 * at + (1.5 if at else 0.0) for at, group in enumerate(groups)}  # room for the verdicts
+    gap = {group: 0.4 * at + (1.5 if at else 0.0) for at, group in enumerate(groups)}  # space for the verdicts
     place = {setting: at + gap[setting.group] for at, setting in enumerate(columns)}
     rows = {claim.number: at for at, claim in enumerate(made)}
     ax = new_axes(size=(4.8 + 0.8 * len(columns), 1.6 + 0.29 * len(made)))
@@ -124,7 +124,7 @@ def draw_matrix(matrix: pd.DataFrame, judged: pd.DataFrame, made: Sequence[Claim
 
 
 def spoken_verdicts(judged: pd.DataFrame) -> list[str]:
-    """Verdicts, those that hold in part with the cells for it of those run."""
+    """Verdicts; "in part" includes the number of cells for the claim, of those run."""
     columns = judged[["verdict", "own_for", "own_cells"]].to_numpy().tolist()
     return [f"{said}, {mine}/{cells}" if said == PARTLY and cells > 1 else said for said, mine, cells in columns]
 
@@ -194,7 +194,7 @@ def draw_correction(runs: Runs, examples: Examples, datasets: tuple[str, ...], s
 
 
 def _curve(runs: Runs, dataset: str, statistic: str, version: str) -> pd.DataFrame:
-    """A statistic from no noise on."""
+    """A statistic by noise level, starting at no noise."""
     here = Setting(dataset)
     return pd.concat([runs.clean(here, statistic).to_frame(0.0), runs.at(here, statistic, version)], axis=1)
 

@@ -1,4 +1,4 @@
-"""How payouts of sellers move with validation noise, and what each correction, and pooling, gives back."""
+"""Changes of sellers' payouts under validation noise, and how far corrections and pooling undo them."""
 
 import textwrap
 import warnings
@@ -28,7 +28,7 @@ from shapshift.correct import CorrectionWarning
 
 Record = dict[str, Any]
 
-#: What is paid on a noisy validation set, with its title.
+#: Versions of payouts on a noisy validation set, with titles.
 VERSIONS = {
     "noisy": "noisy",
     "boundary": "boundary correction",
@@ -36,9 +36,9 @@ VERSIONS = {
     "posterior": "posterior",
     "pooled": "pooled",
 }
-#: The tables pay for rows with positive values alone.
+#: The tables pay only for rows with positive values.
 CLIP = Policy(negatives="clip")
-#: The yardstick: what another clean sample of as many points pays.
+#: The reference: payouts on another clean sample of the same size.
 ANOTHER = "another sample"
 
 
@@ -80,7 +80,7 @@ def move_payouts(dataset: str, seed: int, settings: PayoutSettings) -> list[Reco
         noisy = model.value(X_noisy, y_noisy)
         posterior = PosteriorCorrector(noise, draws=settings.draws, random_state=seed, progress=False).fit(model)
         with warnings.catch_warnings():
-            # A validation set can lose all its boundary points; the documented rule then applies.
+            # A noisy validation set can have no boundary points; the documented rule then applies.
             warnings.simplefilter("ignore", CorrectionWarning)
             versions |= {
                 (sigma, "noisy"): noisy,
@@ -176,7 +176,7 @@ def run_payouts(folder: Path, settings: PayoutSettings = FULL, page: Path | None
 
 
 def _surely_less(line: Any) -> bool:
-    """Whether less is moved than on noisy points; the interval of a single seed has no width and tells nothing."""
+    """Whether less is moved than on noisy points; False for a single seed, whose interval has no width."""
     return bool(line["moved_against_noisy_low"] < line["moved_against_noisy_high"] < 0)
 
 

@@ -1,11 +1,11 @@
-"""``python -m experiments.probing``: what a seller learns about the validation set by submitting rows again.
+"""``python -m experiments.probing``: measure what a seller learns about the validation set by resubmitting rows.
 
-Before that, what noise against it costs. The tables are in docs/statements.md.
+It first prints the cost of noise as a protection. The tables are in docs/statements.md.
 
-A seller wants to know whether a given row is in the validation set. It puts copies of the row in the place of some of
-its own, with the right label in one round and with the wrong one in the next, and looks at the difference of the two
-payments. Rows of the validation set are compared with as many that are in neither set, those that are farthest from the
-training rows: where there are no others near, the payments tell most.
+A seller wants to know whether a given row is in the validation set. It replaces some of its own rows by copies of that
+row, with the right label in one round and a wrong one in the next, and compares the two payments. Rows of the
+validation set are compared with the same number of rows in neither set. All are the farthest from the training rows,
+where payments reveal most.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def tables(seed: int) -> tuple[Any, Any, Any, Any, Any, Any]:
 
 
 def payments(rule: Rule, protection: dict[str, Any], seed: int) -> Iterator[tuple[bool, float]]:
-    """Yield whether a row is in the validation set, and the difference of payments that a seller sees."""
+    """Yield whether a row is in the validation set, and the seller's difference of payments."""
     X, y, X_val, y_val, X_out, y_out = tables(seed)
     owners = np.arange(TRAIN) % SELLERS
     own, rng = np.flatnonzero(owners == 0)[:PROBES], np.random.default_rng(seed)
@@ -52,7 +52,7 @@ def payments(rule: Rule, protection: dict[str, Any], seed: int) -> Iterator[tupl
             paid = []
             for label in (labels[at], 1 - labels[at]):
                 X_probe, y_probe = X.copy(), y.copy()
-                # Far enough from each other that each has a vote.
+                # Far enough from each other for each to have a vote.
                 X_probe[own] = rows[at] + rng.normal(0, 0.02, (PROBES, X.shape[1]))
                 y_probe[own] = label
                 privacy = Privacy(**protection, seed=SECRET.format(seed)) if protection else None
@@ -63,7 +63,8 @@ def payments(rule: Rule, protection: dict[str, Any], seed: int) -> Iterator[tupl
 
 
 def success(seen: list[tuple[bool, float]]) -> float:
-    """Share of rows that a seller calls rightly, by the threshold that is best on the other half of the rows."""
+    """Share of rows that a seller classifies correctly, with the threshold that is best on the other half of the
+    rows."""
     inside, gain = np.array([row[0] for row in seen]), np.array([row[1] for row in seen])
     right = []
     for half in (0, 1):
@@ -75,7 +76,7 @@ def success(seen: list[tuple[bool, float]]) -> float:
 
 
 def costs(n_points: int, rule: Rule, epsilon: float, rng: np.random.Generator) -> list[float]:
-    """Return how far noise moves a payment: stated mean, stated 95% quantile, and the mean as measured."""
+    """Return the change of a payment due to noise: stated mean, stated 95% quantile, and measured mean."""
     X, y = load_breast_cancer(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     X, y = StandardScaler().fit_transform(X)[order], y[order]
@@ -97,7 +98,8 @@ def costs(n_points: int, rule: Rule, epsilon: float, rng: np.random.Generator) -
 
 
 def main() -> None:
-    """Print what noise costs, and the share of rows that a seller calls rightly, for each rule and protection."""
+    """Print the cost of noise, and the share of rows that a seller classifies correctly, for each rule and
+    protection."""
     for n_points in (169, 1000, 10_000):
         for name, rule in RULES.items():
             for epsilon in (10.0, 1.0):

@@ -1,7 +1,7 @@
-"""Studies of one's own: value, perturb, value again, correct, compare, on any data, model, perturbation and corrector.
+"""Your own studies: value, perturb, value again, correct, compare, with any data, model, perturbation and corrector.
 
-:func:`measure` does this for one model and one validation set; :func:`run_study` for all that a :class:`Study` names.
-A study can also be written as a TOML file, see :mod:`experiments.study_file`.
+:func:`measure` does this for one model and one validation set; :func:`run_study` for all combinations in a
+:class:`Study`. A study can also be written as a TOML file, see :mod:`experiments.study_file`.
 """
 
 import copy
@@ -63,7 +63,7 @@ STATISTICS = {
     "boundary_fraction": "boundary share",
     "jaccard": "shared neighbours",
 }
-#: Those that the page and the figure show.
+#: Statistics on the page and in the figure.
 SHOWN = ("std_ratio", "positive_count", "wasserstein", "spearman")
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 CELL = ["data", "model", "perturbation", "version"]
@@ -73,7 +73,7 @@ CELL = ["data", "model", "perturbation", "version"]
 
 
 class Measured(NamedTuple):
-    """One valuation of :func:`measured`: the values, and what distinguishes them from the clean ones.
+    """One valuation of :func:`measured`, and its statistics compared with the clean values.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ def measured(
     *,
     matrix: bool = False,
 ) -> Iterator[Measured]:
-    """Generate the valuations behind :func:`measure`, with their records; with ``matrix``, on single points too."""
+    """Yield the valuations for :func:`measure` with their records; with ``matrix``, also values on single points."""
     options = {"matrix": True} if matrix else {}
     clean, near = _value(model, X_val, y_val, options)
     labels = check_labels(y_val, "y_val", clean.n_val, "X_val")
@@ -158,7 +158,7 @@ def measured(
 
 
 def _value(model: Any, X_val: Any, y_val: Any, options: Mapping[str, Any]) -> tuple[Valuation, Any]:
-    """Values, and the nearest rows where the model has such."""
+    """Values, and the nearest rows if the model provides them."""
     if hasattr(model, "value_and_neighbors"):
         found: tuple[Valuation, Any] = model.value_and_neighbors(X_val, y_val, **options)
         return found
@@ -186,7 +186,7 @@ def _fitted(name: str, corrector: Any, clean: Valuation) -> Any:
 def corrected(corrector: Any, noisy: Valuation, model: Any = None, points: tuple[Any, Any] | None = None) -> Valuation:
     """Correct values by a fitted corrector; a :class:`~shapshift.PosteriorCorrector` needs model and noisy points."""
     with warnings.catch_warnings():
-        # A validation set can lose all its boundary points; the documented rule then applies.
+        # A noisy validation set can have no boundary points; the documented rule then applies.
         warnings.simplefilter("ignore", CorrectionWarning)
         if isinstance(corrector, PosteriorCorrector) and points is not None:
             return corrector.correct(model, *points)
@@ -196,7 +196,7 @@ def corrected(corrector: Any, noisy: Valuation, model: Any = None, points: tuple
 def compare(values: Floats, clean: Floats) -> dict[str, float]:
     """Compare values with the clean ones, as distributions and row by row: every statistic in `STATISTICS` but two.
 
-    Those two, the boundary share and the shared neighbours, are of validation points and not of values.
+    Those two, the boundary share and the shared neighbours, describe validation points, not values.
     """
     found = distribution(values, clean) | agreement(values, clean)
     found |= {"size": float(np.abs(values).mean()), "range": float(np.ptp(values))}
@@ -214,16 +214,16 @@ def _compared(perturbation: str, version: str, valuation: Valuation, clean: Valu
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Tables in files as data of a study.
+    """Data of a study in files.
 
     Parameters
     ----------
     train : path-like
-        As :func:`shapshift.tables.read_table` takes it.
+        As in :func:`shapshift.tables.read_table`.
     val : path-like, optional
-        The validation rows. Without it, every seed splits the rows of ``train`` anew.
+        The validation rows. Without it, every seed makes its own split of the rows of ``train``.
     label : str
-        The column of the class.
+        Class column.
     columns : mapping, optional
         Further parameters of :class:`shapshift.tables.TableSpec`, such as ``drop`` and ``scale``.
     """
@@ -236,17 +236,17 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What a study measures; every combination of data, model and perturbation is measured with every seed.
+    """Definition of a study; every combination of data, model and perturbation is measured with every seed.
 
     Parameters
     ----------
     data : mapping of str to source
-        By name: ``(X_train, y_train, X_val, y_val)``; ``(X, y)``, which every seed splits anew; a :class:`Files`; or
-        the name of a dataset of :func:`shapshift.data.load_dataset`, which every seed splits anew as well.
+        By name: ``(X_train, y_train, X_val, y_val)``; ``(X, y)``, split by every seed; a :class:`Files`; or the name of
+        a dataset of :func:`shapshift.data.load_dataset`, also split by every seed.
     perturbations : mapping of str to perturbation, optional
-        See :func:`measure`. Each is given a seed made from that of the run and its own parameters.
+        See :func:`measure`. Each gets a seed derived from the run's seed and its own parameters.
     noise : sequence of float, default=()
-        Levels of Gaussian noise, further perturbations.
+        Levels of Gaussian noise, as additional perturbations.
     relative : bool, default=True
         Whether ``noise`` is in standard deviations of each feature over the training rows.
     models : mapping of str to model, optional
@@ -256,10 +256,10 @@ class Study:
     seeds : int, default=5
         Runs of each combination; intervals are over them.
     n_train, n_val : int, optional
-        Sizes where a seed splits the data; by default those of :func:`shapshift.data.load_dataset`: 2,000 and 1,000, or
+        Sizes of splits by seed; by default those of :func:`shapshift.data.load_dataset`: 2,000 and 1,000, or
         two thirds and one third of fewer rows.
     protocol : {"natural", "balanced"}, default="natural"
-        Of datasets that are named, see :func:`shapshift.data.load_dataset`.
+        Protocol of named datasets, see :func:`shapshift.data.load_dataset`.
     name : str, default="study"
         Title of the page.
     """
@@ -321,7 +321,7 @@ class Study:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study found.
+    """Results of a study.
 
     Attributes
     ----------
@@ -410,8 +410,8 @@ def run_study(study: Study, folder: str | os.PathLike[str] | None = None, page: 
     ----------
     study : Study
     folder : path-like, optional
-        Gets tables, a figure, a page, and ``cells/`` with finished runs, by which an interrupted study resumes. Without
-        it nothing is written.
+        Output folder for tables, a figure, a page, and ``cells/`` with finished runs, from which an interrupted study
+        resumes. By default nothing is written.
     page : Path, optional
         Where to write the page; ``study.md`` in the folder by default.
 
@@ -421,9 +421,9 @@ def run_study(study: Study, folder: str | os.PathLike[str] | None = None, page: 
 
     Notes
     -----
-    A finished run is used again where data, model, perturbations, correctors and seed are the same. Of functions and
-    classes of your own the source file counts, with defaults, closures and attributes; what they call in other files
-    does not, so delete ``cells/`` after a change there. Runs with something that does not show what it depends on, such
+    A finished run is reused if data, model, perturbations, correctors and seed are the same. Your own functions and
+    classes are compared by source file, defaults, closures and attributes, but not by the code that they call in other
+    files: delete ``cells/`` after a change there. Runs that depend on an object without a comparable description, such
     as a random generator as an attribute, are not stored.
     """
     sources = {name: open_source(name, given, study) for name, given in study.data.items()}
@@ -466,7 +466,7 @@ def _run(source: "Source", estimator: Any, seed: int, study: Study) -> list[Reco
 
 
 def _key(data: str, estimator: Any, seed: int, study: Study) -> str | None:
-    """Hash of everything that the records of a run depend on; None where something has no description."""
+    """Hash of all inputs of a run's records; None if one has no description."""
     levels = {name: given.with_seed(0) for name, given in study.levels().items()}  # a run seeds them itself
     try:
         given = content_hash([estimator, levels, study.correctors])
@@ -488,7 +488,7 @@ class Split(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Splits of a dataset by seed, and a hash of everything they depend on but the seed."""
+    """Splits of a dataset by seed, and a hash of all their inputs except the seed."""
 
     digest: str
     split: Callable[[int], Split]
@@ -523,7 +523,7 @@ def open_source(name: str, given: Any, study: Study) -> Source:
 
 @contextmanager
 def _in_keys(name: str) -> Iterator[None]:
-    """Let errors about files name the data, and keys in place of the options of the command line."""
+    """Make errors about files name the data, and keys instead of command-line options."""
     try:
         yield
     except (InputError, OSError) as error:

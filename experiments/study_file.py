@@ -1,6 +1,6 @@
-"""Studies in TOML files: the keys, and what they become; see docs/experiments.md.
+"""Studies in TOML files: the keys and their conversion; see docs/experiments.md.
 
-A file that names modules to ``import`` runs their code: open only files that you trust.
+A file that names modules to ``import`` runs their code: use only files that you trust.
 """
 
 import functools
@@ -22,13 +22,13 @@ from shapshift.exceptions import InputError
 from shapshift.methods import MethodSpec, parse_method, read_value
 from shapshift.tables.files import did_you_mean
 
-#: Correctors by the names they have in a file.
+#: Correctors by their names in a file.
 CORRECTORS: dict[str, Callable[..., Any]] = {
     "boundary": BoundaryCorrector,
     "entropy": EntropyNormalizer,
     "posterior": PosteriorCorrector,
 }
-#: Keys of a file, and what each must be.
+#: Keys of a file, and the required type of each.
 KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "name": ((str,), "a text"),
     "data": ((list,), "a list of names of datasets and of tables"),
@@ -75,7 +75,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     Raises
     ------
     InputError
-        If the file is not there, is no TOML, or a key is unknown, of the wrong type, or cannot be used; the message
+        If the file is missing or is not TOML, or a key is unknown, has the wrong type, or cannot be used; the message
         names the key.
     """
     file = Path(path)
@@ -103,7 +103,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         if isinstance(entry, dict):
             return _imported(file, key, entry)
         labels: list[Any] = []
-        if "priors" in entry:  # the only ones that name labels
+        if "priors" in entry:  # the only keys that name labels
             read = Study(data=parts["data"], noise=[1.0], **{k: parts[k] for k in ("n_train", "n_val") if k in parts})
             splits = [open_source(name, source, read).split(0) for name, source in read.data.items()]
             labels = list(dict.fromkeys(label for split in splits for label in split.y_train.tolist()))
@@ -126,7 +126,7 @@ def _check_keys(where: str, given: Mapping[str, Any], known: Mapping[str, tuple[
 
 
 def _guarded(where: str, make: Callable[[], Any]) -> Any:
-    """Call a function; its errors about what was given say where that stands."""
+    """Call a function; its errors name the place of the invalid entry."""
     try:
         return make()
     except CommandError as error:
@@ -214,7 +214,7 @@ def _imported(file: Path, where: str, entry: dict[str, Any]) -> Any:
     sys.path.insert(0, str(file.parent.resolve()))
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the code of the module raises
+    except Exception as error:  # the module's code can raise anything
         raise InputError(f"the key 'import' names {target!r}, which cannot be imported: {error}") from error
     finally:
         sys.path.pop(0)
@@ -235,7 +235,7 @@ def _called(name: str, kind: Callable[..., Any], parameters: dict[str, Any]) -> 
 
 
 def _check_arguments(name: str, function: Callable[..., Any], parameters: dict[str, Any]) -> None:
-    """Refuse parameters that a class or function does not take; functions get the rest when they are called."""
+    """Refuse parameters that a class or function does not take; functions get the others when they are called."""
     signature = inspect.signature(function)
     try:
         (signature.bind if inspect.isclass(function) else signature.bind_partial)(**parameters)

@@ -48,17 +48,17 @@ def interval(sample: Iterable[float], confidence: float = 0.95) -> Interval:
 
 
 def select(table: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """Rows of the table with the wanted entries."""
+    """Rows of the table with the given entries."""
     return table[np.logical_and.reduce([table[key] == value for key, value in wanted.items()])]
 
 
 def by_seed(shift: pd.DataFrame, statistic: str, **where: Any) -> pd.DataFrame:
-    """A statistic with one row per seed and one column per version and noise level: a difference of two is paired."""
+    """A statistic with one row per seed and one column per version and noise level, for paired differences."""
     return select(shift, **where).pivot(index="seed", columns=["version", "sigma"], values=statistic)
 
 
 def percent_change(before: Any, after: Any) -> Any:
-    """Change in percent of what was before."""
+    """Change in percent of the earlier number."""
     return 100 * (after - before) / abs(before)
 
 
