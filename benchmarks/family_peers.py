@@ -1,11 +1,11 @@
-"""Values of one small game, by this package and by others: pyDVL and shapiq.
+"""Compare values of one small game with those of pyDVL and shapiq.
 
-The packages do not install side by side (pyDVL needs an older NumPy), so this script runs in two steps::
+The packages cannot be installed together (pyDVL needs an older NumPy), so this script runs in two steps::
 
     python benchmarks/family_peers.py values FILE        where shapshift is installed
     OTHER_PYTHON benchmarks/family_peers.py compare FILE where pydvl or shapiq is installed
 
-The second prints the largest differences and fails if exact values differ by more than rounding.
+The second step prints the largest differences and fails if exact values differ by more than rounding.
 """
 
 import argparse

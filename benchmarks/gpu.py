@@ -1,8 +1,8 @@
-"""Check and time valuing on a GPU. Beside shapshift (``pip install --no-deps . lazy_loader``) add torch and Triton.
+"""Check and time valuation on a GPU. Needs shapshift (``pip install --no-deps . lazy_loader``), torch and Triton.
 
 ``python benchmarks/gpu.py`` prints a table by numbers of features and of rows: pairs (training row x validation point)
-per second of the exact and the certified method, beside float64 matrix products of the same sizes, and whether the
-values are right.
+per second of the exact and the certified method, next to float64 matrix products of the same sizes, and a check of the
+values.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def problem(n: int, m: int, d: int, seed: int, device: str = "cuda") -> tuple[Tr
 
 
 def reference_sums(train: Train, rules: Rules, batch: Batch) -> torch.Tensor:
-    """Sums over all points, straight from the definition, one point at a time."""
+    """Sums over all points, directly from the definition, one point at a time."""
     total = torch.zeros(train.n, dtype=torch.float64, device=train.codes.device)
     c = rules.c
     for point, target, base in zip(batch.points, batch.targets, batch.bases, strict=True):
@@ -85,7 +85,7 @@ def seconds(function: Callable[[], object], repeats: int) -> list[float]:
 
 
 def product_seconds(train: Train, batch: Batch) -> float:
-    """Seconds of the float64 matrix product of points and rows, in pieces that fit the memory."""
+    """Seconds of the float64 matrix product of points and rows, in pieces that fit in memory."""
     step = max(1, 2**28 // train.n)
 
     def multiply() -> None:
@@ -100,7 +100,7 @@ def total(result: Result) -> torch.Tensor:
 
 
 def check(train: Train, rules: Rules, batch: Batch, tol: float) -> dict[str, float]:
-    """Errors in standard deviations of the values, on so few points that the definition can be computed."""
+    """Errors in standard deviations of the values, on few enough points to compute the definition."""
     m = len(batch)
     right = reference_sums(train, rules, batch)
     spread = right.std()
@@ -117,13 +117,13 @@ def check(train: Train, rules: Rules, batch: Batch, tol: float) -> dict[str, flo
 
 
 def breakdown(function: Callable[[], object], pairs: int) -> dict[str, float]:
-    """Picoseconds a pair, kernel by kernel."""
+    """Picoseconds per pair, by kernel."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         function()
         torch.cuda.synchronize()
     steps: dict[str, float] = {}
     for event in profile.key_averages():
-        # Kernels of libraries go by what they do: they are many, and have names as long as this line.
+        # Library kernels are grouped by purpose: there are many, and their names are as long as this line.
         known = next((word for word in ("sort", "gemm") if word in event.key.lower()), "other")
         name = event.key if event.key.isidentifier() and "gemm" not in event.key else f"library: {known}"
         steps[name] = steps.get(name, 0.0) + event.device_time_total * 1e6 / pairs
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, help="default: 10,000, fewer for ten million rows")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tol", type=float, default=1e-3)
-    parser.add_argument("--json", type=Path, help="also write the figures there")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     chosen = parser.parse_args()
     about: dict[str, Any] = {
         "gpu": torch.cuda.get_device_name(),
@@ -207,7 +207,7 @@ def main() -> None:
     }
     print(f"{about['gpu']}, torch {about['torch']}, triton {about['triton']}", flush=True)
     for n, d in itertools.product(chosen.rows, chosen.features):
-        # Rows, and copies of them: row by row, and less their mean.
+        # Memory of the rows and their copies: row by row, and minus their mean.
         if 3.2 * 8 * n * d > 0.75 * torch.cuda.get_device_properties(0).total_memory:
             print(f"N={n:,} d={d:,}: does not fit the GPU's memory")
             continue

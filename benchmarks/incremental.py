@@ -1,4 +1,4 @@
-"""What a change costs in a ValuationStore, against computing anew: 1% of the training rows are added or removed."""
+"""Cost of a change in a ValuationStore compared with recomputing: 1% of the training rows are added or removed."""
 
 import argparse
 import time
@@ -21,7 +21,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """Processor time, so that other work on the machine disturbs less."""
+    """Processor time, which other work on the machine affects less."""
     start = time.process_time()
     function()
     return time.process_time() - start
@@ -34,7 +34,7 @@ def compare(name: str, parameters: dict[str, Any], n_train: int, n_val: int, d: 
     X_val, y_val = rng.normal(size=(n_val, d)), rng.integers(0, 2, n_val)
 
     def fresh(**how: Any) -> float:
-        """Fit and value anew."""
+        """Fit and value from scratch."""
         return min(
             seconds(lambda: KNNShapley(progress=False, **how).fit(X[:n_train], y[:n_train]).value(X_val, y_val))
             for _ in range(repeats)
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--n-val", type=int, default=1000)
     parser.add_argument("--features", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=list(MODELS), help="one of the models")
+    parser.add_argument("--only", choices=list(MODELS), help="only this model")
     chosen = parser.parse_args()
     n, m, d = chosen.n_train, chosen.n_val, chosen.features
     table = Table(

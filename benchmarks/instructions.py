@@ -1,9 +1,9 @@
-"""Count instructions and cache misses instead of seconds: what a noisy machine cannot disturb.
+"""Count instructions and cache misses, which a noisy machine does not affect, instead of seconds.
 
-Each piece of work runs under Valgrind's Callgrind, which is switched on for the work alone, counts every instruction
-and simulates the caches. Valgrind knows no AVX-512, so kernels are compiled for AVX2 here, and NumPy's sort and BLAS
-choose their AVX2 code by themselves: ratios between the rows hold for such a processor. One thread. Needs valgrind with
-its headers and a C compiler.
+Each task runs under Valgrind's Callgrind, which is switched on only for the task, counts every instruction and
+simulates the caches. Valgrind does not support AVX-512, so kernels are compiled for AVX2, and NumPy's sort and BLAS
+also use AVX2: ratios between the rows hold for such a processor. One thread. Needs valgrind with its headers and a C
+compiler.
 
     python benchmarks/instructions.py              # some minutes
     python benchmarks/instructions.py --json out.json
@@ -34,7 +34,7 @@ WORK = {
     "float32 GEMM, N=100,000": (100_000, 64),
     "truncated, N=100,000": (100_000, 640),
 }
-# Valgrind stands in for a processor of this kind, with the caches of one core of the machine in docs/benchmarks.md.
+# Valgrind simulates a processor of this kind, with the caches of one core of the machine in docs/benchmarks.md.
 TARGET = {"NUMBA_CPU_NAME": "haswell", "OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1"}
 CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=33554432,16,64")
 SWITCH = """#include <valgrind/callgrind.h>
@@ -44,7 +44,7 @@ void stop(void) { CALLGRIND_STOP_INSTRUMENTATION; }
 
 
 def prepare(name: str) -> Callable[[], object]:
-    """Return the work of a name; everything it needs is loaded and laid out."""
+    """Return a task by name, with all its inputs loaded and prepared."""
     import numpy as np
 
     n_train, n_val = WORK[name]
@@ -67,7 +67,7 @@ def prepare(name: str) -> Callable[[], object]:
 
 
 def run_once(name: str, switch: str | None) -> None:
-    """Do the work of a name, with the counters on if there is a switch."""
+    """Run a task by name, with the counters on if there is a switch."""
     work = prepare(name)
     counters = None if switch is None else ctypes.CDLL(switch)
     if counters is not None:
@@ -78,7 +78,7 @@ def run_once(name: str, switch: str | None) -> None:
 
 
 def count(name: str, switch: str, environment: dict[str, str]) -> dict[str, int]:
-    """Count what the work of a name does."""
+    """Count the events of a task."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", "--cache-sim=yes", "--instr-atstart=no", *CACHES,
                    f"--callgrind-out-file={folder}/counts", sys.executable, __file__, "--work", name,
@@ -98,7 +98,7 @@ def count(name: str, switch: str, environment: dict[str, str]) -> dict[str, int]
 
 
 def measure(only: list[str]) -> dict[str, dict[str, float]]:
-    """Count all pieces of work; results are per pair of training row and validation point."""
+    """Count the events of all tasks; results are per pair of training row and validation point."""
     results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         source, switch = Path(folder, "switch.c"), Path(folder, "switch.so")
@@ -107,7 +107,7 @@ def measure(only: list[str]) -> dict[str, dict[str, float]]:
         environment = {**os.environ, **TARGET, "NUMBA_CACHE_DIR": folder}
         for name in only:
             n_train, n_val = WORK[name]
-            # Compiled outside, or it would take an hour under Valgrind.
+            # Compiled outside Valgrind, where it would take an hour.
             subprocess.run([sys.executable, __file__, "--work", name], env=environment, check=True)
             counts = count(name, str(switch), environment)
             results[name] = {key: number / (n_train * n_val) for key, number in counts.items()}
@@ -118,7 +118,7 @@ def measure(only: list[str]) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK), help="count these alone")
+    parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK), help="count only these tasks")
     parser.add_argument("--json", type=Path, help="also write the counts to this file")
     parser.add_argument("--work", choices=WORK, help=argparse.SUPPRESS)
     parser.add_argument("--switch", help=argparse.SUPPRESS)

@@ -1,7 +1,7 @@
-"""Time and peak memory of training rows that stay in files: a Parquet dataset is written, and valued within a budget.
+"""Time and peak memory of valuing training rows in files: write a Parquet dataset, and value it within a memory budget.
 
-Each method runs in a process of its own. Peaks are looked for every 50 ms: resident memory as a whole, and the part
-that the system cannot take back (anonymous memory; the rest are pages of files and libraries).
+Each method runs in its own process. Peaks are sampled every 50 ms: total resident memory, and the part that the system
+cannot reclaim (anonymous memory; the rest are pages of files and libraries).
 """
 
 import argparse
@@ -25,7 +25,7 @@ PARTS = 20
 
 
 def write_data(folder: Path, n_train: int, n_val: int, d: int) -> None:
-    """Write two classes that overlap, float32 features, in parts."""
+    """Write two overlapping classes with float32 features, in parts."""
     rng = np.random.default_rng(0)
     direction = rng.normal(size=d).astype(np.float32)
     (folder / "train").mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def write_data(folder: Path, n_train: int, n_val: int, d: int) -> None:
 
 
 class Peaks(threading.Thread):
-    """Watches the memory of this process."""
+    """Monitor of this process's memory."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -56,7 +56,7 @@ class Peaks(threading.Thread):
 
 
 def measure(folder: Path, method: str, max_memory: str, n_jobs: int) -> None:
-    """Fit and value; print what it took as JSON."""
+    """Fit and value; print time and memory as JSON."""
     peaks = Peaks()
     peaks.start()
     found: dict[str, object] = {}
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--max-memory", default="3GB")
     parser.add_argument("--n-jobs", type=int, default=2)
     parser.add_argument("--methods", default="truncated,certified,exact")
-    parser.add_argument("--folder", type=Path, help="where to put data and scratch files; kept")
+    parser.add_argument("--folder", type=Path, help="folder for data and scratch files; it is kept")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:

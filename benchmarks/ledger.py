@@ -1,6 +1,6 @@
-"""How long ``verify`` takes on a ledger of many rounds, each with a payment of every seller.
+"""Time of ``verify`` on a ledger of many rounds, each with a payment to every seller.
 
-The events are written past ``append``, many in one transaction, which is much faster; the ledger is the same.
+For speed, the events are written without ``append``, many per transaction; the ledger is the same.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ROWS = "size,class\n1.1,a\n3.0,b\n"
 
 
 def first_round(where: str | Path, folder: Path) -> dict[str, dict[str, Any]]:
-    """Make a market with one round, and return the bodies of its events by kind."""
+    """Create a market with one round, and return the bodies of its events by kind."""
     (folder / "val.csv").write_text(VALIDATION)
     (folder / "rows.csv").write_text(ROWS)
     with Market.create(where) as market:
@@ -34,9 +34,9 @@ def first_round(where: str | Path, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows(ledger: Ledger, bodies: dict[str, dict[str, Any]], rounds: int, sellers: int, keep: bool) -> Iterator[Row]:
-    """Events as they are stored: rounds like the first one, of more sellers, who all submit the same table.
+    """Yield events as stored: rounds like the first one, with more sellers, who all submit the same table.
 
-    They submit to each round, or with ``keep`` to the first one, whose tables stay on offer.
+    They submit to each round, or with ``keep`` only to the first one, whose tables stay on offer.
     """
     last = list(ledger.events())[-1]
     sequence, previous, time = last.sequence, last.digest, last.time

@@ -1,7 +1,7 @@
-"""Training sets with some labels changed, and clean test sets: published data, and a development suite to choose on.
+"""Training sets with some labels changed, and clean test sets: published data, and a suite for development.
 
 Published: six datasets of the paper and three that come with scikit-learn. Development: generated data and iris.
-Nothing about a method is chosen on the published ones.
+No method was tuned on the published sets.
 """
 
 import zlib
@@ -21,7 +21,7 @@ from shapshift.data.sources import SOURCES
 Rows = tuple[np.ndarray, np.ndarray]
 
 MAX_TRAIN, MAX_TEST, TRAIN_SHARE = 1_500, 2_000, 0.6
-#: Of every class at most this share is flipped by confusion; else a rare class could lose all its labels.
+#: Largest share of a class that confusion flips; without it a rare class could lose all its labels.
 MOST_OF_A_CLASS = 0.3
 
 
@@ -65,9 +65,9 @@ def flip_by_confusion(y: np.ndarray, share: float, confused: np.ndarray, rng: np
     """Give a share of the rows another label, rows and labels with probabilities proportional to the confusion.
 
     A row of class i is drawn (without replacement) with a weight of the sum of row i; its label becomes j with a
-    probability proportional to entry (i, j). Of a class at most `MOST_OF_A_CLASS` is flipped.
+    probability proportional to entry (i, j). At most `MOST_OF_A_CLASS` of a class is flipped.
     """
-    # Exponential clocks: the order in which they ring is a weighted draw without replacement.
+    # Exponential clocks: their order is a weighted draw without replacement.
     weight = np.maximum(confused, 1e-9 * (1 - np.eye(len(confused)))).sum(axis=1)
     order = np.argsort(rng.exponential(size=y.size) / weight[y])
     earlier = np.empty(y.size, dtype=np.int64)  # rows of the same class that come before
@@ -105,8 +105,8 @@ def published_rows(name: str, seed: int) -> Rows:
     return np.vstack([data.X_train, data.X_val]), np.concatenate([data.y_train, data.y_val])
 
 
-# Development suite. Labels are drawn from known class probabilities: "Bayes error" is the share that nobody could
-# predict. Features that say nothing are put beside them in most sets.
+# Development suite. Labels are drawn from known class probabilities: "Bayes error" is the unpredictable share. Most
+# sets also have uninformative features.
 
 
 def _padded(X: np.ndarray, n_noise: int, rng: np.random.Generator) -> np.ndarray:
@@ -114,7 +114,7 @@ def _padded(X: np.ndarray, n_noise: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _soft(y: np.ndarray, bayes: float, rng: np.random.Generator) -> np.ndarray:
-    """Labels of which a share is replaced by a uniform draw of another class: right labels nobody could predict."""
+    """Labels with a share replaced by a uniform draw of another class: right but unpredictable labels."""
     return flip_uniformly(y, bayes, rng) if bayes else y
 
 
@@ -171,7 +171,7 @@ def heavy_tails(seed: int, n: int, d: int, share: float) -> Rows:
 
 
 def correlated(seed: int, n: int, d: int, bayes: float) -> Rows:
-    """Columns that nearly repeat three hidden ones; a linear rule, and labels nobody could predict."""
+    """Columns that nearly repeat three hidden ones; a linear rule, and unpredictable labels."""
     rng = np.random.default_rng(seed)
     hidden = rng.normal(size=(n, 3))
     X = hidden @ rng.normal(size=(3, d)) + 0.3 * rng.normal(size=(n, d))
@@ -179,7 +179,7 @@ def correlated(seed: int, n: int, d: int, bayes: float) -> Rows:
 
 
 def directions(seed: int, n: int, d: int, classes: int, spread: float) -> Rows:
-    """Vectors of length one around one direction per topic, five topics a class."""
+    """Unit vectors around one direction per topic, with five topics per class."""
     rng = np.random.default_rng(seed)
     topics = rng.normal(size=(5 * classes, d))
     topic = rng.integers(0, 5 * classes, n)
@@ -196,7 +196,7 @@ def gaussian(seed: int, n: int) -> Rows:
     return np.vstack([data.X_train, data.X_val]), np.concatenate([data.y_train, data.y_val])
 
 
-#: Each is a function of the seed that gives rows, of which 0.6 are the training set.
+#: Functions from a seed to rows; a share of 0.6 of the rows is the training set.
 DEVELOPMENT: dict[str, Callable[[int], Rows]] = {
     "iris": iris,
     "gaussian": partial(gaussian, n=900),
@@ -236,7 +236,7 @@ def make_case(suite: str, dataset: str, noise: str, seed: int) -> Case:
     train, test = train_test_split(
         np.arange(y.size), train_size=n_train, test_size=n_test, stratify=y, random_state=seed
     )
-    # Embeddings of length one stay as they are, see shapshift.data.load_dataset.
+    # Unit-length embeddings are not scaled, see shapshift.data.load_dataset.
     scaler = StandardScaler(with_mean=dataset != "news20", with_std=dataset != "news20").fit(X[train])
     X_train, X_test = scaler.transform(X[train]), scaler.transform(X[test])
     rng = np.random.default_rng([zlib.crc32(f"{dataset} {noise}".encode()), seed])

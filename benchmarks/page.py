@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md and its chart from the figures that the other scripts left in docs/benchmarks."""
+"""Write docs/benchmarks.md and its chart from the results of the other scripts in docs/benchmarks."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def peer_table(peers: dict[str, Any]) -> str:
     return table(["package", "N x m and features", "pairs/s", "shapshift", "ratio", "largest difference", "note"], rows)
 
 
-# Billions of pairs a second that exact and certified values should reach, by rows and features.
+# Target rates of exact and certified values in billions of pairs per second, by rows and features.
 GPU_BARS = {
     (100_000, 32): (None, 25),
     (1_000_000, 384): (11, 40),

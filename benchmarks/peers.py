@@ -1,8 +1,8 @@
-"""Other packages' exact KNN-Shapley and ours, on the same arrays. ``make bench-peers`` prints the table.
+"""Speed of exact KNN-Shapley in other packages and in ours, on the same arrays. ``make bench-peers`` prints the table.
 
-Each package gets an environment of its own and the settings in which it is fastest on all processors. A package and
-shapshift take turns, the best turn of each counts, and only ratios inside one run mean anything. Where a package is
-slow, m is small, and ours is mostly the set-up of a valuation.
+Each package has its own environment and its fastest settings on all processors. A package and shapshift take turns, and
+the best turn of each counts; compare only ratios within one run. For slow packages m is small, so our time is mostly
+the set-up of a valuation.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from shapshift import KNNShapley
 FEATURES = 32
 MANY_FEATURES = 384  # a usual length of embeddings
 TIME_LIMIT = 600  # seconds for one run of a peer
-OUR_TURN = 4  # seconds at most for ours, over and over
+OUR_TURN = 4  # most seconds for repeated runs of ours
 BAR_PEER, BAR_ROWS, BAR_RATIO = "OpenDataVal", 10_000, 150
 
 HERE = Path(__file__).resolve().parent
@@ -40,13 +40,13 @@ HERE = Path(__file__).resolve().parent
 class Peer:
     name: str
     version: str
-    # (training rows, validation points), for some seconds each, or these and the number of features.
+    # (training rows, validation points) for a few seconds each, optionally with the number of features.
     sizes: tuple[tuple[int, int] | tuple[int, int, int], ...]
     requires: tuple[str, ...]
-    bare: tuple[str, ...] = ()  # installed after the others, without what they declare to need
+    bare: tuple[str, ...] = ()  # installed after the others, without their declared dependencies
     pythons: tuple[str, ...] = ("3.11", "3.12")
     k: int = 5
-    # Largest difference of values, in standard deviations of the values. Distances in float32 swap near neighbours.
+    # Tolerance on values, in standard deviations of the values. Distances in float32 swap near neighbours.
     tolerance: float = 1e-9
     note: str = ""
 
@@ -119,7 +119,7 @@ class Run:
     our_seconds: float
     our_rate: float
     ratio: float
-    difference: float  # the largest between the peer's values and ours
+    difference: float  # largest difference between the peer's values and ours
     std: float  # of our values
     agrees: bool
     features: int = FEATURES
@@ -148,7 +148,7 @@ def find_python(versions: tuple[str, ...]) -> str:
 
 
 def environment(peer: Peer, folder: Path) -> Path:
-    """Return the peer's own interpreter; install the peer unless it is there already."""
+    """Return the peer's own interpreter; install the peer if it is missing."""
     place = folder / peer.name.lower()
     python, stamp = place / "bin" / "python", place / "installed.txt"
     wanted = "\n".join((*peer.requires, *peer.bare))
@@ -158,13 +158,13 @@ def environment(peer: Peer, folder: Path) -> Path:
         call([*pip, *peer.requires])
         if peer.bare:
             call([*pip, "--no-deps", *peer.bare])
-        # Written last, so that an interrupted installation is begun again.
+        # Written last, so that an interrupted installation starts again.
         stamp.write_text(wanted)
     return python
 
 
 def call(command: list[object], limit: float | None = None) -> None:
-    # What is set for this interpreter is not meant for another one.
+    # Settings of this interpreter are not meant for another one.
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     words = list(map(str, command))
     try:
@@ -173,7 +173,7 @@ def call(command: list[object], limit: float | None = None) -> None:
         raise RuntimeError(f"took more than {limit:g} s") from None
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        # pip says what went wrong first and gives advice last; Python the other way round.
+        # pip prints the error first and advice last; Python prints the error last.
         errors = [line for line in lines if line.startswith("ERROR:")]
         raise RuntimeError((errors or lines[-1:] or [f"ended with status {done.returncode}"])[0][:300])
 
@@ -217,8 +217,7 @@ def compare(peer: Peer, python: Path | str, n_train: int, n_val: int, repeats: i
 
 
 def mean_seconds(function: Callable[[], object], at_least: float) -> float:
-    # Over as long as the peer had, not the best of milliseconds: on a busy machine a short run finds a quiet moment
-    # more easily than a long one.
+    # Repeated for as long as the peer ran: on a busy machine the best of short runs would have an unfair advantage.
     start, count = time.perf_counter(), 0
     while count == 0 or time.perf_counter() - start < at_least:
         function()
@@ -229,7 +228,7 @@ def mean_seconds(function: Callable[[], object], at_least: float) -> float:
 def largest_difference(theirs: np.ndarray, ours: np.ndarray) -> float:
     if theirs.shape != ours.shape:
         raise RuntimeError(f"returned values of shape {theirs.shape}, not {ours.shape}")
-    # A value that is not a number is a disagreement, not the absence of one.
+    # A NaN counts as a disagreement.
     return float(np.nan_to_num(np.abs(theirs - ours), nan=np.inf).max())
 
 
@@ -242,7 +241,7 @@ def measure(peer: Peer, folder: Path, repeats: int, log: Console) -> Result:
             features = more[0] if more else FEATURES
             log.print(f"{peer.name} {peer.version}: N={n_train:,} m={n_val:,} d={features}")
             result.runs.append(compare(peer, python, n_train, n_val, repeats, features))
-    # Whatever is wrong with one package, the others are still measured.
+    # If one package fails, the others are still measured.
     except Exception as error:
         result.error = str(error) or type(error).__name__
     return result
@@ -286,7 +285,7 @@ def build_table(results: list[Result]) -> Table:
                 for run in result.runs
             ],
         ]
-        # As plain text: an error message may hold brackets, which rich would read as markup.
+        # As plain text: an error message may contain brackets, which rich would read as markup.
         note = Text(f"FAILED: {result.error}" if result.error else result.note)
         table.add_row(f"{result.name}\n{result.version}", *map("\n".join, columns), note)
     return table
@@ -304,9 +303,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     names = [peer.name for peer in PEERS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PEER", help=", ".join(names))
-    parser.add_argument("--repeats", type=int, default=3, help="turns; the best counts (default: 3)")
-    parser.add_argument("--folder", type=Path, default=HERE.parent / ".bench", help="where the environments go")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file too")
+    parser.add_argument("--repeats", type=int, default=3, help="number of turns; the best counts (default: 3)")
+    parser.add_argument("--folder", type=Path, default=HERE.parent / ".bench", help="folder for the environments")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     chosen = parser.parse_args()
     log = Console(stderr=True, highlight=False)
     load = os.getloadavg()[0]

@@ -18,7 +18,7 @@ BITS = 3
 
 
 def seconds(function: Callable[[], object], repeats: int = 3) -> float:
-    """Best of a few runs, after one that compiles and fills caches."""
+    """Best of a few runs, after a warm-up run."""
     function()
     best = float("inf")
     for _ in range(repeats):
@@ -29,7 +29,7 @@ def seconds(function: Callable[[], object], repeats: int = 3) -> float:
 
 
 def shifted(counts: np.ndarray, by: int) -> np.ndarray:
-    """Move the last axis by a whole number of places, zeros coming in."""
+    """Shift the last axis by a whole number of places, filling with zeros."""
     moved = np.zeros_like(counts)
     if by > 0:
         moved[..., by:] = counts[..., :-by]
@@ -41,7 +41,7 @@ def shifted(counts: np.ndarray, by: int) -> np.ndarray:
 
 
 def won(counts: np.ndarray, by: int, draw: float) -> np.ndarray:
-    """How many subsets win when ``by`` is added to their weight; a draw counts ``draw``."""
+    """Number of subsets that win when ``by`` is added to their weight; a tie counts ``draw``."""
     middle = counts.shape[-1] // 2
     cut = middle - by
     return counts[..., cut + 1 :].sum(axis=-1) + draw * counts[..., cut]
@@ -57,8 +57,8 @@ def published_weighted(signed: np.ndarray, k: int, draw: float, *, subtract: boo
     k : int
     draw : float
     subtract : bool
-        Make each row's tables by taking the row out of the common ones, for all prefixes at once; or anew for each
-        row, as the recursion reads.
+        Make each row's tables by subtracting the row from the common ones, for all prefixes at once; or from scratch
+        for each row, as in the recursion.
     """
     n, width = signed.size, 2 * (k + 1) * int(np.abs(signed).max()) + 1
     tables = np.zeros((n + 1, k, width))  # subsets of the first m rows, by size and weight
@@ -91,7 +91,7 @@ def published_weighted(signed: np.ndarray, k: int, draw: float, *, subtract: boo
 
 
 def published_regression(y: np.ndarray, t: float, k: int) -> np.ndarray:
-    """Jia et al. 2019, theorem 6, rows in order of distance, sums taken anew for every row: quadratic."""
+    """Jia et al. 2019, theorem 6, rows in order of distance, with sums recomputed for every row: quadratic."""
     n = y.size
     values = np.zeros(n)
     values[-1] = -(k - 1) / (n * k) * y[-1] * (y[-1] / k - 2 * t + y[:-1].sum() / (n - 1)) - (y[-1] / k - t) ** 2 / n
@@ -154,7 +154,7 @@ def regression_row(n: int) -> tuple[str, ...]:
 
 
 def own_rows() -> list[tuple[str, ...]]:
-    """Time what has no published counterpart that works at this size."""
+    """Time the methods without a published counterpart that works at this size."""
     rng = np.random.default_rng(0)
     n = 1_000_000
     X, y, X_val, y_val = rng.normal(size=(n, 8)), rng.integers(0, 2, n), rng.normal(size=(8, 8)), rng.integers(0, 2, 8)

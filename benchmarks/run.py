@@ -1,4 +1,4 @@
-"""Speed and memory, as ratios inside one run, because machines differ and are never quiet. For ``make bench``.
+"""Speed and memory as ratios within one run, since machines differ and are never quiet. For ``make bench``.
 
 What is compared takes turns, and the best turn of each counts, so that another process disturbs all alike.
 
@@ -81,7 +81,7 @@ def processor_seconds(function: Callable[[], object]) -> float:
 
 
 def in_turns(repeats: int, *functions: Callable[[], float]) -> list[float]:
-    """Best of each; a function returns the seconds that count."""
+    """Best time of each function; a function returns its time in seconds."""
     best = [float("inf")] * len(functions)
     for _ in range(repeats):
         best = [min(old, function()) for old, function in zip(best, functions, strict=True)]
@@ -94,7 +94,7 @@ def warm(model: KNNShapley, X_val: np.ndarray, y_val: np.ndarray) -> KNNShapley:
 
 
 def sort_seconds(X: np.ndarray, X_val: np.ndarray) -> float:
-    """What np.argsort takes for distances that are already there, a slice at a time to bound its memory."""
+    """Time of np.argsort for given distances, in slices to bound its memory."""
     step = max(1, 32_000_000 // X.shape[0])
     total = 0.0
     for start in range(0, X_val.shape[0], step):
@@ -222,7 +222,7 @@ def add_values(tile, cells, squares, sums):
 
 
 def errors_row(n_train: int, n_val: int, bar: float, repeats: int) -> Row:
-    """What sampling errors add to a valuation: sums of squares, the rows that are kept, and what is made of them."""
+    """Cost of sampling errors in a valuation: sums of squares, stored rows, and their evaluation."""
     X, y, X_val, y_val = arrays(n_train, n_val)
     model = warm(KNNShapley(n_jobs=-1, progress=False).fit(X, y), X_val, y_val)
 
@@ -248,7 +248,7 @@ def errors_row(n_train: int, n_val: int, bar: float, repeats: int) -> Row:
 def pooled_row(n_train: int, n_val: int, bar: float, repeats: int) -> Row:
     X, y, X_val, y_val = arrays(n_train, n_val)
 
-    def fresh() -> KNNShapley:  # what a model keeps of its training rows must not count
+    def fresh() -> KNNShapley:  # excludes data that a model caches of its training rows
         return warm(KNNShapley(n_jobs=-1, progress=False).fit(X, y), X_val, y_val)
 
     def pooled() -> float:
@@ -309,7 +309,7 @@ def peak_memory(n_train: int, n_val: int) -> None:
 
 
 def high_water_mark() -> int:
-    # Where /proc has it: a child's ru_maxrss begins at the size of the process that started it.
+    # Read from /proc if possible: a child's ru_maxrss starts at the size of its parent.
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
@@ -401,7 +401,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peak", nargs=2, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--sort", nargs=2, type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(ROWS)}; or how they begin")
     chosen = parser.parse_args()
     if chosen.peak:

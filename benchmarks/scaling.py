@@ -1,14 +1,14 @@
-"""How the work scales from one worker to several: threads, Dask, Ray; and what a pair costs. For docs/scaling.md.
+"""Scaling from one worker to several (threads, Dask, Ray), and the cost of a pair. For docs/scaling.md.
 
 ``python benchmarks/scaling.py [threads] [dask] [ray]`` prints a table for each. One and several workers take turns, and
-the best turn of each counts, so that another process disturbs all alike. Where the machine is busy, look at the last
-column: processor time of all processes together, as a multiple of what one thread takes. ``python benchmarks/scaling.py
-pairs`` prints processor time per pair and thread, and how many bytes travel.
+the best turn of each counts, so that other processes affect all equally. On a busy machine, look at the last column:
+total processor time of all processes, as a multiple of one thread's. ``python benchmarks/scaling.py pairs`` prints
+processor time per pair and thread, and the bytes sent.
 """
 
 import argparse
 import os
-import pickle  # noqa: TID251  # counts the bytes that travel in a cluster; no file is read
+import pickle  # noqa: TID251  # counts the bytes sent in a cluster; no file is read
 import resource
 import secrets
 import time
@@ -91,7 +91,7 @@ def scaling(backend: str, n_train: int, n_val: int, workers: int, turns: int) ->
                     began, used = time.perf_counter(), processor()
                     with joblib.parallel_config(backend="threading") if n == 0 else nullcontext():
                         model.value(points, labels)
-                    if turn:  # the first one compiles, and warms up the workers
+                    if turn:  # the first turn compiles, and warms up the workers
                         best[n] = min(best.get(n, np.inf), time.perf_counter() - began)
                         spent[n] = min(spent[n], processor() - used)
             share = best[1] / (workers * best[workers])
@@ -122,7 +122,7 @@ def pairs(n_val: int, turns: int) -> None:
 
 
 def processor() -> float:
-    """Processor time so far of this process and of those that it started, in seconds."""
+    """Processor time so far of this process and its children, in seconds."""
     try:
         import psutil  # comes with Dask and Ray
     except ImportError:
@@ -138,7 +138,7 @@ def processor() -> float:
 
 
 class Counting:
-    """A cluster in this process that counts the bytes that a real one would move."""
+    """A cluster in this process that counts the bytes that a real one would send."""
 
     workers, ahead = 2, 4
 
@@ -172,7 +172,7 @@ class Counting:
 
 
 def traffic(model: Any, points: Any, labels: Any) -> tuple[int, int]:
-    """Bytes of what is placed, and of all that is handed in."""
+    """Bytes of placed data, and of all submitted arguments."""
     cluster = Counting()
     with patch.object(runner, "active_cluster", lambda n_jobs: cluster):
         model.value(points, labels)

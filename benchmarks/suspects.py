@@ -1,7 +1,7 @@
-"""Wrong labels found by ``find_suspects`` and by cleanlab, on the same rows; ``make bench-suspects`` judges the bars.
+"""Compare wrong labels found by ``find_suspects`` and by cleanlab; ``make bench-suspects`` judges the bars.
 
-cleanlab runs in an environment of its own. Every cell (a dataset, a kind of noise, a seed) is stored once it is done:
-a run that was stopped resumes, and cleanlab's answers are kept when only our method changes. One thread per process.
+cleanlab runs in its own environment. Every finished cell (a dataset, a kind of noise, a seed) is stored: an interrupted
+run resumes, and cleanlab's results are reused when only our method changes. One thread per process.
 """
 
 import argparse
@@ -48,9 +48,9 @@ CLEANLAB = Peer(
 )
 RUNNER = HERE / "peers" / "run_cleanlab.py"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-CASE_FORMAT = 1  # raised when cases or what is measured on them change, so that stored ones are not used
+CASE_FORMAT = 1  # increased when cases or their measures change, so that stored ones are not used
 
-#: Models that both packages may use: class and parameters, since each environment makes its own.
+#: Models for both packages, as class and parameters, since each environment creates its own.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "forest": ("sklearn.ensemble.RandomForestClassifier", {"n_estimators": 100, "random_state": 0})
 }
@@ -63,7 +63,7 @@ LEARNERS = {
         max_iter=40, max_leaf_nodes=15, early_stopping=False, random_state=0
     ),
 }
-#: Pooled over seeds, a cell with fewer flagged rows says nothing about the share of right labels among them.
+#: Fewest flagged rows of a cell, pooled over seeds, to estimate the share of right labels among them.
 FEWEST_FLAGGED = 20
 
 BARS = {"fifth": 0.2, "error": 0.05, "worst": -0.005, "recall": -0.02}
@@ -71,7 +71,7 @@ BARS = {"fifth": 0.2, "error": 0.05, "worst": -0.005, "recall": -0.02}
 Cell = tuple[str, str, str, int]
 
 
-# Cases and cleanlab's answers, as files
+# Cases and cleanlab's results, as files
 
 
 def case_file(folder: Path, cell: Cell, what: str) -> Path:
@@ -93,14 +93,14 @@ def load_case(folder: Path, cell: Cell) -> Case:
 
 
 def ask_cleanlab(python: Path, pairs: list[tuple[Path, Path]], processes: int) -> None:
-    """Write cleanlab's answers to files of cases."""
+    """Write cleanlab's results for files of cases."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     running = []
     for share in (pairs[i::processes] for i in range(processes)):
         files = [str(path.resolve()) for pair in share for path in pair]
         if files:
             running.append(subprocess.Popen([python, RUNNER, json.dumps(MODELS), *files], env=clean | ONE_THREAD))
-    if sum(process.wait() != 0 for process in running):  # a sum: all are waited for
+    if sum(process.wait() != 0 for process in running):  # a sum, so that all are waited for
         raise RuntimeError("cleanlab's runner failed; its message is above")
 
 
@@ -119,7 +119,7 @@ def prepare(folder: Path, python: Path, cells: list[Cell], processes: int) -> No
 
 
 def precision_at(score: np.ndarray, wrong: np.ndarray) -> float:
-    """Share of wrong labels among as many first rows; the mean over orders of rows with equal scores."""
+    """Precision at the number of wrong labels; the mean over orders of rows with equal scores."""
     n = int(wrong.sum())
     last = np.sort(score)[-n]
     above, tied = score > last, score == last
@@ -148,7 +148,7 @@ def learn(case: Case, labels: np.ndarray, keep: np.ndarray) -> dict[str, list[fl
 
 
 def learn_after(case: Case, name: str, flagged: np.ndarray, suggested: np.ndarray) -> dict[str, Any]:
-    """What is learned after dropping, and after relabelling, the flagged rows; None where there are none."""
+    """Results of learning after dropping and after relabelling the flagged rows; None without flagged rows."""
     if not flagged.any():
         return {f"{name} drop": None, f"{name} relabel": None}
     return {
@@ -176,7 +176,7 @@ def measure_cleanlab(folder: Path, cell: Cell, effects: bool) -> dict[str, Any]:
 
 
 def find_ours(case: Case, mode: str) -> tuple[Suspects, float]:
-    """What find_suspects says, and the seconds of the processor that it took."""
+    """Result of find_suspects, and its processor seconds."""
     kind, parameters = MODELS.get(mode, (None, {}))
     model = locate(kind)(**parameters) if kind else None
     start = time.process_time()
@@ -214,7 +214,7 @@ def measure_ours(folder: Path, cell: Cell, effects: bool) -> dict[str, Any]:
 
 
 def our_key(effects: bool) -> str:
-    """Hash of the code that finds suspects: stored cells of other code are not used."""
+    """Hash of the code that finds suspects: cells stored by different code are not used."""
     package = Path(shapshift.__file__).parent
     files = [package / "duplicates.py", *sorted(package.glob("suspects/*.py"))]
     code = b"".join(path.read_bytes() for path in files)
@@ -238,7 +238,7 @@ def measure(folder: Path, cells: list[Cell], effects: bool, processes: int, ours
 
 
 def ranking_frame(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """AUC, precision at the number of errors and F1 of the flagged rows, of every cell, tool and mode."""
+    """AUC, precision at the number of errors and F1 of the flagged rows, for every cell, tool and mode."""
     rows = []
     for record, mode in product(records, MODES):
         found = record["result"][mode]
@@ -267,7 +267,7 @@ def cut_frame(records: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def effect_frame(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """Changes against the noisy training set: of every cell, tool, mode, action and learner."""
+    """Changes from the noisy training set, for every cell, tool, mode, action and learner."""
     noisy = {
         (record["dataset"], record["noise"], record["seed"]): record["result"]["learned"]["noisy"]
         for record in records
@@ -298,14 +298,14 @@ def mean_effects(effects: pd.DataFrame) -> pd.DataFrame:
 
 
 def judge(name: str, where: str, asked: float, measured: float, words: str = "at least") -> dict[str, Any]:
-    gap = measured - asked  # rounding is no verdict
+    gap = measured - asked  # rounding must not decide
     met = {"at least": gap >= -1e-9, "more than": gap > 1e-9, "at most": gap <= 1e-9}[words]
     return {"bar": name, "where": where, "asked": f"{words} {asked:.3f}", "measured": round(measured, 3),
             "met": "yes" if met else "NO"}  # fmt: skip
 
 
 def judge_rankings(rankings: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Each of our ways against the better of cleanlab's two, by the mean over datasets and seeds."""
+    """Each of our modes against the better of cleanlab's two, by the mean over datasets and seeds."""
     for mode, (noise, found) in product(MODES, rankings.groupby("noise", sort=False)):
         means = found.groupby(["tool", "mode"])[["auc", "precision"]].mean()
         for measure, words in (("auc", "mean AUC"), ("precision", "mean precision at the number of errors")):
@@ -314,7 +314,7 @@ def judge_rankings(rankings: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def judge_f1(rankings: pd.DataFrame, cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """F1 of what each of our ways flags at each cut-off against the better of what cleanlab's two flag."""
+    """F1 of the flagged rows of each of our modes and cut-offs, against the better of cleanlab's two."""
     best = rankings[rankings["tool"] == "cleanlab"].groupby("mode")["f1"].mean().max()
     for (mode, error), found in cuts.groupby(["mode", "error"], sort=False):
         where = f"{mode}, cut-off {error}{' (default)' if error == ERROR else ''}"
@@ -344,7 +344,7 @@ def judge_effects(effects: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def judge_times(times: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Ours as a share of cleanlab's time in the same way, and of its better way: all datasets, and the large table."""
+    """Our time as a share of cleanlab's in the same mode, and in its better mode: all datasets, and the large table."""
     for size, found in times.groupby("size", sort=False):
         seconds = found.groupby("mode")[["cleanlab", "shapshift"]].sum()
         for ours, theirs in (*((mode, mode) for mode in MODES), (MODES[0], MODES[-1])):
@@ -368,7 +368,7 @@ def time_ours(path: Path) -> dict[str, float]:
 def time_both(
     folder: Path, python: Path, datasets: tuple[str, ...], turns: int, large: int
 ) -> list[dict[str, float | str]]:
-    """Seconds of the processor for one call, one thread, the tools taking turns; the best turn of each counts."""
+    """Processor seconds of one call in one thread; the tools take turns, and the best turn of each counts."""
     place = folder / "times"
     place.mkdir(parents=True, exist_ok=True)
     paths = {}
@@ -399,7 +399,7 @@ def time_both(
 
 
 def effect_table(effects: pd.DataFrame) -> pd.DataFrame:
-    """Mean changes with intervals over seeds, and the least mean over seeds of a dataset, noise and learner."""
+    """Mean changes with intervals over seeds, and the smallest mean over seeds of any dataset, noise and learner."""
     means, rows = mean_effects(effects), []
     for (tool, mode, action), found in effects.groupby(["tool", "mode", "action"], sort=False):
         row = {"tool": tool, "mode": mode, "action": action}
@@ -411,7 +411,7 @@ def effect_table(effects: pd.DataFrame) -> pd.DataFrame:
 
 
 def error_table(cuts: pd.DataFrame) -> pd.DataFrame:
-    """Expected and true error by mode and cut-off: means over the cells that have enough flagged rows."""
+    """Expected and true error by mode and cut-off: means over the cells with enough flagged rows."""
     rows = []
     for (mode, error), found in cuts.groupby(["mode", "error"], sort=False):
         enough = found[found["flagged"] >= FEWEST_FLAGGED]
@@ -452,7 +452,7 @@ def tables_of(records: list[dict[str, Any]], effects: bool) -> dict[str, pd.Data
 
 
 def write_docs(tables: dict[str, pd.DataFrame]) -> None:
-    """Write the tables, and put those that the page shows into it."""
+    """Write the tables, and insert those shown on the page."""
     write_tables(DOCS / "suspects", tables)
     page = DOCS / "suspects_benchmark.md"
     text = page.read_text(encoding="utf-8")
@@ -480,19 +480,19 @@ def bars_of(records: list[dict[str, Any]], effects: bool, times: pd.DataFrame | 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", choices=SUITES, default="published", help="development: where choices are made")
+    parser.add_argument("--suite", choices=SUITES, default="published", help="development: used for choices")
     parser.add_argument("--quick", action="store_true", help="two small datasets, one seed: about a minute")
-    parser.add_argument("--only", nargs="+", metavar="DATASET", help="some datasets of the suite")
+    parser.add_argument("--only", nargs="+", metavar="DATASET", help="only these datasets of the suite")
     parser.add_argument("--seeds", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--rankings", action="store_true", help="no effects on models, no times: a few minutes")
-    parser.add_argument("--cleanlab-only", action="store_true", help="cleanlab's part, stored for later runs")
+    parser.add_argument("--rankings", action="store_true", help="without effects on models and times: a few minutes")
+    parser.add_argument("--cleanlab-only", action="store_true", help="only cleanlab's part, stored for later runs")
     parser.add_argument("--processes", type=int, default=2, help="(default: 2)")
     parser.add_argument("--folder", type=Path, default=HERE.parent / ".bench", help="environment and finished cells")
-    parser.add_argument("--python", type=Path, help="an interpreter that has cleanlab, instead of an own environment")
-    parser.add_argument("--docs", action="store_true", help="write docs/suspects/tables and the tables of the page")
+    parser.add_argument("--python", type=Path, help="interpreter with cleanlab, instead of a separate environment")
+    parser.add_argument("--docs", action="store_true", help="write docs/suspects/tables and update the page")
     chosen = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
-        # Libraries read this when they are loaded, so the script begins again.
+        # Libraries read this when they are loaded, so the script restarts.
         os.execve(sys.executable, sys.orig_argv, os.environ | ONE_THREAD)
     datasets = tuple(chosen.only or (("breast_cancer", "wine") if chosen.quick else SUITES[chosen.suite]))
     seeds = range(1 if chosen.quick else chosen.seeds)

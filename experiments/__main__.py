@@ -49,10 +49,7 @@ EXPERIMENTS = {
     ),
     "design": Experiment(design.FULL, design.QUICK, design.run_design, "choices of validation points"),
     "payouts": Experiment(
-        payouts.FULL,
-        payouts.QUICK,
-        payouts.run_payouts,
-        "changes of payouts under noise, and how far corrections undo them",
+        payouts.FULL, payouts.QUICK, payouts.run_payouts, "payouts under noise, and how far corrections restore them"
     ),
     "manipulation": Experiment(
         manipulation.FULL,
@@ -67,17 +64,11 @@ EXPERIMENTS = {
         "gains of sellers' tricks under rules of payment",
     ),
     "sensitivity": Experiment(
-        sensitivity.FULL,
-        sensitivity.QUICK,
-        sensitivity.run_sensitivity,
-        "effects of choices that the paper does not state",
+        sensitivity.FULL, sensitivity.QUICK, sensitivity.run_sensitivity, "choices that the paper does not state"
     ),
     "paper": Experiment(paper.FULL, paper.QUICK, reproduction.run_reproduction, "the claims of the paper"),
     "corrections": Experiment(
-        corrections.FULL,
-        corrections.QUICK,
-        corrections.run_corrections,
-        "corrections with and without clean data, compared",
+        corrections.FULL, corrections.QUICK, corrections.run_corrections, "corrections with and without clean data"
     ),
     "family": Experiment(family.FULL, family.QUICK, family.run_family, "all valuation methods on all datasets"),
     "population": Experiment(

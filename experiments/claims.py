@@ -1,9 +1,9 @@
-"""The claims of the paper, how each is read, and what the numbers say: one cell per claim and setting.
+"""The claims of the paper, their readings, and their verdicts: one cell per claim and setting.
 
-A claim comes down to statistics, one number per seed and noise level, and a range in which they should lie. The first
-reading of a claim is the one by which it is judged; the others say what another threshold, level or statistic would
-give. A cell is "for" a claim if the whole confidence interval lies in the range, at every level and for every kind of
-point that the reading names, "against" it if one interval lies outside, and else "undecided".
+A claim is translated to statistics, one number per seed and noise level, and a range in which they should lie. Each
+claim is judged by its first reading; the others show the result with another threshold, level or statistic. A cell is
+"for" a claim if the whole confidence interval lies in the range, at every level and for every kind of point in the
+reading, "against" it if one interval lies outside, and else "undecided".
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,13 +20,13 @@ from shapshift.mechanism import KINDS, SCENARIOS
 
 HOLDS, PARTLY, FAILS, OPEN = "holds", "holds in part", "does not hold", "undecided"
 FOR, AGAINST, UNDECIDED = "for", "against", "undecided"
-#: Probability of an interval that misses, over all intervals that one question about a claim looks at.
+#: Probability that any interval misses, over all intervals of one question about a claim.
 ERROR = 0.05
 FACTORS = ("boundary factor", "nonboundary factor")
 
 
 class Setting(NamedTuple):
-    """A dataset and how it is run; the defaults are what the paper does."""
+    """A dataset and its protocol; the defaults are the paper's."""
 
     dataset: str
     protocol: str = "balanced"
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Which question the setting belongs to."""
+        """Question that the setting belongs to."""
         return "hard utility" if self.utility == "hard" else f"{self.protocol} classes"
 
 
@@ -43,7 +43,7 @@ def setting_of(row: Any) -> Setting:
     return Setting(row["dataset"], row["protocol"], row["utility"])
 
 
-#: Every setting that is run, in the order of the matrix.
+#: All settings, in the order of the matrix.
 SETTINGS = (
     *(Setting(name) for name in DATASETS),
     *(Setting(name, "natural") for name in REAL),
@@ -51,7 +51,7 @@ SETTINGS = (
 )
 GROUPS = tuple(dict.fromkeys(setting.group for setting in SETTINGS))
 
-#: One number per seed (rows) and noise level (columns), for each kind of point or pair that a claim names.
+#: One number per seed (rows) and noise level (columns), for each kind of point or pair in a claim.
 Samples = dict[str, pd.DataFrame]
 
 
@@ -75,7 +75,7 @@ class Runs:
                 self._tables.setdefault(setting_of(part.iloc[0]), []).append(wide)
 
     def at(self, setting: Setting, statistic: str, version: str) -> pd.DataFrame:
-        """Return a statistic, one row per seed and one column per level; KeyError where it was not run."""
+        """Return a statistic, one row per seed and one column per level; KeyError if it was not run."""
         for table in self._tables.get(setting, ()):
             if (statistic, version) in table.columns.droplevel(2):
                 found: pd.DataFrame = table[statistic, version]
@@ -104,7 +104,7 @@ def change(statistic: str, version: str = "noisy") -> Statistic:
 
 
 def trend(statistic: str, first: float, last: float, level: float) -> Statistic:
-    """Change from one level to another in percent of the clean number, shown at a third."""
+    """Change from one level to another in percent of the clean number, assigned to a third level."""
 
     def compute(runs: Runs, setting: Setting) -> Samples:
         at = runs.at(setting, statistic, "noisy")
@@ -114,7 +114,7 @@ def trend(statistic: str, first: float, last: float, level: float) -> Statistic:
 
 
 def difference(statistic: str, version: str = "noisy", than: str = "clean") -> Statistic:
-    """A statistic of one version less that of another."""
+    """A statistic of one version minus that of another."""
 
     def compute(runs: Runs, setting: Setting) -> Samples:
         other = runs.clean(setting, statistic) if than == "clean" else runs.at(setting, statistic, than)
@@ -124,7 +124,7 @@ def difference(statistic: str, version: str = "noisy", than: str = "clean") -> S
 
 
 def contrast(statistic: str, version: str, than: str) -> Statistic:
-    """Change under one version less the change under another, in percent of the clean number."""
+    """Change under one version minus the change under another, in percent of the clean number."""
 
     def compute(runs: Runs, setting: Setting) -> Samples:
         return {"": change(statistic, version)(runs, setting)[""] - change(statistic, than)(runs, setting)[""]}
@@ -133,7 +133,7 @@ def contrast(statistic: str, version: str, than: str) -> Statistic:
 
 
 def gap(statistic: str, version: str, than: str = "noisy") -> Statistic:
-    """Distance of one version to the clean run less that of another, in percent of the clean number."""
+    """Distance of one version to the clean run minus that of another, in percent of the clean number."""
 
     def compute(runs: Runs, setting: Setting) -> Samples:
         mine, other = (change(statistic, name)(runs, setting)[""].abs() for name in (version, than))
@@ -143,9 +143,9 @@ def gap(statistic: str, version: str, than: str = "noisy") -> Statistic:
 
 
 def mainly(statistic: str, version: str, other: str) -> Statistic:
-    """Gap that one part of the correction leaves, less that of the noisy values, and less that of another part.
+    """Gap that one part of the correction leaves, minus that of the noisy values, and minus that of another part.
 
-    Only where noise lowers the statistic at the highest level: elsewhere nothing is lost that could be corrected.
+    Defined only if noise lowers the statistic at the highest level: otherwise there is no loss to correct.
     """
 
     def compute(runs: Runs, setting: Setting) -> Samples:
@@ -175,7 +175,7 @@ def ratio(statistic: str, version: str, than: str = "noisy") -> Statistic:
 
 
 def plain(statistic: str, *versions: str) -> Statistic:
-    """A statistic as it is, for each version."""
+    """A statistic of each version."""
 
     def compute(runs: Runs, setting: Setting) -> Samples:
         return {version: runs.at(setting, statistic, version) for version in versions}
@@ -190,13 +190,13 @@ def count_change(runs: Runs, setting: Setting) -> Samples:
 
 
 def cancelled_more(runs: Runs, setting: Setting) -> Samples:
-    """Rise of the cancellation on boundary points less that on the others."""
+    """Rise of the cancellation on boundary points minus that on the others."""
     rise = {name: difference(f"cancelled_{name}")(runs, setting)[""] for name in KINDS}
     return {"": rise["boundary"] - rise["nonboundary"]}
 
 
 def lost_per_gained(runs: Runs, setting: Setting) -> Samples:
-    """Rows that stop being positive per row that starts to be."""
+    """Ratio of rows that stop being positive to rows that become positive."""
     return {
         name: runs.at(setting, "positive_to_negative", name)
         / runs.at(setting, "negative_to_positive", name).clip(lower=1)
@@ -205,7 +205,7 @@ def lost_per_gained(runs: Runs, setting: Setting) -> Samples:
 
 
 def lead_of_nn(statistic: str, sign: int, *, relative: bool = False) -> Statistic:
-    """How much larger a fall is with two non-boundary points than in each of the two other scenarios."""
+    """Difference of the fall with two non-boundary points to that in each of the two other scenarios."""
 
     def compute(runs: Runs, setting: Setting) -> Samples:
         falls = {name: sign * runs.at(setting, statistic, name) for name in SCENARIOS}
@@ -221,18 +221,18 @@ def lead_of_nn(statistic: str, sign: int, *, relative: bool = False) -> Statisti
 
 
 class Reading(NamedTuple):
-    """What is looked at, and where it should lie.
+    """A statistic and its claimed range.
 
     Attributes
     ----------
     name : str
     statistic : callable
     levels : tuple of float
-        Noise levels that count.
+        Noise levels of the reading.
     low, high : float
         Bounds of the claimed range.
     parts : {"", "kinds", "levels"}
-        Kinds of points or pairs, or noise levels, for some of which a claim can hold: then it holds in part.
+        Parts (kinds of points or pairs, or noise levels) for which a claim can hold separately: then it holds in part.
     """
 
     name: str
@@ -243,7 +243,7 @@ class Reading(NamedTuple):
     parts: str = ""
 
     def says(self, found: Interval) -> str:
-        """What one interval says."""
+        """Verdict of one interval."""
         if self.low < found.low and found.high < self.high:
             return FOR
         return AGAINST if found.low >= self.high or found.high <= self.low else UNDECIDED
@@ -251,26 +251,27 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and how it is read.
+    """A claim of the paper and its readings.
 
     Attributes
     ----------
     number : int
     topic : str
     text, short : str
-        What the paper says, and a few words for the figure.
+        The paper's statement, and a few words for the figure.
     source : str
-        Where it says so.
+        Place in the paper.
     own : tuple of str
-        Datasets on which the paper shows it; with balanced classes and the soft utility these are its own setting.
+        Datasets on which the paper shows it; with balanced classes and the soft utility they are the claim's own
+        setting.
     readings : tuple of Reading
-        The first is the one by which it is judged.
+        The first one decides the verdict.
     form : str
         Format of the number in a cell.
     before : Statistic, optional
-        What is written before the number, with an arrow: what the noise does before the correction.
+        Number shown before the main one, with an arrow: the effect of noise before correction.
     claimed : bool
-        Whether the paper claims it; else it is what a user should know beside.
+        Whether the paper claims it; if not, it is additional information for users.
     """
 
     number: int
@@ -613,7 +614,7 @@ def _listed(levels: Sequence[float]) -> str:
 
 
 def _size(statistic: Statistic) -> Statistic:
-    """The size of what another statistic gives."""
+    """Absolute value of another statistic."""
     return lambda runs, setting: {name: frame.abs() for name, frame in statistic(runs, setting).items()}
 
 
@@ -621,13 +622,14 @@ def _size(statistic: Statistic) -> Statistic:
 
 
 def every(said: Iterable[str]) -> str:
-    """Join what several levels and kinds of points say: one against is enough, for needs all."""
+    """Join the verdicts of several levels and kinds of points: one "against" decides; "for" needs all."""
     found = set(said)
     return AGAINST if AGAINST in found else FOR if found == {FOR} else UNDECIDED
 
 
 class Judged(NamedTuple):
-    """What a cell says, which interval speaks least for the claim, and what parts say for which it does not hold."""
+    """Verdict of a cell, the interval least favourable to the claim, and verdicts of the parts for which it does not
+    hold."""
 
     verdict: str
     found: Interval
@@ -642,7 +644,7 @@ def judge_cell(samples: Samples, reading: Reading, questions: int) -> Judged:
     samples : dict of str to DataFrame
     reading : Reading
     questions : int
-        Number of intervals over which the probability of an error is kept; each is widened accordingly (Bonferroni).
+        Number of intervals that share the error probability; each is widened accordingly (Bonferroni).
 
     Returns
     -------
@@ -708,7 +710,7 @@ def judge(runs: Runs, made: Sequence[Claim], settings: Sequence[Setting] = SETTI
 
 
 def show(runs: Runs, claim: Claim, setting: Setting, found: Interval) -> str:
-    """Write what a cell of the matrix shows."""
+    """Format a cell of the matrix."""
     if not claim.shown:
         return write(found.mean, claim.form)
     (level,) = claim.readings[0].levels
@@ -718,7 +720,7 @@ def show(runs: Runs, claim: Claim, setting: Setting, found: Interval) -> str:
 
 
 def write(number: float, form: str) -> str:
-    """Write a number in a format; a percent sign at the end that is no part of it follows the number."""
+    """Format a number; a final percent sign that is not part of the format follows the number."""
     sign = "%" if form.endswith("f%") else ""
     text = f"{number:{form.removesuffix('%') if sign else form}}"
     return (text if set(text) & set("123456789") else text.lstrip("+-")) + sign
@@ -730,15 +732,15 @@ def verdict(said: Sequence[str], partly: Sequence[str] = ()) -> str:
     Parameters
     ----------
     said : sequence of str
-        What each cell says.
+        Verdict of each cell.
     partly : sequence of str
-        For each cell, the parts for which the claim does not hold, if it holds for others.
+        For each cell, the parts for which the claim does not hold while it holds for others.
 
     Returns
     -------
     str
-        It holds if all cells speak for it; in part if some do, and as many as speak against it; it does not hold if
-        more speak against it, and is undecided if none does.
+        It holds if all cells are for it; in part if some are, and at least as many as are against it. Otherwise it does
+        not hold if any cell is against it, and is undecided if none is.
     """
     kinds = partly or [""] * len(said)
     sides = [FOR if some else each for each, some in zip(said, kinds, strict=True)]
@@ -750,7 +752,7 @@ def verdict(said: Sequence[str], partly: Sequence[str] = ()) -> str:
 
 
 def summarize_claims(matrix: pd.DataFrame, made: Sequence[Claim]) -> pd.DataFrame:
-    """Verdict of each claim in the paper's own setting, and cells for it of those run, there and elsewhere."""
+    """Verdict of each claim in the paper's own setting, and number of cells for it, there and elsewhere."""
     rows = []
     for claim in made:
         mine = matrix[matrix["claim"] == claim.number]
@@ -776,7 +778,7 @@ def summarize_claims(matrix: pd.DataFrame, made: Sequence[Claim]) -> pd.DataFram
 
 
 def compare_readings(runs: Runs, made: Sequence[Claim], settings: Sequence[Setting] = SETTINGS) -> pd.DataFrame:
-    """What each reading of each claim says in the paper's own setting."""
+    """Verdict of each reading of each claim in the paper's own setting."""
     rows = []
     for claim in made:
         own = [setting for setting in settings if claim.is_own(setting)]
@@ -796,7 +798,7 @@ def compare_readings(runs: Runs, made: Sequence[Claim], settings: Sequence[Setti
 
 
 def first_levels(runs: Runs, settings: PaperSettings, where: Sequence[Setting]) -> pd.DataFrame:
-    """The lowest noise level at which each effect is significant, for each dataset; empty where none is."""
+    """The lowest noise level at which each effect is significant, for each dataset; empty if none is."""
     effects = {"mean": "mean falls", "std": "standard deviation falls", "positive_count": "positive count falls"}
     questions = len(effects) * len(settings.noise)
     rows = []

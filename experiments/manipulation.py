@@ -1,6 +1,6 @@
-"""Manipulated validation sets: what an attacker gains by a share of the points, what bounds it, and what is detected.
+"""Manipulated validation sets: an attacker's gain from a share of the points, its bound, and its detection.
 
-How points are tested was chosen on scikit-learn's digits and on made-up data; nothing here was used for it.
+The test of points was designed on scikit-learn's digits and on synthetic data; no data of this experiment was used.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 BUDGET = 1000
 POLICIES = ("clip", "carry")
-#: How rows are given to sellers: at random, or by their place along the direction in which features differ most.
+#: Assignment of rows to sellers: at random, or by position along the direction of largest variance.
 SELLERS = ("random", "regional")
 KINDS = {
     "choose": "leave points out",
@@ -111,7 +111,7 @@ class ManipulationSettings(Settings):
         Shares of the points that an attacker controls.
     n_owners : int
     assignments : int
-        Ways in which rows are given to sellers, for honest sets.
+        Number of assignments of rows to sellers, for honest sets.
     draws : int
         Random divisions of a test.
     first_seed : int
@@ -130,7 +130,7 @@ QUICK = ManipulationSettings(name="quick", n_train=300, n_val=200, seeds=1, shar
 
 
 def assign(data: Dataset, n_owners: int, sellers: str, seed: int) -> npt.NDArray[np.int64]:
-    """Give every training row an owner."""
+    """Assign every training row to an owner."""
     rng = np.random.default_rng([seed, SELLERS.index(sellers)])
     n = len(data.y_train)
     if sellers == "random":
@@ -138,7 +138,7 @@ def assign(data: Dataset, n_owners: int, sellers: str, seed: int) -> npt.NDArray
     X = np.asarray(data.X_train, dtype=np.float64)
     centred = X - X.mean(axis=0)
     place = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
-    # Regions overlap: places are blurred by half their standard deviation.
+    # Regions overlap: positions are blurred by half their standard deviation.
     return np.asarray((place + rng.normal(size=n) * place.std() / 2).argsort().argsort() * n_owners // n)
 
 

@@ -1,16 +1,16 @@
-"""What tricks of sellers gain under rules of payment, how the default was chosen, and what it costs honest sellers.
+"""Gains of sellers' tricks under rules of payment, the choice of the default rule, and its cost to honest sellers.
 
-**Protocol of the choice**, on generated sets only, on which no table about the real ones rests:
+**Protocol of the choice**, on generated sets only; tables about real sets do not use them:
 
 - *Sets*: the eight of `generated` below; 1,000 training rows, 500 validation points, K = 5, seeds 0 to 3.
-- *Sellers*: ten, "alike" (as many rows each, at random: what they are paid differs by chance alone), "different" (sizes
+- *Sellers*: ten, "alike" (equal numbers of random rows, so payments differ only by chance), "different" (sizes
   1:4, labels wrong in none to 30% of a seller's rows), or "regional" (the same, each with rows of one region).
 - *Candidates*: Shapley values; ``Banzhaf(w)``; Shapley values over subsets of at least cK rows (``filled`` is c = 2).
-- *Seeds* 0 to 3 were also those on which candidates were first looked at; the criterion was set after that look, and
-  before any real set was paid.
-- *Criterion*: the candidate under which near-copies gain least, among those under which random rows lose and payouts of
-  honest sellers have a rank correlation of at least 0.9 with Shapley's, both in the mean over seeds, in every set and
-  for all three kinds of sellers.
+- *Seeds* 0 to 3 were also used for a first look at the candidates. The criterion was set after that, and before any
+payment on a real set.
+- *Criterion*: the candidate with the smallest gain of near-copies, among those under which random rows lose and payouts
+of honest sellers have a rank correlation of at least 0.9 with Shapley's, both in the mean over seeds, in every set and
+for all three kinds of sellers.
 """
 
 import os
@@ -41,7 +41,7 @@ Split = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.flo
 
 BUDGET, N_OWNERS = 1_000_000, 10
 SELLERS = ("alike", "different", "regional")
-#: Shares of wrong labels of the sellers who are not alike.
+#: Shares of wrong labels of "different" and "regional" sellers.
 WRONG = (0.0, 0.0, 0.0, 0.0, 0.05, 0.05, 0.1, 0.1, 0.2, 0.3)
 SHARES, SIZES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5), (1, 2, 4, 8, 16)
 SAFE = "clusters, filled"
@@ -57,12 +57,12 @@ RULES = {
     SAFE: Rule("clusters", "filled"),
     TESTED: Rule("clusters", "filled", near_copies=True),
 }
-#: Deposits of every seller under the safe rule, in average pays, and the tricks that a deposit is against.
+#: Deposits of every seller under the safe rule, in average pays, and the tricks that they should prevent.
 DEPOSITS = (1, 2, 4, 8, 16)
 COVERED_TRICKS = ("random rows", "split", "merge", "hide bad rows")
-#: Cells that a table is made of, or has rows of, beside those of its dataset.
+#: Other columns that identify the cells of a table, besides the dataset.
 BESIDE = {"gains": "deposits", "trade": "trade"}
-#: Tricks that must gain nothing, and what counts as nothing: rounding, in % of an average pay.
+#: Tricks that must gain nothing, and the tolerance for rounding, in % of an average pay.
 CLOSED, ROUNDING = ("copy", "copy x4", "steal"), 0.01
 LEAST_SPEARMAN, LEAST_TESTED = 0.9, 0.99
 
@@ -78,9 +78,9 @@ class MarketSettings(Settings):
     noise : tuple of float
         Noise of near-copies whose gain is compared, in standard deviations of each feature.
     choice_rows, choice_points, choice_seeds : int
-        Sizes of the generated sets that the default was chosen on.
+        Sizes of the generated sets for the choice of the default.
     first_seed : int
-        No split of a real set from this seed on was looked at before.
+        No split of a real set from this seed on was used before.
     """
 
     attackers: int = 4
@@ -107,7 +107,7 @@ QUICK = MarketSettings(
 
 
 def generated(seed: int, n: int, m: int) -> Iterator[tuple[str, Split]]:
-    """Make the sets that the default is chosen on: few and many features, classes that overlap, imbalance, clusters."""
+    """Make the sets for the choice of the default: few and many features, overlapping classes, imbalance, clusters."""
     rng = np.random.default_rng([seed, 77])
 
     def split(X: Any, y: Any) -> Split:
@@ -137,7 +137,7 @@ def generated(seed: int, n: int, m: int) -> Iterator[tuple[str, Split]]:
 
 
 def assign(X: Any, y: Any, kind: str, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """Give every row a seller; return the sellers, and the labels with the errors that sellers make."""
+    """Assign every row to a seller; return the sellers, and the labels with the sellers' errors."""
     rng, n, labels = np.random.default_rng([seed, SELLERS.index(kind)]), len(y), np.array(y)
     if kind == "alike":
         return rng.permutation(n) % N_OWNERS, labels
@@ -148,7 +148,7 @@ def assign(X: Any, y: Any, kind: str, seed: int) -> tuple[npt.NDArray[np.int64],
     else:
         centred = X - X.mean(axis=0)
         place = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
-        # Regions overlap: places are blurred by half their standard deviation.
+        # Regions overlap: positions are blurred by half their standard deviation.
         owners = owners[(place + rng.normal(size=n) * place.std() / 2).argsort().argsort()]
     classes = np.unique(labels)
     wrong = np.flatnonzero(rng.random(n) < rng.permutation(WRONG)[owners])
@@ -158,7 +158,7 @@ def assign(X: Any, y: Any, kind: str, seed: int) -> tuple[npt.NDArray[np.int64],
 
 
 def pay(split: Split, owners: Any, labels: Any, rule: Rule, order: Any = None) -> Any:
-    """Pay sellers, who submit one after the other without an order."""
+    """Pay sellers, who submit one by one in no fixed order."""
     X, _, X_val, y_val = split
     model = KNNShapley(5, progress=False)
     return pay_owners(
@@ -215,7 +215,7 @@ def smallest_subsets(size: int) -> Iterator[None]:
 
 
 def candidates(pay_by: str = "rows") -> Iterator[tuple[str, float, Rule]]:
-    """Family, parameter and rule of each candidate, to be paid while it is the current one."""
+    """Yield family, parameter and rule of each candidate; payments must be made while it is current."""
     yield "Shapley", 0.0, Rule(pay_by, "shapley")
     for w in SHARES:
         yield "Banzhaf(w)", w, Rule(pay_by, Banzhaf(w))
@@ -240,7 +240,7 @@ def choose(seed: int, settings: MarketSettings) -> list[Record]:
 
 
 def summarize_choice(choices: pd.DataFrame) -> pd.DataFrame:
-    """Of each candidate the means, and the least favourable set and kind of sellers."""
+    """Means of each candidate, and the least favourable set and kind of sellers."""
     by = choices.groupby(["family", "parameter", "set", "sellers"], sort=False)
     cells = by[["spearman", "random rows", "near-copy"]].mean().groupby(["family", "parameter"], sort=False)
     found = cells.mean().reset_index()
@@ -289,12 +289,12 @@ def stress(dataset: str, seed: int, settings: MarketSettings) -> dict[str, list[
 
 
 def covered(deposit: int) -> str:
-    """Title of the safe rule with a deposit of so many average pays."""
+    """Title of the safe rule with a deposit in average pays."""
     return f"{SAFE}, deposit {deposit}"
 
 
 def with_deposits(dataset: str, seed: int, settings: MarketSettings) -> list[Record]:
-    """Play the tricks that a deposit is against on one split, under the safe rule with each deposit."""
+    """Play the tricks that a deposit should prevent on one split, under the safe rule with each deposit."""
     split = real(dataset, seed, settings)
     owners, labels = assign(split[0], split[1], "alike", seed)
     records = []
@@ -306,7 +306,7 @@ def with_deposits(dataset: str, seed: int, settings: MarketSettings) -> list[Rec
 
 
 def trade(dataset: str, seed: int, settings: MarketSettings) -> list[Record]:
-    """Pay honest sellers and add random rows on one split under every candidate; the default does not rest on it."""
+    """Pay honest sellers and add random rows on one split under every candidate; not used to choose the default."""
     split = real(dataset, seed, settings)
     sellers = {kind: assign(split[0], split[1], kind, seed) for kind in SELLERS}
     shapley = {kind: pay(split, *given, Rule("rows")).cents for kind, given in sellers.items()}
@@ -405,7 +405,7 @@ def summarize(table: pd.DataFrame, by: list[str], statistics: list[str]) -> pd.D
 
 
 def draw_choice(summary: pd.DataFrame) -> Any:
-    """Draw what near-copies and random rows gain against the rank correlation with Shapley's payouts."""
+    """Draw the gains of near-copies and random rows against the rank correlation with Shapley's payouts."""
     axes = new_axes(1, 2, size=(4.6, 3.4))[0]
     colours = {"Shapley": CLEAN, "Banzhaf(w)": NOISY, "at least cK rows": CORRECTED}
     for ax, column, title in (
@@ -429,7 +429,8 @@ def draw_choice(summary: pd.DataFrame) -> Any:
 
 
 def before_and_after() -> list[Record]:
-    """Three tricks on a generated set with 12 sellers who share 10,000: what was paid before, and by the default."""
+    """Three tricks on a generated set with 12 sellers who share 10,000: payments under the old rule and under the
+    default."""
     X, y = make_classification(3600, n_features=10, n_informative=5, weights=[0.7], flip_y=0.05, random_state=0)
     owners = np.random.default_rng(0).choice(12, 3000, p=np.arange(1, 13) / 78)
     split = (X[:3000], y[:3000], X[3000:], y[3000:])
@@ -464,7 +465,7 @@ def _most(line: "pd.Series[Any]") -> str:
 
 
 def bars(tables: dict[str, pd.DataFrame]) -> list[Record]:
-    """Judge the bars by the tables: what was asked, what was found, and whether it holds."""
+    """Judge the bars by the tables: requirement, result, and whether it holds."""
     gained, honest = tables["gains_summary"], tables["honest_summary"]
     each = gained[gained["dataset"] != "all"]
     safe = select(each, rule=SAFE)
@@ -568,7 +569,7 @@ def _tricks(tables: dict[str, pd.DataFrame]) -> list[str]:
 
 
 def _older(tables: dict[str, pd.DataFrame], datasets: list[str]) -> list[str]:
-    """Say of which datasets the tables are older than the newest trick or deposit."""
+    """Name the datasets whose tables are older than the newest trick or deposit."""
     said, gained = [], tables["gains"]
     for name in datasets:
         part = gained[gained["dataset"] == name]

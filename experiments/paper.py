@@ -1,4 +1,4 @@
-"""The experiments of the paper: a dataset, a protocol and a seed in, records out."""
+"""The experiments of the paper: functions from a dataset, a protocol and a seed to records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ Record = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-#: Share of the training rows that "top" means in the concentration of positive contributions.
+#: Share of the training rows in "top", for the concentration of positive contributions.
 TOP = 0.1
-#: The correction with one of its three parts switched on, as parameters of the corrector.
+#: The correction with only one of its three parts, as parameters of the corrector.
 PARTS: dict[str, dict[str, Any]] = {
     "boundary factor": {"rescale": "boundary", "shift": False},
     "nonboundary factor": {"rescale": "nonboundary", "shift": False},
@@ -44,7 +44,7 @@ CORRECTORS: dict[str, Any] = {
 #: Statistics of a record, and versions of values that the figures show.
 COMPARED = ("mean", "std", "positive_count", "wasserstein", "size", "range", "spearman", "rmse")
 SHOWN = ("noisy", "boundary")
-#: Changes of a validation set that are no Gaussian noise.
+#: Changes of a validation set other than Gaussian noise.
 OTHER_CHANGES = {
     "20% of labels flipped": FlipLabels(0.2, random_state=0),
     "30% of entries masked": MaskFeatures(0.3, random_state=0),
@@ -63,13 +63,13 @@ class PaperSettings(Settings):
     n_sets, repeats : int
         Validation points or pairs per case and seed, and draws of noise for each.
     other_seeds : int
-        Seeds of settings that the paper does not show.
+        Number of seeds for settings that the paper does not show.
     level : float
         Noise on whole validation sets at which claims that name no level are judged.
     point_level : float
-        The same for single points and pairs; also the level whose factors are carried over to others.
+        The same for single points and pairs; also the level whose factors are applied at other levels.
     modest, small : float
-        What counts as modest and as small noise.
+        Levels of modest and of small noise.
     """
 
     n_neighbors: int = 5
@@ -86,12 +86,12 @@ class PaperSettings(Settings):
 
     @property
     def strong(self) -> tuple[float, ...]:
-        """Noise levels from that of the points on."""
+        """Noise levels from ``point_level`` upwards."""
         return tuple(sigma for sigma in self.noise if sigma >= self.point_level)
 
     @property
     def from_modest(self) -> tuple[float, ...]:
-        """Noise levels from the modest one on."""
+        """Noise levels from ``modest`` upwards."""
         return tuple(sigma for sigma in self.noise if sigma >= self.modest)
 
 
@@ -126,8 +126,8 @@ def fitted(data: Dataset, settings: PaperSettings, utility: str = "soft") -> KNN
 def whole_set(dataset: str, protocol: str, utility: str, seed: int, settings: PaperSettings) -> dict[str, Any]:
     """Value one split clean, noisy at each level, noisy on one kind of points only, and corrected.
 
-    Values are additive over validation points, so the matrix of a clean and of a noisy run has everything: noise on
-    boundary points only takes their columns from the noisy matrix and the others from the clean one.
+    Values are additive over validation points, so the matrices of a clean and of a noisy run are enough: for noise on
+    boundary points only, their columns come from the noisy matrix and the others from the clean one.
 
     Returns
     -------
@@ -169,11 +169,11 @@ def record(values: Floats, clean: Floats, sigma: float, version: str) -> Record:
 def point_kinds(matrix: Floats, boundary: Mask) -> Record:
     """Cancellation, concentration and positive rows on the boundary points and on the others.
 
-    Cancellation is 1 less the ratio of the sizes of the rows' sums to the sum of the sizes of their contributions: 0
-    where every row's contributions have one sign, 1 where they add up to nothing. Concentration is the share of the
-    positive contributions that the top rows hold: of what rows contribute over all points (``top``), of their positive
-    net values (``net_top``), and on single points, averaged (``point_top``). ``effective`` is the number of rows that
-    an even distribution of the same concentration would have, (sum)^2 / (sum of squares).
+    Cancellation is 1 minus the ratio of the absolute values of the rows' sums to the sum of the absolute values of
+    their contributions: 0 if each row's contributions have one sign, 1 if they add up to 0. Concentration is the share
+    of the positive contributions that the top rows hold: of what rows contribute over all points (``top``), of their
+    positive net values (``net_top``), and on single points, averaged (``point_top``). ``effective`` is the number of
+    rows that an even distribution of the same concentration would have, (sum)^2 / (sum of squares).
     """
     found: Record = {}
     for name, part in (("boundary", matrix[:, boundary]), ("nonboundary", matrix[:, ~boundary])):
@@ -191,7 +191,7 @@ def point_kinds(matrix: Floats, boundary: Mask) -> Record:
 
 
 def top_share(gains: Floats) -> Floats:
-    """Share of each column's sum that its top rows hold; NaN where the sum is 0."""
+    """Share of each column's sum that its top rows hold; NaN if the sum is 0."""
     count = max(1, round(TOP * len(gains)))
     top = np.partition(gains, len(gains) - count, axis=0)[len(gains) - count :].sum(axis=0)
     total = gains.sum(axis=0)
@@ -199,20 +199,20 @@ def top_share(gains: Floats) -> Floats:
 
 
 def rounded(numbers: Mapping[str, Any]) -> Record:
-    """The same record with five significant digits, which is what tables hold."""
+    """The record with five significant digits, as in the tables."""
     return {key: float(f"{number:.5g}") if isinstance(number, float) else number for key, number in numbers.items()}
 
 
 def other_noise(dataset: str, seed: int, settings: PaperSettings) -> list[Record]:
-    """Correct under changes for which the correction has not seen the clean counterpart, or that are no noise.
+    """Correct under changes without the clean counterpart, or other than noise.
 
     Returns
     -------
     list of dict
         One record per ``case`` and ``version`` ("noisy", "boundary", "entropy"). "same points": the correction as
         published. "factors of another level": both factors and the shift learned at ``settings.point_level`` and
-        applied as they are. "other clean points": the clean run is on other points of the same population. The rest
-        is as published, but for the kind of change.
+        applied as they are. "other clean points": the clean run is on other points of the same population. The other
+        cases use the published correction under other kinds of change.
     """
     data = settings.load(dataset, "balanced", seed, n_val=2 * settings.n_val)
     model = fitted(data, settings)
@@ -248,7 +248,7 @@ def other_noise(dataset: str, seed: int, settings: PaperSettings) -> list[Record
 
 
 def apply_factors(groups: Mapping[str, Mapping[str, Any]], shift: float, noisy: Valuation) -> Floats:
-    """Apply the paper's factors and shift as they are to other values; a kind of points without factor keeps 1."""
+    """Apply the paper's factors and shift unchanged to other values; kinds of points without a factor use 1."""
     share = noisy.boundary_fraction
     total = np.full(noisy.n_train, shift)
     for name, weight, scores in (
@@ -262,7 +262,7 @@ def apply_factors(groups: Mapping[str, Mapping[str, Any]], shift: float, noisy: 
 
 
 def cases(dataset: str, seed: int, n_sets: int, settings: PaperSettings) -> tuple[list[CaseOne], list[CaseTwo]]:
-    """Follow single points and pairs of one split with balanced classes, ``n_sets`` of each kind."""
+    """Track single points and pairs of one split with balanced classes, ``n_sets`` of each kind."""
     data = settings.load(dataset, "balanced", seed)
     model = fitted(data, settings)
     options: dict[str, Any] = {
@@ -284,7 +284,7 @@ def case_records(dataset: str, seed: int, settings: PaperSettings) -> list[Recor
     """Tabulate the cases of one split: one record per case ("B", "N", "BB", "NN", "BN") and noise level.
 
     Each statistic is the mean over points and draws of noise; ``typical_std`` and ``typical_range`` are the medians of
-    the ratios to the clean point, which a few points that noise carries to another region cannot move.
+    the ratios to the clean point, which are robust to a few points that noise moves to another region.
     """
     ones, twos = cases(dataset, seed, settings.n_sets, settings)
     found: list[tuple[str, CaseOne | CaseTwo]] = [(case.kind[0].upper(), case) for case in ones]

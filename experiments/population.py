@@ -1,7 +1,7 @@
-"""How near values come to those on the population, and whether the product knows: pooling, intervals, reliability.
+"""Agreement of values with those on the population, and accuracy of pooling, intervals and predicted reliability.
 
-Rows of a file that no split uses for training are the population. Values on all of them are known, so that values on a
-few, drawn as a validation set, can be compared with what they estimate.
+The population is the rows of a file that no split uses for training. Values on all of them are known, so values on a
+few, drawn as a validation set, can be compared with the values that they estimate.
 """
 
 import os
@@ -32,11 +32,11 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Record = dict[str, Any]
 
-#: Files whose name is not that of the dataset: samples of 10,000 rows with as many of each class.
+#: Files not named after their dataset: samples of 10,000 rows with equal numbers of each class.
 FILES = {"2dplanes": "2dplanes_10k", "pol": "pol_10k", "creditcard": "creditcard_10k"}
-#: Embeddings, whose features have one scale.
+#: Embeddings, whose features share one scale.
 UNSCALED = ("news20",)
-#: Seed of the centres and rows of the Gaussian mixture, beside that of the split.
+#: Seed of the centres and rows of the Gaussian mixture, besides that of the split.
 MIXTURE = 2026
 
 REGIMES = {
@@ -47,9 +47,9 @@ REGIMES = {
     "shares": "class shares shifted",
 }
 FLIPPED = {"wrong 10%": 0.1, "wrong 30%": 0.3}
-#: Part of the rows that the validation set comes from where features are shifted.
+#: Part of the rows from which validation sets are drawn when features are shifted.
 REGION = 0.4
-#: What the odds of all classes but one are divided by where shares are shifted.
+#: Divisor of the odds of all classes but one when shares are shifted.
 ODDS = 4
 NOISE = 0.5
 METHODS = {"plain": "plain", "pooled": "pooled", "weight": "one weight", "rows": "training rows alone"}
@@ -73,7 +73,7 @@ STATEMENTS = {
 }
 CELL = ["dataset", "regime", "m"]
 
-# Bars, set beforehand.
+# Bars, set in advance.
 SURE_POINTS = 200
 LEAST_COVERAGE, MEAN_COVERAGE, FEW_COVERAGE = 0.92, (0.94, 0.97), 0.90
 RELIABILITY_ERROR = 0.05
@@ -87,19 +87,19 @@ class PopulationSettings(Settings):
     Attributes
     ----------
     n_val : int
-        Rows that validation points and their population are, at most.
+        Most rows for validation points and their population.
     points : tuple of int
         Sizes of validation sets.
     draws : int
-        Validation sets of each size and seed that the coverage of plain intervals, and reliability, are measured on.
+        Validation sets of each size and seed, for the coverage of plain intervals and for reliability.
     pooled_draws : int
         The same for pooled intervals.
     truths : int
-        Validation sets whose values are correlated with each other to know the true reliability.
+        Validation sets whose values are correlated with each other to compute the true reliability.
     noisy_points : tuple of int
         Sizes of noisy validation sets.
     noisy_seeds : int
-        These are valued on the first few seeds.
+        Number of seeds with noisy validation sets.
     n_neighbors : int
     """
 
@@ -126,8 +126,8 @@ class PopulationSettings(Settings):
         name, folder = f"{FILES.get(dataset, dataset)}.parquet", data_folder(self.data_dir)
         if folder is None or not (folder / name).is_file():
             raise FileNotFoundError(
-                f"The benchmark of populations reads {name}, which is not here. Name the folder that has it with "
-                "--data-dir or SHAPSHIFT_DATA, or run what needs no file: --datasets gaussian."
+                f"The benchmark of populations reads {name}, which was not found. Name its folder with "
+                "--data-dir or SHAPSHIFT_DATA, or run without files: --datasets gaussian."
             )
         return folder / name
 
@@ -139,7 +139,7 @@ QUICK = PopulationSettings(
 
 
 def run_population(folder: Path, settings: PopulationSettings = FULL, page: Path | None = None) -> Path:
-    """Compare values with those on the population; see whether intervals and reliability tell how far they are.
+    """Compare values with those on the population; check intervals and predicted reliability.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _rounded(record: Record) -> Record:
 
 
 class Split(NamedTuple):
-    """Training rows, and all other rows, in an order of chance."""
+    """Training rows, and all other rows, in random order."""
 
     X_train: Floats
     y_train: npt.NDArray[Any]
@@ -194,7 +194,7 @@ class Split(NamedTuple):
 
 
 def load_split(dataset: str, seed: int, settings: PopulationSettings) -> Split:
-    """Split a dataset; features are standardised by the training rows, but for embeddings."""
+    """Split a dataset; features are standardised by the training rows, except embeddings."""
     rng = np.random.default_rng(seed)
     if dataset == "gaussian":
         X, y = mixture(10_000, rng)
@@ -234,7 +234,7 @@ class Scene:
     matrix : ndarray of shape (n_points, n_train)
         Value of every training row on each of its points.
     shares : ndarray or None
-        Shares of the classes 0, 1, ... in the population, where they are not those of its rows.
+        Shares of the classes 0, 1, ... in the population, if they differ from those of its rows.
     """
 
     model: KNNShapley
@@ -254,7 +254,7 @@ class Scene:
         )
 
     def truth(self, without: Indices | None = None) -> Floats:
-        """Values on the population, or on what some points leave of it."""
+        """Values on the population, or on the population without some points."""
         weights = np.ones(self.y.size)
         if without is not None:
             weights[without] = 0.0
@@ -266,13 +266,13 @@ class Scene:
     def value(self, points: Indices, **options: Any) -> Valuation:
         """Value the training rows on some points."""
         with warnings.catch_warnings():
-            # Where nothing is borrowed, values are plain; that is measured here.
+            # Without borrowed rows, pooled values equal plain ones; the benchmark includes that case.
             warnings.simplefilter("ignore", UserWarning)
             return self.model.value(self.X[points], self.y[points], **options)
 
 
 def stream(dataset: str, seed: int, *which: int) -> np.random.Generator:
-    """Return random numbers of their own for each dataset, seed and use."""
+    """Return a separate random generator for each dataset, seed and use."""
     return np.random.default_rng([seed, DATASETS.index(dataset), *which])
 
 
@@ -305,7 +305,7 @@ def nearness(dataset: str, seed: int, settings: PopulationSettings) -> list[Reco
     for number, regime in enumerate(REGIMES):
         scene = make_scene(dataset, regime, seed, settings)
         with warnings.catch_warnings():
-            # Some files have a few rows twice.
+            # Some files contain a few rows twice.
             warnings.simplefilter("ignore", UserWarning)
             rows = cross_value(scene.model, scene.X_train, scene.model.classes_[scene.model.codes_])
         for m in settings.points:
@@ -325,8 +325,8 @@ def nearness(dataset: str, seed: int, settings: PopulationSettings) -> list[Reco
 
 
 def one_weight(plain: Valuation, rows: Valuation) -> Floats:
-    """Pool by one weight for all rows, from both sampling errors and what is left of the difference."""
-    # A row is no point of its own.
+    """Pool with one weight for all rows, from both sampling errors and the remaining difference."""
+    # A row is not one of its own points.
     on_points = float(np.mean(np.asarray(plain.variance))) / plain.n_val
     on_rows = float(np.mean(np.asarray(rows.variance))) / (rows.n_val - 1)
     bias = max(0.0, float(np.square(plain.values - rows.values).mean() - on_points - on_rows))
@@ -354,7 +354,7 @@ def _mean_records(records: list[Record]) -> Record:
 
 
 def sampling(dataset: str, seed: int, settings: PopulationSettings) -> list[Record]:
-    """Measure coverage of plain intervals, and reliability as predicted and as it is, in the same population."""
+    """Measure coverage of plain intervals, and predicted and true reliability, in the same population."""
     records = []
     for number, semivalue in enumerate(SEMIVALUES):
         scene = make_scene(dataset, "same", seed, settings, semivalue)
@@ -380,7 +380,7 @@ def sampling(dataset: str, seed: int, settings: PopulationSettings) -> list[Reco
 
 
 def statements(dataset: str, seed: int, settings: PopulationSettings) -> list[Record]:
-    """See how often what is said of ranks, signs and groups, here the classes, is true."""
+    """Measure how often statements on ranks, signs and groups (here the classes) are true."""
     scene, records = make_scene(dataset, "same", seed, settings), []
     truth, rng = scene.truth(), stream(dataset, seed, 300)
     best, worst = (rankdata(-truth, method=method) for method in ("min", "max"))
@@ -424,7 +424,7 @@ def true_reliability(
 
 
 def points_for(scene: Scene, wanted: float, rng: np.random.Generator, settings: PopulationSettings) -> float:
-    """Points that a reliability takes: sizes double until it is reached; odds grow in between as sizes do."""
+    """Number of points for a reliability: double the size until it is reached, then interpolate the odds linearly."""
     m, odds = 25, 0.0
     while True:
         before, m = odds, 2 * m
@@ -485,7 +485,7 @@ def over_seeds(table: pd.DataFrame, column: str) -> Estimate:
 
 def cell_means(table: pd.DataFrame, column: str, cell: list[str]) -> Any:
     """Means of a column over seeds, by cell."""
-    # NumPy's sum: pandas' own may round differently.
+    # NumPy's sum: pandas may round differently.
     return table.groupby(cell, sort=False)[column].agg(lambda sample: float(sample.to_numpy().mean()))
 
 
@@ -768,7 +768,7 @@ def _nearness_parts(values: pd.DataFrame, figure: str) -> list[str]:
 
 
 def _tally(groups: Any, methods: dict[str, str]) -> str:
-    """Say how often each method has the highest mean Spearman."""
+    """Count how often each method has the highest mean Spearman."""
     best = [max(methods, key=lambda method: over_seeds(here, f"{method}_spearman").mean) for _, here in groups]
     return ", ".join(f"{name} in {best.count(method)}" for method, name in methods.items())
 

@@ -1,4 +1,4 @@
-"""Run the experiments of the paper, and write tables, figures and a page that judges it claim by claim."""
+"""Run the experiments of the paper, and write tables, figures and a page that judges each claim."""
 
 import os
 import re
@@ -42,9 +42,9 @@ from shapshift.mechanism import SCENARIOS
 
 Tables = dict[str, pd.DataFrame]
 
-#: Tables that hold one row per seed; all others follow from them.
+#: Tables with one row per seed; all others are computed from them.
 RAW = ("whole", "cases", "other_noise")
-#: Sections of other experiments: the folder of their tables, beside that of this one, and what writes the section.
+#: Sections of other experiments: the folder of their tables, next to this one's, and the function that writes them.
 SECTIONS: dict[str, Callable[[Tables], str]] = {
     "coverage": coverage.section,
     "design": design.section,
@@ -52,13 +52,13 @@ SECTIONS: dict[str, Callable[[Tables], str]] = {
     "manipulation": manipulation.section,
 }
 
-#: Pages beside this one that answer what the paper leaves open.
+#: Other pages on questions that the paper leaves open.
 PAGES = {
     "sensitivity": "Boundary rule, units of the noise and sample sizes",
     "population": "Another validation set of the same population",
 }
 
-#: What the paper's text says of figure 4, in rows.
+#: Numbers of rows in the paper's text on figure 4.
 PAPER_FALLS = {"BB": "500", "NN": "700", "BN": "300"}
 
 FIGURES = {
@@ -88,7 +88,7 @@ def run_reproduction(folder: Path, settings: PaperSettings = FULL, page: Path | 
     Parameters
     ----------
     folder : Path
-        For cells (finished pieces of work; a second run starts from them), tables and figures.
+        Folder for cells (finished pieces of work, which a second run reuses), tables and figures.
     settings : PaperSettings
     page : Path, optional
         Where to write the page; in the folder by default.
@@ -114,7 +114,7 @@ def run_reproduction(folder: Path, settings: PaperSettings = FULL, page: Path | 
         path = folder / "tables" / f"{name}.csv"
         if name in RAW:
             path.parent.mkdir(parents=True, exist_ok=True)
-            table.to_csv(path, index=False, lineterminator="\n")  # thousands of rows: nothing for LaTeX
+            table.to_csv(path, index=False, lineterminator="\n")  # thousands of rows: no LaTeX table
         else:
             write_table(path.with_suffix(""), table)
     draw_all(folder / "figures", Runs(raw["whole"], raw["cases"]), tables, examples, settings)
@@ -122,7 +122,7 @@ def run_reproduction(folder: Path, settings: PaperSettings = FULL, page: Path | 
 
 
 def rewrite_page(folder: Path, page: Path, settings: PaperSettings = FULL) -> Path:
-    """Write the page again from the tables of a finished run, for instance because another section has come."""
+    """Write the page again from the tables of a finished run, for instance after adding a section."""
     raw = {name: pd.read_csv(folder / "tables" / f"{name}.csv", engine="pyarrow") for name in RAW}
     return write_reproduction(page, folder, raw | derive(raw, settings), settings)
 
@@ -207,7 +207,7 @@ def summarize(runs: Runs, where: Sequence[Setting], settings: PaperSettings) -> 
 
 
 def summarize_pairs(runs: Runs, settings: PaperSettings) -> pd.DataFrame:
-    """Two validation points of the Gaussian data: rows that change sign at every level, with 95% intervals."""
+    """Two validation points of the Gaussian data: rows that change sign at each level, with 95% intervals."""
     rows = []
     statistics = ("positive_to_negative", "negative_to_positive", "positive_change")
     for scenario in SCENARIOS if "gaussian" in settings.datasets else ():
@@ -251,7 +251,7 @@ def write_reproduction(page: Path, folder: Path, tables: Tables, settings: Paper
 
 
 def layout(text: str) -> str:
-    """Lay Markdown out: paragraphs filled to the width of a line, tables without padding."""
+    """Format Markdown: paragraphs wrapped to the line width, tables without padding."""
     blocks = []
     for block in text.strip().split("\n\n"):
         if block.startswith("|"):
@@ -312,7 +312,7 @@ Sizes: {settings.n_train:,} training and {settings.n_val:,} validation rows, {se
 
 
 def _exceptions(tables: Tables, row: Any, *, everywhere: bool) -> str:
-    """A claim by its number and, where it holds somewhere, the datasets or pairs for which it does not."""
+    """A claim by its number and, if it holds somewhere, the datasets or pairs for which it does not."""
     matrix = tables["matrix"]
     cells = matrix[(matrix["claim"] == row.claim) & matrix["own"] & (matrix["verdict"] != FOR)]
     names = [
@@ -325,7 +325,7 @@ def _exceptions(tables: Tables, row: Any, *, everywhere: bool) -> str:
 
 
 def _marked(partly: str) -> str:
-    """Write what the parts of a cell say with their marks."""
+    """Format the verdicts of a cell's parts with their marks."""
     for side, (_, mark) in SIDES.items():
         partly = partly.replace(f"{side} ", f"{mark} ")
     return partly.replace(";", ",")
@@ -419,7 +419,7 @@ def _readings_of_ours(tables: Tables, settings: PaperSettings) -> list[str]:
 
 
 def _number(table: pd.DataFrame, **where: Any) -> float:
-    """The mean in the one row that is meant."""
+    """The mean in the single matching row."""
     (found,) = select(table, **where)["mean"]
     return float(found)
 
@@ -555,7 +555,7 @@ W1, at noise {settings.level:g} but for the last columns; splits and draws of th
 
 
 def _carries(tables: Tables, settings: PaperSettings) -> str:
-    """How many cells outside the paper's setting speak for its claims, and which claims meet a counterexample."""
+    """Number of cells for the claims outside the paper's setting, and claims with a counterexample."""
     matrix, judged = tables["matrix"], tables["claims"]
     claimed = judged[judged["claimed"]]["claim"]
     matrix = matrix[~matrix["own"] & matrix["claim"].isin(claimed)]

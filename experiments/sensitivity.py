@@ -1,6 +1,6 @@
-"""What the paper leaves open: how far shift and correction depend on choices that it does not state.
+"""Sensitivity of shift and correction to choices that the paper does not state.
 
-Each option changes one thing of the setting in which the claims are judged (soft utility, balanced classes, K = 5). All
+Each option changes one part of the setting in which the claims are judged (soft utility, balanced classes, K = 5). All
 options of a dataset and seed share the split and the noise numbers, as far as sizes allow.
 """
 
@@ -23,7 +23,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Option:
-    """One answer to an open question.
+    """One option for an open question.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Option:
 
 
 BASE = Option("as reproduced")
-#: Open questions, and what else could be meant.
+#: Open questions, and alternative readings.
 QUESTIONS: dict[str, tuple[Option, ...]] = {
     "How many neighbours decide about the boundary?": (
         Option("3 neighbours", {"boundary_neighbors": 3}),
@@ -76,7 +76,7 @@ STATISTICS = (
 )
 #: Width of the lines of text.
 WIDTH = 120
-#: Those whose direction is judged, in words.
+#: Statistics whose direction is judged, in words.
 JUDGED = {"std_change": "the spread", "positive_change": "the number of positive rows"}
 
 
@@ -87,7 +87,7 @@ class SensitivitySettings(Settings):
     Attributes
     ----------
     noise : tuple of float
-        Ascending; the last level is the one that sentences speak of.
+        Noise levels, ascending; sentences describe the last one.
     n_neighbors : int
     """
 
@@ -195,7 +195,7 @@ def _measure(data: Any, option: Option, seed: int, settings: SensitivitySettings
         noise = GaussianNoise(sigma, relative=option.relative, random_state=seed).bind(model)
         noisy = model.value(*noise(X_val, y_val))
         with warnings.catch_warnings():
-            # A validation set can lose all its boundary points; the documented rule then applies.
+            # A noisy validation set can have no boundary points; the documented rule then applies.
             warnings.simplefilter("ignore", CorrectionWarning)
             corrected = corrector.transform(noisy)
         records.append({"sigma": sigma, **_record(clean, noisy, corrected)})
@@ -288,7 +288,7 @@ def _line_of(summary: pd.DataFrame, option: str, sigma: float, dataset: str = "a
 
 
 def _sentence(summary: pd.DataFrame, names: list[str], sigma: float) -> str:
-    """Say on how many datasets directions hold under all options, and on how many the correction helps."""
+    """Count the datasets on which directions hold under all options, and those on which the correction helps."""
     here = summary[(summary["sigma"] == sigma) & (summary["dataset"] != "all") & summary["option"].isin(names)]
     n = here["dataset"].nunique()
     falls = []

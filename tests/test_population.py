@@ -162,5 +162,5 @@ def test_standard_errors_are_over_seeds() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"pol_10k\.parquet, which is not here.*--data-dir"):
+    with pytest.raises(FileNotFoundError, match=r"pol_10k\.parquet, which was not found.*--data-dir"):
         main(["population", "--datasets", "pol", "--data-dir", str(tmp_path), "--out", str(tmp_path)])

@@ -1,7 +1,7 @@
 """cleanlab's Datalab on files of rows and labels, with features only and with a model's cross-validated probabilities.
 
 Arguments: the models as JSON (name to [class, parameters]), then pairs of files: arrays to read, answers to write.
-Each time is of one call on data in memory, in seconds of the processor; that with a model includes the five fits.
+Each time is the processor time of one call on data in memory, in seconds; with a model it includes the five fits.
 """
 
 import json
@@ -33,7 +33,7 @@ def answer(X: np.ndarray, y: np.ndarray, models: dict) -> dict[str, object]:
             model = locate(kind)(**parameters)
             inputs = {"pred_probs": cross_val_predict(model, X, y, cv=5, method="predict_proba")}
         spent = time.process_time() - start
-        lab, seconds = find(y, {"label": {"n_jobs": 1}}, **inputs)  # no processes beside this one: the same answer
+        lab, seconds = find(y, {"label": {"n_jobs": 1}}, **inputs)  # no other processes; the result is the same
         everything = find(y, None, **{"features": X, **inputs})[1]
         issues = lab.get_issues("label")
         found |= {
@@ -50,7 +50,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     models, *files = sys.argv[1:]
     rng = np.random.default_rng(0)
-    find(rng.integers(0, 2, 64), None, features=rng.normal(size=(64, 4)))  # imports what is imported late
+    find(rng.integers(0, 2, 64), None, features=rng.normal(size=(64, 4)))  # triggers late imports
     for read, write in zip(files[::2], files[1::2], strict=True):
         with np.load(read) as file:
             found = answer(file["X"], file["given"], json.loads(models))

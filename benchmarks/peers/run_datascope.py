@@ -5,8 +5,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 
 class Accuracy(SklearnModelAccuracy):
-    # No training row, nothing right: the hard utility. Its own choice, always answering the class that is right least
-    # often, shifts all values by one constant.
+    # Hard utility: without training rows, no prediction is right. Its own choice, always predicting the least
+    # frequently right class, shifts all values by a constant.
     def elementwise_null_score(self, X_train, y_train, X_test, y_test, *_, **__):
         return np.zeros(len(y_test))
 

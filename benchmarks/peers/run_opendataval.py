@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 import torch
 from measure import measure
 
-# Imported along with the package and never used by KNN-Shapley; their current versions break that import.
+# Imported with the package but unused by KNN-Shapley; their current versions break that import.
 for name in ("geomloss", "torchvision", "transformers"):
     sys.modules[name] = MagicMock()
 for name in ("datasets", "transforms", "transforms.functional"):
