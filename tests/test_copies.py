@@ -69,7 +69,7 @@ def test_payouts_are_cut_by_the_share_that_is_discounted(tmp_path: Path) -> None
     assert "CopyDiscount" in found.parameters["copy_discount"]
     for allocation, said in ((plain, False), (found, True)):
         _, page, *_ = write_statements(allocation, tmp_path / str(said))
-        assert ("less the discount for copies" in page.read_text(encoding="utf-8")) == said
+        assert ("discount for copies is deducted" in page.read_text(encoding="utf-8")) == said
 
 
 def test_rows_unlike_all_others_are_paid_as_before(tmp_path: Path) -> None:

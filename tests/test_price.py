@@ -753,7 +753,7 @@ def test_the_sample_comes_before_noise_in_every_text(audit: PayoutAudit, tmp_pat
     line, page = made.line(made.owners[0]), _page_text(write_statements(made, tmp_path)[1])
     low, high = show_money(made.sampling_low[0]), show_money(made.sampling_high[0])
     assert line.index(f"{low} to {high} for the sampling of validation points") < line.index("under")
-    assert page.index(f"would be paid between {low} EUR and {high} EUR") < page.index("disturbed on purpose")
+    assert page.index(f"would be paid between {low} EUR and {high} EUR") < page.index("changed on purpose")
     others = {show_money(end[at]) for end in (made.sampling_low, made.sampling_high) for at in range(1, 4)}
     assert not any(f" {amount} " in page for amount in others - {low, high})
     np.testing.assert_array_equal(audit.sampling_low, made.sampling_low)
