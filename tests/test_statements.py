@@ -238,7 +238,7 @@ def test_private_statements_depend_on_the_points_through_the_payment_alone(kind:
     else:
         at = made.owners.index("bob")
         mean, high = (f"{cents[at] / 100:,.2f} EUR" for cents in (made.noise_mean, made.noise_high))
-        assert f"changes by {mean} on average, and by more than {high} in 1 of 20 cases" in text
+        assert f"changes a payment like yours by {mean} on average, and by more than {high} in 1 of 20 cases" in text
 
 
 def test_nothing_of_others_or_of_the_points_is_on_a_page(tmp_path: Path) -> None:
