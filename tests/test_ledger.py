@@ -211,9 +211,9 @@ def test_nested_and_large_bodies_are_refused(tmp_path: Path, monkeypatch: pytest
         ({"reserve": "30"}, "its reserve is not an integer"),
         ({"unallocated": True}, "its unallocated is not an integer"),
         ({"payments": {"Ann": 1}}, "no list of payments"),
-        ({"payments": [["Ann", "70"]]}, "no pair of seller and amount"),
-        ({"payments": [["Ann", 70_00, 1]]}, "no pair of seller and amount"),
-        ({"payments": [["Ann", True]]}, "no pair of seller and amount"),
+        ({"payments": [["Ann", "70"]]}, "not a pair of seller and amount"),
+        ({"payments": [["Ann", 70_00, 1]]}, "not a pair of seller and amount"),
+        ({"payments": [["Ann", True]]}, "not a pair of seller and amount"),
         ({"payments": [["Ann", 35_00], ["Ann", 25_00]]}, "a seller twice"),
     ],
 )
@@ -710,7 +710,7 @@ def test_an_export_is_verified_without_a_database(where: str, tmp_path: Path) ->
         events, head = list(ledger.events()), ledger.head()
         with pytest.raises(InputError, match="already exists"):
             ledger.export(tmp_path / "out")
-        with pytest.raises(InputError, match="has no folder to be in"):
+        with pytest.raises(InputError, match="is in a folder that does not exist"):
             ledger.export(tmp_path / "no" / "out")
         assert verify_export(tmp_path / "out", head=head, progress=True) == ledger.verify()
     lines = (tmp_path / "out" / "events.jsonl").read_bytes().split(b"\n")
