@@ -485,7 +485,7 @@ def test_notes_name_a_condemned_class_and_a_worse_model() -> None:
         ({"models": "svm"}, "'models' parameter"),
         ({"models": LinearRegression()}, "take|must"),
         ({"models": LogisticRegression}, "estimators with fit"),
-        ({"models": [LinearRegression(), LogisticRegression()]}, "classifiers alone"),
+        ({"models": [LinearRegression(), LogisticRegression()]}, "classifiers only"),
         ({"task": "number"}, "must hold numbers to predict"),
         ({"task": "set"}, "'task' parameter"),
         ({"repeats": 0}, "'repeats' parameter"),

@@ -521,7 +521,7 @@ def test_terms_that_cannot_be_kept_are_refused(place: Place, terms: dict[str, An
 
 def test_kept_tables_must_fit_the_new_validation_file(place: Place) -> None:
     place.market.close("one", place.open("one", VAL))
-    with pytest.raises(InputError, match="columns or their types are others"):
+    with pytest.raises(InputError, match="columns or their types differ"):
         place.open("two", VAL.rename_columns(["size", "years", "class"]), keep=True)
     with pytest.raises(InputError, match="no row of label"):
         place.open("two", VAL.filter(pa.compute.equal(VAL["class"], "no")), keep=True)
