@@ -463,7 +463,7 @@ def test_the_training_rows_as_points_are_noticed(model: Any) -> None:
     X, y = clouds()
     y = y.astype(float) if isinstance(model, KNNRegressionShapley) else y
     model = model.fit(X, y)
-    with pytest.warns(UserWarning, match=r"training rows themselves.*cross_value"):
+    with pytest.warns(UserWarning, match=r"points are the training rows: .*cross_value"):
         model.value(X.copy(), y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

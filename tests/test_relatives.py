@@ -655,7 +655,7 @@ def test_a_budget_of_weighted_values_counts_all_arrays() -> None:
 def test_a_checkpoint_needs_weights_that_can_be_named(tmp_path: Path) -> None:
     X, y = np.arange(6.0)[:, None], np.arange(6) % 2
     model = WeightedKNNShapley(2, weights=lambda distances: 1 / (1 + distances), progress=False).fit(X, y)
-    with pytest.raises(ValueError, match="'checkpoint' parameter needs a 'weights' that can be named"):
+    with pytest.raises(ValueError, match="'checkpoint' parameter does not work with a function as 'weights'"):
         model.value(X, y, checkpoint=tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
 

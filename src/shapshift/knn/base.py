@@ -1,4 +1,4 @@
-"""What all nearest-neighbour models share: training rows, the checks of validation points, and the way to a result."""
+"""Base class of the nearest-neighbour models: training rows, checks of validation points, building of the result."""
 
 import copy
 import hashlib
@@ -60,7 +60,7 @@ class Prepared(NamedTuple):
     points : ndarray, csr_array, RowFile or tensor
         Their features, or distances.
     excluded : ndarray of shape (n_val,) or None
-        The training row that each point does not see, -1 for none.
+        Training row that each point ignores; -1 for none.
     labels : ndarray of shape (n_val,)
         Labels of the points, as given.
     """
@@ -72,10 +72,10 @@ class Prepared(NamedTuple):
     labels: npt.NDArray[Any]
 
 
-#: Rows that tell whether a validation set is the training set; fewer may be alike by chance.
+#: Number of rows compared to detect that a validation set is the training set; fewer may match by chance.
 CHECKED_ROWS = 32
-#: With balanced weights, sums are kept for each class of the points, for the standard errors: up to CLASSES_APART
-#: classes, and more as long as they take no more than SUMS_APART numbers.
+#: The standard errors of balanced weights need a sum for each class of the points. Sums are kept for up to
+#: CLASSES_APART classes, and for more if they take at most SUMS_APART numbers.
 CLASSES_APART, SUMS_APART = 32, 2**24
 #: Parameters that never change a result.
 NEVER_CHANGE_A_RESULT = ("n_jobs", "max_memory", "progress", "scratch")
@@ -94,24 +94,24 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     progress: bool | None
     max_memory: int | str | None
     ids_: npt.NDArray[Any]
-    #: Its kernels run without the interpreter's lock, so several calls at a time use several processors.
+    #: Whether several calls run in parallel threads: the kernels release the interpreter's lock.
     works_in_threads = True
-    #: How many nearest rows decide about the boundary, and the entropy above which a point is a boundary point.
+    #: Number of nearest rows that decide whether a point is a boundary point, and the entropy above which it is one.
     boundary_neighbors: int = BOUNDARY_NEIGHBORS
     boundary_entropy: float = 0.0
     #: Folder for scratch files; None for the system's.
     scratch: Any = None
-    #: Number of results per point beside its entropy and neighbours.
+    #: Number of results per point besides its entropy and neighbours.
     _n_extra = 0
-    #: Whether values get their sampling errors; runs that are only compared with others go without.
+    #: Whether to compute sampling errors; runs that are only compared with others skip them.
     _errors = True
     #: Whether distances may be given as a sparse graph of the nearest rows.
     _takes_graph = False
-    #: Whether distances themselves count, or only their order.
+    #: Whether values depend on the distances themselves, or only on their order.
     _true_distances = False
-    #: Whether labels are classes, and not numbers.
+    #: Whether labels are classes; otherwise they are numbers.
     _classes = False
-    #: Names that parameters may have, for those that a model has.
+    #: Allowed values of parameters that take a name; a model may lack some of these parameters.
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "metric": METRICS,
         "utility": ("soft", "hard"),
@@ -125,14 +125,14 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         ----------
         X : table of shape (n_train, n_features)
             NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list, or (for the Euclidean and
-            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``. Data larger than memory: the
-            path of a Parquet file, a folder of them or a pattern, a pyarrow dataset, a NumPy memory map, or an iterator
-            of batches ``(X, y)``.
+            cosine metrics) a scipy sparse matrix. Ignored when ``metric="precomputed"``. For data larger than memory:
+            the path of a Parquet file, of a folder of them or a pattern, a pyarrow dataset, a NumPy memory map, or an
+            iterator of batches ``(X, y)``.
         y : array-like of shape (n_train,) or str
-            Labels of any hashable kind, or numbers for regression; for Parquet, the name of their column will do; for
+            Labels of any hashable kind, or numbers for regression. For Parquet, also the name of the label column; for
             an iterator, None.
         ids : array-like of shape (n_train,) or str, optional
-            Row ids; by default the table's index, or 0..n_train-1. For Parquet, the name of their column will do.
+            Row ids; by default the table's index, or 0..n_train-1. For Parquet, also the name of the id column.
 
         Returns
         -------
@@ -150,7 +150,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         digest = fingerprint(index, *parts)
         if table is not None and isinstance(table.rows, RowFile):
             table.rows.check_unchanged("X")
-        # Nothing is stored before everything is checked: a refused fit leaves the last one as it was.
+        # Attributes are set after all checks: a refused fit leaves the previous one unchanged.
         self.ids_, self._id_names, self._index = ids, id_names, index
         for name, entry in learned.items():
             setattr(self, name, entry)
@@ -180,20 +180,20 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         y_val : array-like of shape (n_val,) or str
             Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
         groups : array-like of shape (n_val,) or str, optional
-            One name per validation point, or for Parquet the column that has them; the result then has the mean per
-            group too.
+            One name per validation point, or for Parquet the name of their column. The result then also has the mean
+            per group.
         clusters : array-like of shape (n_val,), optional
-            For points that depend on each other, such as several readings of one patient: one name per point, equal
-            for points of one cluster. Standard errors then count clusters instead of points.
+            For points that depend on each other, such as several readings of one patient: one name per point, equal for
+            points of one cluster. Standard errors then count clusters instead of points.
         point_weight : "balanced", array-like of shape (n_val,) or str, optional
-            How much each validation point counts: "balanced" makes all classes of the points count alike, numbers of at
-            least 0 are weights (costs, say), and for Parquet the name of their column will do. Values are weighted
-            means over the points, exactly; standard errors are those of weighted means.
+            Weight of each validation point: "balanced" gives all classes of the points the same total weight; an array
+            holds weights of at least 0, such as costs; for Parquet, also the name of their column. Values are exact
+            weighted means over the points; standard errors are those of weighted means.
         matrix : bool, default=False
-            Also return each row's value on each single point: n_train x n_val numbers.
+            Also return each row's value on each point: n_train x n_val numbers.
         checkpoint : path-like, optional
-            Folder for progress. A run that was killed and is called again with the same arguments resumes from there,
-            to the same bytes. A folder of another run is refused. Delete it when the result is safe.
+            Folder for progress. A killed run that is called again with the same arguments resumes from it and returns
+            the same bytes. A folder of another run is refused. Delete it once the result is saved.
 
         Returns
         -------
@@ -234,13 +234,13 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return self._value(X_val, y_val, n_nearest=n_nearest, point_weight=point_weight, **asked)
 
     def weighted(self, point_weight: Any = "balanced") -> "WeightedModel":
-        """Return this fitted model with weights of the validation points, for whatever takes a model.
+        """Return this fitted model with weighted validation points, for functions that take a model.
 
         Parameters
         ----------
         point_weight
-            As in :meth:`value`. "balanced" is taken anew from the labels of each validation set; an array is for sets
-            of as many points.
+            As in :meth:`value`. "balanced" is computed from the labels of each validation set; an array must have one
+            weight per validation point.
 
         Examples
         --------
@@ -256,7 +256,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return WeightedModel(self, point_weight=point_weight)
 
     def neighbor_ranks(self, X_val: Any, y_val: Any, reference: Any) -> Floats:
-        """Rank some training rows by their distance from each validation point, without valuing.
+        """Rank given training rows by their distance from each validation point, without valuing them.
 
         Parameters
         ----------
@@ -291,20 +291,20 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def explain(
         self, X_val: Any, y_val: Any, ids: Any, *, point_weight: Any = None, n_points: int = 5, n_neighbors: int = 5
     ) -> Explanation:
-        """Explain the values of some training rows: the validation points that made them, and the rows' neighbours.
+        """Explain the values of some training rows by the validation points behind them and the rows' neighbours.
 
         Parameters
         ----------
         X_val, y_val
             As in :meth:`value`.
         ids : sequence, or one id
-            Ids of training rows, as in ``ids_``. An id that several rows carry stands for all of them.
+            Ids of training rows, as in ``ids_``. An id shared by several rows selects all of them.
         point_weight
             As in :meth:`value`. A row's value on a point is then multiplied by the point's weight, 1 on average.
         n_points : int, default=5
-            Number of validation points listed with the highest values of a row, and with the lowest.
+            Number of validation points to list with the highest values of a row, and with the lowest.
         n_neighbors : int, default=5
-            Number of nearest training rows listed; unlike that of the model, it changes no value.
+            Number of nearest training rows to list. Unlike ``n_neighbors`` of the model, it changes no value.
 
         Returns
         -------
@@ -312,8 +312,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
         Notes
         -----
-        It takes about as long as :meth:`value`, and keeps the values of the asked rows alone: not all rows on all
-        points. It is computed on the CPU.
+        It takes about as long as :meth:`value`. It keeps only the values of the requested rows, not those of all rows
+        on all points. It runs on the CPU.
         """
         check_is_fitted(self)
         rows = find_rows(f"{type(self).__name__}.explain", self.ids_, ids)
@@ -321,7 +321,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return explain_rows(self, X_val, y_val, rows, **asked)
 
     def _sentence(self, row: int, value: float, near: npt.NDArray[Any], own: npt.NDArray[Any] | None) -> str:
-        """Say why a training row has its value, from the labels of the points and of the training rows near it."""
+        """Return a sentence that explains a row's value by the labels of the points and training rows near it."""
         raise NotImplementedError
 
     def _row_labels(self) -> npt.NDArray[Any]:
@@ -329,7 +329,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return self._targets
 
     def _is_near(self, ranks: Floats, tile: Floats) -> npt.NDArray[np.bool_]:
-        """Whether rows are near points, from their zero-based ranks and their distances as tiles have them."""
+        """Whether rows are near points, from their zero-based ranks and the distances of the tile."""
         return ranks < self.n_neighbors
 
     def _nearness(self) -> Nearness:
@@ -340,7 +340,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return Nearness(f"has it {among}its {rows}", f"have it {among}their {rows}")
 
     def _needs_engine(self, points: Any) -> bool:
-        """Whether distances are best computed by a run of the engine: of rows in a file, or on a GPU."""
+        """Whether the engine must compute the distances: for rows in a file, or on a GPU."""
         return self._index.in_file or isinstance(points, RowFile)
 
     def _value(
@@ -364,12 +364,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def _warn_of_training_rows(self, given: "Prepared") -> None:
         if self._are_training_rows(given):
             warn(
-                "The validation points are the training rows themselves: every row finds itself at distance 0, which "
-                "makes values too good. Use cross_value(model, X, y), which values every row on the others."
+                "The validation points are the training rows: every row is its own nearest neighbour at distance 0, so "
+                "values are too high. Use cross_value(model, X, y), which values every row on the others."
             )
 
     def _are_training_rows(self, given: "Prepared") -> bool:
-        """Whether points that see all rows are these rows, in the same order: told from a few of them."""
+        """Whether points that see all rows are these rows in the same order, judged by a few of them."""
         task, n = given.task, given.task.n_train
         if task.n_val != n or n < CHECKED_ROWS or given.excluded is not None or self._index.metric == "precomputed":
             return False
@@ -398,24 +398,24 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         own: Indices | None = None,
         graph_ok: bool = False,
     ) -> "Prepared":
-        """Check a validation set and everything that is asked about it.
+        """Check a validation set and the other arguments of a valuation.
 
-        ``own`` are the training rows that the points are: unlike rows to ``exclude`` they are out of the game.
-        ``graph_ok`` says whether the caller knows what to do with distances that a graph does not store.
+        ``own`` are the training rows equal to the points; unlike rows to ``exclude``, they take no part in the game.
+        ``graph_ok`` says whether the caller accepts a sparse graph, which does not store all distances.
         """
         check_is_fitted(self)
         self._check_parameters()
         check.check_flag(f"{type(self).__name__}.value", "matrix", matrix)
         n_train = self._index.n_rows
-        # The word is no name of a column.
+        # "balanced" is never the name of a column.
         balanced = isinstance(point_weight, str) and point_weight == "balanced"
         extra, called = (groups, None if balanced else point_weight), ("X_val", "y_val", "groups", "point_weight")
         X_val, y_val, (groups, weights) = self._opened(X_val, y_val, extra, called, self._columns)
         points = self._place_points(X_val, has_checkpoint)
         if self._is_graph(points) and not (graph_ok and self._takes_graph):
             raise InputError(
-                "'X_val' is a sparse neighbour graph, but all distances are needed here: what it does not store is "
-                "unknown. KNNShapley.value, ThresholdKNNShapley.value and cross_value with one of these take a graph. "
+                "'X_val' is a sparse neighbour graph, which does not store all distances; all are needed here. "
+                "Only KNNShapley.value, ThresholdKNNShapley.value and cross_value with one of these take a graph. "
                 "Pass a dense array, for instance that of sklearn.metrics.pairwise_distances(X_val, X_train)."
             )
         n_val = points.shape[0]
@@ -427,8 +427,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         names, codes = ([], np.zeros(n_val, dtype=np.int64)) if groups is None else _labels.check_groups(groups, n_val)
         if weighted is not None and names and not np.bincount(codes, weighted).all():
             raise InputError(
-                f"The 'point_weight' parameter of {caller} must leave every one of the 'groups' a point with a weight "
-                "above 0. Leave out the points of those that count for nothing."
+                f"The 'point_weight' parameter of {caller} must give at least one point of each of the 'groups' a "
+                "weight above 0. Leave out groups whose points all have weight 0."
             )
         parts = None
         if clusters is not None:
@@ -480,7 +480,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return Runner(self.n_jobs, check.parse_memory(self.max_memory, type(self).__name__), self.progress)
 
     def _checkpoint(self, folder: Any, given: "Prepared") -> Checkpoint:
-        """Return the checkpoint of a run; it names everything that the result depends on."""
+        """Return the checkpoint of a run, identified by everything that the result depends on."""
         task = given.task
         if not isinstance(folder, str | os.PathLike):
             raise InputError(
@@ -489,8 +489,8 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         for name, entry in self.get_params().items():
             if callable(entry):
                 raise InputError(
-                    f"The 'checkpoint' parameter needs a {name!r} that can be named: nothing tells whether another "
-                    "process has the same function. Leave the checkpoint out, or name a built-in one."
+                    f"The 'checkpoint' parameter does not work with a function as {name!r}: a later process cannot "
+                    "check that it has the same one. Leave the checkpoint out, or use a built-in name."
                 )
         run = {
             "training_rows": self.fingerprint_,
@@ -511,13 +511,13 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return Checkpoint(folder, run | chosen)
 
     def _filler(self, points: Any, excluded: Indices | None) -> Any:
-        """Return what computes distance tiles."""
+        """Return the function that computes tiles of distances."""
         fill = tile_filler(true_index(self._index) if self._true_distances else self._index, points)
         return fill if excluded is None else without_rows(fill, excluded)
 
     @property
     def _depth(self) -> int:
-        """Number of nearest rows that decide about the boundary."""
+        """Number of nearest rows that decide whether a point is a boundary point."""
         return self._boundary_depth(self._index.n_rows)
 
     def _boundary_depth(self, n_rows: int) -> int:
@@ -530,7 +530,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return min(asked, n_rows)
 
     def _task(self, targets: npt.NDArray[Any], **common: Any) -> Task:
-        """Return the task; ``common`` are the parts that all models have in common."""
+        """Return the task; ``common`` are the arguments shared by all models."""
         return Task(
             n_train=self._index.n_rows,
             n_val=targets.size,
@@ -546,11 +546,11 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return runner.sums(self._method(given.task, given.targets))
 
     def _method(self, task: Task, targets: Any) -> Tiled:
-        """Return how tiles of distances become values."""
+        """Return the method that turns tiles of distances into values."""
         raise NotImplementedError
 
     def _about(self, task: Task, sums: Sums) -> dict[str, Any]:
-        """Return the parameters of a result; these are the ones that all results have."""
+        """Return the parameters of a result; subclasses add to these."""
         return {
             "metric": self.metric,
             "n_train": task.n_train,
@@ -566,7 +566,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         }
 
     def _levels(self) -> Floats:
-        """Return the entropies that sums are kept for."""
+        """Return the entropy levels for which sums are kept."""
         raise NotImplementedError
 
     def _n_shown(self) -> int:
@@ -574,7 +574,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return int(self.n_neighbors)
 
     def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
-        """Return the attributes to keep of the training labels, and what the fingerprint is made of."""
+        """Return the attributes to set from the training labels, and the arrays to fingerprint."""
         raise NotImplementedError
 
     def _read_targets(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -587,20 +587,20 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         raise NotImplementedError
 
     def _place_points(self, X_val: Any, has_checkpoint: bool) -> Any:
-        """Return checked validation points where they are valued."""
+        """Return checked validation points on the device that values them."""
         return self._check_points(X_val, narrow=True)
 
     def _check_device(self, rows: Any, has_checkpoint: bool = False) -> str | None:
-        """Return the GPU that values such rows, None for the CPU."""
+        """Return the GPU that values these rows; None for the CPU."""
         return None
 
     def _fitted(self, X: Any) -> None:
-        """Prepare what is derived from the fitted rows."""
+        """Compute what depends on the fitted rows."""
         self._derived = FitCache()
 
     @property
     def _sample(self) -> Any:
-        """Training rows in an order that their content decides; the first of them are a random sample."""
+        """Training rows in a random order determined by their content; any first part is a random sample."""
         return self._derived.get("sample", lambda: draw_sample(self._index))
 
     def _check_parameters(self) -> None:
@@ -640,7 +640,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return table, table.rows.shape[0], table.index, table.index_names
 
     def _table(self, X: Any, name: str) -> check.Table:
-        """Check features, unless they were when they were read from a file."""
+        """Check features, unless reading them from a file has already checked them."""
         if isinstance(X, check.Table):
             return X
         return check.check_features(X, name, sparse_ok=self._why_not_sparse(), narrow=True)
@@ -653,9 +653,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
     def _opened(
         self, X: Any, y: Any, extra: tuple[Any, ...], names: tuple[str, ...], columns: list[Any] | None
     ) -> tuple[Any, Any, tuple[Any, ...]]:
-        """Open data larger than memory: return its rows as a table, its labels, and other columns, such as its ids.
+        """Open data larger than memory; return its rows as a table, its labels, and other columns such as its ids.
 
-        Whatever is in memory comes back as it is. Messages call them by ``names``.
+        Data in memory is returned unchanged. Messages use ``names``.
         """
         memory = check.parse_memory(self.max_memory)
         if self.metric == "precomputed" or not is_streamed(X, memory):
@@ -681,9 +681,9 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self.feature_std_ = feature_std(table.rows)
 
     def _check_points(self, X_val: Any, *, narrow: bool = False) -> Any:
-        """Check validation points, and return them as the training rows are: dense, sparse, or distances.
+        """Check validation points and return them in the form of the training rows: dense, sparse, or distances.
 
-        ``narrow`` says whether they may keep the type in which they came.
+        ``narrow`` says whether points may keep their number type.
         """
         if self._index.metric == "precomputed":
             return check.check_distances(X_val, self.ids_)
@@ -692,12 +692,12 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return points if narrow else check.in_float64(points)
 
     def _like_training(self, X: Any, name: str) -> check.Table:
-        """Check rows or points and bring them into the form of the training rows: columns, dense or sparse."""
+        """Check rows or points and give them the columns and storage (dense or sparse) of the training rows."""
         table = check.match_columns(self._table(X, name), self._columns, self.n_features_in_, name)
         return replace(table, rows=self._index.like_rows(table.rows))
 
     def _check_unchanged(self, points: Any = None) -> None:
-        """Refuse a result of rows in a file that was changed in the meantime."""
+        """Raise if a file of rows changed during the run."""
         for name, rows in (("X", self._index.rows), ("X_val", points)):
             if isinstance(rows, RowFile):
                 rows.check_unchanged(name)
@@ -718,7 +718,7 @@ class KNNModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
 
 class ModelWith:
-    """A fitted model whose ``value`` has some more arguments, for functions that take a model; else it is that model.
+    """A fitted model whose ``value`` gets extra arguments; everything else is passed on to the model.
 
     Parameters
     ----------
@@ -732,7 +732,7 @@ class ModelWith:
         self.__dict__.update(model=model, given=given)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "model":  # asked for while a copy is made
+        if name.startswith("__") or name == "model":  # looked up during copying
             raise AttributeError(name)
         return getattr(self.model, name)
 
@@ -746,26 +746,26 @@ class ModelWith:
         return type(self)(clone(self.model), **self.given)
 
     def fit(self, X: Any, y: Any = None, *, ids: Any = None) -> Self:
-        """Index other training rows."""
+        """Fit other training rows."""
         self.model.fit(X, y, ids=ids)
         return self
 
     def weighted(self, *given: Any, **asked: Any) -> Any:
-        """Refuse: one of both would be left out."""
+        """Refuse: weights and pooling cannot be combined."""
         raise self._twice("weighted")
 
     def pooled(self, *given: Any, **asked: Any) -> Any:
-        """Refuse: one of both would be left out."""
+        """Refuse: weights and pooling cannot be combined."""
         raise self._twice("pooled")
 
     def _twice(self, name: str) -> InputError:
         had = "pooled values" if "pool" in self.given else "weights of validation points"
         return InputError(
-            f"This model has {had} already, and {name} does not go with them: use it on the fitted model itself."
+            f"This model already has {had}, which do not go with {name}. Start from the fitted model itself."
         )
 
     def _valued(self, X_val: Any, y_val: Any, **asked: Any) -> Valuation:
-        """Value every training row; subclasses say in ``value`` what may be asked."""
+        """Value every training row; ``value`` of a subclass names the arguments that it takes."""
         found: Valuation = self.model.value(X_val, y_val, **self.given, **asked)
         return found
 
@@ -792,7 +792,7 @@ class WeightedModel(ModelWith):
         checkpoint: str | os.PathLike[str] | None = None,
         **others: Any,
     ) -> Valuation:
-        """Value every training row; ``others`` are arguments of the model's ``value`` that it may refuse."""
+        """Value every training row; ``others`` are passed to the model's ``value``, which may refuse them."""
         if "point_weight" in others:
             raise self._twice("point_weight")
         others |= {} if checkpoint is None else {"checkpoint": checkpoint}
@@ -809,7 +809,7 @@ class WeightedModel(ModelWith):
         return found
 
     def _prepare(self, *args: Any, **asked: Any) -> Any:
-        raise InputError("Weights of validation points do not go with this: pass the model without weighted().")
+        raise InputError("Weights of validation points are not supported here. Pass the model without weighted().")
 
 
 class KNNClassModel(KNNModel):
@@ -818,7 +818,7 @@ class KNNClassModel(KNNModel):
     classes_: npt.NDArray[Any]
     codes_: Codes
     _classes = True
-    # Whether labels never seen in training are not warned about: they were warned about before.
+    # Whether to skip the warning about labels never seen in training, because it was given before.
     _quiet_labels = False
 
     def _read_labels(self, labels: npt.NDArray[Any]) -> tuple[dict[str, Any], tuple[Any, Any]]:
@@ -871,7 +871,7 @@ def fingerprint(index: TrainingIndex, classes: npt.NDArray[Any], codes: npt.NDAr
 
 
 def _cluster_parts(codes: Indices, names: list[Any], clusters: tuple[list[Any], Indices]) -> tuple[Indices, Clusters]:
-    """Return the number of each point's part of a cluster, and what the parts are; see :class:`Clusters`."""
+    """Return the number of each point's part of a cluster, and the table of parts; see :class:`Clusters`."""
     n_clusters = len(clusters[0])
     parts, numbers = np.unique(codes * n_clusters + clusters[1], return_inverse=True)
     return numbers, Clusters(parts % n_clusters, parts // n_clusters, tuple(names))

@@ -1,4 +1,4 @@
-"""Explanations: which validation points made the value of a training row, and what its own neighbours say."""
+"""Explanations: the validation points behind the value of a training row, and the labels of its neighbours."""
 
 import copy
 from collections import deque
@@ -25,42 +25,42 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Entries = npt.NDArray[Any]
 
-#: Values on single points that are kept at a time; more rows take further passes over the validation points.
+#: Number of values on single points kept at a time; more rows take further passes over the validation points.
 MOST_KEPT = 2**24
-#: Bytes per kept value: the value, its rank, the row that the rank is of, its distance, and copies of these.
+#: Bytes per kept value: the value, its rank, the row of that rank, its distance, and copies of these.
 KEPT_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(Result):
-    """Where the values of some training rows come from.
+    """The validation points and neighbours that explain the values of some training rows.
 
-    A row's value is the mean of its values on the single validation points. Where points have weights, each of these is
-    multiplied by the weight of its point, 1 on average.
+    A row's value is the mean of its values on the single validation points. Weighted points multiply these by their
+    weight, 1 on average.
 
     Attributes
     ----------
     ids, labels : ndarray of shape (n_rows,)
-        Of the rows; for regression, labels are targets. A row without a label has None.
+        Of the rows; targets for regression. A row without a label has None.
     positions : ndarray of shape (n_rows,)
-        Their places in the training set.
+        Their positions in the training set.
     values : ndarray of shape (n_rows,)
         Their values.
     positive, negative, neutral : ndarray of shape (n_rows,)
         Numbers of validation points on which the row's value is above, below and exactly 0.
     gain, loss : ndarray of shape (n_rows,)
-        What the points with values above and below 0 add to the row's value: their sum is the value.
+        Contributions of the points with values above and below 0; together they are the row's value.
     near : ndarray of shape (n_rows,)
-        Number of validation points that have the row among their K nearest training rows, or within the radius; a
-        row is among them if one of its copies is.
+        Number of validation points that have the row, or a copy of it, among their K nearest training rows or within
+        the radius.
     points : mapping of str to ndarray
-        The validation points with the highest and with the lowest values of each row, the highest first and the lowest
-        last: ``row`` (its place in ``ids``), ``position`` and ``id`` of the point, its ``label``, the row's ``value``
-        there, the ``distance`` between both, and the row's ``rank`` by distance there (1 is the nearest row, ties have
-        the mean of their ranks). A distance that a neighbour graph does not store is infinite, and its rank NaN.
+        The validation points with the highest and with the lowest values of each row, from highest to lowest: ``row``
+        (its position in ``ids``), ``position`` and ``id`` of the point, its ``label``, the row's ``value`` on it, the
+        ``distance`` between both, and the ``rank`` of the row by this distance (1 is the nearest row, ties get the mean
+        of their ranks). A distance that a neighbour graph does not store is infinite, and its rank NaN.
     neighbors : mapping of str to ndarray
-        The nearest training rows of each row, itself left out: ``row``, ``position``, ``id``, ``label``, ``distance``.
-        Empty for precomputed distances, which do not tell how far training rows are from each other.
+        The nearest other training rows of each row: ``row``, ``position``, ``id``, ``label``, ``distance``. Empty for
+        precomputed distances, which do not include those between training rows.
     sentences : tuple of str
         One for each row.
     n_val : int
@@ -108,7 +108,7 @@ class Explanation(Result):
     id_names: tuple[Any, ...] = ("id",)
 
     def is_of(self, valuation: Valuation) -> bool:
-        """Whether it explains the values of a valuation, rounding aside."""
+        """Whether this explains the values of ``valuation``, up to rounding."""
         if self.fingerprint != valuation.fingerprint or self.n_val != valuation.n_val:
             return False
         return np.allclose(self.values, valuation.values[self.positions], rtol=1e-6, atol=1e-9)
@@ -136,8 +136,8 @@ class Explanation(Result):
         """Tabulate the nearest training rows: one line for each row and neighbour; ``kind`` as in :meth:`to_frame`."""
         if not self.neighbors:
             raise InputError(
-                "Nearest training rows are not known with metric='precomputed': distances are those of validation "
-                "points. Fit the features to get them."
+                "Nearest training rows are not known with metric='precomputed', which gives distances from validation "
+                "points only. Fit the features to get them."
             )
         of, found = self.neighbors["row"], self.neighbors
         columns = {"neighbor": found["id"], "neighbor_label": found["label"], "distance": found["distance"]}
@@ -154,7 +154,7 @@ class Explanation(Result):
         return to_table(columns, self.ids[of], kind or self.kind, self.id_names)
 
     def summary(self) -> str:
-        """Say of each row where its value comes from, in two lines."""
+        """Return two lines for each row: why it has its value, and the numbers behind it."""
         lines = []
         for i, sentence in enumerate(self.sentences):
             sides = f"{self.gain[i]:+.3g} from {self.positive[i]:,} and {self.loss[i]:+.3g} from {self.negative[i]:,}"
@@ -176,7 +176,7 @@ def explain_rows(
     n_points: int = 5,
     n_neighbors: int = 5,
 ) -> Explanation:
-    """Explain the values of the training rows at some positions, each of them once.
+    """Explain the values of the training rows at some positions, each position once.
 
     Other parameters are those of :meth:`shapshift.KNNShapley.explain`.
     """
@@ -225,7 +225,7 @@ def explain_rows(
 
 
 def find_rows(caller: str, known: Entries, ids: Any) -> Indices:
-    """Return the positions of the rows that carry some ids, in the order of these; an id may be that of several rows.
+    """Return the positions of the rows with these ids, in the order of the ids; several rows may share an id.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def on_cpu(model: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Part:
-    """What is found about some of the rows: numbers and listed points, and the labels of the points near each row."""
+    """Numbers and listed points of some of the rows, and the labels of the points near each row."""
 
     numbers: dict[str, Entries]
     points: dict[str, Entries]
@@ -286,7 +286,7 @@ class _Part:
 
 
 def _explain(model: Any, given: Any, rows: Indices, n_points: int) -> _Part:
-    """Value all rows, and keep what some of them are worth on each single point."""
+    """Value all rows, and keep the values of some of them on each single point."""
     # The engine keeps each row once, in ascending order.
     kept, place = np.unique(rows, return_inverse=True)
     n_val = given.task.n_val
@@ -295,9 +295,9 @@ def _explain(model: Any, given: Any, rows: Indices, n_points: int) -> _Part:
     found, about = sums.points, model._about(task, sums) | sums.notes
     valuation = model._valuation(task, sums, about)
     tile = _distances(model, given.points, kept, n_val)
-    stored = tile < NOT_STORED  # else a neighbour graph does not say how far a row is
+    stored = tile < NOT_STORED  # a neighbour graph has no distance for the others
     distances, ranks = np.where(stored, true_distances(model._index, tile), np.inf), found.reference_ranks
-    # Copies of a row share the mean of their ranks: any of them is near where the first is.
+    # Copies of a row share the mean of their ranks: the row is near if its first copy is.
     inside = model._is_near(ranks - (_copies(model._index)[kept] - 1) / 2, tile) & stored
     ranks = np.where(stored, ranks, np.nan)
     worth = found.values if task.weights is None else found.values * task.weights[:, None]
@@ -341,7 +341,7 @@ def _strongest(values: Floats, distances: Floats, most: int) -> Indices:
 
 
 def _distances(model: Any, points: Any, rows: Indices, n_val: int) -> Floats:
-    """Tile of the distances of all points to some rows."""
+    """Distances of all points to some rows, as a tile."""
     fill, tile = true_index(model._index).sample_filler(rows, points), np.empty((n_val, rows.size))
     for lo in range(0, n_val, BLOCK_POINTS):
         here = slice(lo, min(lo + BLOCK_POINTS, n_val))
@@ -350,7 +350,7 @@ def _distances(model: Any, points: Any, rows: Indices, n_val: int) -> Floats:
 
 
 def _nearest(model: Any, rows: Indices, wanted: int) -> dict[str, Entries]:
-    """Find the nearest training rows of some of them; nothing where they cannot be measured."""
+    """Find the nearest training rows of some rows; empty where distances between training rows are unknown."""
     index = model._index
     n, wanted = index.n_rows, min(wanted, index.n_rows - 1)
     if index.metric == "precomputed":
@@ -373,25 +373,25 @@ def _nearest(model: Any, rows: Indices, wanted: int) -> dict[str, Entries]:
 
 
 def row_name(entry: Any) -> str:
-    """Call a row by its id; a date without a time of day is shown as one."""
+    """Name a row by its id; a date without a time of day is shown as a date."""
     return f"Row {np.datetime_as_string(entry, unit='auto') if isinstance(entry, np.datetime64) else entry}"
 
 
 @dataclass(frozen=True)
 class Nearness:
-    """How a sentence says that a validation point is near a row, of one point and of several."""
+    """Words for "a validation point is near this row", for one point and for several."""
 
     one: str
     several: str
 
 
 def class_sentence(row: str, label: Any, value: float, near: Entries, own: Entries | None, words: Nearness) -> str:
-    """Say why a row that votes for a label has its value.
+    """Explain in a sentence the value of a row that votes for a label.
 
     Parameters
     ----------
     row : str
-        What the row is called.
+        Name of the row.
     label : object
         Its label.
     value : float
@@ -434,7 +434,7 @@ have label 1, and so do 4 of its 5 nearest training rows.'
 
 
 def number_sentence(row: str, value: float, near: Floats, own: Floats | None, words: Nearness) -> str:
-    """Say why a row that predicts a number has its value; parameters as in :func:`class_sentence`.
+    """Explain in a sentence the value of a row that predicts a number; parameters as in :func:`class_sentence`.
 
     Examples
     --------
@@ -477,7 +477,7 @@ def _have(k: int, n: int) -> str:
 
 
 def _do_so(k: int, n: int, contrast: str) -> str:
-    """Say whether a row's nearest training rows do the same; few of them are set against it by ``contrast``."""
+    """Say whether a row's nearest training rows do the same; ``contrast`` introduces the case that few of them do."""
     if n == 0:
         return ""
     if n == 1:

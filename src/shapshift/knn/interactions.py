@@ -1,4 +1,4 @@
-"""knn_interactions: which pairs of training rows, and of owners, complement each other, and which are redundant."""
+"""knn_interactions: pairs of training rows, and of owners, that complement each other or are redundant."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from shapshift.knn.shapley import KNNShapley
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Pairs whose sums are kept at a time; the rest of the training rows follow in further passes.
+# Number of pairs whose sums are kept at a time; the other training rows take further passes.
 BLOCK_PAIRS = 2**25
 # (Training row, validation point) pairs of a tile, whose tables stay in the processor's cache.
 TILE_PAIRS = 2**17
@@ -35,24 +35,25 @@ TILE_PAIRS = 2**17
 class Interactions(Result):
     """Interactions of pairs of training rows, averaged over a validation set.
 
-    The Shapley-Taylor index of order 2: all pairs together with what each row is worth alone add up to what all rows
-    together are worth. A positive pair is worth more together than apart, a negative one is partly redundant.
+    The Shapley-Taylor index of order 2: the values of all single rows and all pairs add up to the worth of the whole
+    training set. A positive pair is worth more together than apart; a negative pair is partly redundant.
 
     Attributes
     ----------
     ids : ndarray of shape (n_train,)
         Row ids.
     main : ndarray of shape (n_train,)
-        What each row is worth alone.
+        Worth of each row alone.
     partners, interactions : ndarray of shape (n_train, top)
-        Positions of the rows with which each row interacts most, strongest first whatever the sign, and how much.
+        Positions of the rows with which each row interacts most, strongest first regardless of sign, and the
+        interactions.
     total : float
         Sum over all pairs, not only those kept.
     owners : tuple
         Owner names in order of first appearance; empty when none were given.
     owner_totals, owner_pairs : ndarray of shape (n_owners, n_owners)
-        Sum of the interactions between the rows of two owners (on the diagonal: of one owner), over all pairs, and how
-        many pairs those are.
+        Sum of the interactions between the rows of two owners (on the diagonal: of one owner) over all pairs, and the
+        number of these pairs.
     parameters : mapping
     fingerprint : str
         Of the model.
@@ -172,19 +173,19 @@ def knn_interactions(
     owners: Any = None,
     progress: bool | None = None,
 ) -> Interactions:
-    """Exact Shapley-Taylor interactions of all pairs of training rows (Belaid et al. 2023), the strongest ones kept.
+    """Exact Shapley-Taylor interactions of all pairs of training rows (Belaid et al. 2023); the strongest are kept.
 
     Parameters
     ----------
     model : KNNShapley
-        Fitted, with ``semivalue="shapley"``; its ``n_neighbors``, ``utility``, ``metric``, ``ties`` and ``n_jobs``
-        count.
+        Fitted, with ``semivalue="shapley"``. Its ``n_neighbors``, ``utility``, ``metric``, ``ties`` and ``n_jobs`` are
+        used.
     X_val, y_val : table of shape (n_val, n_features), array-like of shape (n_val,)
         As in :meth:`shapshift.KNNShapley.value`.
     top : int, default=10
-        How many partners to keep per row.
+        Number of partners to keep per row.
     owners : array-like of shape (n_train,), optional
-        Whose each row is; the result then sums all pairs up by owner.
+        Owner of each row; the result then also sums all pairs by owner.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
 
@@ -194,8 +195,8 @@ def knn_interactions(
 
     Notes
     -----
-    O(N log N + N^2) per validation point. Memory stays below about 300 MB whatever N is, plus what is returned: rows
-    are taken in blocks, and the validation set is gone through once per block.
+    O(N log N + N^2) per validation point. Memory stays below about 300 MB for any N, plus the result: rows are
+    processed in blocks, with one pass over the validation set per block.
 
     Examples
     --------
@@ -212,7 +213,7 @@ def knn_interactions(
     caller = "knn_interactions"
     if not isinstance(model, KNNShapley):
         raise InputError(
-            f"The 'model' parameter of {caller} must be a fitted KNNShapley: interactions are those of its utility. "
+            f"The 'model' parameter of {caller} must be a fitted KNNShapley, whose utility defines the interactions. "
             f"Got {type(model).__name__} instead."
         )
     if model.semivalue != "shapley":
@@ -221,7 +222,7 @@ def knn_interactions(
         )
     check.check_count(caller, "top", top)
     model = copy(model)
-    model.device = "cpu"  # pairs are added up there
+    model.device = "cpu"  # pairs are summed on the CPU
     task = model._prepare(X_val, y_val).task
     ownership = None if owners is None else check_owners(owners, model.ids_)
     pairs = _Pairs(task, int(model.n_neighbors), model.utility == "soft", n_workers(model.n_jobs))
@@ -241,7 +242,7 @@ def knn_interactions(
                 _add_by_owner(block, ownership.codes[here], ownership.codes, totals)
     counts = np.zeros((0, 0), dtype=np.int64) if ownership is None else np.outer(ownership.counts, ownership.counts)
     if ownership is not None:
-        # Each pair of one owner was met from both ends.
+        # Each pair of one owner was counted from both ends.
         totals[np.diag_indices(len(names))] /= 2
         counts[np.diag_indices(len(names))] = ownership.counts * (ownership.counts - 1) // 2
     return Interactions(
@@ -271,8 +272,8 @@ def knn_interactions(
 class _Pairs:
     """Mean interactions over a validation set, for blocks of rows.
 
-    Tables of tiles of points, which are short, are made by several threads; the pairs are added up from them in the
-    order of the tiles, by as many threads that share the rows.
+    Several threads compute the short tables of tiles of points. The same number of threads, sharing the rows, then add
+    up the pairs in the order of the tiles.
     """
 
     def __init__(self, task: ClassTask, n_neighbors: int, soft: bool, workers: int) -> None:
@@ -284,7 +285,7 @@ class _Pairs:
         self._share = asked[task.codes]
 
     def main(self) -> Floats:
-        """Return what each row is worth alone."""
+        """Return the worth of each row alone."""
         return self._share - 1 / self.task.n_classes if self._soft else self._share / self._k
 
     def block(self, first: int, stop: int, advance: Callable[[int], None]) -> Floats:
@@ -304,7 +305,7 @@ class _Pairs:
         return sums
 
     def _tables(self, here: slice) -> PairTables:
-        """Make the tables of a tile of points."""
+        """Compute the tables of a tile of points."""
         task = self.task
         tile = np.empty((here.stop - here.start, task.n_train))
         task.fill(here, slice(0, task.n_train), tile)
@@ -315,7 +316,7 @@ class _Pairs:
         return tables
 
     def _add_small_sets(self, sums: Floats, first: int) -> None:
-        """Add what the soft utility changes: subsets of fewer than K rows are divided by their size, not by K."""
+        """Add the effect of the soft utility, which divides subsets of fewer than K rows by their size, not by K."""
         n, k = self.task.n_train, self._k
         s = np.arange(min(n - 1, k), dtype=np.float64)
         weight = 2 * (n - 1 - s) / (n * max(n - 1, 1))
@@ -334,7 +335,7 @@ def _slices(n: int, size: int) -> list[slice]:
 
 
 def _strongest(entries: Floats, own: int, top: int) -> tuple[Indices, Floats]:
-    """Positions and values of the largest entries by size, but for the row's own; equal ones by position."""
+    """Positions and values of the entries largest in size, without the row's own; ties by position."""
     sizes = np.abs(entries)
     sizes[own] = -1.0
     if top < sizes.size - 1:
