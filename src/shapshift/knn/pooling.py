@@ -1,10 +1,10 @@
-"""Pooling: values that borrow strength from the training rows, each of them one more validation point.
+"""Pooling: values that also use the training rows as validation points.
 
-Validation points are few and their mean is unsure; training rows are many, but may come from elsewhere. Both are
-compared by label. A linear score, fitted on other points than it is used on, tells whether features differ between them
-within a label; if so, training rows count by the ratio of both densities along the score. Shares of the labels are
-pooled by how well they agree. What is left of a difference between the two means, beyond their sampling errors, is
-bias, and decides with these errors how much the training rows count.
+Validation points are few, so their mean is uncertain; training rows are many, but may come from another distribution.
+Both are compared by label. A linear score, fitted on other points than it is used on, tests whether features differ
+between them within a label. If they do, each training row is weighted by the ratio of both densities along the score.
+Shares of the labels are pooled by how well they agree. The difference between the two means that exceeds their sampling
+errors is bias; the bias and these errors decide the weight of the training rows.
 """
 
 from dataclasses import dataclass, replace
@@ -28,26 +28,26 @@ from shapshift.valuation import Valuation, corrected_by
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Standard errors from which on the score tells the two apart: one-sided 5%.
+# Standard errors above which the score shows a difference: one-sided 5%.
 DETECTED = 1.65
-# Steps of the ratio of densities, and folds that the score is fitted without.
+# Steps of the density ratio, and number of cross-fitting folds of the score.
 STEPS, FOLDS = 8, 5
-# Training rows that the score is fitted on, at most.
+# Largest number of training rows to fit the score on.
 FITTED_ROWS = 20_000
-# Scores shrink towards none like those of a logistic regression with a penalty of one over the root of the features.
+# Penalty of the score: like a logistic regression with a penalty of one over the root of the number of features.
 RIDGE = 4.0
-# Features beyond these many standard deviations count as that far away.
+# Features are clipped at this many standard deviations.
 CLIPPED = 5.0
-# With more features than this, as in embeddings, all are scaled alike; with fewer, each by itself.
+# With more features than this, as in embeddings, all share one scale; with fewer, each has its own.
 FEW_FEATURES = 50
-# Points' worth of evidence that a label's variance over validation points borrows from that over training rows.
+# Weight, in points, of a label's variance over training rows in the estimate of its variance over validation points.
 BORROWED = 5
-# Standard deviations of their chi-square statistic up to which shares of labels are taken for equal.
+# Standard deviations of the chi-square statistic up to which shares of labels are considered equal.
 SHARES_APART = 3.0
 
 
 class PoolingModel(ModelWith):
-    """A fitted model whose values are pooled.
+    """A fitted model that returns pooled values.
 
     Parameters
     ----------
@@ -57,14 +57,14 @@ class PoolingModel(ModelWith):
         As in :meth:`shapshift.KNNShapley.value`.
     """
 
-    # Pooled values belong to no single point's neighbours.
+    # Pooled values cannot be traced to the neighbours of a single point.
     value_and_neighbors = neighbor_ranks = None
 
     def explain(self, *given: Any, **asked: Any) -> Any:
-        """Refuse: what the training rows lend to a value belongs to no validation point."""
+        """Refuse: the part of a value that comes from the training rows belongs to no validation point."""
         raise InputError(
-            "Pooled values cannot be explained: a part of them comes from the training rows. Explain those of the "
-            "model that is pooled: model.explain(X_val, y_val, ids) instead of model.pooled().explain(...)."
+            "Pooled values cannot be explained: part of each comes from the training rows. Explain the values of the "
+            "model without pooling: model.explain(X_val, y_val, ids) instead of model.pooled().explain(...)."
         )
 
     def value(self, X_val: Any, y_val: Any, *, groups: Any = None) -> Valuation:
@@ -74,7 +74,7 @@ class PoolingModel(ModelWith):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How training rows, as points, compare with validation points.
+    """Comparison of training rows, as points, with validation points.
 
     Attributes
     ----------
@@ -82,19 +82,19 @@ class Comparison:
         Class numbers of validation points and of training rows.
     n_classes : int
     steps : ndarray of shape (n_train,)
-        Step of the density ratio that each training row is on; all 0 where no difference was found.
+        Density-ratio step of each training row; all 0 where no difference was found.
     ratios : ndarray
-        How often a training row of each step counts.
+        Weight of a training row of each step.
     shares : ndarray of shape (n_classes,)
         Shares of the labels in the pooled values.
     share_weight : float
-        How much of them comes from training rows.
+        Part of these shares that comes from training rows.
     auc : float
-        How well the score tells validation points from training rows of equal label: 0.5 is not at all.
+        How well the score separates validation points from training rows of equal label; 0.5 means not at all.
     z : float
-        The same in standard errors.
+        Distance of the AUC from 0.5 in standard errors.
     chi2 : float
-        By how much the shares of labels differ: about ``n_classes - 1`` where they do not.
+        Difference between the shares of labels: about ``n_classes - 1`` where they agree.
     """
 
     targets: Indices
@@ -115,18 +115,18 @@ class Comparison:
 
     @property
     def weights(self) -> Floats:
-        """How often each training row counts."""
+        """Weight of each training row."""
         found: Floats = self.ratios[self.steps]
         return found
 
     @property
     def worth(self) -> float:
-        """How many rows of equal weight the training rows amount to."""
+        """Number of equally weighted rows with the same precision as the training rows."""
         return effective_number(self.weights)
 
 
 def effective_number(weights: Floats) -> float:
-    """Return how many equal weights have the variance of these."""
+    """Return the number of equal weights with the variance of these."""
     return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
@@ -138,7 +138,7 @@ def compare(
     Parameters
     ----------
     points, rows : ndarray or csr_array of shape (n, n_features), or None
-        Features of validation points and of training rows; None where there are none to compare.
+        Features of validation points and of training rows; None without features.
     targets, codes : ndarray
         Their class numbers.
     n_classes : int
@@ -150,7 +150,7 @@ def compare(
     scores = None if points is None else _scores(points, rows, targets, codes, (in_points, in_rows), folds)
     if scores is not None:
         of_points, of_rows = scores[0][in_rows[targets] > 0], scores[1]
-        # Training rows with the shares that labels have among validation points: only features can differ then.
+        # Training rows are drawn with the label shares of the validation points, so that only features can differ.
         alike = in_points[codes] / in_rows[codes]
         alike = alike / alike.sum()
         order = np.argsort(of_rows, kind="stable")
@@ -165,14 +165,14 @@ def compare(
             rising = IsotonicRegression().fit_transform(
                 np.arange(STEPS), p / np.maximum(q, 0.5 / codes.size), sample_weight=np.maximum(q, 1e-9)
             )
-            # Drawn towards no difference, the more the less sure it is.
+            # Shrunk towards no difference, more so the larger the uncertainty.
             ratios = 1 + (1 - 1 / z**2) * (rising - 1)
     weights = ratios[steps]
     p, q = in_points / m, np.bincount(codes, weights, minlength=n_classes) / weights.sum()
     n, freedom = effective_number(weights), max(int(np.count_nonzero(in_points + in_rows)) - 1, 1)
     both = (m * p + n * q) / (m + n)
     chi2 = float((np.square(p - q)[both > 0] / both[both > 0]).sum() / (1 / m + 1 / n))
-    if z > DETECTED:  # where features differ, shares may as well
+    if z > DETECTED:  # if features differ, shares of labels may differ too
         trust = min(1.0, freedom / chi2) if chi2 > 0 else 1.0
     else:
         excess = (chi2 - freedom - SHARES_APART * np.sqrt(2 * freedom)) / 2
@@ -185,10 +185,10 @@ def compare(
 def _scores(
     points: Any, rows: Any, targets: Indices, codes: Indices, counts: tuple[Any, Any], folds: tuple[Indices, Indices]
 ) -> tuple[Floats, Floats] | None:
-    """Score points and rows: the higher, the more like a validation point of its label; None where there are too few.
+    """Score points and rows: higher means more like a validation point of its label; None if there are too few.
 
-    By ridge regression on the features, each fold by the others. Both sides of a label weigh the same, so that shares
-    of labels make no difference.
+    Ridge regression on the features, cross-fitted by fold. Both sides of a label have equal weight, so that shares of
+    labels have no effect.
     """
     usable = (counts[0] > 0) & (counts[1] > 0)
     if counts[0][usable].sum() < 2 or codes.size < 2:
@@ -199,7 +199,7 @@ def _scores(
     products, sums, weighed = np.zeros((FOLDS, width, width)), np.zeros((FOLDS, width)), 0.0
     for features, labels, fold, sign, own in sides:
         weight = np.where(usable[labels], (counts[0] + counts[1])[labels] / np.maximum(own[labels], 1), 0.0)
-        chosen = np.arange(labels.size)[: FITTED_ROWS + targets.size]  # rows come in an order of chance
+        chosen = np.arange(labels.size)[: FITTED_ROWS + targets.size]  # rows are in random order
         for k in range(FOLDS):
             these = chosen[fold[chosen] == k]
             part = _standardized(features, these, centre, spread)
@@ -207,7 +207,7 @@ def _scores(
             products[k] += heavy.T @ part
             sums[k] += sign * heavy.sum(axis=0)
         weighed += float(weight[chosen].sum())
-    # No more evidence than the smaller side has.
+    # Evidence is limited by the smaller side.
     scale = min(4 * targets.size, codes.size) / weighed
     ridge = np.eye(width) * RIDGE * np.sqrt(width - 1)
     ridge[-1, -1] = 1e-9
@@ -239,7 +239,7 @@ def _centre_and_spread(rows: Any) -> tuple[Floats, Any]:
 
 
 def _standardized(features: Any, chosen: Indices, centre: Floats, spread: Any) -> Floats:
-    """Return some of the features in standard deviations, and a column of ones."""
+    """Return selected features in standard deviations, with a column of ones."""
     some = features[chosen]
     some = some.toarray() if sparse.issparse(some) else some
     return np.column_stack([np.clip((some - centre) / spread, -CLIPPED, CLIPPED), np.ones(chosen.size)])
@@ -254,7 +254,7 @@ class LabelSums:
     values, squares : ndarray of shape (n_classes, n_train)
         Weighted sums of values, and of squared values.
     weights, weight_squares : ndarray of shape (n_classes, n_train) or (n_classes, 1)
-        Sums of the weights, and of their squares, of the points that count for each row.
+        Sums of the weights, and of the squared weights, of the points that are used for each row.
     """
 
     values: Floats
@@ -272,9 +272,9 @@ class Pooled:
     values, risk : ndarray of shape (n_train,)
         Values, and their expected squared errors.
     weight, share_weight : float
-        How much of each label's values, and of the shares of labels, comes from training rows.
+        Part of each label's values, and of the shares of labels, that comes from training rows.
     gain : float
-        Expected squared error, as a part of that of plain values.
+        Expected squared error relative to that of plain values.
     """
 
     values: Floats
@@ -298,7 +298,7 @@ def combine(compared: Comparison, points: LabelSums, rows: LabelSums, kurtosis: 
     m, n, shares = float(compared.targets.size), compared.worth, compared.shares[:, None]
     counts = points.weights
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = rows.weight_squares / np.square(rows.weights)  # one over the number of rows
+        spread = rows.weight_squares / np.square(rows.weights)  # 1 / number of rows
         has_points = counts > 0
         has_rows = (np.bincount(compared.codes, minlength=shares.size)[:, None] >= 3) & (spread < 0.999)
         on_points, on_rows = points.values / counts, rows.values / rows.weights
@@ -313,7 +313,7 @@ def combine(compared: Comparison, points: LabelSums, rows: LabelSums, kurtosis: 
     both = has_points & has_rows
     risk_points = (both * shares**2 * of_points * one_over).sum(axis=0)
     risk_rows = (both * shares**2 * of_rows * spread).sum(axis=0)
-    # Labels that only one side has.
+    # Labels that occur on one side only.
     alone = (~both * shares**2 * np.where(has_points, of_points * one_over, of_rows * spread)).sum(axis=0)
     difference = (shares * (on_points - on_rows)).sum(axis=0)
     bias = max(0.0, float((difference**2).mean() - risk_points.mean() - risk_rows.mean()))
@@ -321,7 +321,7 @@ def combine(compared: Comparison, points: LabelSums, rows: LabelSums, kurtosis: 
     weight = float(risk_points.mean()) / total if total > 0 else 0.0
     means = (1 - weight) * on_points + weight * on_rows
     values = (shares * means).sum(axis=0)
-    # Sampling of both sides, sampling of the shares, and what is left of the bias.
+    # Sampling error of both sides, sampling error of the shares, and remaining bias.
     u, freedom = compared.share_weight, max(np.unique(np.append(compared.targets, compared.codes)).size - 1, 1)
     between = (shares * (means - values) ** 2).sum(axis=0)
     risk = (1 - weight) ** 2 * risk_points + weight**2 * risk_rows + alone
@@ -339,7 +339,7 @@ def combine(compared: Comparison, points: LabelSums, rows: LabelSums, kurtosis: 
 
 
 def corrected_values(model: Any, X_val: Any, y_val: Any, correction: Any) -> Valuation:
-    """Value a noisy validation set and correct, by ``correct`` where the corrector has it, else by ``transform``."""
+    """Value a noisy validation set, corrected by ``correct`` if the corrector has it, else by ``transform``."""
     if callable(getattr(correction, "correct", None)):
         corrected: Valuation = correction.correct(model, X_val, y_val)
         return corrected
@@ -349,7 +349,7 @@ def corrected_values(model: Any, X_val: Any, y_val: Any, correction: Any) -> Val
 def pooled_valuation(model: Any, X_val: Any, y_val: Any, pool: Any, *, groups: Any, correction: Any) -> Valuation:
     """Value training rows on validation points and on each other, pooled; see ``pool`` of ``KNNShapley.value``.
 
-    With a correction, corrected values take the place of those on validation points.
+    With a correction, corrected values replace those on validation points.
     """
     model = on_cpu(model)
     rows = _own_points(model, pool)
@@ -373,7 +373,7 @@ def pooled_valuation(model: Any, X_val: Any, y_val: Any, pool: Any, *, groups: A
         plain = corrected_values(model, X_val, y_val, correction)
         found = found.with_corrected(plain)
     of_group = []
-    if in_blocks(task.group_names):  # of one sample: they vary as before, but less
+    if in_blocks(task.group_names):  # blocks of one sample: they vary as before, but less
         around, gain = found.pooled.values, found.pooled.gain
         for means, error in zip(plain.group_means, plain.group_errors, strict=True):
             of_group.append(
@@ -403,7 +403,7 @@ def _pooled(plain: Valuation, found: "Found", of_group: list[Pooled]) -> Valuati
     return replace(
         plain,
         values=pooled.values,
-        # Parts of the values move with the whole.
+        # Group and level values move with the value of the whole set.
         level_values=plain.level_values + (pooled.values - plain.values),
         standard_error=np.sqrt(pooled.risk),
         degrees_of_freedom=np.full(pooled.values.size, freedom),
@@ -432,7 +432,7 @@ class PointSums(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """Pooled values, and what they were made from.
+    """Pooled values and their inputs.
 
     Attributes
     ----------
@@ -450,7 +450,7 @@ class Found:
     bound: Floats | None
 
     def with_corrected(self, corrected: Valuation) -> "Found":
-        """Pool corrected values, instead of those on the validation points, with those on the training rows."""
+        """Pool corrected values, instead of the values on the validation points, with those on the training rows."""
         if corrected.standard_error is None:
             raise InputError("The 'pool' parameter needs a correction with standard errors: a PosteriorCorrector.")
         compared, rows = self.compared, self.rows
@@ -463,7 +463,7 @@ class Found:
             return replace(self, pooled=Pooled(corrected.values, corrected.standard_error**2, 0.0, 0.0, 1.0))
         shares, means = compared.shares[known, None], means[known]
         on_rows, risk_rows = (shares * means).sum(axis=0), (shares**2 * variances[known] * one_over[known]).sum(axis=0)
-        # Corrected values are not known by label: what pooled shares change is taken from the training rows.
+        # Corrected values are not known by label, so the effect of pooled shares comes from the training rows.
         values = corrected.values + ((shares - counted[known, None]) * means).sum(axis=0)
         risk = corrected.standard_error**2
         bias = max(0.0, float(np.square(values - on_rows).mean() - risk.mean() - risk_rows.mean()))
@@ -481,7 +481,7 @@ class Found:
         return replace(self, pooled=pooled)
 
     def error_bound(self, of_points: Floats | None) -> Floats | None:
-        """Return the error bound of the pooled values; labels count more or less than in the plain ones."""
+        """Return the error bound of the pooled values, whose labels have other weights than in the plain ones."""
         if of_points is None or self.bound is None:
             return None
         counted = np.bincount(self.compared.targets, minlength=self.compared.n_classes) / self.compared.targets.size
@@ -494,7 +494,7 @@ class Found:
         return bound
 
     def facts(self) -> dict[str, Any]:
-        """Say how much was borrowed, and why."""
+        """Report how much comes from the training rows, and why."""
         pooled, compared = self.pooled, self.compared
         n, weights = compared.codes.size, compared.weights
         features = f"AUC {compared.auc:.2f}, {compared.z:.1f} standard errors from a half"
@@ -526,18 +526,18 @@ class Found:
 
 @dataclass(frozen=True)
 class RowPoints:
-    """Training rows as points.
+    """Training rows used as validation points.
 
     Attributes
     ----------
     order : ndarray of shape (n_train,)
-        Training rows in an order of chance that their content decides.
+        Training rows in a random order determined by their content.
     features : ndarray, csr_array or None
         Features in this order; None where there are only distances.
     keys : ndarray or None
         Hashes of the rows in this order.
     points : Table or ndarray
-        What the model takes for validation points: rows, or distances between them.
+        Input of the model in place of validation points: rows, or distances between them.
     """
 
     order: Indices
@@ -547,7 +547,7 @@ class RowPoints:
 
 
 def _own_points(model: Any, pool: Any) -> RowPoints:
-    """Return the training rows as points, or say why they cannot be."""
+    """Return the training rows as points, or raise if they cannot be."""
     check_is_fitted(model)
     index, n = model._index, model._index.n_rows
     if index.metric == "precomputed":
@@ -573,7 +573,7 @@ def _own_points(model: Any, pool: Any) -> RowPoints:
 
 
 def _folds(keys: Any) -> Indices:
-    """Folds that the content of rows decides."""
+    """Folds determined by the content of the rows."""
     folds: Indices = (keys % np.uint64(FOLDS)).astype(np.int64)
     return folds
 
@@ -594,7 +594,7 @@ def _pool_points(model: Any, rows: RowPoints, given: PointSums, plain: Valuation
 
 
 def _label_sums(model: Any, rows: RowPoints, compared: Comparison, runner: Any) -> tuple[LabelSums, Floats | None]:
-    """Value the training rows on each other, and weigh them as points; return the error bound of the means too."""
+    """Value the training rows on each other and sum them up with weights; also return the error bound of the means."""
     order, n_classes, n_steps = rows.order, compared.n_classes, compared.ratios.size
 
     def run() -> tuple[Floats, Floats, Floats | None]:
@@ -610,7 +610,7 @@ def _label_sums(model: Any, rows: RowPoints, compared: Comparison, runner: Any) 
 
     if n_steps > 1 or rows.features is None:
         values, squares, bound = run()
-    else:  # for other validation sets too
+    else:  # kept for other validation sets
         chosen = {name: entry for name, entry in model.get_params().items() if name not in NEVER_CHANGE_A_RESULT}
         values, squares, bound = model._derived.get(("pool", repr(chosen)), run)
     weights = compared.weights

@@ -1,4 +1,4 @@
-"""KNNRegressionShapley: what each training row adds to the predictions of a K-nearest-neighbour regressor."""
+"""KNNRegressionShapley: contribution of each training row to the predictions of a K-nearest-neighbour regressor."""
 
 import math
 from functools import partial
@@ -19,7 +19,7 @@ from shapshift.knn.explain import number_sentence, row_name
 
 Floats = npt.NDArray[np.float64]
 
-#: Excess entropies (nats) that sums are kept for; a spread of 2 nats over the limit is more than 7 times the limit.
+#: Excess entropies (nats) for which sums are kept; 2 nats mean a spread of more than 7 times the limit.
 LEVELS = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
 
 _WORTH = {
@@ -88,26 +88,26 @@ def regression_table(n_rows: int, n_neighbors: int, utility: str) -> RegressionT
 class KNNRegressionShapley(KNNModel):
     r"""Exact Shapley value of every training row for a K-nearest-neighbour regressor.
 
-    A subset of the training rows is worth minus the squared error of its prediction. Values are exact for any K and N,
-    in O(N log N) per validation point, and so is the average over the orders of rows at equal distance.
+    The worth of a subset of training rows is minus the squared error of its prediction. Values are exact for any K and
+    N, in O(N log N) per validation point. The average over the orders of rows at equal distance is exact too.
 
     Parameters
     ----------
     n_neighbors : int, default=5
         K, the number of nearest rows that vote; it may exceed the number of training rows.
     utility : {"soft", "hard"}, default="soft"
-        The prediction of a subset: the mean target of its K nearest members, or of all if there are fewer ("soft",
-        Wang and Jia 2023); or the sum of their targets divided by K, with ``baseline`` in the place of each missing
-        vote ("hard", Jia et al. 2019).
+        Prediction of a subset: "soft" is the mean target of its K nearest members, or of all if there are fewer (Wang
+        and Jia 2023); "hard" is the sum of their targets divided by K, with ``baseline`` in place of each missing vote
+        (Jia et al. 2019).
     baseline : {"mean", "zero", "published"} or float, default="mean"
-        What is predicted without votes. The empty subset is worth minus the squared error of this number: the mean of
-        the training targets, 0, or a number of the caller's. With "mean", adding a constant to all targets changes
-        nothing. "published" is the convention of Jia et al.: missing votes count as 0, and the empty subset is worth 0,
-        as if it predicted without error; all values are then lower by the mean squared validation target over N.
+        Prediction without votes: the mean of the training targets, 0, or a given number. The empty subset is worth
+        minus the squared error of this number. With "mean", adding a constant to all targets does not change the
+        values. "published" follows Jia et al.: missing votes count as 0, and the empty subset is worth 0, as if its
+        prediction had no error; all values are then lower by the mean squared validation target over N.
     boundary_spread : float, default=0.5
-        When neighbours disagree, see Notes.
+        Limit on the spread of targets above which a point is a boundary point, see Notes.
     boundary_neighbors : int, default=5
-        Number of neighbours that decide about it; at most the number of training rows (5 is cut to that).
+        Number of neighbours used for this; at most the number of training rows (5 is cut to that).
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         As in :class:`shapshift.KNNShapley`.
     ties : {"average", "index"}, default="average"
@@ -124,16 +124,16 @@ class KNNRegressionShapley(KNNModel):
     target_std_ : float
         Their standard deviation.
     baseline_ : float
-        What is predicted without votes.
+        Prediction without votes.
     n_features_in_, feature_names_in_, feature_std_, ids_, fingerprint_
         As in :class:`shapshift.KNNShapley`.
 
     Notes
     -----
-    *Boundary.* Numbers have no classes that could meet. A validation point counts as a boundary point when the targets
-    of its nearest training rows spread widely: their standard deviation exceeds ``boundary_spread`` times that of
-    all training targets. ``Valuation.entropy`` is the logarithm of the ratio of the two, or 0: by how many nats a
-    normal distribution with the neighbours' spread has more entropy than one at the limit. Sums are kept for the levels
+    *Boundary.* Regression has no classes, so a validation point is a boundary point when the targets of its nearest
+    training rows spread widely: when their standard deviation exceeds ``boundary_spread`` times that of all training
+    targets. ``Valuation.entropy`` is the logarithm of the ratio of the two, at least 0: the difference in entropy, in
+    nats, between a normal distribution with the neighbours' spread and one at the limit. Sums are kept for the levels
     0, 0.5, 1, 1.5 and 2.
 
     Examples
@@ -205,7 +205,7 @@ class KNNRegressionShapley(KNNModel):
         targets = targets - baseline
 
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
-            # A row that its point does not see comes last.
+            # A row that its point ignores comes last.
             order = np.ascontiguousarray(np.argsort(tile, axis=1, kind="stable")[:, :n])
             t = targets[here]
             if own is None:
@@ -253,7 +253,7 @@ class KNNRegressionShapley(KNNModel):
 
 
 def as_numbers(labels: npt.NDArray[Any], name: str) -> Floats:
-    """Targets as float64; refuse what are no numbers.
+    """Targets as float64; raises if any is not a number.
 
     Examples
     --------

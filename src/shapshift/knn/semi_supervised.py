@@ -1,4 +1,4 @@
-"""SemiSupervisedKNNShapley: values of training rows some of which have no label, only beliefs about it."""
+"""SemiSupervisedKNNShapley: values of training rows when some have beliefs about their label instead of a label."""
 
 import hashlib
 from dataclasses import replace
@@ -23,12 +23,12 @@ from shapshift.knn.explain import class_sentence, row_name
 
 Floats = npt.NDArray[np.float64]
 
-# Unlabelled rows whose distances are in memory at a time.
+# Number of unlabelled rows whose distances are in memory at a time.
 BATCH = 64
 
 
 class SemiSupervisedKNNShapley(KNNClassModel):
-    r"""Exact values of training rows of which some have no label (after Courtnage and Smirnov 2021).
+    r"""Exact values of training rows when some of them have no label (after Courtnage and Smirnov 2021).
 
     A row without a label votes with beliefs: the probability of each class, by default its share among the row's
     nearest labelled rows. A subset is worth the expected share of its K nearest rows that carry the label of the
@@ -40,7 +40,7 @@ class SemiSupervisedKNNShapley(KNNClassModel):
     n_neighbors, utility, semivalue, metric, ties, boundary_neighbors, boundary_entropy, n_jobs, max_memory, progress
         As in :class:`shapshift.KNNShapley`.
     belief_neighbors : int, default=5
-        Number of nearest labelled rows that beliefs come from. Rows tied for the last places count in part.
+        Number of nearest labelled rows whose labels form the beliefs. Rows tied for the last places count in part.
 
     Attributes
     ----------
@@ -49,8 +49,8 @@ class SemiSupervisedKNNShapley(KNNClassModel):
     labeled_ : ndarray of shape (n_train,)
         Whether a row has a label.
     classes_, codes_, n_features_in_, feature_names_in_, feature_std_, ids_, fingerprint_
-        As in :class:`shapshift.KNNShapley`; ``codes_`` of rows without a label are their most probable class, which
-        the boundary rule takes for their label.
+        As in :class:`shapshift.KNNShapley`. For a row without a label, ``codes_`` has the most probable class, which
+        the boundary rule uses as its label.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class SemiSupervisedKNNShapley(KNNClassModel):
             Labels; None, NaN or another missing value where a row has none.
         beliefs : array-like of shape (n_train, n_classes), optional
             Probabilities of the sorted classes for each row, such as the ``predict_proba`` of a classifier. Those of
-            rows with a label do not count.
+            rows with a label are ignored.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class SemiSupervisedKNNShapley(KNNClassModel):
         return self
 
     def _labels(self) -> None:
-        return None  # those of some rows are beliefs
+        return None  # some rows have beliefs instead of codes
 
     def _neighbors_labels(self, X: Any, labeled: npt.NDArray[np.bool_]) -> Floats:
         """Share of each label among the nearest labelled rows of each row."""
@@ -180,8 +180,8 @@ class SemiSupervisedKNNShapley(KNNClassModel):
     def _method(self, task: Task, targets: Any) -> Tiled:
         if task.own is not None:
             raise InputError(
-                f"cross_value does not take {type(self).__name__}: beliefs would have to be formed without each row. "
-                "Value on a validation set of its own."
+                f"cross_value does not take {type(self).__name__}, whose beliefs depend on all rows. "
+                "Value on a separate validation set."
             )
         utility: Any = self.utility
         table = rank_table(task.n_train, int(self.n_neighbors), self.semivalue, utility)

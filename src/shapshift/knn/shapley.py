@@ -37,78 +37,77 @@ TRUNCATED_TOL = 1e-3
 
 
 def no_tiles(here: slice, rows: slice, tile: Any) -> None:
-    """Stand for the distances of points whose features are on a GPU."""
+    """Fill no tile: the features of the points are on a GPU."""
     raise NotImplementedError
 
 
 class KNNShapley(KNNClassModel):
     r"""Exact value of every training row for a K-nearest-neighbour classifier.
 
-    ``fit`` indexes the training rows, ``value`` takes a validation set and returns what each training row contributes
-    to classifying it. Values are exact (no sampling), for any K, any number of classes, and in the presence of ties; a
-    faster ``method`` says how far each value can be off.
+    ``fit`` indexes the training rows. ``value`` takes a validation set and returns the contribution of each training
+    row to classifying it. Values are exact (no sampling) for any K and any number of classes, with ties too; a faster
+    ``method`` returns a bound on the error of each value.
 
     Parameters
     ----------
     n_neighbors : int, default=5
         K, the number of nearest rows that vote; it may exceed the number of training rows.
     utility : {"soft", "hard"}, default="soft"
-        What a subset of training rows is worth on a validation point: the share of its K nearest members (or of all,
-        if there are fewer) that carry the point's label, with 1/C for the empty subset ("soft"); or their number
-        divided by K, with 0 for the empty subset ("hard").
+        Worth of a subset of training rows on a validation point. "soft": the share of its K nearest members (or of all,
+        if there are fewer) with the point's label, and 1/C for the empty subset. "hard": their number divided by K, and
+        0 for the empty subset.
     semivalue : {"shapley", "banzhaf", "loo", "calibrated", "filled"}, Beta or Banzhaf, default="shapley"
-        How subsets are weighted. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K, and
-        "filled" over sizes of at least 2K, in which all K seats are taken and no row is paid for being there
-        (with at most 2K + 1 rows that is leave-one-out); "banzhaf" is ``Banzhaf(0.5)``.
+        Weights of the subsets. "loo" is leave-one-out; "calibrated" is uniform over sizes of at least N - 2K, and
+        "filled" over sizes of at least 2K, where all K seats are taken and no row is paid for filling a seat (with at
+        most 2K + 1 rows that is leave-one-out); "banzhaf" is ``Banzhaf(0.5)``.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         With "precomputed", ``value`` takes a distance matrix (validation points in rows, training rows in columns) and
-        ``fit`` ignores the features. Columns that are named by the row ids are matched by name. A scipy sparse matrix
-        is a graph of nearest rows, such as scikit-learn's ``kneighbors_graph(mode="distance")``: stored entries are
-        distances, zeros included, and rows that are not stored are farther than all stored ones of that point. They
-        are valued as by ``method="truncated"``, and ``Valuation.error_bound`` says how far values can be off; it is 0
-        where the graph stores everything.
+        ``fit`` ignores the features. Columns named by the row ids are matched by name. A scipy sparse matrix is a graph
+        of nearest rows, such as scikit-learn's ``kneighbors_graph(mode="distance")``: stored entries are distances,
+        including zeros, and rows that are not stored are farther than all stored ones of that point. Graphs are valued
+        as by ``method="truncated"``. ``Valuation.error_bound`` bounds the error of each value; it is 0 if the graph
+        stores everything.
     method : {"exact", "certified", "truncated"}, default="exact"
-        "certified" is for rows in a file and for a GPU: it takes linear time instead of a sort, treats distances that
-        are nearly equal as equal and returns, in ``Valuation.error_bound``, how far each value can be off at most. On
-        the CPU, with all rows in memory, values are exact and the bound is 0. "truncated" finds only the nearest rows
-        of each validation point, as many as ``tol`` needs, and gives all farther rows of a class one value.
+        "certified" is for rows in a file and for a GPU: it takes linear time instead of a sort, treats nearly equal
+        distances as equal and returns a bound on the error of each value in ``Valuation.error_bound``. On the CPU, with
+        all rows in memory, values are exact and the bound is 0. "truncated" finds only the nearest rows of each
+        validation point that ``tol`` requires, and gives all farther rows of a class one value.
     tol : float, default=None
-        For "certified": the largest bound allowed, in standard deviations of the values; None means 1e-3. It refines
-        until that is reached. For "truncated": the largest error of any value on any validation point, in units of the
-        utility, where 1 is the difference between all votes right and none; None means 1e-3.
+        For "certified": the largest allowed bound, in standard deviations of the values; distances are refined until it
+        is reached. For "truncated": the largest error of any value on any validation point, in units of the utility,
+        where all votes right minus none right is 1. None means 1e-3 for both.
     search : {"exact", "ann", "lsh"}, default="exact"
         For "truncated": how the nearest rows are found. "exact" looks at all rows and keeps the error within ``tol``.
-        "ann" asks an approximate index (faiss, the extra ``ann``), much faster for a million rows; the error bound
-        counts on nothing but what the index certifies, so it can be far above ``tol``, and the recall is measured.
-        "lsh" hashes: with probability 0.99 nothing was missed and the error is within ``tol``. An index is built at
-        first use and kept until the next fit.
+        "ann" uses an approximate index (faiss, the extra ``ann``), much faster for a million rows; its error bound
+        relies only on what the index certifies, so it can be far above ``tol``, and the recall is measured. "lsh"
+        hashes: with probability 0.99 no row was missed and the error is within ``tol``. An index is built at first use
+        and kept until the next fit.
     ties : {"average", "index"}, default="average"
-        Training rows at equal distance: average over all orders, so that equal rows get equal values and the order of
-        the table means nothing; or order by row number, as published code does.
+        Training rows at equal distance: "average" over all orders, so that equal rows get equal values and row order
+        does not affect values; or "index", order by row number, as in published code.
     boundary_neighbors : int, default=5
         Number of nearest training rows whose labels decide whether a validation point is a boundary point; at most the
         number of training rows (5 is cut to that).
     boundary_entropy : float, default=0.0
-        Entropy of these labels, in nats, above which it is one. By default every disagreement makes one.
+        Entropy of these labels, in nats, above which a point is a boundary point. By default every disagreement makes
+        one.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        Where to compute: "cuda" is a GPU (it needs the ``torch`` extra), "auto" is a GPU if there is one that can
-        do the task. Values on a GPU are those of the CPU but for rounding; "certified" has other buckets
-        and bounds there. Tensors on the GPU are valued where they are. Sparse rows and ``method="truncated"`` are for
-        the CPU.
+        Where to compute: "cuda" is a GPU (needs the ``torch`` extra); "auto" is a GPU if one is available that supports
+        the task. Values on a GPU equal those on the CPU up to rounding; "certified" uses other buckets and bounds
+        there. Tensors on the GPU are valued in place. Sparse rows and ``method="truncated"`` need the CPU.
     n_jobs : int, default=None
-        How many workers are at work at a time: threads, or processes of the Dask or Ray cluster that a surrounding
-        ``joblib.parallel_config`` names. None means 1 unless in such a context, -1 all processors. It never changes a
-        result.
+        Number of parallel workers: threads, or processes of the Dask or Ray cluster named by a surrounding
+        ``joblib.parallel_config``. None means 1 outside such a context, -1 all processors. It never changes a result.
     max_memory : int or str, default=None
-        Bound on what ``value`` allocates, in bytes or such as "2GB"; on a cluster, of what each worker does too. What
-        the model holds already, and a float64 copy of validation features that come in another type, are not part of
-        it. It never changes a result on the CPU. On a GPU it bounds the tiles of distances (None is half of the free
-        memory there), and their size can change the last bit of a value.
+        Bound on the memory that ``value`` allocates, in bytes or such as "2GB"; on a cluster, also for each worker. It
+        excludes what the model already holds, and a float64 copy of validation features of another type. It never
+        changes a result on the CPU. On a GPU it bounds the tiles of distances (None is half of the free memory there),
+        and their size can change the last bit of a value.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
     scratch : path-like, default=None
-        Folder for scratch files of data larger than memory. Rows read from Parquet stay there and are found again; by
-        default they go to the system's folder for temporary files and are removed with the model.
+        Folder for scratch files of data larger than memory. Rows read from Parquet stay there for reuse. By default
+        they go to the system's folder for temporary files and are removed with the model.
 
     Attributes
     ----------
@@ -203,42 +202,42 @@ class KNNShapley(KNNClassModel):
         y_val : array-like of shape (n_val,) or str
             Their labels, as ``fit`` takes them. A label never seen in training matches no row and is warned about.
         groups : array-like of shape (n_val,) or str, optional
-            One name per validation point, or for Parquet the column that has them; the result then has the mean per
-            group too.
+            One name per validation point, or for Parquet the name of their column. The result then also has the mean
+            per group.
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
         point_weight : "balanced", array-like of shape (n_val,) or str, optional
-            How much each validation point counts: "balanced" makes all classes of the points count alike, numbers of at
-            least 0 are weights (costs, say), and for Parquet the name of their column will do. Values are weighted
-            means over the points, exactly; standard errors are those of weighted means.
+            Weight of each validation point: "balanced" gives all classes of the points the same total weight; an array
+            holds weights of at least 0, such as costs; for Parquet, also the name of their column. Values are exact
+            weighted means over the points; standard errors are those of weighted means.
         matrix : bool, default=False
-            Also return each row's value on each single point: n_train x n_val numbers.
+            Also return each row's value on each point: n_train x n_val numbers.
         order : array-like of shape (n_train,), optional
-            Which rows join first, for asymmetric Shapley values: dates, numbers, or texts such as ISO dates, which are
-            compared as texts. Rows with the smallest entry are valued as if they were alone, those with the next one
-            as what they add to them, and so on; equal ones join together, in all orders. A pandas Series is matched by
-            its index to the row ids. For ``method="exact"`` on the CPU, Shapley and (weighted) Banzhaf values; it takes
-            no pool and no correction.
+            Order in which rows join, for asymmetric Shapley values: dates, numbers, or texts such as ISO dates,
+            compared as texts. Rows with the smallest entry are valued as if they were alone, those with the next one by
+            what they add to the earlier ones, and so on; rows with equal entries join together, in all orders. A pandas
+            Series is matched to the row ids by its index. Only for ``method="exact"`` on the CPU and Shapley or
+            (weighted) Banzhaf values, without pool or correction.
         exclude : int array of shape (n_val,), optional
-            For points that are training rows themselves: the position of a row that the point does not see, -1 for
-            none. The row is ranked last, whatever its distance, so that the others share the point without it. To
-            value all rows on each other, see :func:`shapshift.cross_value`, which takes it out of the game.
+            For points that are training rows: position of the row that each point ignores, -1 for none. That row is
+            ranked last, whatever its distance, so that the others share the point without it. To value all rows on each
+            other, use :func:`shapshift.cross_value`, which removes the row from the game.
         pool : "train" or ndarray, optional
-            "train" borrows strength from the training rows: every row is a further validation point, in a game without
-            it. How much they count comes from the data: by how well their features and labels agree with those of the
-            validation points, and by the sampling errors of both. Standard errors count what is left of a difference.
-            ``parameters["pool"]`` of the result says how much was borrowed and why. Where nothing can be, values are
-            plain, with a warning. With ``metric="precomputed"``, the distances between training rows. It takes no
-            clusters, weights, matrix, excluded rows or checkpoint; what is computed on the training rows is kept for
-            the next validation set. For audits and payouts see :meth:`pooled`.
+            "train" also uses the training rows: every row is a further validation point, in a game without it. Their
+            weight comes from the data: from how well their features and labels agree with those of the validation
+            points, and from the sampling errors of both. Standard errors include the remaining bias.
+            ``parameters["pool"]`` of the result says how much came from the training rows and why. If they do not help,
+            values are plain, with a warning. With ``metric="precomputed"``, pass the distances between training rows.
+            Not available with clusters, weights, matrix, excluded rows or checkpoint. What is computed on the training
+            rows is kept for the next validation set. For audits and payouts see :meth:`pooled`.
         correction : corrector, optional
             Correct the values: a `PosteriorCorrector`, which knows the noise of ``X_val``, or a fitted
-            `BoundaryCorrector`, `EntropyNormalizer` or object of your own with ``transform(valuation)``. It takes
-            neither groups nor a matrix.
+            `BoundaryCorrector`, `EntropyNormalizer` or other object with ``transform(valuation)``. Not available with
+            groups or a matrix.
         checkpoint : path-like, optional
-            Folder for progress. A run that was killed and is called again with the same arguments resumes from there,
-            to the same bytes. A folder of another run is refused. Delete it when the result is safe.
+            Folder for progress. A killed run that is called again with the same arguments resumes from it and returns
+            the same bytes. A folder of another run is refused. Delete it once the result is saved.
 
         Returns
         -------
@@ -246,8 +245,8 @@ class KNNShapley(KNNClassModel):
         """
         if order is not None and not (pool is None and correction is None):
             raise InputError(
-                "The 'order' parameter does not go with 'pool' or 'correction', which take all rows to join together. "
-                "Leave one of them out."
+                "The 'order' parameter does not go with 'pool' or 'correction', which assume that all rows join "
+                "together. Leave one of them out."
             )
         if pool is not None:
             if self._is_graph(X_val) or self._is_graph(pool):
@@ -270,7 +269,7 @@ class KNNShapley(KNNClassModel):
         return corrected_values(self, X_val, y_val, correction)
 
     def pooled(self, pool: Any = "train") -> PoolingModel:
-        """Return this fitted model with pooled values, for whatever takes a model, such as `audit_shift`.
+        """Return this fitted model with pooled values, for functions that take a model, such as `audit_shift`.
 
         Parameters
         ----------
@@ -291,7 +290,7 @@ class KNNShapley(KNNClassModel):
         return PoolingModel(self, pool=pool)
 
     def _check_correction(self, correction: Any, *others: Any) -> None:
-        """Refuse what is no corrector, and what a correction does not go with."""
+        """Refuse objects that are not correctors, and parameters that cannot be combined with a correction."""
         methods = [callable(getattr(correction, name, None)) for name in ("correct", "transform")]
         if isinstance(correction, type) or not any(methods):
             got = f"the class {correction.__name__}" if isinstance(correction, type) else type(correction).__name__
@@ -313,8 +312,8 @@ class KNNShapley(KNNClassModel):
             return super()._value(X_val, y_val, **asked)
         if self.device == "cuda":
             raise InputError(
-                f"The {here_only[0]!r} parameter of {type(self).__name__}.value is for the CPU. Got a model with "
-                "device='cuda'. Set device='cpu' or 'auto'."
+                f"The {here_only[0]!r} parameter of {type(self).__name__}.value is supported on the CPU only. Got a "
+                "model with device='cuda'. Set device='cpu' or 'auto'."
             )
         here = copy.copy(self)
         here.device = "cpu"
@@ -448,8 +447,8 @@ class KNNShapley(KNNClassModel):
     def _checkpoint(self, folder: Any, given: Prepared) -> Checkpoint:
         if self.search != "exact":
             raise InputError(
-                f"The 'checkpoint' parameter needs search='exact': an index is built anew by every process. Got "
-                f"search={self.search!r} instead. Leave the checkpoint out, or search exactly."
+                f"The 'checkpoint' parameter needs search='exact', because every process builds its own index. Got "
+                f"search={self.search!r} instead. Leave the checkpoint out, or use search='exact'."
             )
         return super()._checkpoint(folder, given)
 
@@ -473,7 +472,7 @@ class KNNShapley(KNNClassModel):
         return device
 
     def _gpu_rows(self, points: Any, has_checkpoint: bool = False, features: Any = None) -> Any:
-        """Return the training rows on a GPU, None for the CPU; ``features`` are these rows if already there."""
+        """Return the training rows on a GPU; None for the CPU. ``features`` are these rows if already on the GPU."""
         rows = self._index.rows
         aside = kind_of(points).in_file or self._is_graph(points)
         device = self._check_device(points if aside else rows, has_checkpoint)
@@ -493,7 +492,7 @@ class KNNShapley(KNNClassModel):
             check_search(caller, self.search, self.method, self.metric)
         if self.device == "cuda" and self.method == "truncated":
             raise InputError(
-                f"The 'device' parameter of {caller} must be 'cpu' or 'auto' for method='truncated', which searches on "
-                "the CPU. Got 'cuda' instead. On a GPU, method='certified' is the fast one."
+                f"The 'device' parameter of {caller} must be 'cpu' or 'auto' for method='truncated', which runs on "
+                "the CPU. Got 'cuda' instead. On a GPU, use method='certified'."
             )
         check.check_folder(caller, "scratch", self.scratch)

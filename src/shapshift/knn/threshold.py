@@ -1,4 +1,4 @@
-"""ThresholdKNNShapley: everyone within a radius votes. Linear time, and easy to make private."""
+"""ThresholdKNNShapley: all rows within a radius vote. Values take linear time and can be made private."""
 
 import hashlib
 import math
@@ -26,17 +26,18 @@ from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 
-#: A graph of all rows within the radius has distances up to about the radius; below this share of it some may lack.
+#: A graph of all rows within a radius stores distances up to about the radius; below this share of it, rows may be
+#: missing.
 REACHED = 0.95
 
 
 class ThresholdKNNShapley(KNNClassModel):
     r"""Exact Shapley value of every training row when all rows within a radius vote (Wang et al. 2023).
 
-    A subset of the training rows is worth, on one validation point, the share of its rows within ``radius`` that carry
-    the point's label; 1/C, C the number of classes, when it has none there. The values take linear time, need no
-    order, and depend on the other rows through two counts only, which makes a differentially private
-    :meth:`release` possible.
+    On one validation point, a subset of the training rows is worth the share of its rows within ``radius`` that carry
+    the point's label, or 1/C, with C the number of classes, if it has no row there. Values take linear time, need no
+    sort, and depend on the other rows through two counts only, which makes a differentially private :meth:`release`
+    possible.
 
     Parameters
     ----------
@@ -44,8 +45,8 @@ class ThresholdKNNShapley(KNNClassModel):
         Rows at this distance or nearer vote, in units of the metric.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         As in :class:`shapshift.KNNShapley`. Rows that a sparse neighbour graph does not store are beyond the radius:
-        pass scikit-learn's ``radius_neighbors_graph(mode="distance")`` of this radius or a larger one. The nearest
-        rows that decide about the boundary are then those that are stored.
+        pass scikit-learn's ``radius_neighbors_graph(mode="distance")`` of this radius or a larger one. Boundary points
+        are then decided by the nearest stored rows.
     boundary_neighbors, boundary_entropy
         As in :class:`shapshift.KNNShapley`.
     n_jobs, max_memory
@@ -60,7 +61,7 @@ class ThresholdKNNShapley(KNNClassModel):
 
     Notes
     -----
-    Rows outside the radius change nothing and are worth 0, and leaving them out of the game changes no other value.
+    Rows outside the radius are worth 0, and leaving them out of the game changes no other value.
     Among the ``n`` rows inside, ``M`` of which match, everyone votes in every subset, so that with
     :math:`H_n = 1 + 1/2 + \ldots + 1/n`
 
@@ -121,25 +122,25 @@ class ThresholdKNNShapley(KNNClassModel):
 
         A row's value is then computed from the noisy counts, the validation set, and that row itself. So whoever sees
         the values of some rows, even of all but one, learns about any other row no more than epsilon and delta allow.
-        Give the owner of a row that row's value only: it tells whether the row lies within the radius.
+        Give the owner of a row only that row's value: it shows whether the row lies within the radius.
 
         Parameters
         ----------
         X_val, y_val, groups
             As in :meth:`value`.
         epsilon : float
-            Above 0; smaller is more private. Each further release of the same rows adds to it.
+            Above 0; smaller is more private. Epsilons of several releases of the same rows add up.
         delta : float
             Between 0 and 1, well below 1/N.
         random_state : int, optional
-            Seed, for repeating an experiment; a seed that others know protects nothing.
+            Seed, for repeating an experiment; a seed that others know gives no protection.
 
         Returns
         -------
         Valuation
-            Everything in it comes from the noisy counts: its entropy is that of the noisy share of matching rows,
-            rounded to fifths, and its fingerprint that of the ids. Row ids, the number of rows and the classes are
-            taken to be public. ``parameters["privacy"]`` states the mechanism.
+            All of it comes from the noisy counts: the entropy is that of the noisy share of matching rows, rounded to
+            fifths, and the fingerprint that of the ids. Row ids, the number of rows and the classes are assumed to be
+            public. ``parameters["privacy"]`` states the mechanism.
 
         Examples
         --------
@@ -191,18 +192,19 @@ class ThresholdKNNShapley(KNNClassModel):
         points = super()._check_points(X_val, narrow=narrow)
         if self._is_graph(points):
             radius, lengths = float(self.radius), np.diff(points.indptr)
-            short = lengths < points.shape[1] - (points.shape[0] == points.shape[1])  # without its own row, or not
+            short = lengths < points.shape[1] - (points.shape[0] == points.shape[1])  # without its own row, or with it
             full = np.flatnonzero(lengths)
             farthest = np.zeros(lengths.size)
             farthest[full] = np.maximum.reduceat(points.data, points.indptr[:-1][full]) if full.size else 0.0
-            # A graph of the nearest rows has as many of each point, one of a radius nothing beyond it.
+            # A graph of the nearest rows stores equally many for each point; a graph of a radius stores nothing beyond
+            # it.
             nearest = bool(lengths.min() == lengths.max() and (farthest[short] <= radius).any())
             reach = float(farthest.max())
             if full.size and short.any() and (nearest or reach < REACHED * radius):
                 warn(
                     f"'X_val' seems to lack rows within radius={radius:g} of some validation points: "
-                    f"{f'it stores {lengths[0]} of each' if nearest else f'no distance is above {reach:.4g}'}. Rows "
-                    "that are missing count as beyond the radius, and values are wrong where they are not. "
+                    f"{f'it stores {lengths[0]} of each' if nearest else f'no distance is above {reach:.4g}'}. "
+                    "Missing rows count as beyond the radius, so values are wrong if they are within it. "
                     "Pass radius_neighbors_graph(mode='distance') of this radius."
                 )
         return points
@@ -214,8 +216,8 @@ class ThresholdKNNShapley(KNNClassModel):
         limit = scaled_limit(self._index, float(self.radius))
         classes = np.full(task.n_val, len(self.classes_))
         if task.own is not None:
-            limit = min(limit, np.nextafter(np.finfo(np.float64).max, 0.0))  # a point's own row is beyond any radius
-            classes -= np.bincount(self.codes_)[targets] == 1  # the only row of a class takes it along
+            limit = min(limit, np.nextafter(np.finfo(np.float64).max, 0.0))  # keeps a point's own row outside
+            classes -= np.bincount(self.codes_)[targets] == 1  # a class with one row disappears with it
 
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
             counts = np.empty((tile.shape[0], 2))
@@ -230,7 +232,7 @@ class ThresholdKNNShapley(KNNClassModel):
         return self._run(given, self._runner()).points.extra[:, :2]
 
     def _private_method(self, task: Task, targets: Any, noisy: Floats) -> Tiled:
-        """Return a method whose results depend on the noisy counts and on each row's own features and label only."""
+        """Return a method whose results depend only on the noisy counts and on each row's own features and label."""
         limit = scaled_limit(self._index, float(self.radius))
         worth = worth_inside(np.round(noisy), len(self.classes_))
         positive = np.maximum(noisy, 0.0)
@@ -269,12 +271,12 @@ class ThresholdKNNShapley(KNNClassModel):
 
 
 def worth_inside(counts: Floats, n_classes: Any) -> Floats:
-    """Value of a matching row and of another one within the radius, from the counts of both.
+    """Value of a matching row and of a non-matching row within the radius, from the counts of both.
 
     Parameters
     ----------
     counts : ndarray of shape (n_val, 2)
-        Matching and other rows; noisy counts may be negative. A row that is valued counts at least itself.
+        Matching and other rows; noisy counts may be negative. The count of a valued row is at least 1.
     n_classes : int or ndarray of shape (n_val,)
 
     Returns
@@ -290,7 +292,7 @@ def worth_inside(counts: Floats, n_classes: Any) -> Floats:
     for kind in range(2):
         matching = np.maximum(counts[:, 0], 1.0 - kind)
         n = matching + np.maximum(counts[:, 1], kind)
-        # H_n - 1 over n - 1; a row alone takes part in no larger set.
+        # H_n - 1 over n - 1; 0 for a row alone.
         more = np.where(n > 1, (digamma(n + 1) - digamma(2.0)) / np.maximum(n - 1, 1.0), 0.0)
         worth[:, kind] = (1 - kind) * (more + 1 / n) - matching * more / n - 1 / (n_classes * n)
     return worth
@@ -324,7 +326,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     while privacy_loss(epsilon, low) <= delta:
         low /= 2
     found: float = brentq(lambda sigma: privacy_loss(epsilon, sigma) - delta, low, high, xtol=1e-300, rtol=1e-15)
-    while privacy_loss(epsilon, found) > delta:  # a root may be rounded to the wrong side
+    while privacy_loss(epsilon, found) > delta:  # rounding can put the root on the wrong side
         found = math.nextafter(found, math.inf)
     return found * sensitivity
 

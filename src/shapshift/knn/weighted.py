@@ -1,4 +1,4 @@
-"""WeightedKNNShapley: nearer rows have more to say."""
+"""WeightedKNNShapley: votes of nearer rows have more weight."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,36 +25,36 @@ Floats = npt.NDArray[np.float64]
 Weights = Callable[[Floats], Any]
 
 MOST_BITS = 8
-# Pairs of a block: a pair takes microseconds here.
+# Number of (row, point) pairs of a block; a pair takes microseconds here.
 BLOCK_PAIRS = 2**14
 
 
 class WeightedKNNShapley(KNNClassModel):
     r"""Exact Shapley value of every training row for a distance-weighted KNN classifier (Wang et al. 2024).
 
-    A subset of the training rows is worth 1 on a validation point when the weighted vote of its K nearest members is
-    won by the point's label, 0 when it is lost, ``draw`` when it is drawn or nobody votes. With more than two classes
-    it is the mean over the other classes of the outcome of the contest between the point's label and that class, as
-    published. Votes weigh whole numbers from 0 to ``2**bits - 1``; for these the values are exact.
+    On a validation point, a subset of the training rows is worth 1 if the point's label wins the weighted vote of its K
+    nearest members, 0 if it loses, and ``draw`` for a draw or without votes. With more than two classes it is the mean
+    outcome of the contests between the point's label and each other class, as published. Votes weigh whole numbers from
+    0 to ``2**bits - 1``; for these the values are exact.
 
     Parameters
     ----------
     n_neighbors : int, default=5
         K, the number of nearest rows that vote; it may exceed the number of training rows.
     weights : {"inverse", "gaussian"} or callable, default="inverse"
-        How a vote depends on distance: 1/distance; ``exp(-distance**2 / (2 bandwidth**2))``; or a function that takes
-        the distances of one validation point to all training rows and returns as many numbers of at least 0, equal
-        where distances are. Weights count relative to the largest of the point.
+        Weight of a vote as a function of distance: 1/distance; ``exp(-distance**2 / (2 bandwidth**2))``; or a function
+        that takes the distances of one validation point to all training rows and returns one number of at least 0 for
+        each, equal for equal distances. Weights are relative to the largest one of the point.
     bandwidth : float, optional
         Of the Gaussian kernel, in units of the metric. By default the distance of each validation point to its K-th
         nearest training row.
     bits : int, default=3
         Weights are rounded to multiples of 1/(2**bits - 1). From 1 to 8.
     max_error : float, default=0
-        0 computes exact values. Above 0, what happens beyond the ``ceil(K / max_error)`` nearest rows of a point is
-        left out: no value is then off by more than ``max_error``, as ``Valuation.error_bound`` says.
+        0 computes exact values. Above 0, only the ``ceil(K / max_error)`` nearest rows of a point are used: no value is
+        then off by more than ``max_error``, as ``Valuation.error_bound`` says.
     draw : float, default=0.5
-        What a drawn vote and the empty subset are worth; published code has 1.
+        Worth of a draw and of the empty subset; 1 in published code.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed"}, default="euclidean"
         As in :class:`shapshift.KNNShapley`.
     ties : {"average", "index"}, default="average"
@@ -64,10 +64,10 @@ class WeightedKNNShapley(KNNClassModel):
     n_jobs : int, default=None
         Number of threads; it never changes a result.
     max_memory : int or str, default=None
-        As in :class:`shapshift.KNNShapley`. Seven eighths of it may go to the tables of all threads; without one
-        they may take what the system has available. A thread's tables take 8 D K (2 K W + 1) bytes, W = 2**bits - 1,
-        for D different signed weights of a point's rows. Fewer threads are used where that keeps the bound, and what
-        is larger for one thread is refused.
+        As in :class:`shapshift.KNNShapley`. Up to seven eighths of it may go to the tables of all threads; without a
+        limit they may use the memory that the system has available. The tables of a thread take 8 D K (2 K W + 1)
+        bytes, W = 2**bits - 1, for D different signed weights of a point's rows. If the tables do not fit, fewer
+        threads are used; if they do not fit for one thread, an error is raised.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
 
@@ -83,7 +83,7 @@ class WeightedKNNShapley(KNNClassModel):
     of equal weight share their tables, see :mod:`shapshift.kernels.weighted`. With ``max_error``, N is replaced by
     :math:`K / max\_error` (after ordering the rows).
 
-    A row at zero distance has all the say under "inverse": only rows as near as that vote.
+    With "inverse", only the rows at zero distance vote if there are any.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class WeightedKNNShapley(KNNClassModel):
         self.progress = progress
 
     def _limit(self) -> int:
-        """How many of the nearest rows are looked at; all N for exact values."""
+        """How many nearest rows to use; all N for exact values."""
         n = self._index.n_rows
         return n if self.max_error == 0 else min(n, int(np.ceil(int(self.n_neighbors) / float(self.max_error))))
 
@@ -147,9 +147,9 @@ class WeightedKNNShapley(KNNClassModel):
         def overwrite(tile: Floats, here: slice, extra: Floats) -> None:
             order = np.argsort(tile, axis=1, kind="stable")
             votes = self._votes(tile, order[:, :n], largest)
-            if own is not None:  # without a vote a row at the far end changes nothing
+            if own is not None:  # the last row without a vote changes nothing
                 votes[np.arange(votes.shape[0]), own[here]] = 0
-            distinct = 1 + max(2 * np.unique(row).size for row in votes)  # of either sign, and zero
+            distinct = 1 + max(2 * np.unique(row).size for row in votes)  # both signs, and zero
             if self._table_bytes(distinct) > room:
                 raise self._too_large(distinct, room)
             states = np.empty((distinct + 1, *self._table_shape()))
@@ -158,7 +158,7 @@ class WeightedKNNShapley(KNNClassModel):
         return Tiled(task, partial(self._entropy, task.depth), overwrite, block_pairs=BLOCK_PAIRS)
 
     def _table_shape(self) -> tuple[int, int]:
-        """How many numbers one distribution has: by size of a set, and by its weight."""
+        """Shape of one distribution: sizes of a set, and its weights."""
         seats = min(int(self.n_neighbors), self._index.n_rows)
         return seats, 2 * (seats - 1) * (2 ** int(self.bits) - 1) + 1
 
@@ -166,12 +166,12 @@ class WeightedKNNShapley(KNNClassModel):
         return 8 * (distinct + 1) * int(np.prod(self._table_shape()))
 
     def _room(self) -> int:
-        """Bytes that tables may take: seven eighths of a budget."""
+        """Bytes available for tables: seven eighths of a budget."""
         budget = check.parse_memory(self.max_memory, type(self).__name__)
         return available_memory() if budget is None else budget * 7 // 8
 
     def _runner(self) -> Runner:
-        """Run on as many threads as have room for the largest tables, with what these leave of the budget."""
+        """Return a runner with the threads that the largest tables allow, and the rest of the memory budget."""
         budget, room = check.parse_memory(self.max_memory, type(self).__name__), self._room()
         most = self._table_bytes(min(2 ** (int(self.bits) + 1) - 1, self._index.n_rows) + 1)
         threads = max(1, min(n_workers(self.n_jobs), room // most))
@@ -189,7 +189,7 @@ class WeightedKNNShapley(KNNClassModel):
 
     def _votes(self, tile: Floats, order: npt.NDArray[np.int64], largest: int) -> npt.NDArray[np.int32]:
         """Whole-number weights of all rows for each point of a tile."""
-        with np.errstate(over="ignore"):  # of a row that its point does not see
+        with np.errstate(over="ignore"):  # a row that its point ignores
             distances = true_distances(self._index, tile)
         if callable(self.weights):
             weights = np.zeros(tile.shape)
@@ -213,7 +213,7 @@ class WeightedKNNShapley(KNNClassModel):
     def _own_weights(self, scaled: Floats, distances: Floats) -> Floats:
         """Weights of one point from the caller's function, checked."""
         caller = type(self).__name__
-        made = self.weights(distances.copy())  # type: ignore[operator]  # the caller has asked
+        made = self.weights(distances.copy())  # type: ignore[operator]  # a function here
         weights = np.asarray(made)
         if weights.shape != distances.shape or weights.dtype.kind not in "fiub":
             raise InputError(
@@ -273,10 +273,10 @@ class WeightedKNNShapley(KNNClassModel):
 
 
 def _gaussian(distances: Floats, bandwidths: Floats) -> Floats:
-    """Gaussian weights; a bandwidth of 0 leaves weight to rows at distance 0 alone."""
+    """Gaussian weights; with a bandwidth of 0, only rows at distance 0 have weight."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratios = np.where(distances == 0, 0.0, distances / bandwidths)
-        # Relative to the nearest row: far from all rows the weights themselves would vanish.
+        # Relative to the nearest row: far from all rows, absolute weights would underflow.
         squares = ratios**2
         weights: Floats = np.exp((squares.min(axis=1, keepdims=True) - squares) / 2)
     return weights
