@@ -511,7 +511,7 @@ def test_warm_start() -> None:
     warm = values(model, X, y, X_val, y_val, max_fits=30, utility="probability", sampler="permutation", warm_start=True)
     np.testing.assert_allclose(warm.values, cold.values, atol=1e-4 * cold.values.std())
     with pytest.raises(
-        ValueError, match=r"'warm_start' .* needs an estimator that has one too, and Centroids has none"
+        ValueError, match=r"'warm_start' .* needs an estimator with a parameter of that name, and Centroids has none"
     ):
         values(Centroids(), X, y, X_val, y_val, warm_start=True)
     with pytest.raises(ValueError, match="does not go with RandomForestClassifier: its own warm start adds members"):

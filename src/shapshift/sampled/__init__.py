@@ -1,4 +1,4 @@
-"""Values for any model: samplers of coalitions, one loop, and nearest neighbours as a proxy."""
+"""Values for any model: samplers of coalitions, the sampling loop, and nearest neighbours as a proxy."""
 
 from shapshift.sampled.estimator import SampledShapley
 from shapshift.sampled.federated import FederatedRound, FederatedValues, federated_values

@@ -1,4 +1,4 @@
-"""The loop of all samplers: rounds in waves, fits by workers, a check of the precision, a checkpoint, again."""
+"""The sampling loop shared by all samplers: waves of rounds, parallel fits, precision checks and checkpoints."""
 
 import os
 import time
@@ -24,35 +24,35 @@ from shapshift.sampled.samplers import Round, Sampler, Setting
 
 Floats = npt.NDArray[np.float64]
 
-# Number of fits of a wave: rounds that run together, between checks of the precision. The number depends on nothing but
-# the game, so that the number of workers changes no result.
+# Number of fits of a wave, the rounds that run together between two checks of the precision. It depends only on the
+# game, so that the number of workers changes no result.
 WAVE_FITS = 256
-# The observations of a wave take no more memory than this, but for a single round or those that run together.
+# Memory bound of the observations of a wave, which still has at least one round, or those that run together.
 WAVE_BYTES = 2**27
-# Least number of rounds before a run may stop for its precision: fewer estimate it badly.
+# Least number of rounds before a run may stop on its precision, which fewer rounds estimate badly.
 LEAST_ROUNDS = 16
-# Requested coalitions per allowed fit at most: where nearly all are cached, fits no longer bound a run.
+# Limit on requested coalitions per allowed fit: if nearly all are cached, the number of fits does not bound a run.
 ASKED_PER_FIT = 20
-# Seconds that a batch of fits should take.
+# Target duration of a batch of fits, in seconds.
 BATCH_SECONDS = (0.3, 1.5)
 KIND, VERSION = "shapshift.SampledShapley checkpoint", 2
-# Bytes that Python objects add to a key and its array.
+# Bytes of Python overhead for a key and its array.
 ENTRY_BYTES = 250
 PARTS = ("ends", "kept", "fresh")
 
 
 def coalition_key(coalition: npt.NDArray[Any]) -> bytes:
-    """Key of a coalition: a bit per player, or a count where players can be in it more than once."""
+    """Key of a coalition: a bit per player, or a count if players can occur more than once."""
     if coalition.dtype == np.bool_:
         return np.packbits(coalition).tobytes()
     return coalition.astype(np.int32).tobytes()
 
 
 class UtilityCache(dict[bytes, Floats]):
-    """Utilities by coalition; the first two are those of nobody and of everybody."""
+    """Utilities by coalition; the first two entries are those of no player and of all players."""
 
     def drop_oldest(self, max_bytes: int) -> None:
-        """Keep the first two, and of the others as many as ``max_bytes`` hold."""
+        """Keep the first two entries, and as many of the newest others as ``max_bytes`` hold."""
         others = list(self)[2:]
         if others:
             excess = len(others) - max_bytes // (len(others[0]) + self[others[0]].nbytes + ENTRY_BYTES)
@@ -68,7 +68,8 @@ class Checkpoint:
     path : path-like or None
         None writes nothing.
     identity : mapping of str to str
-        Identifies the run, part by part: a file of another run is refused, and the message names the parts that differ.
+        Identifies the run, part by part. A file of another run is refused with a message that names the differing
+        parts.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, identity: Mapping[str, str]) -> None:
@@ -89,7 +90,7 @@ class Checkpoint:
         with locked(path.with_name(f"{path.name}.lock")) as ours:
             if not ours:
                 raise InputError(
-                    f"The 'checkpoint' file {str(self.path)!r} is in use: another process is at work on this run. Wait "
+                    f"The 'checkpoint' file {str(self.path)!r} is in use by another process with this run. Wait "
                     "for it to end, or name another file."
                 )
             yield self
@@ -129,7 +130,8 @@ class Checkpoint:
         if self.path is None:
             return
         arrays: Arrays = {name: getattr(estimate, name) for name in Estimate.saved}
-        # Keys of the first two may have another length. The last part is that of earlier releases.
+        # Keys of the first two entries may have another length. The last part is kept for compatibility with earlier
+        # releases.
         for name, keys in zip(PARTS, (list(cache)[:2], list(cache)[2:], []), strict=True):
             arrays[f"{name}_keys"] = np.array([np.frombuffer(key, dtype=np.uint8) for key in keys], dtype=np.uint8)
             arrays[f"{name}_utilities"] = np.array([cache[key] for key in keys], dtype=np.float64)
@@ -150,7 +152,7 @@ class SamplingPlan:
         ``cells @ total`` is the utility over all validation points.
     seed, max_fits : int
     blocks : int
-        How many of the cells, the last ones, are blocks of validation points.
+        Number of cells that are blocks of validation points; these are the last cells.
     tol : float or None
         See :func:`shapshift.engine.estimate.relative_error`.
     classes : ndarray or None
@@ -184,20 +186,21 @@ class Outcome:
     ----------
     cells : ndarray of shape (n_players, n_cells)
     values, standard_error, degrees_of_freedom : ndarray of shape (n_players,)
-        Values on these very validation points, how far sampling coalitions leaves them open, and how sure that is.
+        Values on exactly these validation points, their standard errors from sampling coalitions, and the degrees of
+        freedom of these errors.
     empty, full : float or None
-        Utilities of nobody and of everybody over all validation points; None where the sampler has another utility.
+        Utilities of no player and of all players over all validation points; None if the sampler uses another utility.
     precision : float
-        Largest standard error in standard deviations of the values.
+        Largest standard error, in standard deviations of the values.
     rounds, fits, asked : int
         Rounds, model fits, and coalitions whose utility was asked for.
     observations : int
-        How many observations at least are behind each mean.
+        Smallest number of observations behind a mean.
     stopped : {"complete", "precision", "budget"}
     warned : int
         Fits in which the estimator warned; ``warning`` is the first.
     notes : mapping
-        What the sampler says about its rounds.
+        The sampler's notes on its rounds.
     """
 
     cells: Floats
@@ -217,7 +220,7 @@ class Outcome:
     notes: Mapping[str, Any]
 
     def describe(self) -> dict[str, Any]:
-        """Numbers about the run, for the parameters of the result."""
+        """Return numbers about the run, for the parameters of the result."""
         return {
             "utility_of_all": self.full,
             "utility_of_none": self.empty,
@@ -235,7 +238,7 @@ class Outcome:
         if self.warned:
             warn(
                 f"The estimator warned in {self.warned} of {self.fits} fits, first: {self.warning} "
-                "Utilities of such models may be off; fix the cause, or silence it in the estimator."
+                "Utilities of these models may be wrong. Fix the cause, or silence the warning in the estimator."
             )
         if tol is not None and self.stopped == "budget" and not self.precision <= tol:
             warn(
@@ -246,7 +249,7 @@ class Outcome:
 
 
 def run_sampler(game: Game, plan: SamplingPlan) -> Outcome:
-    """Sample until one round is enough, the precision is reached, or the budget is spent."""
+    """Sample until one round suffices, the precision is reached, or the budget is spent."""
     with (
         Checkpoint(plan.checkpoint, plan.identity).locked() as checkpoint,
         worker_pool(plan.n_jobs) as (workers, call),
@@ -256,7 +259,7 @@ def run_sampler(game: Game, plan: SamplingPlan) -> Outcome:
         try:
             stopped = run.sample()
         finally:
-            run.save()  # also when interrupted: fits take long
+            run.save()  # even when interrupted, because fits take long
     estimate, sampler = run.estimate, plan.sampler
     values, (error, freedom) = estimate.values(), estimate.standard_error()
     if sampler.once:
@@ -280,7 +283,7 @@ def run_sampler(game: Game, plan: SamplingPlan) -> Outcome:
 
 
 class _Run:
-    """The state of a run. It answers what rounds ask for: from the cache where it is known, else from workers."""
+    """State of a run. It answers the requests of rounds from the cache or, if unknown, with new fits by workers."""
 
     def __init__(
         self,
@@ -304,7 +307,7 @@ class _Run:
         self._took = 0.0
 
     def sample(self) -> str:
-        """Draw waves of rounds; return why it stopped."""
+        """Run waves of rounds; return the reason for stopping."""
         estimate, counters, plan = self.estimate, self.counters, self.plan
         setting = self._setting()
         estimate.prior_variance = plan.sampler.prior_variance(setting)
@@ -313,7 +316,7 @@ class _Run:
         self._check_budget(cost)
         stopped = ""
         while not stopped:
-            # A wave that was interrupted resumes as it was planned.
+            # An interrupted wave resumes as planned.
             counters["wave"] = counters["wave"] or self._next_wave(cost, setting)
             first = estimate.rounds
             seeds = (np.random.SeedSequence(plan.seed, spawn_key=(first + k,)) for k in range(counters["wave"]))
@@ -349,8 +352,8 @@ class _Run:
     def _next_wave(self, cost: int, setting: Setting) -> int:
         plan = self.plan
         if plan.sampler.once:
-            return 1 - self.estimate.rounds  # 0 when the checkpoint has it already
-        # Each round holds observations and utilities of its cells, and which players were drawn.
+            return 1 - self.estimate.rounds  # 0 if the checkpoint contains it
+        # Each round stores observations, utilities of its cells, and the drawn players.
         most = max(WAVE_BYTES // (8 * (setting.n * (plan.total.size + 2) + setting.full.size)), 1)
         wave = max(plan.sampler.together, min(-(-WAVE_FITS // cost), most))
         return int(min(wave, max((plan.max_fits - self.counters["fits"]) // cost, 0)))
@@ -362,8 +365,8 @@ class _Run:
         spent = plan.max_fits - self.counters["fits"] < cost or estimate.rounds * cost >= ASKED_PER_FIT * plan.max_fits
         if not estimate.complete and spent:
             raise InputError(
-                f"The 'max_fits' parameter of SampledShapley is spent, and {plan.sampler.name!r} has not observed "
-                f"every player yet. Raise it from {plan.max_fits}."
+                f"The 'max_fits' parameter of SampledShapley is too small: the budget is spent, and "
+                f"{plan.sampler.name!r} has not observed every player yet. Raise it from {plan.max_fits}."
             )
         enough = plan.tol is not None and estimate.complete and estimate.rounds >= LEAST_ROUNDS
         if enough and relative_error(estimate.values(), estimate.standard_error()[0]) <= (plan.tol or 0.0):
@@ -371,7 +374,7 @@ class _Run:
         return "budget" if spent else ""
 
     def drive(self, rounds: list[Round]) -> list[Observations]:
-        """Run rounds side by side to their end; observations come in the order of the rounds."""
+        """Run rounds side by side until all have ended; return observations in the order of the rounds."""
         found: dict[int, Observations] = {}
         answers: dict[int, Any] = dict.fromkeys(range(len(rounds)))  # None starts a round
         asked = 0
@@ -390,7 +393,7 @@ class _Run:
     def ask(self, requests: list[npt.NDArray[Any]]) -> list[Floats]:
         """Return the utilities of the coalitions of each request."""
         if self.game.warm_start:
-            # A fit that starts from the one before depends on it: requests stay whole, and nothing is looked up.
+            # With warm starts a fit depends on the previous one: requests are not split, and the cache is not used.
             parts = [requests[low : low + self.workers] for low in range(0, len(requests), self.workers)]
             return [answers.utilities for part in parts for answers in self._evaluate(part)]
         keys = [[coalition_key(coalition) for coalition in request] for request in requests]
@@ -401,7 +404,7 @@ class _Run:
             if key not in self.cache
         }
         names, coalitions = iter(missing), list(missing.values())
-        # A batch at a time, so that progress shows and checkpoints are written.
+        # Batches, so that progress shows and checkpoints are written in between.
         while coalitions:
             batch, coalitions = np.array(coalitions[: self._batch]), coalitions[self._batch :]
             started = time.monotonic()
@@ -416,7 +419,7 @@ class _Run:
         return [np.array([self.cache[key] for key in listed]) for listed in keys]
 
     def _evaluate(self, requests: list[npt.NDArray[Any]]) -> Iterator[Answers]:
-        """Yield answers, each counted just before it is taken: what a checkpoint counts, it must also hold."""
+        """Yield answers, each counted just before it is returned: a checkpoint must hold everything that it counts."""
         for answers in self.call(self.game.evaluate, requests):
             self.counters["fits"] += answers.fits
             self.counters["warned"] += answers.warned
@@ -426,7 +429,7 @@ class _Run:
 
     def save(self) -> None:
         """Write the checkpoint."""
-        # With warm starts nothing of an unfinished wave is kept, so its fits will be made again.
+        # With warm starts an unfinished wave is not saved, so its fits are repeated.
         self.checkpoint.save(self.estimate, self.cache, self.settled if self.game.warm_start else self.counters)
 
     def _save_now_and_then(self) -> None:

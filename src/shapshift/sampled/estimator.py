@@ -45,65 +45,65 @@ SEMIVALUES = ("shapley", "banzhaf", "loo")
 class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""Value of every training row, or owner, for any model, estimated from models fitted on coalitions.
 
-    ``fit`` checks and keeps the training rows, ``value`` takes a validation set, fits the model on many coalitions of
-    rows and returns what each row (or owner) contributes to predicting the validation set, with a standard error.
+    ``fit`` checks and keeps the training rows. ``value`` takes a validation set, fits the model on many coalitions of
+    rows and returns the contribution of each row (or owner) to predicting the validation set, with a standard error.
 
     Parameters
     ----------
     estimator : estimator or str
-        A classifier or regressor of scikit-learn, or anything with ``fit(X, y)`` and ``predict(X)``, or the name of a
-        common one: "logistic", "naive_bayes", "tree", "forest", "svm", "knn", and for regression "linear",
-        "tree_regression", "forest_regression". It is copied for every coalition. Where its ``random_state`` is None,
-        all copies get the same seed, so that a coalition has one worth.
+        A classifier or regressor of scikit-learn, any object with ``fit(X, y)`` and ``predict(X)``, or the name of a
+        common model: "logistic", "naive_bayes", "tree", "forest", "svm", "knn", and for regression "linear",
+        "tree_regression", "forest_regression". It is copied for every coalition. If its ``random_state`` is None, all
+        copies get the same seed, so that a coalition has one worth.
     semivalue : {"shapley", "banzhaf", "loo"}, Beta, Banzhaf or Distributional, default="shapley"
-        How coalitions are weighted. "loo" is leave-one-out.
+        Weights of the coalitions. "loo" is leave-one-out.
     sampler : str or Sampler, default="auto"
-        How coalitions are drawn, by name or as an object of :mod:`shapshift.sampled`:
+        How coalitions are drawn: a name, or an object of :mod:`shapshift.sampled`:
 
         - "permutation", "truncated", "antithetic", "stratified": players join in random orders. All semivalues but
           "loo".
         - "complementary", "group_testing": Shapley values only.
         - "msr": maximum sample reuse, Banzhaf values only.
-        - "learned": a regressor learns what coalitions are worth. All semivalues but "loo".
+        - "learned": a regressor learns the worth of coalitions. All semivalues but "loo".
         - "loo": one fit per player; "exact": all coalitions, for up to 16 players. Both without error.
-        - "classwise": CS-Shapley. The class-wise utility takes the place of the mean over validation points.
-        - "oob": Data-OOB, bootstrap models judged on the rows they have not seen. The validation set does not enter.
+        - "classwise": CS-Shapley. The class-wise utility replaces the mean over validation points.
+        - "oob": Data-OOB, bootstrap models scored on the rows they have not seen. The validation set is not used.
 
-        "auto" enumerates where ``max_fits`` suffices, and otherwise takes "msr" for Banzhaf, "loo" for leave-one-out
-        and "permutation" for the rest.
+        "auto" enumerates all coalitions if ``max_fits`` allows it, and otherwise uses "msr" for Banzhaf, "loo" for
+        leave-one-out and "permutation" for the rest.
     utility : {"auto", "correct", "probability", "neg_log_loss", "squared_error"}, str or callable, default="auto"
         Worth of a fitted model on each validation point: whether its label is predicted; the predicted probability of
         its label; the logarithm of that; minus the squared error. "auto" is "correct" for classifiers and
-        "squared_error" for regressors. A function ``(model, X_val, y_val) -> array of shape (n_val,)`` will do. Any
-        other scorer of scikit-learn, by name ("f1_macro", "roc_auc", "r2") or as an object, and a function that
+        "squared_error" for regressors. A function ``(model, X_val, y_val) -> array of shape (n_val,)`` is accepted too.
+        Any other scorer of scikit-learn, by name ("f1_macro", "roc_auc", "r2") or as an object, and a function that
         returns one number, is a score of the whole validation set, see Notes.
     max_fits : int, default=10000
         Budget of model fits. It is never exceeded.
     tol : float, default=None
-        Stop when no error of estimating is above this many standard deviations of the values (their spread freed of the
-        part that sampling adds). The error of the validation set does not count: no fit makes it smaller. A warning
-        says so when ``max_fits`` is spent before. None spends the budget.
+        Stop when no estimation error exceeds this many standard deviations of the values (their spread without the part
+        added by sampling). The error of the validation set is excluded, since more fits do not reduce it. If
+        ``max_fits`` is spent first, a warning says so. None spends the whole budget.
     on_error : {"raise", "constant"}, default="raise"
-        What to do when the estimator cannot be fitted on a coalition: raise an error that names its size, or give it
-        the worth of a constant model, the majority class or the mean of its rows. No rows and rows of one class are
-        never handed to the estimator, see Notes. Errors of the utility are always raised.
+        What to do if the estimator cannot be fitted on a coalition: raise an error that names its size, or use the
+        worth of a constant model, the majority class or the mean of its rows. Empty coalitions and rows of one class
+        are never passed to the estimator, see Notes. Errors of the utility are always raised.
     warm_start : bool, default=False
-        Start each fit from the one before where the coalitions of a request follow on each other (an order of players).
-        The estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
-        is content with the last solution gives the next row nothing: tighten the estimator's own tolerance with it.
+        Start each fit from the previous one if the coalitions of a request follow each other (an order of players). The
+        estimator must have a parameter of that name. Coalitions are then not looked up in the cache. A solver that
+        accepts the previous solution gives the next row no value: use a smaller tolerance in the estimator.
     boundary_neighbors, boundary_entropy
         As in :class:`shapshift.KNNShapley`; regression has no entropy, see :class:`shapshift.KNNRegressionShapley`.
     cache : int or str, default="64MB"
-        Memory for utilities of coalitions that may come again, in bytes or such as "64MB"; 0 keeps none. It never
-        changes a value.
+        Memory for utilities of coalitions that may recur, in bytes or such as "64MB"; 0 keeps none. It never changes a
+        value.
     checkpoint : path-like, default=None
-        A file that a run writes about once a second (less often where writing takes long: no more than a twentieth of
-        the time goes into it), at its end and when it is interrupted. A run with the same data and parameters resumes
-        from it, also to a larger ``max_fits`` or a smaller ``tol``; any other run is refused. Functions and objects are
-        compared by their source file, closures and attributes. A killed process loses what was fitted since, and the
-        fits in progress; with ``warm_start`` the unfinished wave of about 256 fits.
+        A file that a run writes about once a second (less often if writing is slow: it takes at most a twentieth of the
+        time), at its end and on interruption. A run with the same data and parameters resumes from it, also with a
+        larger ``max_fits`` or a smaller ``tol``; any other run is refused. Functions and objects are compared by their
+        source file, closures and attributes. A killed process loses the fits since the last write and those in
+        progress; with ``warm_start``, the unfinished wave of about 256 fits.
     random_state : int or None, default=0
-        Seed. None draws one, which the result names.
+        Seed. None draws one, which the result reports.
     n_jobs : int, default=None
         Number of workers, in the backend that ``joblib.parallel_config`` is set to (processes by default). It never
         changes a value.
@@ -115,7 +115,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     players_ : tuple
         Names of the players: owners, or the ids of the rows.
     classes_ : ndarray
-        Labels seen in training; missing for regression.
+        Labels seen in training; not set for regression.
     n_features_in_ : int
         Number of features.
     ids_ : ndarray
@@ -125,37 +125,37 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
     Notes
     -----
-    Nobody's worth is that of a guess: 1/C for each validation point with C classes, minus the squared distance to the
-    training mean in regression. Rows of one class are worth what the constant prediction of that class is.
+    The worth of no rows is that of a guess: 1/C for each validation point with C classes, minus the squared distance to
+    the training mean in regression. Rows of one class are worth the constant prediction of that class.
 
-    *Scores.* A score is no mean over validation points. All entropy levels then have the values of the whole set, a
+    *Scores.* A score is not a mean over validation points. All entropy levels then have the values of the whole set, a
     group has those of the score of its own points, and the error of the validation set comes from leaving out each of
-    20 blocks of points (jackknife): a score must be defined without any of them. There is no ``matrix``; "classwise"
-    and "oob" take utilities of single points only. Functions and scorers see a model that knows all classes of the
-    training rows: ``predict_proba`` has a column for each of them, 0 for those that the coalition lacks. No rows are
-    scored as a model that predicts the most frequent class and gives all classes the same probability; in regression,
-    the training mean. A probability of 0 counts as 2.2e-16 in "neg_log_loss", as in scikit-learn: the first row of a
-    class then gains up to 36 nats on each point of it.
+    20 blocks of points (jackknife): a score must be defined without any one of them. There is no ``matrix``;
+    "classwise" and "oob" take utilities of single points only. Functions and scorers see a model that knows all classes
+    of the training rows: ``predict_proba`` has a column for each class, 0 for classes missing from the coalition. No
+    rows are scored as a model that predicts the most frequent class and gives all classes the same probability; in
+    regression, the training mean. A probability of 0 counts as 2.2e-16 in "neg_log_loss", as in scikit-learn: the first
+    row of a class then gains up to 36 nats on each point of the class.
 
-    Utilities are kept per validation point, so that results carry groups and entropy levels like those of
-    :class:`shapshift.KNNShapley`; levels come from the nearest training rows in feature space, for regression as
-    in :class:`shapshift.KNNRegressionShapley`. Under "classwise" a validation point's part is what the points of its
-    class contribute through it; under "oob" all points have the same values.
+    Utilities are kept per validation point, so that results have groups and entropy levels like those of
+    :class:`shapshift.KNNShapley`. Levels come from the nearest training rows in feature space, for regression as in
+    :class:`shapshift.KNNRegressionShapley`. Under "classwise", the part of a validation point is the contribution of
+    the points of its class through it; under "oob", all points have the same values.
 
-    Standard errors add up two parts. That of estimating comes from the spread between independent rounds of the
-    sampler. After few rounds many players have made no difference at all, so variances are drawn towards their mean
-    over the players; under "oob" one observation as far off as a guess is from the full model counts in addition, so
-    that rows that were always predicted alike have a width too. That of the validation set comes from the values on 20
-    random blocks of its points, or of its clusters, estimated by the same fits. Blocks differ by chance of the sampler
-    too, so this part is too large rather than too small where fits are few. ``sampling["estimation_error"]`` is the
-    share of estimating in the mean squared error. "loo" and "exact" have the second part alone, "oob" the first. With
-    one validation point there is no standard error. Groups have errors of their own up to 12 of them.
+    Standard errors have two parts. The estimation error comes from the spread between independent rounds of the
+    sampler. After few rounds many players have made no difference yet, so variances are shrunk towards their mean over
+    the players. Under "oob", one extra observation is added, as far off as a guess is from the full model, so that rows
+    that were always predicted alike get an interval too. The error of the validation set comes from the values on 20
+    random blocks of its points, or of its clusters, estimated by the same fits. Sampling adds to the differences
+    between blocks, so with few fits this part is too large rather than too small. ``sampling["estimation_error"]`` is
+    the share of estimation in the mean squared error. "loo" and "exact" have the second part alone, "oob" the first.
+    With one validation point there is no standard error. Up to 12 groups have errors of their own.
 
     :meth:`shapshift.Valuation.interval` covers the semivalue on the population of the validation points; under
-    "classwise" the class-wise value, where what the points of other classes add is taken as it is; under "oob" the mean
-    over all bootstrap samples that lack the player. Under "truncated" it covers what players gain until an order is
-    left, and not the bias of leaving: where more players are never worth less, it takes less than ``tolerance`` from
-    each value.
+    "classwise" the class-wise value given the contribution of the points of other classes; under "oob" the mean over
+    all bootstrap samples that lack the player. Under "truncated" it covers the gains of players until an order is
+    truncated, and not the bias of truncation: if more players are never worth less, truncation takes less than
+    ``tolerance`` from each value.
 
     Examples
     --------
@@ -213,9 +213,9 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         ----------
         X : table of shape (n_train, n_features)
             NumPy array, pandas or polars frame, pyarrow table, torch tensor, nested list or scipy sparse matrix. Text,
-            categories, dates and missing values are for the estimator, such as a pipeline with a ColumnTransformer: it
-            is fitted once to see that it takes them. Models get a pandas frame as it is, other tables of numbers as an
-            array where the estimator takes that, else as they are or as a pandas frame.
+            categories, dates and missing values need an estimator that handles them, such as a pipeline with a
+            ColumnTransformer: it is fitted once to check this. Models get a pandas frame unchanged, and other tables of
+            numbers as an array if the estimator accepts it, else unchanged or as a pandas frame.
         y : array-like of shape (n_train,)
             Labels, or numbers for a regressor.
         ids : array-like of shape (n_train,), optional
@@ -257,7 +257,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         )
         self.players_ = tuple(self.ids_.tolist())
         self.fingerprint_ = fingerprint(read.identity, labels, self._player_of)
-        # Which validation points lie near a boundary does not depend on the model that is valued.
+        # Boundary points do not depend on the valued model.
         near: Any = KNNRegressionShapley(progress=False) if classes is None else KNNShapley(progress=False)
         near.set_params(boundary_neighbors=self.boundary_neighbors)
         if classes is not None:
@@ -282,15 +282,15 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         X_val : table of shape (n_val, n_features)
             Validation points, in any container that ``fit`` takes; columns are matched by name.
         y_val : array-like of shape (n_val,)
-            Their labels or targets. A label never seen in training is warned about, and refused where a scorer of
-            probabilities would take it for another class.
+            Their labels or targets. A label never seen in training gives a warning, and an error if a scorer of
+            probabilities would confuse it with another class.
         groups : array-like of shape (n_val,), optional
-            One name per validation point; the result then has the mean per group too.
+            One name per validation point; the result then also has the mean per group.
         clusters : array-like of shape (n_val,), optional
             For points that depend on each other, such as several readings of one patient: one name per point, equal
             for points of one cluster. Standard errors then count clusters instead of points.
         point_weight
-            For the KNN models; refused here. Classes count alike with ``utility="balanced_accuracy"``.
+            Only for the KNN models; must be None here. Use ``utility="balanced_accuracy"`` for classes of equal weight.
         matrix : bool, default=False
             Also return each player's value on each single point. The cache and a checkpoint then hold a number per
             validation point for every coalition.
@@ -298,17 +298,17 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Returns
         -------
         Valuation
-            With ``standard_error``, and in its ``parameters`` the numbers of fits and rounds, the utilities of all rows
-            and of none, what stopped the run, and the precision reached.
+            With ``standard_error``. Its ``parameters`` have the numbers of fits and rounds, the utilities of all rows
+            and of none, the reason for stopping, and the precision reached.
         """
         check_is_fitted(self, "fingerprint_")
         self._check_parameters()
         check.check_flag("SampledShapley.value", "matrix", matrix)
         if point_weight is not None:
             raise InputError(
-                "The 'point_weight' parameter of SampledShapley.value must be None: the utility scores all points "
-                "alike. Use SampledShapley(utility='balanced_accuracy') for classes that count alike, or a scorer of "
-                "your own."
+                "The 'point_weight' parameter of SampledShapley.value must be None: the utility gives all points the "
+                "same weight. Use SampledShapley(utility='balanced_accuracy') for classes of equal weight, or your own "
+                "scorer."
             )
         points = self._rows.points(X_val, lambda points: self._try(self._rows.rows, self._y, points))
         n_val = points.table.rows.shape[0]
@@ -323,7 +323,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                     "probabilities with classes, and 'y_val' has labels never seen in training. Leave out these points,"
                     " or use utility='neg_log_loss' or 'probability'."
                 )
-        # Nearness to a boundary looks at the neighbours' labels, not at the point's own.
+        # Boundary points depend on the neighbours' labels, not on the point's own label.
         near = self._near.value(points.table.rows, np.zeros(n_val, dtype=np.int64))
         cells = make_cells(near, self._near._levels(), groups, clusters, matrix)
         seed = check.check_seed("SampledShapley", self.random_state)
@@ -355,7 +355,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             if key in near.parameters
         }
         return cells.to_valuation(
-            # Players judged on their own rows have the same values on all validation points.
+            # Players scored on their own rows have the same values on all validation points.
             outcome.cells * cells.reduction.sum(axis=0) if own else outcome.cells,
             outcome.standard_error,
             outcome.degrees_of_freedom,
@@ -379,7 +379,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     ) -> Game:
         matrix: Any = cells.reduction
         if sampler.reduction == "own":
-            # Models are judged on the training rows, each player on the mean over its own.
+            # Models are scored on the training rows; each player has the mean over its own rows.
             points, targets, target_codes = self._rows.rows, self._y, self.codes_
             matrix = means_of_own_rows(self._player_of, len(self.players_))
         model = with_seeds(clone(self._model(), safe=False), seed)
@@ -437,14 +437,14 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return named(type(self).__name__, self.estimator)
 
     def _try(self, rows: Any, labels: npt.NDArray[Any], points: Any) -> None:
-        """Fit the model on all rows and let it predict, to see that it takes them; of one class none is ever fitted."""
+        """Check that the model can be fitted on all rows and predict; rows of one class are never fitted."""
         if not predicts_numbers(self._model(), self.utility) and len(set(labels.tolist())) == 1:
             return
         with collected_warnings():
             with_seeds(clone(self._model(), safe=False), 0).fit(rows, labels).predict(points)
 
     def _player_classes(self) -> npt.NDArray[np.int64] | None:
-        """Class of each player; None where a player has rows of several, or there are none."""
+        """Class of each player; None if a player has rows of several classes, or without classes."""
         if self._regression:
             return None
         classes = np.zeros(len(self.players_), dtype=np.int64)
@@ -452,7 +452,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return classes if (classes[self._player_of] == self.codes_).all() else None
 
     def _identity(self, game: Game, points: Any, sampler: Sampler, about: Mapping[str, Any]) -> dict[str, str]:
-        """Return what a checkpoint depends on."""
+        """Return everything that a checkpoint depends on."""
         settings = ("estimator", "semivalue", "sampler", "utility", "on_error", "warm_start", "random_state")
         if self.checkpoint is None:
             return {}
@@ -462,8 +462,8 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                 found |= {} if isinstance(given, str) else {f"{name} by content": content_hash(given)}
             except UndescribedError as error:
                 raise InputError(
-                    f"The 'checkpoint' parameter of {type(self).__name__} cannot be used with this {name}: whether a "
-                    f"later run has the same one cannot be told ({error}). Use one made of functions, numbers, texts "
+                    f"The 'checkpoint' parameter of {type(self).__name__} cannot be used with this {name}: a later run "
+                    f"cannot check that it has the same one ({error}). Use one made of functions, numbers, texts "
                     "and arrays, or pass checkpoint=None."
                 ) from error
         return {
@@ -473,7 +473,7 @@ class SampledShapley(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         }
 
     def _check_parameters(self) -> None:
-        """Refuse parameters that mean nothing, or do not go together."""
+        """Refuse invalid parameters and combinations."""
         owner, model, utility = type(self).__name__, self._model(), self.utility
         check_estimator(owner, model)
         if not isinstance(self.semivalue, Beta | Banzhaf | Distributional):
@@ -513,7 +513,7 @@ def cache_bytes(caller: str, cache: Any) -> int:
 
 
 def check_players(players: Any, n_rows: int) -> Any:
-    """Refuse more or fewer owners than rows before they are matched."""
+    """Refuse a number of owners other than the number of rows before they are matched."""
     size = len(players) if hasattr(players, "__len__") and not isinstance(players, str) else n_rows
     if size != n_rows:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Federated rounds: owners are players of every round they take part in, and their values add up over the rounds."""
+"""Federated rounds: owners are the players of each round they take part in; values add up over the rounds."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from shapshift.sampled.samplers import choose_sampler, size_chances
 
 Floats = npt.NDArray[np.float64]
 
-# Memory for the worth of coalitions that come again.
+# Memory for the worth of coalitions that recur.
 CACHE_BYTES = 2**24
 
 
@@ -30,8 +30,8 @@ class FederatedRound:
     participants : sequence of hashable
         Owners that took part.
     worth : callable
-        ``worth(owners)``: worth of the model that the round would have given with these participants alone, a tuple;
-        of no owners, that of the model before the round.
+        ``worth(owners)``: worth of the model that the round would have given with only these participants, a tuple; for
+        no owners, that of the model before the round.
 
     Examples
     --------
@@ -98,19 +98,19 @@ def _parts(parameters: Any) -> list[npt.NDArray[Any]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FederatedValues(Result):
-    """What each owner contributed over the rounds; see :func:`federated_values`.
+    """Contribution of each owner over the rounds; see :func:`federated_values`.
 
     Attributes
     ----------
     owners : tuple
         In order of first appearance.
     values, standard_error : ndarray of shape (n_owners,)
-        Sum over the rounds, and its standard error for the coalitions that were drawn; 0 where all were enumerated.
+        Sum over the rounds, and its standard error from sampling coalitions; 0 if all were enumerated.
     round_values : ndarray of shape (n_rounds, n_owners)
-        Values in each round; 0 for those who took no part.
+        Values in each round; 0 for owners that did not take part.
     took_part : ndarray of bool of shape (n_rounds, n_owners)
     gains : ndarray of shape (n_rounds,)
-        What each round gained: the sum of its values.
+        Gain of each round: the sum of its values.
     parameters : mapping
     """
 
@@ -156,7 +156,7 @@ class FederatedValues(Result):
 
 @dataclass(frozen=True)
 class _RoundGame:
-    """The game of one round, for the loop of the samplers."""
+    """The game of one round, for the sampling loop."""
 
     number: int
     owners: tuple[Any, ...]
@@ -190,19 +190,19 @@ def _number(worth: Any) -> float:
 def federated_values(
     rounds: Sequence[FederatedRound], *, max_evaluations: int = 1000, random_state: int | None = 0
 ) -> FederatedValues:
-    """Value the owners of data that never leave them, from the rounds of a federated training.
+    """Value the owners of data that stay with them, from the rounds of a federated training.
 
     The value of an owner is the sum, over the rounds it took part in, of its Shapley value among the participants of
-    the round (Wang et al. 2020). Owners are compared on the shared model as it was in each round, so no round is
-    trained again; the values add up to what all rounds gained. An owner who was not asked in a round gets nothing for
-    it, so the order and number of the rounds it was chosen for matter.
+    the round (Wang et al. 2020). Owners are compared on the shared model of each round, so no round is trained again;
+    the values add up to the total gain of all rounds. An owner gets nothing for a round it was not chosen for, so the
+    order and number of its rounds matter.
 
     Parameters
     ----------
     rounds : sequence of FederatedRound
     max_evaluations : int, default=1000
-        Calls of each round's ``worth``. Where they suffice for all coalitions of up to 16 participants, values are
-        exact; otherwise participants join in random orders, two at least.
+        Calls of each round's ``worth``. If they suffice for all coalitions of up to 16 participants, values are exact;
+        otherwise participants join in random orders, at least two.
     random_state : int or None, default=0
         Seed.
 
@@ -225,7 +225,7 @@ def federated_values(
     if not listed or not all(isinstance(one, FederatedRound) and len(one.participants) for one in listed):
         raise InputError(
             "The 'rounds' parameter of federated_values must hold FederatedRound objects with participants. Got "
-            f"{len(listed)} entries, not all of that kind; leave out rounds in which nobody took part."
+            f"{len(listed)} entries, some of another kind or empty; leave out rounds without participants."
         )
     owners = tuple(dict.fromkeys(owner for one in listed for owner in one.participants))
     place = {owner: number for number, owner in enumerate(owners)}
@@ -233,11 +233,11 @@ def federated_values(
     values, variances = np.zeros((len(listed), len(owners))), np.zeros(len(owners))
     took_part, calls = np.zeros(values.shape, dtype=bool), 0
     for number, one in enumerate(listed):
-        # The order in which participants are listed shall not change what is drawn.
+        # The listed order of the participants must not change the draws.
         playing = tuple(sorted(one.participants, key=repr))
         if len(set(playing)) < len(playing):
             raise InputError(f"The participants of round {number}, counted from 0, must differ. Got {playing}.")
-        # The loop asks for a budget of one more than all coalitions, which it does not spend.
+        # The loop asks for a budget of one more than all coalitions, but does not spend it.
         sampler = choose_sampler("federated_values", "auto", "shapley", len(playing), max_evaluations + 1)
         plan = SamplingPlan(
             sampler=sampler,

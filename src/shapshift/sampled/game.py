@@ -1,4 +1,4 @@
-"""The game: the utility of a coalition of players, for any model, on validation points and cells of them."""
+"""The game: the utility of a coalition of players for any model, on validation points or cells of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from shapshift.valuation import Valuation, is_boundary
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-#: Models that have a name.
+#: Models available by name.
 NAMED: Mapping[str, Callable[[], Any]] = {
     "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
     "naive_bayes": GaussianNB,
@@ -47,7 +47,7 @@ NAMED: Mapping[str, Callable[[], Any]] = {
 
 
 def named(caller: str, estimator: Any) -> Any:
-    """Return the model of that name; anything but a name is returned as it is."""
+    """Return the model of that name; anything else is returned unchanged."""
     if not isinstance(estimator, str):
         return estimator
     check.check_choice(caller, "estimator", estimator, tuple(NAMED), "an object with fit(X, y) and predict(X)")
@@ -66,7 +66,7 @@ def check_estimator(caller: str, estimator: Any) -> None:
 
 
 def predicts_numbers(estimator: Any, utility: Any) -> bool:
-    """Whether this is regression: by the utility, else by the type of the estimator."""
+    """Whether the task is regression: by the utility, else by the type of the estimator."""
     if isinstance(utility, str) and utility in UTILITIES[1:]:
         return utility == "squared_error"
     if not hasattr(estimator, "__sklearn_tags__"):
@@ -79,18 +79,18 @@ def check_warm_start(caller: str, estimator: Any) -> None:
     parameters = estimator.get_params() if hasattr(estimator, "get_params") else {}
     if "warm_start" not in parameters:
         raise InputError(
-            f"The 'warm_start' parameter of {caller} needs an estimator that has one too, and "
+            f"The 'warm_start' parameter of {caller} needs an estimator with a parameter of that name, and "
             f"{type(estimator).__name__} has none. Use warm_start=False."
         )
     if "n_estimators" in parameters or "max_iter" not in parameters:
         raise InputError(
             f"The 'warm_start' parameter of {caller} does not go with {type(estimator).__name__}: its own warm start "
-            "adds members to what was fitted on other rows instead of fitting anew. Use warm_start=False."
+            "adds members to a model fitted on other rows instead of fitting anew. Use warm_start=False."
         )
 
 
 def with_seeds(estimator: Any, seed: int) -> Any:
-    """Give every ``random_state`` that is None the same seed, so that a coalition has one worth; others are kept."""
+    """Give every ``random_state`` that is None the same seed, so that a coalition has one worth; keep the others."""
     if not hasattr(estimator, "get_params"):
         return estimator
     number = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)  # scikit-learn takes 31 bits
@@ -104,7 +104,7 @@ def with_seeds(estimator: Any, seed: int) -> Any:
 
 def describe(estimator: Any) -> str:
     """Class and all parameters of an estimator, as text."""
-    # Without get_params the attributes describe it: clones are fitted, never the estimator itself.
+    # Without get_params, the attributes describe the estimator: only clones are fitted, so it never changes.
     has_own = hasattr(estimator, "get_params")
     own = estimator.get_params(deep=False) if has_own else getattr(estimator, "__dict__", {})
     written = ", ".join(f"{name}={_as_text(value)}" for name, value in sorted(own.items()))
@@ -121,17 +121,17 @@ def _as_text(value: Any) -> str:
     return repr(value)
 
 
-# Probabilities below this count as this much in logarithms, as in scikit-learn's log_loss.
+# Smallest probability in logarithms, as in scikit-learn's log_loss.
 LEAST_PROBABILITY = float(np.finfo(np.float64).eps)
 
 
 class UtilityError(InputError):
-    """A utility cannot judge what is asked; no fault of the coalition."""
+    """A utility that cannot be computed, for any coalition."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Utilities of some coalitions, how many models were fitted for them, and what those warned about."""
+    """Utilities of some coalitions, the number of fitted models, and the warnings of these fits."""
 
     utilities: Floats
     fits: int
@@ -147,7 +147,7 @@ class Game:
     ----------
     estimator : object
         Unfitted; every coalition gets a copy.
-    rows, labels : array or frame, ndarray
+    Training rows as passed to models, and their labels or targets.
         Training rows as models get them, and their labels or targets.
     player_of : ndarray of shape (n_train,)
         Player number of each row.
@@ -160,17 +160,17 @@ class Game:
     utility : str or callable
         Worth of a fitted model on each point, or its score on all of them.
     cells : ndarray or csr_array of shape (n_points, n_cells)
-        What each point adds to each cell.
+        Contribution of each point to each cell.
     blocks : int
-        How many of the cells, the last ones, are blocks of validation points.
+        Number of cells that are blocks of validation points; these are the last cells.
     reduction : {"mean", "classwise", "own"}
         "mean" and "own" return the cells; "classwise" returns them once for each class, see :class:`ClassWise`.
     on_error : {"raise", "constant"}
-        What to do when the model cannot be fitted.
+        What to do if the model cannot be fitted.
     warm_start : bool
         Whether each fit starts from the one before.
     layout : Cells or None
-        The meaning of the cells, for scores of all points; None where there can be none.
+        Meaning of the cells, for scores of all points; None if scores are not supported.
     """
 
     estimator: Any
@@ -196,7 +196,7 @@ class Game:
         return int(self.player_of.max()) + 1
 
     def evaluate(self, coalitions: npt.NDArray[Any]) -> Answers:
-        """Fit and judge one model per coalition; the same coalition always gives the same answer."""
+        """Fit and score one model per coalition; the same coalition always has the same answer."""
         found, fits, messages = [], 0, []
         points, model = self.points, None
         for coalition in coalitions:
@@ -213,7 +213,7 @@ class Game:
         return Answers(np.array(found), fits, len(messages), messages[0] if messages else "")
 
     def _constant(self, rows: npt.NDArray[np.int64]) -> "Constant | None":
-        """Return the model of no rows and of rows of one class, which many estimators refuse."""
+        """Return the model for no rows or rows of one class, which many estimators refuse."""
         if self.classes is None:
             return Constant(None, np.array([self.labels.mean()])) if rows.size == 0 else None
         if rows.size == 0:
@@ -230,14 +230,14 @@ class Game:
         return Constant(self.classes, (np.arange(self.classes.size) == counts.argmax()).astype(np.float64))
 
     def _judged(self, rows: npt.NDArray[np.int64], last: Any, points: Any) -> tuple[Any, Floats]:
-        """Return a model fitted on rows and its worth in each cell; some models fail only when they predict."""
+        """Return a model fitted on rows and its worth in each cell; some models fail only in predict."""
         labels = self.labels[rows]
         model = last if self.warm_start and _can_warm_start(last, labels) else clone(self.estimator, safe=False)
         try:
             model.fit(take_rows(self.rows, rows), labels)
             worth = self._in_cells(model, points)
         except UtilityError:
-            raise  # whatever the coalition
+            raise  # independent of the coalition
         except Exception as error:
             if self.on_error == "constant":
                 return None, self._in_cells(self._majority(rows), points)
@@ -270,7 +270,7 @@ class Game:
         return self._reduced(worth)
 
     def _asked(self, model: FittedModel, table: Any, targets: npt.NDArray[Any]) -> Floats:
-        """Return what a function or scorer says of a model; its errors are not the model's."""
+        """Return the result of a function or scorer on a model; separate its errors from the model's."""
         try:
             return np.asarray(self._score(model, table, targets), dtype=np.float64)
         except Exception as error:
@@ -281,7 +281,7 @@ class Game:
                 f"The 'utility' parameter of SampledShapley is {name_of(self.utility)}, which cannot be used with "
                 f"{type(self.estimator).__name__} on {targets.size} validation points{classes} "
                 f"({type(error).__name__}: {error}). Scores must be defined for a model of no rows, on every group and "
-                "without any block of points: choose another one, or a utility of single points such as 'correct'."
+                "without any one block of points. Choose another one, or a utility of single points such as 'correct'."
             ) from error
 
     @cached_property
@@ -295,8 +295,8 @@ class Game:
         """Return the cells of a score of all points."""
         if self.layout is None:
             raise UtilityError(
-                "The 'utility' of SampledShapley is a score of the whole validation set, and neither matrix=True nor "
-                "sampler='classwise' or 'oob' can do without the worth of single points. Use a utility of single "
+                "The 'utility' of SampledShapley is a score of the whole validation set, but matrix=True, "
+                "sampler='classwise' and sampler='oob' need the worth of single points. Use a utility of single "
                 "points, such as 'correct' or 'neg_log_loss'."
             )
 
@@ -358,35 +358,35 @@ class Game:
 
     @cached_property
     def _cells_and_blocks(self) -> list[Any]:
-        """Blocks apart from the other cells: their number shall change no bit of the values."""
+        """Blocks and the other cells, separately: the number of blocks must not change a bit of the values."""
         if not self.blocks:
             return [self.cells]
         return [np.ascontiguousarray(part) for part in np.split(self.cells, [-self.blocks], axis=1)]
 
 
 class Constant:
-    """A model that needs no fit: it always gives the same answer.
+    """A model without a fit, with the same answer for all points.
 
     Parameters
     ----------
     classes : ndarray or None
         None for regression.
     shares : ndarray
-        Probability of each class; the one number to predict in regression.
+        Probability of each class; in regression, the one predicted number.
     guess : bool
-        Whether all classes are equally probable; the predicted label is the most frequent one.
+        Whether all classes get the same probability; the predicted label is still the most frequent one.
     """
 
     def __init__(self, classes: npt.NDArray[Any] | None, shares: Floats, *, guess: bool = False) -> None:
         self.classes_, self.shares, self.guess = classes, shares, guess
 
     def predict(self, points: Any) -> npt.NDArray[Any]:
-        """Return the same for every point."""
+        """Return the same label or number for every point."""
         answer = self.shares if self.classes_ is None else self.classes_[[int(self.shares.argmax())]]
         return np.repeat(answer, points.shape[0])
 
     def predict_proba(self, points: Any) -> Floats:
-        """Return the same for every point."""
+        """Return the same probabilities for every point."""
         return np.tile(self._probabilities(), (points.shape[0], 1))
 
     def chances(self, target_codes: npt.NDArray[np.int32]) -> Floats:
@@ -398,20 +398,20 @@ class Constant:
 
 
 def _can_warm_start(model: Any, labels: npt.NDArray[Any]) -> bool:
-    """Whether a fitted model can be the start of another fit: it must have seen the same classes."""
+    """Whether a fitted model can start another fit: it must have seen the same classes."""
     if model is None:
         return False
     classes = getattr(model, "classes_", None)
     return classes is None or np.array_equal(np.asarray(classes), np.unique(labels))
 
 
-# Most cells of blocks: with more, groups have no errors of their own.
+# Largest number of block cells; with more, groups have no errors of their own.
 BLOCK_CELLS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """How utilities of single points become sums per cell, and these become means.
+    """How utilities of single points are summed per cell, and how the sums become means.
 
     Attributes
     ----------
@@ -423,9 +423,9 @@ class Cells:
         The levels that occur.
     group_names : tuple
     single : bool
-        Whether every point is a cell; otherwise every level, every group and every block is one.
+        Whether every point is a cell; otherwise every level, group and block is one.
     block_of : ndarray of shape (n_val,)
-        Random block of each point; points of a cluster are in the same.
+        Random block of each point; points of a cluster share a block.
     units : int
         Points, or clusters of them.
     """
@@ -447,18 +447,18 @@ class Cells:
 
     @property
     def n_parts(self) -> int:
-        """Cells of a block: one for each group, or one where they would be too many."""
+        """Cells of a block: one for each group, or one if there would be too many."""
         n_groups = len(self.group_names)
         return n_groups if 0 < n_groups * self.n_blocks <= BLOCK_CELLS else 1
 
     @property
     def n_last(self) -> int:
-        """Number of cells that are blocks or parts of them, the last ones; none where every point is a cell."""
+        """Number of cells that are blocks or parts of them, the last ones; 0 if every point is a cell."""
         return 0 if self.single else self.n_blocks * self.n_parts
 
     @cached_property
     def members(self) -> Floats:
-        """1 where a point belongs to a level, a group or a part of a block; these are the columns, in this order."""
+        """Indicator matrix of points by level, group and part of a block, the columns in this order."""
         part_of = self.block_of * self.n_parts + (self.group_of if self.n_parts > 1 else 0)
         return np.hstack(
             [
@@ -483,10 +483,10 @@ class Cells:
         return np.where(self.single | (np.arange(n_cells) < n_levels), 1.0, 0.0)
 
     def scored(self, score: Callable[[npt.NDArray[np.bool_]], float]) -> Floats:
-        """Return what takes the place of sums for a score, which is not a mean over points.
+        """Return the cells of a score, which is not a mean over points.
 
-        Every level has the score of all points, every group that of its own points, and blocks have the pseudo-values
-        of the jackknife.
+        Every level has the score of all points, every group the score of its own points, and blocks have the
+        pseudo-values of the jackknife.
 
         Parameters
         ----------
@@ -512,9 +512,9 @@ class Cells:
         ----------
         sums : ndarray of shape (n_players, n_cells)
         error, freedom : ndarray of shape (n_players,)
-            Standard errors of estimating the values on these very points, and their degrees of freedom.
+            Standard errors of estimating the values on exactly these points, and their degrees of freedom.
         blocks : bool
-            Whether the values depend on the validation points at all.
+            Whether the values depend on the validation points.
         **about
             All other fields of the Valuation.
         """
@@ -550,7 +550,7 @@ class Cells:
     def _errors(
         self, values: Floats, group_means: Floats, by_part: Floats, sizes: Integers, estimated: tuple[Floats, Floats]
     ) -> dict[str, Any]:
-        """Return the error fields of a Valuation: the error of estimating and that of the validation set together.
+        """Return the error fields of a Valuation, with the estimation error and the error of the validation set.
 
         Parameters
         ----------
@@ -587,12 +587,12 @@ def make_cells(near: Valuation, levels: Floats, groups: Any, clusters: Any, sing
     Parameters
     ----------
     near : Valuation
-        It says how near each point is to a boundary.
+        Has the entropy and boundary flag of each point.
     levels : ndarray
-        The entropies for which sums are kept, ascending from 0.
+        Entropies for which sums are kept, ascending from 0.
     groups, clusters : array-like or None
     single : bool
-        Whether to keep every point apart.
+        Whether every point is a cell of its own.
     """
     n_val, entropy, threshold = near.n_val, near.entropy, near.boundary_entropy
     edges = level_edges(levels, threshold)
@@ -605,7 +605,7 @@ def make_cells(near: Valuation, levels: Floats, groups: Any, clusters: Any, sing
 
 
 def means_of_own_rows(player_of: Integers, n_players: int) -> sparse.csr_array:
-    """Return what each training row adds to the mean over its player's rows, of shape (n_train, n_players).
+    """Return the contribution of each training row to the mean over its player's rows, of shape (n_train, n_players).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Nearest neighbours as a proxy for another model: exact values in that model's own space, and what they are worth."""
+"""Nearest neighbours as a proxy for another model: exact values in that model's space, checked against sampling."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,22 +34,24 @@ EMBEDDINGS = ("auto", "leaves", "hidden", "probabilities")
 
 
 class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Exact nearest-neighbour values in the space in which another model sees the rows.
+    """Exact nearest-neighbour values in the feature space of another model.
 
     Parameters
     ----------
     estimator : classifier or str
-        Fitted once on all training rows. The name of a common one will do, as in :class:`shapshift.SampledShapley`.
+        Fitted once on all training rows. The name of a common model also works, as in
+        :class:`shapshift.SampledShapley`.
     n_neighbors : int, default=5
     embed : {"auto", "leaves", "hidden", "probabilities"} or callable, default="auto"
-        The space: the leaves a row falls into (one column per tree; distance counts the trees in which two rows part),
-        the last hidden layer of a scikit-learn neural network, the predicted probabilities, or what a function
-        ``(fitted_model, X) -> array of shape (n, d)`` returns. "auto" takes leaves or the hidden layer, whichever the
-        model has. Inside a pipeline the last step decides, and the steps before it are applied first.
+        Space for the neighbours: the leaves a row falls into (one column per tree; distance counts the trees in which
+        two rows have different leaves), the last hidden layer of a scikit-learn neural network, the predicted
+        probabilities, or the result of a function ``(fitted_model, X) -> array of shape (n, d)``. "auto" takes leaves
+        or the hidden layer, whichever the model has. In a pipeline the last step decides, after the steps before it are
+        applied.
     utility, semivalue, boundary_neighbors, boundary_entropy, n_jobs, progress
         As in :class:`shapshift.KNNShapley`.
     random_state : int or None, default=0
-        Seed of the model, where it has none.
+        Seed of the model if it has none.
 
     Attributes
     ----------
@@ -100,7 +102,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         Parameters
         ----------
         X : table of shape (n_train, n_features)
-            As in :meth:`shapshift.SampledShapley.fit`: text and missing values are for the estimator.
+            As in :meth:`shapshift.SampledShapley.fit`; the estimator must handle text and missing values.
         y : array-like of shape (n_train,)
         ids : array-like of shape (n_train,), optional
 
@@ -113,7 +115,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         check_estimator(caller, estimator)
         if predicts_numbers(estimator, "auto"):
             raise InputError(
-                f"The 'estimator' parameter of {caller} must be a classifier: neighbours vote for labels. Got "
+                f"The 'estimator' parameter of {caller} must be a classifier, because neighbours vote for labels. Got "
                 f"{type(estimator).__name__} instead."
             )
         if not callable(self.embed):
@@ -157,7 +159,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         point_weight: Any = None,
         matrix: bool = False,
     ) -> Valuation:
-        """Value every training row on a validation set; boundary points are those of the model's space.
+        """Value every training row on a validation set; boundary points are decided in the model's space.
 
         Parameters
         ----------
@@ -175,14 +177,14 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
     def weighted(self, point_weight: Any = "balanced") -> WeightedModel:
-        """Return this fitted model with weights of the validation points; see :meth:`shapshift.KNNShapley.weighted`."""
+        """Return this fitted model with weighted validation points; see :meth:`shapshift.KNNShapley.weighted`."""
         check_is_fitted(self, "knn_")
         return WeightedModel(self, point_weight=point_weight)
 
     def explain(
         self, X_val: Any, y_val: Any, ids: Any, *, point_weight: Any = None, n_points: int = 5, n_neighbors: int = 5
     ) -> Explanation:
-        """Explain the values of some training rows; distances are those of the model's space.
+        """Explain the values of some training rows, with distances in the model's space.
 
         Parameters
         ----------
@@ -200,12 +202,12 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         return replace(found, parameters={**found.parameters, **self._about()}, kind=self._rows.table.kind)
 
     def _about(self) -> dict[str, Any]:
-        """Return the parameters of a result beside those of its neighbours."""
+        """Return the parameters of a result besides those of its neighbours."""
         estimator = named(type(self).__name__, self.estimator)
         return {"method": type(self).__name__, "estimator": describe(estimator), "embed": self._embedding.name}
 
     def _points(self, X_val: Any) -> Any:
-        """Return validation points as the model takes them."""
+        """Return validation points in the form that the model takes."""
         return self._rows.points(X_val, self.model_.predict).rows
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -214,7 +216,7 @@ class KNNProxy(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProxyValuation(Shown):
-    """Values by proxy, and how far they can be trusted.
+    """Values by proxy, and their agreement with sampled values.
 
     Attributes
     ----------
@@ -223,12 +225,12 @@ class ProxyValuation(Shown):
     spearman, low, high : float
         Rank correlation with sampled values of the model itself, on a subsample of the rows, and its interval.
     reliability : float
-        Share of the spread of the sampled values that is not the error of estimating them. A low one pulls the
-        correlation to 0 whatever the proxy is worth: spend more fits.
+        Share of the spread of the sampled values that is not estimation error. A low share pulls the correlation to 0
+        for any proxy: spend more fits.
     rows : ndarray of int
         Positions of the training rows of the subsample.
     sampled, proxy : Valuation
-        The two valuations of the subsample that were compared: in both, only its rows play.
+        The two valuations of the subsample that were compared; in both, only its rows are players.
     confidence : float
     """
 
@@ -267,7 +269,7 @@ def knn_proxy(
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> ProxyValuation:
-    """Value all rows by nearest neighbours in a model's own space, and a subsample by the model itself, and compare.
+    """Value all rows by nearest neighbours in a model's space, and compare a subsample with the model itself.
 
     Parameters
     ----------
@@ -277,9 +279,9 @@ def knn_proxy(
     embed, n_neighbors
         See :class:`KNNProxy`.
     semivalue : {"shapley", "banzhaf", "loo"}, Beta or Banzhaf, default="shapley"
-        Of both valuations. Banzhaf values of a model are the surest for the same number of fits.
+        For both valuations. Banzhaf values of a model have the smallest error for the same number of fits.
     subsample : int, default=100
-        Training rows that are valued both ways; all of them if there are fewer.
+        Number of training rows valued both ways; all of them if there are fewer.
     sampled : mapping, optional
         Options of :class:`shapshift.SampledShapley` for the subsample, such as ``{"max_fits": 20_000}``.
     ids, groups
@@ -295,8 +297,8 @@ def knn_proxy(
 
     Notes
     -----
-    The interval is that of Bonett and Wright for a rank correlation over rows drawn at random. It does not cover what a
-    larger training set would change.
+    The interval is that of Bonett and Wright for a rank correlation over randomly drawn rows. It does not cover changes
+    from a larger training set.
 
     Examples
     --------
@@ -332,12 +334,12 @@ def knn_proxy(
     }
     direct = SampledShapley(estimator, **options).fit(few, labels, ids=names).value(points, y_val)
     near = knn.value(inner(points), y_val)
-    # The subsample was valued as plain arrays: its rows keep the caller's kind of table and index.
+    # The subsample was valued as plain arrays; restore the caller's kind of table and index.
     direct, near = (replace(each, kind=valuation.kind, id_names=valuation.id_names) for each in (direct, near))
     found = spearman(near.values, direct.values)
     low, high = rank_interval(found, rows.size, confidence)
     error = np.zeros(rows.size) if direct.standard_error is None else direct.standard_error
-    # Both are judged on the same validation points: their choice is no error of the comparison.
+    # Both use the same validation points, so their sampling is no error of the comparison.
     noise = float(np.mean(error**2)) * direct.sampling.get("estimation_error", 1.0)
     spread = float(direct.values.var())
     return ProxyValuation(
@@ -400,7 +402,7 @@ class _Embedding:
             return _last_hidden_layer(self._last, inner)
         leaves = np.asarray(self._last.apply(inner)).reshape(inner.shape[0], -1)
         if self._encoder is None:
-            # Fitted on the training rows, which come first; a leaf that holds none of them is at distance from all.
+            # Fitted on the training rows, which come first; a leaf without training rows differs from all leaves.
             self._encoder = OneHotEncoder(handle_unknown="ignore").fit(leaves)
         return sparse.csr_array(self._encoder.transform(leaves))
 

@@ -1,7 +1,7 @@
-"""Rows as a model takes them: numbers, or a frame with its own types, text and missing values.
+"""Rows in the form that a model takes: numbers, or a frame with its own types, text and missing values.
 
-Models get what the caller has, because a pipeline selects columns by name and by type. Nearness needs numbers, so a
-frame that is not made of numbers alone is encoded for that, and for that only.
+Models get the caller's frame, because a pipeline selects columns by name and type. Distances need numbers, so a frame
+with other columns is encoded for distances only.
 """
 
 import datetime
@@ -24,7 +24,7 @@ from shapshift.exceptions import InputError
 
 Floats = npt.NDArray[np.float64]
 
-# Frequent values of a column that have a place of their own; all others share one.
+# Number of frequent values of a column with an indicator of their own; all others share one.
 MOST_CATEGORIES = 50
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -36,11 +36,11 @@ class ModelRows:
     Attributes
     ----------
     rows : ndarray, csr_array, or pandas or polars frame
-        As models get them.
+        Rows as passed to models.
     table : Table
-        The same as numbers, and what the caller's container says of them.
+        The same rows as numbers, with the names and index of the caller's container.
     encoder : Encoder or None
-        What made the numbers; None where all columns are plain numbers.
+        Encoder of the numbers; None if all columns are plain numbers.
     """
 
     rows: Any
@@ -49,13 +49,13 @@ class ModelRows:
 
     @property
     def identity(self) -> Any:
-        """What tells whether two sets of rows are the same: the numbers, or where they are encoded the frame."""
+        """Content that identifies the rows: the numbers, or the frame if they are encoded."""
         return self.table.rows if self.encoder is None else self.rows
 
     def points(self, X_val: Any, predict: Callable[[Any], Any], name: str = "X_val") -> "ModelRows":
-        """Check validation points, and bring them into the form of these rows.
+        """Check validation points and convert them to the form of these rows.
 
-        ``predict`` is called where they are not plain numbers, to see whether the model takes them.
+        ``predict`` is called if they are not plain numbers, to check that the model accepts them.
         """
         X_val, refusal = _unpacked(X_val), None
         try:
@@ -65,7 +65,7 @@ class ModelRows:
         columns, width = self.table.columns, int(self.rows.shape[1])
         if refusal is None:
             table = check.match_columns(table, columns, width, name)
-        else:  # names and numbers of columns only
+        else:  # only names and number of columns are checked
             check.match_columns(replace(table, rows=np.empty((0, table.rows.shape[1]))), columns, width, name)
         given = table.rows
         if columns is not None and _kind(X_val) != "numpy":
@@ -87,7 +87,7 @@ class ModelRows:
         return ModelRows(rows, replace(table, rows=numbers), self.encoder)
 
     def _filled(self, given: Any, refusal: InputError) -> Floats:
-        """Return points whose missing numbers are those of the mean training row."""
+        """Return points with missing numbers replaced by those of the mean training row."""
         known = [_as_numbers(values) for _, _, values in read_columns(given)]
         found = [column for column in known if column is not None]
         if len(found) < len(known):
@@ -97,19 +97,19 @@ class ModelRows:
 
 
 def read_rows(X: Any, attempt: Callable[[Any], Any] | None) -> tuple[ModelRows, Any]:
-    """Check training rows, in the first form that the model takes; return what ``attempt`` made of that form.
+    """Check training rows and use the first form that the model accepts; return the result of ``attempt`` on it too.
 
     Parameters
     ----------
     X : table
     attempt : callable or None
-        Fits the model on rows. It is called where there is more than one form, or rows are not plain numbers.
+        Fits the model on rows. Called if there is more than one form, or if rows are not plain numbers.
 
     Returns
     -------
     ModelRows
     made : Any
-        None where there was nothing to try.
+        None if nothing was tried.
     """
     X = _unpacked(X)
     try:
@@ -135,7 +135,7 @@ def read_rows(X: Any, attempt: Callable[[Any], Any] | None) -> tuple[ModelRows, 
 
 
 def raw_table(X: Any, name: str, refusal: InputError) -> check.Table:
-    """Return rows of text, dates, categories or missing values as they are; raise the refusal for any others."""
+    """Return rows of text, dates, categories or missing values unchanged; raise the refusal for any others."""
     if sparse.issparse(X) or isinstance(X, np.ma.MaskedArray):
         raise refusal
     try:
@@ -158,7 +158,7 @@ def raw_table(X: Any, name: str, refusal: InputError) -> check.Table:
 
 
 def as_numbers(X: Any) -> check.Table:
-    """Return any rows as a table of numbers; those of a frame that are not are encoded."""
+    """Return any rows as a table of numbers; other columns of a frame are encoded."""
     return read_rows(X, None)[0].table
 
 
@@ -181,10 +181,10 @@ def read_columns(rows: Any) -> list[tuple[Any, str, Any]]:
 
 @dataclass
 class Encoder:
-    """Numbers for the rows of a frame, so that their distances can be measured.
+    """Numeric encoding of the rows of a frame, for distances.
 
-    Numbers and times are divided by their standard deviation, and missing ones are at the mean; any other column
-    becomes one of zeros and ones for each of its most frequent values.
+    Numbers and times are divided by their standard deviation, with missing ones at the mean. Any other column becomes
+    an indicator column for each of its most frequent values.
     """
 
     fitted_on: Any
@@ -201,7 +201,7 @@ class Encoder:
             else:
                 names.append(_as_names(values))
             self.scales.append(scale)
-        self.fitted_on = None  # the caller's
+        self.fitted_on = None  # the caller's object
         self._one_hot = OneHotEncoder(
             handle_unknown="infrequent_if_exist", max_categories=MOST_CATEGORIES, sparse_output=False
         )
@@ -223,7 +223,7 @@ class Encoder:
 
 
 def _as_numbers(values: list[Any]) -> Floats | None:
-    """Return numbers and times as floats, NaN where missing; None where there is anything else."""
+    """Return numbers and times as floats, NaN if missing; None if there is anything else."""
     try:
         return np.array([_as_number(value) for value in values], dtype=np.float64)
     except TypeError:
@@ -261,12 +261,12 @@ def _kind(rows: Any) -> str:
 
 
 def _unpacked(X: Any) -> Any:
-    """Return an Arrow record batch as a frame; anything else as it is."""
+    """Return an Arrow record batch as a frame; anything else unchanged."""
     return X.to_pandas() if type(X).__name__ == "RecordBatch" else X
 
 
 def _as_pandas(rows: Any) -> list[Any]:
-    """Return a polars or Arrow table as a pandas frame, for models that do not take it; nothing without pandas."""
+    """Return a polars or Arrow table as a pandas frame, for models that do not take it; empty without pandas."""
     if _kind(rows) not in ("polars", "pyarrow"):
         return []
     try:
@@ -283,7 +283,7 @@ def _ordered(frame: Any, columns: list[Any]) -> Any:
 
 
 def _like(rows: Any, fitted: Any, columns: list[Any] | None, name: str) -> Any:
-    """Bring checked rows into the container of the training rows."""
+    """Convert checked rows to the container of the training rows."""
     kind, wanted = _kind(rows), _kind(fitted)
     if kind == wanted:
         return rows
@@ -295,8 +295,8 @@ def _like(rows: Any, fitted: Any, columns: list[Any] | None, name: str) -> Any:
         found = [_as_numbers(values) for _, _, values in read_columns(rows)]
         if fitted.dtype.kind != "f" or any(column is None for column in found):
             raise InputError(
-                f"{name!r} is a frame and the training rows are an array, not all of plain numbers. Pass both in one "
-                "kind of container."
+                f"{name!r} is a frame, but the training rows are an array that is not all plain numbers. Pass both in "
+                "the same kind of container."
             )
         return np.column_stack([column for column in found if column is not None])
     import polars as pl
@@ -308,4 +308,4 @@ def _like(rows: Any, fitted: Any, columns: list[Any] | None, name: str) -> Any:
 
 def _unusable(refusal: InputError, error: Exception, what: str) -> InputError:
     said = textwrap.shorten(str(error), 300, placeholder=" ...")
-    return InputError(f"{refusal} The model cannot {what} it as it is either ({type(error).__name__}: {said}).")
+    return InputError(f"{refusal} The model cannot {what} it unchanged either ({type(error).__name__}: {said}).")

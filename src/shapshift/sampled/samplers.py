@@ -1,9 +1,9 @@
 """Samplers: each proposes coalitions of players and turns their utilities into contributions of the players.
 
-A sampler works in rounds. A round is a generator: it yields coalitions (one row each, saying how often every player is
-in it), is sent their utilities (one row per coalition, one column per cell of validation points), may ask for more, and
-returns one observation per player. Rounds draw from random numbers of their own, so that they are independent, and the
-mean over rounds is the value. Samplers know nothing of models, files or workers.
+A sampler works in rounds. A round is a generator. It yields coalitions (one row each, with the count of every player),
+is sent their utilities (one row per coalition, one column per cell of validation points), may yield more, and returns
+one observation per player. Each round has its own random numbers, so rounds are independent, and the mean over rounds
+is the value. Samplers do not depend on models, files or workers.
 """
 
 import math
@@ -28,10 +28,10 @@ Coalitions = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Distributional:
-    """Distributional Shapley: the expected worth to a random training set of at most ``cardinality`` players.
+    """Distributional Shapley: expected contribution to a random training set of at most ``cardinality`` players.
 
-    The other players serve as the sample of the distribution: subsets of 0 to ``cardinality`` - 1 of them, all sizes
-    equally likely, drawn without replacement. With a cardinality of all players this is the Shapley value.
+    The other players are the sample of the distribution: subsets of 0 to ``cardinality`` - 1 of them, all sizes equally
+    likely, drawn without replacement. If the cardinality is the number of players, this is the Shapley value.
 
     Parameters
     ----------
@@ -65,22 +65,22 @@ def size_chances(n_players: int, semivalue: "Semivalue | Distributional") -> Flo
 
 @dataclass(frozen=True)
 class Setting:
-    """The facts about a game that a sampler needs.
+    """Facts about a game that samplers use.
 
     Attributes
     ----------
     n : int
         Number of players.
     chances : ndarray of shape (n,)
-        How the semivalue weights sizes, see :func:`size_chances`.
+        Weights of the sizes in the semivalue, see :func:`size_chances`.
     empty, full : ndarray of shape (n_cells,)
-        Utilities of nobody and of everybody.
+        Utilities of no player and of all players.
     total : ndarray of shape (n_cells,)
         ``utilities @ total`` is the utility over all validation points.
     classes : ndarray of shape (n,) or None
-        Class of each player's rows, where they have one.
+        Class of each player's rows, if they have one class.
     blocks : int
-        How many of the cells, the last ones, are blocks of validation points.
+        Number of cells that are blocks of validation points; these are the last cells.
     """
 
     n: int
@@ -92,7 +92,7 @@ class Setting:
     blocks: int = 0
 
     def product(self, weights: npt.NDArray[Any], utilities: Floats) -> Floats:
-        """Return ``weights @ utilities``, that of blocks apart: their number shall change no bit of the values."""
+        """Return ``weights @ utilities``; blocks apart, so that their number changes no bit of the values."""
         n = utilities.shape[1] - self.blocks
         return np.concatenate(
             [weights @ np.ascontiguousarray(part) for part in np.split(utilities, [n], axis=1)], axis=-1
@@ -111,13 +111,13 @@ class Sampler:
     ----------
     name : str
     kinds : tuple of type or str
-        Semivalues that it can estimate.
+        Semivalues that the sampler can estimate.
     weights : tuple of float
         The value is the sum of these times the means of the strata.
     reduction : {"mean", "classwise", "own"}
-        Which utilities it wants to be sent, see :class:`shapshift.sampled.game.Game`.
+        Kind of utilities that it needs, see :class:`shapshift.sampled.game.Game`.
     once : bool
-        Whether one round is the answer, without error.
+        Whether one round gives the exact answer.
     together : int
         Least number of rounds that run at the same time, to keep workers busy.
     """
@@ -130,14 +130,14 @@ class Sampler:
     together: ClassVar[int] = 1
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round: one per player, unless a subclass says otherwise."""
+        """Largest number of model fits of a round: one per player, unless a subclass differs."""
         return setting.n
 
     def prior_variance(self, setting: Setting) -> float:
-        """Variance of a player's observations to expect before any is made.
+        """Variance of a player's observations expected before any round.
 
-        A few rounds may all be alike by chance, and others not. Expected is the mean square of the contributions where
-        one player makes the whole difference between nobody and everybody, over as many orders as a round has fits for.
+        A few rounds can agree by chance. The expectation is the mean square of the contributions when one player makes
+        the whole difference between no player and all players, over the number of orders whose fits one round has.
         """
         gains = (setting.full - setting.empty).reshape(-1, setting.total.size) @ setting.total
         return float(gains @ gains) / max(self.cost(setting), setting.n)
@@ -147,15 +147,15 @@ class Sampler:
         raise NotImplementedError
 
     def summary(self, notes: Mapping[str, float]) -> dict[str, Any]:
-        """Return what the result says about the rounds, given the sums of what they noted."""
+        """Return what the result reports about the rounds, given the sums of their notes."""
         return dict(notes)
 
 
-# Number of prefixes of an order that are requested at a time: all of them would be a large square array.
+# Number of prefixes of an order requested at a time: all of them would be a large square array.
 WALK_STEP = 256
-# Largest number of players whose coalitions are enumerated: 2^16 fits take hours.
+# Largest number of players for enumerating all coalitions: 2^16 fits take hours.
 MOST_ENUMERATED = 16
-# The same where a regressor predicts them.
+# The same if a regressor predicts the utilities.
 MOST_PREDICTED = 12
 
 
@@ -182,14 +182,14 @@ class Permutation(Sampler):
 
 @dataclass(frozen=True)
 class Truncated(Sampler):
-    """Truncated Monte Carlo (Ghorbani and Zou 2019): an order is left once it is worth about as much as everybody.
+    """Truncated Monte Carlo (Ghorbani and Zou 2019): an order ends once it is worth about as much as all players.
 
     Parameters
     ----------
     tolerance : float, default=0.01
-        Players that join a coalition within this of the utility of all players are taken to add nothing. That saves
-        fits at the price of a bias: in each order the gains left out add up to less than ``tolerance``. Standard
-        errors do not show it.
+        Players that join a coalition within this of the utility of all players are assumed to add nothing. This saves
+        fits but adds a bias: in each order, the gains left out sum to less than ``tolerance``. Standard errors do not
+        include it.
 
     Examples
     --------
@@ -209,13 +209,13 @@ class Truncated(Sampler):
         check.check_number("Truncated", "tolerance", self.tolerance)
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
-        """Observe the players along one random order, as far as it is followed."""
+        """Observe the players along one random order until it is truncated."""
         return _seen_by_all((yield from _every_player(setting, rng.permutation(setting.n), self.tolerance)))
 
 
 @dataclass(frozen=True)
 class Antithetic(Sampler):
-    """Each random order together with its reverse: who joins early in one joins late in the other.
+    """Each random order together with its reverse: a player that joins early in one joins late in the other.
 
     Examples
     --------
@@ -230,7 +230,7 @@ class Antithetic(Sampler):
     name: ClassVar[str] = "antithetic"
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return 2 * setting.n
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
@@ -248,7 +248,7 @@ class Stratified(Sampler):
     Parameters
     ----------
     strata : int, default=8
-        Number of ranges; with as many as players, every player joins at every size once per round (a Latin square).
+        Number of ranges; with one per player, every player joins at every size once per round (a Latin square).
 
     Examples
     --------
@@ -267,7 +267,7 @@ class Stratified(Sampler):
         check.check_count("Stratified", "strata", self.strata)
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return min(self.strata, setting.n) * setting.n
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
@@ -282,17 +282,17 @@ class Stratified(Sampler):
 
 @dataclass(frozen=True)
 class Complementary(Sampler):
-    r"""Complementary contributions (Zhang et al. 2023): a coalition against everybody else.
+    r"""Complementary contributions (Zhang et al. 2023): a coalition minus all other players.
 
     The Shapley value is the mean over sizes ``j`` of the expected :math:`U(S) - U(N \setminus S)`, over coalitions of
-    ``j`` players that the player is in. One pair of fits is an observation of every player. For a size, a random order
-    is cut into coalitions of that size, so that every player is on both sides; what is common to all players drops out,
-    since the sum of the values is known.
+    ``j`` players that include the player. One pair of fits observes every player. For a size, a random order is cut
+    into coalitions of that size, so that every player is on both sides. Effects common to all players drop out, since
+    the sum of the values is known.
 
     Parameters
     ----------
     strata : int, default=8
-        How many sizes a round looks at, spread evenly from a random start.
+        Number of sizes per round, spread evenly from a random start.
 
     Examples
     --------
@@ -312,7 +312,7 @@ class Complementary(Sampler):
         check.check_count("Complementary", "strata", self.strata)
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return sum(2 * math.ceil(setting.n / size) for size in self._sizes(setting.n, 0.0).tolist())
 
     def _sizes(self, n: int, start: float) -> npt.NDArray[np.int64]:
@@ -342,10 +342,10 @@ class Complementary(Sampler):
 
 @dataclass(frozen=True)
 class GroupTesting(Sampler):
-    """Group testing (Jia et al. 2019): random coalitions tell how far players differ; the sum of the values is known.
+    """Group testing (Jia et al. 2019): random coalitions estimate differences of players; the sum of values is known.
 
-    Utilities are taken relative to the middle between nobody and everybody, which changes no expectation and takes
-    most of the noise out.
+    Utilities are taken relative to the middle between no player and all players, which changes no expectation and
+    removes most of the noise.
 
     Examples
     --------
@@ -361,7 +361,7 @@ class GroupTesting(Sampler):
     kinds: ClassVar[tuple[Any, ...]] = ("shapley",)
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return 1
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
@@ -381,7 +381,7 @@ class GroupTesting(Sampler):
 
 @dataclass(frozen=True)
 class MaximumSampleReuse(Sampler):
-    """Data Banzhaf (Wang and Jia 2023; weighted: Li and Yu 2023): a coalition observes all players, in it or not.
+    """Data Banzhaf (Wang and Jia 2023; weighted: Li and Yu 2023): each coalition observes all players.
 
     Examples
     --------
@@ -398,7 +398,7 @@ class MaximumSampleReuse(Sampler):
     weights: ClassVar[tuple[float, ...]] = (1.0, -1.0)
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return 1
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
@@ -428,7 +428,7 @@ class LeaveOneOut(Sampler):
     once: ClassVar[bool] = True
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
-        """Ask for everybody without each player."""
+        """Ask for all players but one, for each player."""
         without = np.empty((setting.n, setting.full.size))
         for low in range(0, setting.n, WALK_STEP):
             players = np.arange(low, min(low + WALK_STEP, setting.n))
@@ -455,7 +455,7 @@ class Exact(Sampler):
     once: ClassVar[bool] = True
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         if setting.n > MOST_ENUMERATED:
             raise InputError(
                 f"The 'sampler' parameter of SampledShapley is 'exact', which fits 2^{setting.n} models for "
@@ -483,9 +483,9 @@ class Exact(Sampler):
 class ClassWise(Sampler):
     """CS-Shapley (Schoch et al. 2022): the players of a class join a random set of players of the other classes.
 
-    A coalition is worth its accuracy on the class times the exponential of its accuracy on the others, both as shares
-    of all validation points. Every other player is there with probability 1/2. The values of a class are not rescaled
-    to its accuracy.
+    The worth of a coalition is its accuracy on the class times the exponential of its accuracy on the others, both as
+    shares of all validation points. Every player of another class joins with probability 1/2. The values of a class are
+    not rescaled to its accuracy.
 
     Examples
     --------
@@ -502,7 +502,7 @@ class ClassWise(Sampler):
     reduction: ClassVar[str] = "classwise"
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return setting.n + np.unique(self._classes(setting)).size
 
     def _classes(self, setting: Setting) -> npt.NDArray[np.int64]:
@@ -532,9 +532,9 @@ class ClassWise(Sampler):
 
 @dataclass(frozen=True)
 class OutOfBag(Sampler):
-    """Data-OOB (Kwon and Zou 2023): how well a player's own rows are predicted by bootstrap models without them.
+    """Data-OOB (Kwon and Zou 2023): how well bootstrap models without a player predict its rows.
 
-    It is a statement about the training rows alone: the validation set does not enter.
+    It describes the training rows alone: the validation set is not used.
 
     Examples
     --------
@@ -551,7 +551,7 @@ class OutOfBag(Sampler):
     reduction: ClassVar[str] = "own"
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return 1
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
@@ -563,24 +563,24 @@ class OutOfBag(Sampler):
 
 @dataclass(frozen=True)
 class LearnedUtility(Sampler):
-    """Data utility learning (Wang, Yang and Jia 2021): a regressor learns what coalitions are worth from some of them.
+    """Data utility learning (Wang, Yang and Jia 2021): a regressor learns the worth of coalitions from some of them.
 
-    A round fits models on random coalitions, their sizes weighted by the semivalue; a regressor learns their worth from
-    who is in them, and the round's observations are the values in the game that it predicts. How well it predicts
-    drawn coalitions that were held out, a fifth of each round, is the ``heldout_r2`` of the result's parameters: the
-    share of their variance that it explains over all rounds, 1 at best, None where they are all worth the same. With
-    few players a coalition is drawn several times, and some of these draws may be learned from. What it cannot predict
-    is a bias, which standard errors do not show.
+    A round fits models on random coalitions, with sizes weighted by the semivalue. A regressor learns their worth from
+    their members, and the round's observations are the values in the game that it predicts. ``heldout_r2`` in the
+    result's parameters measures the prediction on coalitions that were held out, a fifth of each round: the share of
+    their variance that it explains over all rounds, 1 at best, None if all have the same worth. With few players a
+    coalition is drawn several times, and some of these draws may be in the training part. What the regressor cannot
+    predict is a bias, which standard errors do not include.
 
     Parameters
     ----------
     coalitions : int, default=200
-        Models of a round; at least 10. The budget must allow two rounds.
+        Number of models of a round; at least 10. The budget must allow two rounds.
     regressor : estimator, default=None
-        A regressor of scikit-learn that predicts several numbers, such as a forest or a network. By default ridge
+        A regressor of scikit-learn that predicts several numbers, such as a forest or a network. The default is ridge
         regression, whose values are those of the additive game nearest to the coalitions.
     orders : int, default=32
-        Random orders along which the predicted game is valued, each with its reverse; up to 12 players are valued by
+        Random orders along which the predicted game is valued, each with its reverse. Up to 12 players are valued by
         enumeration.
 
     Examples
@@ -605,13 +605,13 @@ class LearnedUtility(Sampler):
             )
 
     def cost(self, setting: Setting) -> int:
-        """Most model fits of a round."""
+        """Largest number of model fits of a round."""
         return self.coalitions
 
     def round(self, setting: Setting, rng: np.random.Generator) -> Round:
         """Observe the players in the game that a regressor learns from random coalitions."""
         n, m = setting.n, self.coalitions
-        # As often before a player joins as after.
+        # Equally often before and after a player joins.
         sizes = rng.choice(n, size=m, p=setting.chances) + rng.integers(0, 2, m)
         inside = rng.random((m, n)).argsort(axis=1).argsort(axis=1) < sizes[:, None]
         utilities = yield inside
@@ -633,7 +633,7 @@ class LearnedUtility(Sampler):
         )
 
     def summary(self, notes: Mapping[str, float]) -> dict[str, Any]:
-        """Return the share of the variance that is explained, over all rounds; None where there is no variance."""
+        """Return the explained share of the variance over all rounds; None if there is no variance."""
         total = notes["total_squares"]
         return {"heldout_r2": 1 - notes["residual_squares"] / total if total > 0 else None}
 
@@ -656,7 +656,7 @@ class LearnedUtility(Sampler):
 
 
 def _answered(one: Round, predict: Any) -> Floats:
-    """Observations of a round whose questions a function answers."""
+    """Observations of a round when ``predict`` answers its requests."""
     answer = None
     while True:
         try:
@@ -666,12 +666,12 @@ def _answered(one: Round, predict: Any) -> Floats:
             return observed.values
 
 
-#: Samplers by name: all of this file.
+#: Samplers by name.
 SAMPLERS: dict[str, Sampler] = {sampler.name: sampler() for sampler in Sampler.__subclasses__()}
 
 
 def choose_sampler(caller: str, sampler: Any, semivalue: Any, n_players: int | None = None, fits: int = 0) -> Sampler:
-    """Return the sampler of that name, or the one that suits semivalue and budget; refuse what does not go together."""
+    """Return the sampler of that name, or the one for the semivalue and budget; refuse invalid combinations."""
     if semivalue == Banzhaf(1):
         semivalue = "loo"  # nothing is drawn
     if isinstance(sampler, str) and sampler == "auto":
@@ -692,7 +692,7 @@ def choose_sampler(caller: str, sampler: Any, semivalue: Any, n_players: int | N
         offered = [repr(other) if isinstance(other, str) else f"a {other.__name__} object" for other in chosen.kinds]
         raise InputError(
             f"The 'semivalue' parameter of {caller} must be {' or '.join(offered)} with sampler={chosen.name!r}. "
-            f"Got {semivalue!r} instead. Use sampler='auto' to have one chosen for the semivalue."
+            f"Got {semivalue!r} instead. Use sampler='auto' to choose a sampler for the semivalue."
         )
     return chosen
 
@@ -702,11 +702,11 @@ def _seen_by_all(values: Floats) -> Observations:
 
 
 def _every_player(setting: Setting, order: npt.NDArray[np.int64], tolerance: float | None = None) -> Walk:
-    """Contributions of players that join in an order; a new walk starts where no larger coalition has weight."""
+    """Contributions of players that join in an order; a walk ends where larger coalitions have no weight."""
     n = setting.n
     reach = int(np.flatnonzero(setting.chances)[-1]) + 1
     starts = range(0, n, reach)
-    # How many of the walks observe a player at each position; a semivalue of large coalitions too has one walk.
+    # Number of walks that observe a player at each position; a semivalue with weight on the largest size has one walk.
     often = np.array([sum(position < n - start for start in starts) for position in range(reach)])
     weights = n * setting.chances[:reach] / often
     found = np.empty((n, setting.empty.size))
@@ -718,7 +718,7 @@ def _every_player(setting: Setting, order: npt.NDArray[np.int64], tolerance: flo
 
 
 def _walk(setting: Setting, order: npt.NDArray[np.int64], steps: int, tolerance: float | None) -> Walk:
-    """Gains of the first players of an order; all further ones are zero once the goal is as near as the tolerance."""
+    """Gains of the first players of an order; the others are zero once the goal is within the tolerance."""
     place = np.empty(setting.n, dtype=np.int64)
     place[order] = np.arange(setting.n)
     worth = np.empty((steps + 1, setting.empty.size))

@@ -1,4 +1,4 @@
-"""Scores of a whole validation set as worth of a coalition: scorers of scikit-learn and functions like them."""
+"""Scores of a whole validation set as the worth of a coalition: scorers of scikit-learn and similar functions."""
 
 import functools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ANSWERS = ("predict", "predict_proba", "decision_function")
 
 
 def check_utility(caller: str, utility: Any) -> None:
-    """Refuse what is neither a utility, nor a function, nor the name of a scorer."""
+    """Refuse anything but a utility, a function, or the name of a scorer."""
     if not callable(utility) and utility not in (*UTILITIES, *get_scorer_names()):
         offered = "the name of a scikit-learn scorer such as 'f1_macro', or a function (model, X_val, y_val)"
         check.check_choice(caller, "utility", utility, UTILITIES, offered)
@@ -28,14 +28,14 @@ def name_of(utility: Any) -> str:
     """Name of a utility; for a function, its module and qualified name."""
     if isinstance(utility, str):
         return utility
-    if hasattr(utility, "_score_func"):  # a scorer of scikit-learn, whose text has its parameters
+    if hasattr(utility, "_score_func"):  # the repr of a scikit-learn scorer has its parameters
         return repr(utility)
     utility = utility.func if isinstance(utility, functools.partial) else utility
     return f"{utility.__module__}.{getattr(utility, '__qualname__', type(utility).__qualname__)}"
 
 
 def needs_known_labels(utility: Any) -> bool:
-    """Whether a utility is a scorer that takes columns of probabilities for the labels of the points, in order."""
+    """Whether a utility is a scorer that assumes one column of probabilities per label of the points, in order."""
     scorer = get_scorer(utility) if isinstance(utility, str) and utility not in UTILITIES else utility
     return bool(getattr(scorer, "_response_method", "predict") != "predict")
 
@@ -43,9 +43,9 @@ def needs_known_labels(utility: Any) -> bool:
 class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """A model fitted on a coalition, as utility functions see it: it knows all classes of the training rows.
 
-    ``predict_proba`` has a column for each of them, 0 for classes that the coalition lacks; where it lacks some there
-    is no ``decision_function``. Everything else is that of the fitted model. Each table is predicted once: parts of
-    it, see :meth:`part`, are looked up.
+    ``predict_proba`` has a column for each of them, 0 for classes missing from the coalition; if any is missing there
+    is no ``decision_function``. Everything else is that of the fitted model. Each table is predicted once; parts of it,
+    see :meth:`part`, are looked up.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no
     Attributes
     ----------
     failure : Exception or None
-        Why the model itself cannot predict; other errors are of the function that asks.
+        Error of the model in a prediction; any other error belongs to the utility function.
     """
 
     def __init__(self, fitted: Any, classes: npt.NDArray[Any] | None) -> None:
@@ -82,7 +82,7 @@ class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no
         if name.startswith("__") or name in ("fitted", "classes_"):
             raise AttributeError(name)
         if name == "decision_function" and self._columns is not None:
-            raise AttributeError("a decision function without all classes cannot be compared with others")
+            raise AttributeError("without all classes, its decision function cannot be compared with others")
         found = getattr(self.fitted, name)
         if name not in ANSWERS:
             return found
@@ -90,7 +90,7 @@ class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no
         def answer(X: Any) -> npt.NDArray[Any]:
             return self._answer(name, X)
 
-        answer.__name__ = name  # scorers ask for it
+        answer.__name__ = name  # read by scorers
         return answer
 
     def _answer(self, name: str, table: Any) -> npt.NDArray[Any]:
@@ -108,7 +108,7 @@ class FittedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no
                 narrow, found = found, np.zeros((found.shape[0], self.classes_.size))
                 found[:, self._columns] = narrow
             self._known[name] = (table, found)
-        return self._known[name][1].copy()  # functions may work in place
+        return self._known[name][1].copy()  # callers may modify it
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -125,10 +125,11 @@ def jackknife(
     inside: npt.NDArray[np.bool_],
     block_of: npt.NDArray[np.int64],
 ) -> dict[int, float]:
-    """Pseudo-values of the blocks of some points: how they vary tells how a score varies with the points.
+    """Pseudo-values of the blocks of some points, whose variance estimates that of a score over the points.
 
-    With h the number of points over that of a block, the block's is h times the score of all points minus h - 1 times
-    that without the block (Busing et al. 1999); where the score is a mean over points, that is the mean over the block.
+    With h the number of points over that of a block, the pseudo-value of a block is h times the score of all points
+    minus h - 1 times the score without the block (Busing et al. 1999). For a score that is a mean over points, this is
+    the mean over the block.
 
     Parameters
     ----------
