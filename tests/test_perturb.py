@@ -429,8 +429,8 @@ def test_parameters_of_any_kind_are_plain_and_tell_values_apart() -> None:
         (lambda: FlipLabels(1.5), ValueError, "'rate' parameter of FlipLabels"),
         (lambda: FlipLabels(rates={0: -0.5}), ValueError, "'rates' parameter of FlipLabels"),
         (lambda: FlipLabels(rates=0.5), TypeError, "'rates' parameter of FlipLabels must map labels"),  # type: ignore[arg-type]
-        (lambda: FlipLabels(0.5, targets={0: 0}), ValueError, "must lead 0 elsewhere"),
-        (lambda: FlipLabels(0.5, targets={0: {1: 0.0}}), ValueError, "must lead 0 elsewhere"),
+        (lambda: FlipLabels(0.5, targets={0: 0}), ValueError, "must map 0 to another label"),
+        (lambda: FlipLabels(0.5, targets={0: {1: 0.0}}), ValueError, "must map 0 to another label"),
         (lambda: FlipLabels(0.5, targets={0: {1: -1}}), ValueError, "'targets' parameter of FlipLabels"),
         (lambda: Subsample(), ValueError, "either 'fraction' or 'n'"),
         (lambda: Subsample(0.0), ValueError, "above 0 and at most 1"),

@@ -57,16 +57,16 @@ def test_longer_labels_are_not_cut_and_odd_labels_work() -> None:
     made = FlipLabels(1.0)(np.zeros((3, 1)), category)[1]
     assert made.tolist() == ["v", "u", "v"]
     assert made.dtype == category.dtype
-    with pytest.raises(ValueError, match="cannot hold the labels"):
+    with pytest.raises(ValueError, match="cannot hold the new labels"):
         FlipLabels(1.0, targets={"u": "w"})(np.zeros((3, 1)), category)
     for label in (300, 1.5):
-        with pytest.raises(ValueError, match="'y_val' of type int8 cannot hold the labels"):
+        with pytest.raises(ValueError, match="'y_val' of type int8 cannot hold the new labels"):
             FlipLabels(1.0, targets={0: label})(np.zeros((2, 1)), np.zeros(2, dtype=np.int8))
 
 
 def test_a_single_label_needs_the_models_classes() -> None:
     ones = np.ones(5, dtype=int)
-    with pytest.raises(ValueError, match="nothing to turn 1 into"):
+    with pytest.raises(ValueError, match="cannot change 1"):
         FlipLabels(1.0)(np.zeros((5, 3)), ones)
     made = FlipLabels(1.0, random_state=0).bind(MODEL)(np.zeros((5, 3)), ones)[1]
     assert set(made.tolist()) <= {0, 2}

@@ -20,7 +20,7 @@ def test_subsamples_are_distinct_rows_in_order() -> None:
     np.testing.assert_array_equal(made.ravel(), y)
     assert len(Subsample(1e-6)(rows, np.arange(50))[1]) == 1
     assert Subsample(n=50)(rows, np.arange(50))[1].tolist() == list(range(50))
-    with pytest.raises(ValueError, match="at most the 50 points there are"):
+    with pytest.raises(ValueError, match="at most the number of points, 50"):
         Subsample(n=51)(rows, np.arange(50))
     with pytest.raises(ValueError, match="one label for each row"):
         Subsample(0.5)(rows, np.arange(49))

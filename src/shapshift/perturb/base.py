@@ -1,7 +1,7 @@
-"""Perturbations: the base class, compositions, plain functions as perturbations, and their descriptions.
+"""Perturbations: base class, compositions, wrapped functions, and their descriptions.
 
-Seeds of an audit are made from the descriptions, so nothing in them may depend on the run: no memory address, no
-order of a set, no abbreviated array.
+Seeds of an audit are computed from the descriptions, so these must not depend on the run: no memory address, no order
+of a set, no abbreviated array.
 """
 
 import copy
@@ -31,34 +31,35 @@ from shapshift.checks import labels as _labels
 from shapshift.exceptions import InputError
 from shapshift.perturb.containers import count_rows
 
-# Types whose repr is complete and does not depend on the run.
+# Types whose repr is complete and independent of the run.
 _DATES = (datetime.date, datetime.time, datetime.timedelta)
 _REPR_SUFFICES = (bytes, complex, float, decimal.Decimal, fractions.Fraction, pathlib.PurePath, *_DATES)
 
 Pair = tuple[Any, Any]
-#: Functions that refuse what a parameter must not be, given the class, the parameter's name and its value.
+#: Checks of parameters: functions of the class, the parameter's name and its value that raise if it is invalid.
 Checks = Mapping[str, Callable[[str, str, Any], object]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Perturbation(ABC):
-    """A seeded change to a validation set; to write one, give a subclass the method ``apply``.
+    """A seeded change to a validation set; subclasses implement ``apply``.
 
-    NumPy arrays, pandas and polars frames, pyarrow tables and sparse matrices come back as what they were (sparse as
-    CSR); other containers of features come back as NumPy arrays. Labels keep their container and type. The ``apply`` of
-    a subclass gets copies and may change them in place; what it returns must be a pair with as many labels as rows.
+    NumPy arrays, pandas and polars frames, pyarrow tables and sparse matrices are returned in the same type (sparse as
+    CSR); other containers of features become NumPy arrays. Labels keep their container and type. The ``apply`` of a
+    subclass gets copies and may change them in place. It must return a pair with as many labels as rows.
 
     Parameters
     ----------
     random_state : int, optional
-        Same seed, same result. Different kinds of perturbation draw independent numbers from the same seed. None draws
-        anew at each call; inside an audit it is reproducible all the same, since the audit seeds it (`with_seed`).
+        The same seed gives the same result. Different kinds of perturbation draw independent numbers from the same
+        seed. None draws new numbers at each call; an audit is reproducible even then, because it seeds the perturbation
+        (`with_seed`).
 
     Attributes
     ----------
     pointwise : bool
-        Whether the points stay the same ones in the same order, so that each can be compared with itself. A subclass
-        or function need not have it; what asks for it then goes by the number of points and their labels.
+        Whether the points stay the same in the same order, so that each can be compared with itself. Optional for a
+        subclass or function; without it, the number of points and their labels decide.
 
     Examples
     --------
@@ -75,9 +76,9 @@ class Perturbation(ABC):
     """
 
     random_state: int | None = None
-    # How many steps of the same kind come before this one in a composition.
+    # Number of earlier steps of the same kind in a composition.
     _place: ClassVar[int] = 0
-    # Two parameters of which exactly one is given, and the check of each parameter that is not None by default.
+    # Two parameters with exactly one given, and the check of each parameter that is not None by default.
     _either: ClassVar[tuple[str, ...]] = ()
     _checks: ClassVar[Checks] = {}
 
@@ -94,31 +95,31 @@ class Perturbation(ABC):
             value = getattr(self, field.name)
             if field.name in self._checks and not (value is None and field.default is None):
                 self._checks[field.name](self._owner, field.name, value)
-                if isinstance(value, Mapping):  # a copy: the caller's may change
+                if isinstance(value, Mapping):  # a copy, because the caller's may change
                     object.__setattr__(self, field.name, dict(value))
 
     def __call__(self, X_val: Any, y_val: Any) -> Pair:
         """Return the changed features and labels."""
-        # Kind and place enter the seed: steps that share a seed must not share their random numbers.
+        # Kind and position enter the seed: steps with the same seed must not share random numbers.
         key = (zlib.crc32(self._owner.encode()), *([self._place] if self._place else []))
         rng = np.random.default_rng(np.random.SeedSequence(self.random_state, spawn_key=key))
         ours = type(self).apply.__module__.startswith(f"{__package__}.")
-        if ours and not isinstance(self, FunctionPerturbation):  # they leave their arguments alone
+        if ours and not isinstance(self, FunctionPerturbation):  # these do not change their arguments
             return self.apply(X_val, y_val, rng)
         return self._checked(self.apply(copy.deepcopy(X_val), copy.deepcopy(y_val), rng))
 
     @abstractmethod
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
-        """Change the validation set, drawing only from ``rng``."""
+        """Return the changed validation set, drawing only from ``rng``."""
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Name and parameters, ready for JSON; mappings from labels become lists of pairs, arrays are hashed."""
+        """Name and parameters as JSON types; mappings from labels become lists of pairs, arrays are hashed."""
         return {"name": self._owner} | {field.name: plain(getattr(self, field.name)) for field in fields(self)}
 
     @property
     def seeded_by(self) -> dict[str, Any]:
-        """Parameters that the seeds of an audit are made from."""
+        """Parameters that determine the seeds of an audit."""
         return self.parameters
 
     def with_seed(self, seed: int) -> Self:
@@ -126,7 +127,7 @@ class Perturbation(ABC):
         return self._with(random_state=check.check_count(self._owner, "seed", seed, at_least=0))
 
     def bind(self, model: Any) -> Self:
-        """Return a copy that knows what it needs of a fitted model; most need nothing."""
+        """Return a copy with what it needs from a fitted model; most perturbations need nothing."""
         return self
 
     @property
@@ -135,11 +136,11 @@ class Perturbation(ABC):
 
     @property
     def _kind(self) -> str:
-        """Kind of the numbers it draws: steps of one kind in a composition draw numbers of their own."""
+        """Kind of random numbers: steps of one kind in a composition draw different numbers."""
         return self._owner
 
     def _checked(self, result: Any) -> Pair:
-        """Refuse anything but a pair with as many labels as rows."""
+        """Raise unless the result is a pair with as many labels as rows."""
         sizes: list[Any] = []
         if isinstance(result, tuple) and len(result) == 2:
             sizes = [_size(part) for part in result]
@@ -165,11 +166,11 @@ class Perturbation(ABC):
 
 @dataclass(frozen=True, init=False)
 class Compose(Perturbation):
-    """Several perturbations, one after the other; also written ``a | b``.
+    """Several perturbations in sequence; also written ``a | b``.
 
-    `with_seed` gives every step a seed of its own, made from the one given and the step's position. Steps that come
-    with seeds keep them; of several steps of one kind, each draws numbers of its own even where the seeds are equal,
-    and the first draws what it would draw alone.
+    `with_seed` gives every step its own seed, made from the given one and the step's position. Steps with seeds of
+    their own keep them. Several steps of one kind draw different numbers even with equal seeds, and the first draws the
+    same numbers as it would alone.
 
     Parameters
     ----------
@@ -193,7 +194,7 @@ class Compose(Perturbation):
 
     @property
     def pointwise(self) -> bool | None:
-        """Whether all steps keep the points in place; None if no step moves them and some do not declare it."""
+        """Whether all steps keep the points in place; None if no step moves them but some do not declare it."""
         declared = [getattr(step, "pointwise", None) for step in self.steps]
         return False if False in declared else None if None in declared else True
 
@@ -212,7 +213,7 @@ class Compose(Perturbation):
 
     @property
     def seeded_by(self) -> dict[str, Any]:
-        """Name, and what each step is seeded by."""
+        """Name, and the seed parameters of each step."""
         return {"name": "Compose", "steps": [step.seeded_by for step in self.steps]}
 
     def with_seed(self, seed: int) -> Self:
@@ -241,7 +242,7 @@ class FunctionPerturbation(Perturbation):
 
     @property
     def pointwise(self) -> bool | None:
-        """The function's own ``pointwise``, or that of the function in a partial; no attribute where it has none."""
+        """The function's own ``pointwise``, or that of the function in a partial; raises AttributeError without one."""
         candidates: list[Any] = [self.function, getattr(self.function, "func", None)]
         for function in candidates:
             if hasattr(function, "pointwise"):
@@ -258,14 +259,14 @@ class FunctionPerturbation(Perturbation):
 
 
 def as_perturbation(obj: Any) -> Perturbation:
-    """Wrap a plain function; leave a perturbation as it is.
+    """Wrap a plain function; return a perturbation unchanged.
 
     Parameters
     ----------
     obj : perturbation or callable
-        A function takes ``(X_val, y_val)``, of which it gets copies, and returns the changed pair. If it has an
-        argument ``rng``, it is given a seeded NumPy generator. Arguments bound by ``functools.partial`` become
-        parameters. If it changes labels but keeps the points in their places, set ``function.pointwise = True``.
+        A function takes ``(X_val, y_val)`` as copies and returns the changed pair. If it has an argument ``rng``, it
+        gets a seeded NumPy generator. Arguments bound by ``functools.partial`` become parameters. If it changes labels
+        but keeps the order of the points, set ``function.pointwise = True``.
 
     Returns
     -------
@@ -290,7 +291,7 @@ def as_perturbation(obj: Any) -> Perturbation:
 
 
 def without_seeds(parameters: Any) -> Any:
-    """Return a perturbation's parameters as JSON knows them, without seeds: whoever seeds it has others."""
+    """Return a perturbation's parameters as JSON types without seeds."""
     if isinstance(parameters, dict):
         return {str(key): without_seeds(part) for key, part in parameters.items() if key != "random_state"}
     if isinstance(parameters, list | tuple):
@@ -299,10 +300,10 @@ def without_seeds(parameters: Any) -> Any:
 
 
 def keeps_points(perturbation: Any, labels: npt.NDArray[Any], y: Any) -> bool:
-    """Whether perturbed points are the clean ones, one for one.
+    """Whether perturbed points correspond to the clean ones, one for one.
 
-    There must be as many. Beyond that the perturbation's ``pointwise`` counts, where it says; else points with the same
-    labels in the same order are taken to be the same points.
+    Their number must be equal. Then the perturbation's ``pointwise`` decides, if it has one; otherwise points with the
+    same labels in the same order are considered the same.
 
     Parameters
     ----------
@@ -321,12 +322,12 @@ def keeps_points(perturbation: Any, labels: npt.NDArray[Any], y: Any) -> bool:
 
 
 def must_keep_points(what: str, perturbation: Perturbation, labels: npt.NDArray[Any], y: Any) -> None:
-    """Refuse a perturbation that does not keep the points; ``what`` names the parameter and the points."""
+    """Raise if a perturbation does not keep the points; ``what`` names the parameter and the points."""
     if not keeps_points(perturbation, labels, y):
         raise InputError(
             f"{what}, in order, which {perturbation.parameters['name']} does not: it resamples or reorders them, or "
-            "returns other labels. Use a perturbation of features or labels; one of your own that changes labels "
-            "must have the attribute pointwise = True."
+            "returns other labels. Use a perturbation of features or labels. If your own perturbation changes labels, "
+            "set its attribute pointwise = True."
         )
 
 
@@ -338,11 +339,12 @@ def _size(part: Any) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """Describe a parameter in what JSON has.
+    """Describe a parameter in JSON types.
 
-    Numbers, strings, booleans and None stay; lists and tuples become lists, sets sorted lists; mappings become lists
-    of pairs, since labels can be of any kind; arrays become their type, shape and a hash of their content; functions
-    their qualified name, with bound arguments; dataclasses their fields. Of anything else the type is named.
+    Numbers, strings, booleans and None are kept; lists and tuples become lists, sets sorted lists; mappings become
+    lists of pairs, since labels can be of any kind; arrays become their type, shape and a hash of their content;
+    functions their qualified name, with bound arguments; dataclasses their fields. Anything else becomes the name of
+    its type.
 
     Examples
     --------
@@ -384,18 +386,18 @@ def plain(value: Any) -> Any:
 
 
 def digest(parameters: Any) -> bytes:
-    """Return 16 bytes that are equal for equal parameters, in whatever process; 1 and 1.0 are equal."""
+    """Return 16 bytes that are equal for equal parameters in any process; 1 and 1.0 are equal."""
     return hashlib.blake2b(_encoded(_as_floats(parameters)).encode(), digest_size=16).digest()
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Name of a function; of what is bound, if it is a partial; of its type, if it is an object that can be called."""
+    """Name of a function; for a partial, of the bound function; for a callable object, of its type."""
     function = getattr(function, "func", function) if isinstance(function, functools.partial) else function
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def bound_arguments(function: Callable[..., Any]) -> dict[str, Any]:
-    """Arguments that a partial has bound, by name; none for other functions.
+    """Arguments bound by a partial, by name; empty for other functions.
 
     Examples
     --------
@@ -413,7 +415,7 @@ def bound_arguments(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _array_text(array: npt.NDArray[Any]) -> Any:
-    if array.dtype.hasobject:  # the bytes of objects are addresses
+    if array.dtype.hasobject:  # object arrays hold addresses
         return [plain(entry) for entry in array.tolist()]
     little = array.astype(array.dtype.newbyteorder("<"))
     content = hashlib.blake2b(np.ascontiguousarray(little).tobytes(), digest_size=16).hexdigest()
@@ -422,7 +424,7 @@ def _array_text(array: npt.NDArray[Any]) -> Any:
 
 def _qualified(named: Any) -> str:
     module = getattr(named, "__module__", None)
-    # A ufunc has a name only, in SciPy and before NumPy 2.2.
+    # A ufunc only has a name, in SciPy and before NumPy 2.2.
     name = str(getattr(named, "__qualname__", None) or getattr(named, "__name__", type(named).__qualname__))
     return f"{module}.{name}" if module else name
 
@@ -432,7 +434,7 @@ def _encoded(described: Any) -> str:
 
 
 def _as_floats(described: Any) -> Any:
-    """Turn integers that a float can hold into floats, so that the seeds of sigma=1 and sigma=1.0 agree."""
+    """Turn integers into floats if a float can hold them, so that the seeds of sigma=1 and sigma=1.0 agree."""
     if isinstance(described, dict):
         return {str(key): _as_floats(entry) for key, entry in described.items()}
     if isinstance(described, list | tuple):

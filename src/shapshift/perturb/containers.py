@@ -1,4 +1,4 @@
-"""Rows and labels in whatever container the caller has: count them, take some, put changed ones back."""
+"""Rows and labels in the caller's container: count them, select some, store changed ones."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def count_rows(data: Any) -> int:
 
 
 def count_points(X_val: Any, y_val: Any) -> int:
-    """Return the number of points; refuse a validation set without any, or with more or fewer labels than rows."""
+    """Return the number of points; refuse an empty validation set, and other numbers of labels than rows."""
     if count_rows(X_val) != count_rows(y_val) or not count_rows(y_val):
         raise InputError(
             f"'y_val' must have one label for each row of 'X_val', at least one. Got {count_rows(y_val)} labels and "
@@ -30,7 +30,7 @@ def count_points(X_val: Any, y_val: Any) -> int:
 
 
 def like_features(rows: Floats, X: Any) -> Any:
-    """Put changed rows into the caller's container."""
+    """Return changed rows in the caller's container."""
     if sparse.issparse(X):
         return sparse.csr_array(rows)
     if isinstance(X, np.ndarray):
@@ -45,7 +45,7 @@ def like_features(rows: Floats, X: Any) -> Any:
 
 
 def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any, name: str = "y_val") -> Any:
-    """Put changed labels into the caller's container and type."""
+    """Return changed labels in the caller's container and type."""
     if isinstance(y, list | tuple):
         return flipped
     try:
@@ -55,7 +55,7 @@ def like_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any, name: str 
         kept = False
     if not kept:
         kind = getattr(y, "dtype", type(y).__name__)
-        raise InputError(f"{name!r} of type {kind} cannot hold the labels that it is given. Widen its type.")
+        raise InputError(f"{name!r} of type {kind} cannot hold the new labels. Convert it to a wider type.")
     return new
 
 
@@ -72,5 +72,5 @@ def _make_labels(flipped: list[Any], labels: npt.NDArray[Any], y: Any) -> Any:
         for row, label in enumerate(flipped):  # one by one: a slice assignment would unpack tuples
             array[row] = label
         return array
-    # Text arrays have a width; a longer label must not be cut.
+    # Text arrays have a fixed width; a longer label must not be truncated.
     return np.array(flipped, dtype=None if labels.dtype.kind in "US" else labels.dtype)

@@ -1,4 +1,4 @@
-"""The perturbations: changes to the features, to the labels, and to the choice of the points."""
+"""Perturbations of the features, of the labels, and of the selection of points."""
 
 import hashlib
 from abc import abstractmethod
@@ -38,20 +38,20 @@ class FeaturePerturbation(Perturbation):
 
     @abstractmethod
     def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
-        """Return changed rows; ``rows`` may be the caller's own."""
+        """Return changed rows; ``rows`` may be the caller's array, so it must not change."""
 
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
-        """Change the features; the labels pass through."""
+        """Change the features and return the labels unchanged."""
         table = check.check_features(X_val, "X_val")
         rows = table.rows.toarray() if sparse.issparse(table.rows) else table.rows
         return like_features(self._change(cast(Floats, rows), table.columns, rng), X_val), y_val
 
     def bind(self, model: Any) -> Self:
-        """Refuse models that take distances: there are no features to change."""
+        """Raise if the model takes distances, since there are no features to change."""
         if getattr(model, "metric", None) == "precomputed":
             raise InputError(
                 f"{self._owner} changes features, but the model has metric='precomputed' and takes distances. Perturb "
-                "the features yourself and compute the distances again."
+                "the features yourself and recompute the distances."
             )
         return self
 
@@ -60,7 +60,7 @@ class FeaturePerturbation(Perturbation):
 class GaussianNoise(FeaturePerturbation):
     """Add independent normal noise to every feature.
 
-    The noise at one seed is the same for every ``sigma`` up to its size, so levels differ by level alone.
+    At one seed, the noise of every ``sigma`` is the same up to its scale, so levels differ only by their level.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class GaussianNoise(FeaturePerturbation):
     _checks: ClassVar[Checks] = {"sigma": check.check_number, "relative": check.check_flag}
 
     def bind(self, model: Any) -> Self:
-        """Take the features' training standard deviations from a fitted model, when noise is relative to them."""
+        """Take the training standard deviations from a fitted model, if the noise is relative to them."""
         super().bind(model)
         if not self.relative:
             return self
@@ -117,15 +117,15 @@ class GaussianNoise(FeaturePerturbation):
 class LaplaceNoise(FeaturePerturbation):
     """Add independent Laplace noise of scale ``sensitivity / epsilon`` to every feature: the Laplace mechanism.
 
-    See `guarantee` for what that protects and what it does not.
+    `guarantee` says what this protects and what it does not.
 
     Parameters
     ----------
     epsilon : float
-        Privacy parameter, above 0; less is more private and more noise.
+        Privacy parameter, above 0; smaller means more privacy and more noise.
     sensitivity : float, default=1.0
-        Largest L1 distance, summed over all features, by which one row may differ from another. It is stated, not
-        enforced: bound the features (clip them) before, in the units they have here.
+        Largest L1 distance, summed over all features, between any two possible rows. It is stated, not enforced: bound
+        the features (clip them) first, in the units they have here.
     random_state : int, optional
         See `Perturbation`.
 
@@ -145,7 +145,7 @@ class LaplaceNoise(FeaturePerturbation):
 
     @classmethod
     def from_scale(cls, scale: float, *, sensitivity: float = 1.0, random_state: int | None = None) -> Self:
-        """Make the noise from its scale b (its standard deviation is b times the square root of 2)."""
+        """Create the noise from its scale b (its standard deviation is b times the square root of 2)."""
         _positive(cls.__name__, "scale", scale)
         _positive(cls.__name__, "sensitivity", sensitivity)
         return cls(sensitivity / scale, sensitivity=sensitivity, random_state=random_state)
@@ -157,7 +157,7 @@ class LaplaceNoise(FeaturePerturbation):
 
     @property
     def guarantee(self) -> str:
-        """What the noise guarantees, in words."""
+        """Statement of what the noise guarantees."""
         return (
             f"Each released feature row is {self.epsilon:g}-differentially private with respect to replacing that row "
             f"by one at an L1 distance of at most {self.sensitivity:g} (over all features together), for one release; "
@@ -168,7 +168,7 @@ class LaplaceNoise(FeaturePerturbation):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Name and parameters, with the scale they make."""
+        """Name and parameters, with the resulting scale."""
         return super().parameters | {"scale": self.scale}
 
     def _change(self, rows: Floats, columns: list[str] | None, rng: np.random.Generator) -> Floats:
@@ -207,7 +207,7 @@ class Quantize(FeaturePerturbation):
     Parameters
     ----------
     step : float, optional
-        Distance between the values that remain, above 0.
+        Distance between the remaining values, above 0.
     bins : int, optional
         Instead of ``step``: number of equally wide bins between the smallest and the largest entry of each column of
         the validation set. Constant columns stay.
@@ -234,7 +234,7 @@ class Quantize(FeaturePerturbation):
             return np.round(rows / self.step) * self.step
         bins = cast(int, self.bins)
         low, high = rows.min(axis=0), rows.max(axis=0)
-        # At least the smallest number above 0: that is what lies between neighbouring numbers near 0.
+        # At least the smallest number above 0, which is the spacing of numbers near 0.
         width = np.where(high > low, np.maximum((high - low) / bins, np.nextafter(0.0, 1.0)), 1.0)
         number = np.minimum(np.floor((rows - low) / width), bins - 1)
         return np.where(high > low, low + (number + 0.5) * width, rows)
@@ -247,11 +247,11 @@ class MaskFeatures(FeaturePerturbation):
     Parameters
     ----------
     fraction : float
-        Between 0 and 1: probability of each entry, or share of the features.
+        Probability of masking each entry, or share of masked features, between 0 and 1.
     fill : {"mean", "zero"} or float, default="mean"
-        What to put there; "mean" is the column's mean over the validation set as it comes in.
+        Replacement; "mean" is the column's mean over the given validation set.
     by : {"entry", "feature"}, default="entry"
-        Hide each entry independently, or the same features (a random choice) of all rows.
+        Mask each entry independently, or the same random features in all rows.
     random_state : int, optional
         See `Perturbation`.
 
@@ -294,10 +294,10 @@ class FlipLabels(Perturbation):
     rate : float, optional
         Probability for every label, between 0 and 1.
     rates : mapping from label to float, optional
-        Instead of ``rate``: a probability per label; labels that are not named stay.
+        Instead of ``rate``: a probability per label; labels that are not named do not change.
     targets : mapping, optional
-        What a flipped label becomes: another label, or a mapping from labels to weights. A label that is not named here
-        becomes any other class of the validation set (or of the model, see `bind`) with equal probability.
+        Replacement of a flipped label: another label, or a mapping from labels to weights. A label that is not named
+        here becomes any other class of the validation set (or of the model, see `bind`) with equal probability.
     random_state : int, optional
         See `Perturbation`.
 
@@ -332,26 +332,26 @@ class FlipLabels(Perturbation):
                 check.check_number(self._owner, "targets", weight)
             if label in weights or not sum(weights.values()) > 0:
                 raise InputError(
-                    f"The 'targets' parameter of FlipLabels must lead {check.quoted(label)} elsewhere. Got "
+                    f"The 'targets' parameter of FlipLabels must map {check.quoted(label)} to another label. Got "
                     f"{check.quoted(target)}."
                 )
 
     def bind(self, model: Any) -> Self:
-        """Let labels become any class that the model was fitted on."""
+        """Allow all classes of the fitted model as new labels."""
         return self._with(_classes=tuple(np.asarray(getattr(model, "classes_", ())).tolist()))
 
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
-        """Flip labels; the features pass through."""
+        """Flip labels and return the features unchanged."""
         labels = _labels.check_labels(y_val, "y_val", count_rows(X_val), "X_val")
         present, codes = _labels.encode_labels(labels)
         classes = list(dict.fromkeys([*present.tolist(), *self._classes]))
         unknown = [label for label in (*(self.rates or ()), *(self.targets or ())) if label not in classes]
         if unknown:
             raise InputError(
-                f"FlipLabels names the label {check.quoted(unknown[0])}, which does not occur. There are: "
+                f"FlipLabels names the label {check.quoted(unknown[0])}, which does not occur. The labels are: "
                 f"{check.some(classes)}."
             )
-        # Drawn for all rows at once, so that one class's rate does not change what happens to another.
+        # Drawn for all rows at once, so that one class's rate does not affect the flips of another.
         draws, choices = rng.random(labels.size), rng.random(labels.size)
         flipped = labels.tolist()
         for code, label in enumerate(present.tolist()):
@@ -372,7 +372,7 @@ class FlipLabels(Perturbation):
         others = [other for other in classes if other != label]
         if not others:
             raise InputError(
-                f"FlipLabels has nothing to turn {check.quoted(label)} into: it is the only label. Call .bind(model) "
+                f"FlipLabels cannot change {check.quoted(label)}, because it is the only label. Call .bind(model) "
                 "or give 'targets'."
             )
         return others, [1.0] * len(others)
@@ -381,7 +381,7 @@ class FlipLabels(Perturbation):
 class BoundaryRule:
     """The boundary points of a validation set, by the rule of a fitted model.
 
-    The last answer is kept: an audit asks about one set again and again.
+    The last result is cached, because an audit asks for the same set repeatedly.
     """
 
     def __init__(self, model: Any) -> None:
@@ -389,7 +389,7 @@ class BoundaryRule:
         self._last: tuple[bytes, npt.NDArray[np.bool_]] | None = None
 
     def __call__(self, caller: str, X_val: Any, y_val: Any) -> npt.NDArray[np.bool_]:
-        """Return for each point whether it is a boundary point."""
+        """Return whether each point is a boundary point."""
         if self.model is None:
             raise InputError(f"{caller} needs the model: call .bind(model) first.")
         key = b""
@@ -410,21 +410,21 @@ def _hash(array: npt.NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True)
 class OnPoints(Perturbation):
-    """Another perturbation, on the boundary points alone or on the others alone; needs `bind`.
+    """Another perturbation applied only to boundary points, or only to the others; needs `bind`.
 
-    Boundary points are those whose nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the
-    points as they come in). The perturbation is drawn for all points and kept for the chosen ones; the others come out
-    bit for bit as they were. So at one seed, "boundary" and "nonboundary" together change what the perturbation alone
-    would change, to the same numbers; audits give all three the same seeds.
+    Boundary points are those whose nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the given
+    points). The perturbation is drawn for all points and kept for the selected ones; the others stay identical bit for
+    bit. At one seed, "boundary" and "nonboundary" together therefore change the same points to the same numbers as the
+    perturbation alone. Audits give all three the same seeds.
 
     Parameters
     ----------
     perturbation : Perturbation or function
-        It must keep the points, in order: none that resamples.
+        It must keep the points in order; resampling is not allowed.
     points : {"boundary", "nonboundary"}
-        Where it acts.
+        Points to change.
     random_state : int, optional
-        Seed of the perturbation; by default the one it has.
+        Seed of the perturbation; by default its own.
 
     Examples
     --------
@@ -461,17 +461,17 @@ class OnPoints(Perturbation):
         return super().with_seed(seed)._with(perturbation=self.perturbation.with_seed(seed))
 
     def bind(self, model: Any) -> Self:
-        """Take the model whose neighbours define the boundary points, and bind the perturbation."""
+        """Take the model that defines the boundary points, and bind the perturbation to it."""
         return self._with(_boundary=BoundaryRule(model), perturbation=self.perturbation.bind(model))
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Where it acts, and the parameters of the perturbation."""
+        """Selected points, and the parameters of the perturbation."""
         return {"name": self._owner, "perturbation": self.perturbation.parameters, "points": self.points}
 
     @property
     def seeded_by(self) -> dict[str, Any]:
-        """What the perturbation alone is seeded by: at one seed it draws the same for all points and for some."""
+        """Seed parameters of the inner perturbation: at one seed it draws the same for all points and for some."""
         return self.perturbation.seeded_by
 
     @property
@@ -479,12 +479,12 @@ class OnPoints(Perturbation):
         return self.perturbation._kind
 
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
-        """Perturb all points, and put back those that are not chosen."""
+        """Perturb all points, and restore those that are not selected."""
         count_points(X_val, y_val)
         chosen = self._boundary(self._owner, X_val, y_val) == (self.points == "boundary")
         if not chosen.any():
             warn(
-                f"None of the {chosen.size} validation points is a {self.points} point: {self._owner} changes nothing."
+                f"None of the {chosen.size} validation points is a {self.points} point, so {self._owner} has no effect."
             )
         labels = _labels.check_labels(y_val, "y_val", chosen.size, "X_val")
         X_new, y_new = self.perturbation._with(_place=self._place)(X_val, y_val)
@@ -501,12 +501,12 @@ class OnPoints(Perturbation):
 
 
 def _some_changed(X_new: Any, X_val: Any, chosen: npt.NDArray[np.bool_]) -> Any:
-    """Return the chosen rows of changed features and the other rows of those before."""
+    """Return the selected rows of the changed features and the other rows of the original ones."""
     new, old = check.check_features(X_new, "X_val"), check.check_features(X_val, "X_val")
     if new.rows.shape != old.rows.shape or new.columns != old.columns:
         raise InputError(
             f"The 'perturbation' parameter of OnPoints must keep the columns of 'X_val'. Got {new.rows.shape[1]} "
-            f"columns for {old.rows.shape[1]}, or others in name or order."
+            f"columns for {old.rows.shape[1]}, or columns of other names or order."
         )
     if sparse.issparse(X_val):
         both = sparse.vstack([sparse.csr_array(old.rows), sparse.csr_array(new.rows)], format="csr")
@@ -516,30 +516,30 @@ def _some_changed(X_new: Any, X_val: Any, chosen: npt.NDArray[np.bool_]) -> Any:
 
 
 class ResamplePerturbation(Perturbation):
-    """A perturbation that keeps, drops or repeats whole points."""
+    """A perturbation that selects points: it keeps, drops or repeats them."""
 
     pointwise: ClassVar[bool] = False
 
     @abstractmethod
     def _rows(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Ints:
-        """Positions of the points to take, in order."""
+        """Positions of the points to keep, in order."""
 
     def apply(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Pair:
-        """Take the chosen points."""
+        """Select the points."""
         rows = self._rows(X_val, y_val, rng)
         return take_rows(X_val, rows), take_rows(y_val, rows)
 
 
 @dataclass(frozen=True)
 class Subsample(ResamplePerturbation):
-    """Keep a random part of the validation set, without repeats and in its order.
+    """Keep a random part of the validation set, without repeats and in the same order.
 
     Parameters
     ----------
     fraction : float, optional
         Share of the points to keep, above 0 and at most 1; at least one point stays.
     n : int, optional
-        Instead of ``fraction``: how many points to keep.
+        Instead of ``fraction``: number of points to keep.
     random_state : int, optional
         See `Perturbation`.
 
@@ -561,7 +561,7 @@ class Subsample(ResamplePerturbation):
         count = self.n if self.fraction is None else max(1, round(self.fraction * total))
         if cast(int, count) > total:
             raise InputError(
-                f"The 'n' parameter of Subsample must be at most the {total} points there are. Got {self.n}."
+                f"The 'n' parameter of Subsample must be at most the number of points, {total}. Got {self.n}."
             )
         return np.sort(rng.permutation(total)[:count])
 
@@ -570,16 +570,16 @@ class Subsample(ResamplePerturbation):
 class ShiftPriors(ResamplePerturbation):
     """Resample the validation set to given class shares.
 
-    Points of a class are repeated only when it has too few, and then as evenly as possible; otherwise a random part of
-    them is kept. Counts are rounded so that they sum to the size; the order stays.
+    Points of a class are repeated only if it has too few, and then as evenly as possible; otherwise a random part of
+    them is kept. Counts are rounded so that they sum to the size; the order does not change.
 
     Parameters
     ----------
     shares : mapping from label to float
-        Share of each class. Classes that are not named divide what is left in their present proportions; if all are
-        named, the shares must sum to 1.
+        Share of each class. Classes that are not named divide the rest in their present proportions; if all are named,
+        the shares must sum to 1.
     n : int, optional
-        Size of the result; by default as before.
+        Size of the result; by default unchanged.
     random_state : int, optional
         See `Perturbation`.
 
@@ -635,17 +635,16 @@ class ShiftPriors(ResamplePerturbation):
 class BoundaryCoverage(ResamplePerturbation):
     """Resample the validation set to a given share of boundary points; needs `bind`.
 
-    Boundary points are those whose nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the
-    points as they come in). Points of a group are repeated only when it has too few, and then as evenly as possible;
-    the order stays. If the share asks for a group of which there is no point at all, that is a ValueError: nothing can
-    be resampled from an empty group.
+    Boundary points are those whose nearest training rows disagree (``model.value(X_val, y_val).boundary``, on the given
+    points). Points of a group are repeated only if it has too few, and then as evenly as possible; the order does not
+    change. If the share needs points of an empty group, a ValueError is raised.
 
     Parameters
     ----------
     fraction : float
         Share of boundary points, between 0 and 1.
     n : int, optional
-        Size of the result; by default as before.
+        Size of the result; by default unchanged.
     random_state : int, optional
         See `Perturbation`.
 
@@ -668,7 +667,7 @@ class BoundaryCoverage(ResamplePerturbation):
     _checks: ClassVar[Checks] = {"fraction": _share, "n": check.check_count}
 
     def bind(self, model: Any) -> Self:
-        """Take the model whose neighbours define the boundary points."""
+        """Take the model that defines the boundary points."""
         return self._with(_boundary=BoundaryRule(model))
 
     def _rows(self, X_val: Any, y_val: Any, rng: np.random.Generator) -> Ints:
@@ -693,7 +692,7 @@ def largest_remainders(shares: Floats, total: int) -> Ints:
 
 
 def _resample(groups: Sequence[Ints], counts: Ints, rng: np.random.Generator) -> Ints:
-    """``counts[g]`` rows of each group, every row equally often up to one; ascending."""
+    """``counts[g]`` rows of each group, ascending; row frequencies within a group differ by at most one."""
     chosen = []
     for rows, count in zip(groups, counts.tolist(), strict=True):
         if count:

@@ -1,4 +1,4 @@
-"""Valuations that are kept up to date while validation points and training rows are added and removed."""
+"""Valuations kept up to date while validation points and training rows are added and removed."""
 
 from shapshift.store._store import ValuationStore
 

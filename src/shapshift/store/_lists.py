@@ -1,8 +1,8 @@
-"""Candidate lists: the nearest rows of each validation point, more of them than its values need.
+"""Candidate lists: the nearest rows of each validation point, with some more than its values need.
 
-Two kinds of values need no other rows. Leave-one-out, Banzhaf and calibrated values have a rank table that is flat
-beyond a few ranks. And with ``method="truncated"`` all rows beyond those that ``tol`` needs are one tie group. Either
-way the values follow from the list as in :mod:`shapshift.engine.truncated`; for a flat table the error is zero.
+Two kinds of values depend on no other rows. Leave-one-out, Banzhaf and calibrated values have a rank table that is flat
+beyond a few ranks. With ``method="truncated"``, all rows beyond those that ``tol`` needs form one tie group. In both
+cases the values follow from the list as in :mod:`shapshift.engine.truncated`; for a flat table the error is zero.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
-# Ranks beyond which the table differs from its last entry by less than this do not matter to any double.
+# Beyond the last rank where the table differs from its last entry by this, differences vanish in float64.
 FLAT = 2.0**-70
-# Candidates that are kept beyond those that matter.
+# Number of spare candidates beyond those that matter.
 SPARE = 64
 
 
@@ -43,7 +43,7 @@ class Candidates(NamedTuple):
     ends, rows, distances
         As in :class:`shapshift.engine.search.Lists`, rows as int32.
     reach : float64 (b,)
-        All rows up to this distance are on the list.
+        All rows up to this distance are in the list.
     """
 
     ends: Indices
@@ -54,26 +54,26 @@ class Candidates(NamedTuple):
     def check(self, n_points: int, n_rows: int, shortest: int) -> None:
         """Refuse lists that are damaged, or shorter than the boundary rule needs."""
         if self.ends.shape != (n_points + 1,) or self.reach.shape != (n_points,) or self.ends[0] != 0:
-            raise InputError("there is not one list for each point")
+            raise InputError("the number of lists differs from the number of points")
         if not self.rows.shape == self.distances.shape == (self.ends[-1],):
-            raise InputError("lists are not whole")
+            raise InputError("lists are incomplete")
         if np.diff(self.ends).min() < shortest or not (self.rows.min() >= 0 and self.rows.max() < n_rows):
-            raise InputError("lists name rows that are not there")
+            raise InputError("lists refer to rows that do not exist")
 
     def heads(self, wanted: int, whole_ties: bool) -> Lists:
-        """Return the ``wanted`` nearest rows of each point, and with ``whole_ties`` all at the last one's distance."""
+        """Return the ``wanted`` nearest rows of each point, with all rows tied with the last if ``whole_ties``."""
         heads = take_heads(self.ends, self.rows, self.distances, wanted, whole_ties)
         return Lists(*heads, np.diff(heads[0]), np.empty((self.reach.size, 0)))
 
     def without(self, numbers: Numbers) -> "Candidates":
-        """Give all rows new numbers, and leave out those whose number is negative."""
+        """Renumber all rows, and leave out those with a negative number."""
         rows = numbers[self.rows]
         stay = rows >= 0
         ends = np.append(0, np.cumsum(stay))[self.ends]
         return Candidates(ends, rows[stay], self.distances[stay], self.reach)
 
     def cut(self, wanted: int) -> "Candidates":
-        """Shorten the lists that have more than ``wanted`` rows."""
+        """Shorten lists of more than ``wanted`` rows."""
         lists, reach = self.heads(wanted, True), self.reach.copy()
         shorter = lists.certain < np.diff(self.ends)
         reach[shorter] = lists.distances[lists.ends[1:][shorter] - 1]
@@ -81,7 +81,7 @@ class Candidates(NamedTuple):
 
 
 def ranks_that_matter(table: RankTable) -> int:
-    """How many of the nearest rows have an influence on values.
+    """How many of the nearest rows affect values.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def ranks_that_matter(table: RankTable) -> int:
 
 
 def list_length(model: KNNShapley) -> int:
-    """How many of the nearest rows the values of a point need; 0 if lists of them are of no use."""
+    """How many of the nearest rows the values of a point need; 0 if lists do not help."""
     n, table = model.codes_.size, model._rank_table(model.codes_.size)
     if model.method == "truncated":
         needed = max(ranks_needed(table, model._tol()), model._depth)
@@ -104,7 +104,7 @@ def list_length(model: KNNShapley) -> int:
 
 
 def find_candidates(model: KNNShapley, points: Any, needed: int) -> Candidates:
-    """Search the lists of new points."""
+    """Find the lists of new points."""
     fill = tile_filler(model._index, points)
     return _by_blocks(model, points, lambda here: _search(fill, here, model.codes_.size, needed))
 
@@ -117,12 +117,12 @@ def update_candidates(
     Parameters
     ----------
     model : KNNShapley
-        Fitted to the rows that are there now, new ones at the end.
+        Fitted to the current rows, new ones at the end.
     points : ndarray or csr_array
     candidates : Candidates
         Lists before the change.
     numbers : int32
-        Number that each row of before has now, negative for those that were removed.
+        New number of each earlier row, negative for removed rows.
     needed : int
         See :func:`list_length`.
     """
@@ -140,7 +140,7 @@ def update_candidates(
             lists = Candidates(*merged, lists.reach)
         if lists.rows.size > 2 * _kept(needed) * lists.reach.size:
             lists = lists.cut(_kept(needed))
-        # Points that have lost too many of their candidates are searched again.
+        # Points with too few remaining candidates are searched again.
         short = np.flatnonzero((np.diff(lists.ends) < needed) & np.isfinite(lists.reach))
         if short.size == 0:
             return lists
@@ -184,7 +184,7 @@ def _by_blocks(model: KNNShapley, points: Any, make: Callable[[slice], Candidate
 
 
 def _search(fill: Filler, here: slice, n_rows: int, needed: int) -> Candidates:
-    """Find the nearest rows of some points, more than needed, and all that are tied with the last one."""
+    """Find the nearest rows of some points, some more than needed, and all rows tied with the last one."""
     search = exact_search(fill, n_rows, min(_kept(needed), n_rows), whole_ties=True)
     lists = search.find(here.start, here.stop, np.empty((here.stop - here.start, 0), dtype=np.int64))
     last = lists.distances[lists.ends[1:] - 1]

@@ -1,4 +1,4 @@
-"""What a store holds at one instant: a fitted model whose rows can be added to and removed from, and its points."""
+"""State of a store at one instant: a fitted model whose rows can be added and removed, and its validation points."""
 
 import copy
 from collections.abc import Iterable
@@ -26,13 +26,13 @@ from shapshift.sampling_error import Spread
 from shapshift.store._lists import Candidates, find_candidates, list_length, update_candidates, value_candidates
 from shapshift.valuation import Valuation, error_fields, is_boundary, without_error
 
-# Parameters of the model that say which points are boundary points; stores saved before have none of them.
+# Parameters of the model that define boundary points; older files lack them.
 BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
 # Parameters of the model that values depend on.
 SETTINGS = ("n_neighbors", "utility", "semivalue", "metric", "method", "tol", "ties", *BOUNDARY_RULE)
-# Fields of a saved valuation that the rows of the store have already.
+# Fields of a saved valuation that repeat what the store has.
 OF_ROWS = ("ids", "labels")
-# Old and new rows are measured on one scale as long as it fits both this well, as powers of two.
+# Old and new rows share one scale if its power of two is at most this far from the best one of each.
 SCALE_ROOM = 200
 
 
@@ -45,7 +45,7 @@ class Points:
     rows : ndarray or csr_array of shape (b, d)
     labels : ndarray of shape (b,)
     candidates : Candidates or None
-        None where every rank matters.
+        None if every rank matters.
     """
 
     rows: Any
@@ -55,16 +55,16 @@ class Points:
 
 @dataclass(frozen=True)
 class Group:
-    """Validation points under one name.
+    """Validation points of one group.
 
     Attributes
     ----------
     parts : tuple of Points
-        As they were added; one after the next change of the training rows.
+        In the order in which they were added; merged at the next change of the training rows.
     valuation : Valuation
         Of all of them.
     weight : float
-        How many times each point counts.
+        Weight of each point.
     """
 
     parts: tuple[Points, ...]
@@ -86,15 +86,15 @@ class Group:
 
 @dataclass(frozen=True)
 class State:
-    """All that a store holds. A change makes a new state of it.
+    """Complete state of a store. Every change makes a new state.
 
     Attributes
     ----------
     model : KNNShapley
-        Fitted to the training rows that are there.
+        Fitted to the current training rows.
     owners : ndarray of shape (n_train,) or None
     next_id : int
-        Id of the next row that comes without one. Ids of rows that are gone are not given again.
+        Id of the next row without an id. Ids of removed rows are not reused.
     groups : dict of Group
     """
 
@@ -127,7 +127,7 @@ class State:
     def with_model(
         self, model: KNNShapley, kept: npt.NDArray[np.bool_], owners: npt.NDArray[Any] | None, next_id: int
     ) -> "State":
-        """Value all points again, on the rows that were kept and, behind them, new ones."""
+        """Value all points again on the kept rows, followed by the new ones."""
         numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
         groups, needed = {}, list_length(model)
         for name, group in self.groups.items():
@@ -189,7 +189,7 @@ class State:
 
     @classmethod
     def from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        """Put together again, or say what does not fit."""
+        """Rebuild the state from an archive, or raise with what does not fit."""
         settings = {name: from_json(given) for name, given in header["settings"].items()}
         if isinstance(settings["semivalue"], tuple):
             shape = settings["semivalue"]
@@ -206,7 +206,7 @@ class State:
         model._id_names = tuple(from_json(name) for name in header["id_names"])
         model = fit_again(model, model._index, arrays["labels"], ids)
         if model.fingerprint_ != header["fingerprint"]:
-            raise InputError("the training rows are not those that were saved")
+            raise InputError("the training rows differ from the saved ones")
         groups = {
             from_json(saved["name"]): _group_from(g, saved, arrays, model) for g, saved in enumerate(header["groups"])
         }
@@ -216,8 +216,8 @@ class State:
 def pool(valuations: list[Valuation], weights: list[float]) -> Valuation:
     """Return the valuation on all points of several valuations, each point counted ``weight`` times.
 
-    They must be of the same training rows and parameters. A single one of weight 1 keeps every bit. Of the sampling
-    error nothing is said, see :func:`more_points` and :func:`strata`.
+    They must have the same training rows and parameters. A single one of weight 1 is returned bit for bit. Sampling
+    errors are left out, see :func:`more_points` and :func:`strata`.
     """
     first = without_error(valuations[0])
     levels = np.unique(np.concatenate([valuation.level_entropy for valuation in valuations]))
@@ -252,7 +252,7 @@ def pool(valuations: list[Valuation], weights: list[float]) -> Valuation:
 
 
 def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
-    """Return the error fields of the valuation on the points of two, which are one sample (rule of Chan)."""
+    """Return the error fields for the points of two valuations together, which are one sample (rule of Chan)."""
     if any(part.n_val > 1 and part.variance is None for part in (one, other)):
         return {}  # from a file of release 0.1.0
     a, b, n = one.n_val, other.n_val, one.n_train
@@ -260,7 +260,7 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
     between = one.values - other.values
     of_pairs = (float(between.sum()) ** 2 - float((between**2).sum())) / max(n * (n - 1), 1)
     variance, covariance = a * b / m * between**2, a * b / m * of_pairs
-    # Of fourth powers, but for what the third ones would add.
+    # Sums of fourth powers, without the terms of the third powers.
     fourth = float((between**4).sum()) * a * b * (a**2 - a * b + b**2) / m**3
     known = [part for part in (one, other) if part.variance is not None]
     for part in known:
@@ -273,7 +273,7 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
     variance /= m - 1
     total = float((variance**2).sum())
     kurtosis = fourth / m / total if total > 0 else float(m)
-    # Each foresees the correlations on all points, by the Spearman-Brown formula.
+    # Each part predicts the correlations on all points, by the Spearman-Brown formula.
     foreseen = [
         _mean(
             [
@@ -288,12 +288,12 @@ def more_points(one: Valuation, other: Valuation) -> dict[str, Any]:
 
 
 def _mean(weighted: list[tuple[int, float]]) -> float | None:
-    """Mean of numbers that come with weights; None of none."""
+    """Weighted mean; None if there are no numbers."""
     return sum(weight * each for weight, each in weighted) / sum(w for w, _ in weighted) if weighted else None
 
 
 def strata(valuations: list[Valuation], weights: list[float]) -> dict[str, Any]:
-    """Return the error fields of the pooled valuation of groups whose shares are given, not drawn."""
+    """Return the error fields of pooled groups with given, not sampled, shares."""
     n = valuations[0].n_train
     nothing = np.full(n, np.inf)
     found: dict[str, Any] = {
@@ -326,14 +326,14 @@ def strata(valuations: list[Valuation], weights: list[float]) -> dict[str, Any]:
 
 
 def _value(model: KNNShapley, points: Points, needed: int) -> Valuation:
-    """Value from the candidate lists where there are any, otherwise as without a store."""
+    """Value from the candidate lists if there are any, otherwise as without a store."""
     if points.candidates is not None:
         return value_candidates(model, points.rows, points.labels, points.candidates, needed)
     return model.value(check.Table(points.rows, model._columns, None, model._kind), points.labels)
 
 
 def _group_from(g: int, saved: dict[str, Any], arrays: Arrays, model: KNNShapley) -> Group:
-    """Return a group that was saved."""
+    """Return a saved group."""
     labels, n, needed = arrays[f"labels{g}"], model.codes_.size, list_length(model)
     rows = _matrix_from(f"points{g}", arrays, (labels.size, model.n_features_in_))
     lists = None
@@ -345,7 +345,7 @@ def _group_from(g: int, saved: dict[str, Any], arrays: Arrays, model: KNNShapley
     parts |= {"ids": model.ids_, "labels": model.classes_[model.codes_]}
     valuation = Valuation._from_archive(saved["valuation"], parts)
     if valuation.entropy.shape != labels.shape or valuation.fingerprint != model.fingerprint_:
-        raise InputError("values and points do not belong together")
+        raise InputError("values and points do not match")
     return Group((Points(rows, labels, lists),), valuation, float(saved["weight"]))
 
 
@@ -356,7 +356,7 @@ def _matrix(name: str, rows: Any) -> Arrays:
 
 
 def _matrix_from(name: str, arrays: Arrays, shape: tuple[int, int], *, laid_out: bool = False) -> Any:
-    """Return saved features of a shape; dense training rows were saved with a row for each feature."""
+    """Return saved features of a given shape; dense training rows were saved with a row for each feature."""
     if name in arrays:
         if arrays[name].shape != (shape[::-1] if laid_out else shape):
             raise InputError("features have another shape")
@@ -367,7 +367,7 @@ def _matrix_from(name: str, arrays: Arrays, shape: tuple[int, int], *, laid_out:
 
 
 def own_model(model: Any) -> KNNShapley:
-    """Return a copy of a fitted model for a store, or say why it cannot serve one."""
+    """Return a copy of a fitted model for a store, or raise if a store cannot use it."""
     if not isinstance(model, KNNShapley) or not hasattr(model, "fingerprint_"):
         raise InputError(
             "The 'model' parameter of ValuationStore must be a fitted KNNShapley. Got "
@@ -375,7 +375,7 @@ def own_model(model: Any) -> KNNShapley:
         )
     reasons = {
         "must have method='exact' or 'truncated'": model.method not in ("exact", "truncated"),
-        "must have search='exact': an index would have to be built anew after each change": model.search != "exact",
+        "must have search='exact': an index would be rebuilt after each change": model.search != "exact",
         model._index.unserved.get("store", ""): "store" in model._index.unserved,
     }
     for reason, wrong in reasons.items():
@@ -383,12 +383,12 @@ def own_model(model: Any) -> KNNShapley:
             raise InputError(f"The 'model' parameter of ValuationStore {reason}. Fit another model for the store.")
     own = copy.copy(model)
     own._index = model._index.in_float64()  # new rows may need it
-    own._quiet_labels = True  # a validation label that no row has may get one
+    own._quiet_labels = True  # rows with this validation label may be added
     return own
 
 
 def fit_again(model: KNNShapley, index: TrainingIndex, labels: npt.NDArray[Any], ids: npt.NDArray[Any]) -> KNNShapley:
-    """Return a model like another one, fitted to other rows, which are laid out on the other one's scale."""
+    """Return a model like this one, fitted to other rows on the same scale."""
     fitted = copy.copy(model)
     index = replace(index, constant=False).with_ends()
     _check_scale(index)
@@ -402,30 +402,30 @@ def fit_again(model: KNNShapley, index: TrainingIndex, labels: npt.NDArray[Any],
 def keep_rows(model: KNNShapley, kept: npt.NDArray[np.bool_]) -> KNNShapley:
     """Return the model of some of the rows."""
     if not kept.any():
-        raise InputError("All training rows would be gone. Drop the store instead.")
+        raise InputError("This would remove all training rows. Delete the store instead.")
     rows = model._index.take(np.flatnonzero(kept))
     return fit_again(model, rows, model.classes_[model.codes_[kept]], model.ids_[kept])
 
 
 def append_rows(model: KNNShapley, X: Any, y: Any, ids: Any, next_id: int) -> KNNShapley:
-    """Return the model of all rows and some new ones, which are checked."""
+    """Return the model of all rows and some new ones, after checking these."""
     table = model._like_training(X, "X")
     n = table.rows.shape[0]
     labels = _labels.check_labels(y, "y", n, "X")
     if ids is None and table.index is None:
         if model.ids_.dtype.kind not in "iu":
-            raise InputError("The 'ids' parameter must name the new rows: the ids of the others are not numbers.")
+            raise InputError("The 'ids' parameter must name the new rows, because the existing ids are not numbers.")
         ids = np.arange(n) + next_id
     ids = _labels.check_ids(ids, table.index, n)
     twice = ids[are_in(ids, model.ids_)].tolist()
     if twice or len(set(ids.tolist())) < n:
-        raise InputError(f"The 'ids' parameter must hold new ids, each once. Already there: {check.some(twice)}.")
-    rows = model._index.joined(table.rows)  # in float64, as the index of a store is
+        raise InputError(f"The 'ids' parameter must hold new, distinct ids. Already used: {check.some(twice)}.")
+    rows = model._index.joined(table.rows)  # in float64, like the index of a store
     return fit_again(model, rows, joined(model.classes_[model.codes_], labels), joined(model.ids_, ids))
 
 
 def find_ids(ids: Any, known: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Mark which of the known ids are given, and refuse others."""
+    """Mark the known ids that are given, and refuse unknown ones."""
     if not isinstance(ids, Iterable):
         raise InputError(f"'ids' must be a list, array or column of ids. Got {type(ids).__name__}.")
     ids = list(ids) if not hasattr(ids, "__len__") else ids
@@ -445,24 +445,24 @@ def are_in(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.b
 
 
 def after_ids(ids: npt.NDArray[Any]) -> int:
-    """Return the number after the largest id, 0 where ids are no numbers."""
+    """Return the number after the largest id; 0 if ids are not numbers."""
     return int(ids.max()) + 1 if ids.dtype.kind in "iu" and ids.size else 0
 
 
 def joined(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """One array of both, of objects where their kinds differ."""
+    """Concatenate two arrays, as objects if their kinds differ."""
     if old.dtype.kind == new.dtype.kind:
         return np.concatenate([old, new])
     return object_array([*old.tolist(), *new.tolist()])
 
 
 def _check_scale(index: TrainingIndex) -> None:
-    """Refuse rows that one scale cannot hold together."""
+    """Refuse rows that do not fit on one scale."""
     if index.metric == "cosine":
         return
     largest = float(abs(index.rows).max() if index.ends is None else (index.ends[1] - index.ends[0]).max())
     if not largest <= 2.0**SCALE_ROOM:
         raise InputError(
-            f"'X' has values about {largest:.0e} times the range of the rows that are there. Check their units; if "
+            f"'X' has values about {largest:.0e} times the range of the existing rows. Check their units. If "
             "they are right, fit a model on all rows and make a new store."
         )

@@ -1,4 +1,4 @@
-"""ValuationStore: the public face of a valuation that is kept up to date."""
+"""ValuationStore: a valuation kept up to date while data changes."""
 
 import os
 import threading
@@ -23,27 +23,27 @@ from shapshift.valuation import Valuation
 class ValuationStore(Saved, Shown):
     """Keep a valuation up to date while validation points and training rows are added and removed.
 
-    Adding validation points costs those points. Dropping or reweighting groups of them costs a sum. After training rows
-    were added or removed, values are those of a fresh fit. For leave-one-out, Banzhaf and calibrated values, and for
-    all values with ``method="truncated"``, the store keeps lists of the nearest rows of each point, and a change of the
-    rows costs a fraction of a fresh valuation. For exact Shapley and Beta values, to which every rank matters, it
-    values all points again.
+    Adding validation points costs only their own valuation. Dropping or reweighting groups costs a sum. After training
+    rows are added or removed, values are those of a fresh fit. For leave-one-out, Banzhaf and calibrated values, and
+    for all values with ``method="truncated"``, the store keeps lists of the nearest rows of each point, and a change of
+    the rows costs a fraction of a fresh valuation. Exact Shapley and Beta values depend on every rank, so all points
+    are valued again.
 
-    A change that fails or is interrupted changes nothing. Threads may share a store: changes wait for one another, and
-    :meth:`valuation` sees the state before or after a change, never one in between.
+    A change that fails or is interrupted has no effect. Threads may share a store: changes run one after another, and
+    :meth:`valuation` returns the values before or after a change, never in between.
 
     Parameters
     ----------
     model : KNNShapley
-        Fitted, with ``method="exact"`` or ``"truncated"`` (and ``search="exact"``), any metric but "precomputed", its
-        rows in memory. It is not changed.
+        Fitted, with ``method="exact"`` or ``"truncated"`` (and ``search="exact"``), any metric but "precomputed", and
+        rows in memory. The store works on a copy.
     owners : array-like of shape (n_train,), optional
-        Who owns each training row, for :meth:`remove_owner`.
+        Owner of each training row, for :meth:`remove_owner`.
 
     Attributes
     ----------
     ids : ndarray
-        Ids of the training rows that are there, in the order of the values.
+        Ids of the current training rows, in the order of the values.
     group_names : tuple
     n_val : int
 
@@ -68,7 +68,7 @@ class ValuationStore(Saved, Shown):
         own = own_model(model)
         if owners is not None:
             owners = _labels.check_labels(owners, "owners", own.codes_.size, "X", "owner").copy()
-        # All that changes, in one place: a change puts a new state there when it is complete.
+        # The whole state: a change replaces it by a new one when it is complete.
         self._now = State(own, owners, after_ids(own.ids_), {})
         self._lock = threading.Lock()
 
@@ -80,12 +80,12 @@ class ValuationStore(Saved, Shown):
 
     @property
     def ids(self) -> npt.NDArray[Any]:
-        """Ids of the training rows that are there."""
+        """Ids of the current training rows."""
         return self._now.model.ids_.copy()
 
     @property
     def group_names(self) -> tuple[Any, ...]:
-        """Names of the validation groups, in the order in which they came."""
+        """Names of the validation groups, in the order in which they were added."""
         return tuple(self._now.groups)
 
     @property
@@ -100,9 +100,10 @@ class ValuationStore(Saved, Shown):
         ----------
         X_val : table of shape (n, n_features)
         y_val : array-like of shape (n,)
-            Labels; one that no training row has matches none until such a row is added.
+            Labels; a label unknown in training matches no row until such a row is added.
         groups : array-like of shape (n,), optional
-            A name for each point; a name that is there already grows. Without names, they go to the group "validation".
+            A name for each point; points with an existing name join that group. Without names, they join the group
+            "validation".
         """
         with self._lock:
             rows = self._now.model._check_points(X_val)
@@ -116,14 +117,14 @@ class ValuationStore(Saved, Shown):
             )
 
     def drop(self, group: Any) -> None:
-        """Forget a validation group."""
+        """Remove a validation group."""
         with self._lock:
             self._now.group(group)
             groups = {name: kept for name, kept in self._now.groups.items() if name != group}
             self._now = replace(self._now, groups=groups)
 
     def reweight(self, weights: Mapping[Any, float]) -> None:
-        """Set how many times each point of a group counts; a new group has weight 1.
+        """Set the weight of each point of a group; a new group has weight 1.
 
         Parameters
         ----------
@@ -143,24 +144,24 @@ class ValuationStore(Saved, Shown):
             self._now = replace(self._now, groups=groups)
 
     def add_rows(self, X: Any, y: Any, *, ids: Any = None, owners: Any = None) -> None:
-        """Add training rows, behind those that are there.
+        """Add training rows after the existing ones.
 
         Parameters
         ----------
         X : table of shape (n, n_features)
         y : array-like of shape (n,)
         ids : array-like of shape (n,), optional
-            By default the table's index, or numbers that continue from the largest there ever was: the id of a row that
-            is gone is not given to another one.
+            By default the table's index, or numbers that continue from the largest id ever used: ids of removed rows
+            are not reused.
         owners : array-like of shape (n,), optional
-            Needed if the store knows owners.
+            Required if the store has owners.
         """
         with self._lock:
             now = self._now
             if (owners is None) != (now.owners is None):
                 raise InputError(
-                    "The 'owners' parameter must name an owner for each new row if, and only if, the store was made "
-                    f"with owners. Got {'none' if owners is None else 'some'}."
+                    "The 'owners' parameter must name an owner for each new row if the store was made with owners, and "
+                    f"be None otherwise. Got {'none' if owners is None else 'some'}."
                 )
             model = append_rows(now.model, X, y, ids, now.next_id)
             n_old = now.model.codes_.size
@@ -180,7 +181,7 @@ class ValuationStore(Saved, Shown):
         with self._lock:
             owners = self._now.owners
             if owners is None:
-                raise InputError("remove_owner needs to know who owns which row: make the store with owners=...")
+                raise InputError("remove_owner needs the owner of each row. Make the store with owners=...")
             gone = np.fromiter((name == owner for name in owners.tolist()), bool, owners.size)
             if not gone.any():
                 left = check.some(list(dict.fromkeys(owners.tolist())))
@@ -193,12 +194,12 @@ class ValuationStore(Saved, Shown):
         self._now = now.with_model(keep_rows(now.model, kept), kept, owners, now.next_id)
 
     def valuation(self) -> Valuation:
-        """Return the values of the training rows that are there, on the validation points that are there.
+        """Return the values of the current training rows on the current validation points.
 
         Returns
         -------
         Valuation
-            As a fresh fit would give it, up to rounding; with ``method="truncated"`` with its ``error_bound``. Where
+            Equal to those of a fresh fit up to rounding; with ``method="truncated"``, within its ``error_bound``. If
             groups have weights, ``level_counts`` are weighted too.
         """
         return self._now.valuation()
@@ -221,7 +222,7 @@ class ValuationStore(Saved, Shown):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, n_jobs: int | None = None, progress: bool | None = None) -> Self:
-        """Read what :meth:`save` wrote.
+        """Read a store written by :meth:`save`.
 
         Parameters
         ----------
