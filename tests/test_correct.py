@@ -237,7 +237,7 @@ def test_a_part_missing_on_one_side(pair: list[Valuation], gone: str) -> None:
     def without(valuation: Valuation) -> Valuation:
         return drop_levels(valuation, (valuation.level_entropy > 0) != (gone == "boundary"))
 
-    with pytest.warns(CorrectionWarning, match=f"clean validation set has no {gone} points.*keep their spread"):
+    with pytest.warns(CorrectionWarning, match=f"clean validation set has no {gone} points.*are not rescaled"):
         corrected = BoundaryCorrector().fit(without(clean)).transform(noisy)
     assert corrected.parameters["correction"]["groups"][gone]["alpha"] == 1.0
     assert (corrected.values > 0).sum() == (without(clean).values > 0).sum()
@@ -256,7 +256,7 @@ def test_parts_without_spread(pair: list[Valuation]) -> None:
         levels[valuation.level_entropy > 0] = 1e-3
         return replace(valuation, values=valuation.level_counts @ levels / valuation.n_val, level_values=levels)
 
-    with pytest.warns(CorrectionWarning, match="boundary points of the noisy set: nothing is rescaled"):
+    with pytest.warns(CorrectionWarning, match="boundary points of the noisy set. These are not rescaled"):
         corrected = BoundaryCorrector().fit(clean).transform(flat(noisy))
     assert corrected.parameters["correction"]["groups"]["boundary"]["alpha"] == 1.0
     with pytest.warns(CorrectionWarning, match="boundary points of the clean set"):
@@ -387,7 +387,7 @@ def test_ties_at_the_cut_warn(pair: list[Valuation]) -> None:
         level_values=np.repeat(noisy.level_values[:, ::2], 2, axis=1),
     )
     odd = replace(clean, values=np.where(np.arange(150) < 75, 1.0, -1.0))
-    with pytest.warns(CorrectionWarning, match="75 values should be positive, 74 are"):
+    with pytest.warns(CorrectionWarning, match="75 values should be positive, but 74 are"):
         corrected = BoundaryCorrector().fit(odd).transform(tied)
     assert (corrected.values > 0).sum() == 74
     np.testing.assert_array_equal(corrected.values[::2], corrected.values[1::2])
@@ -423,7 +423,7 @@ def test_a_sum_out_of_reach_warns(pair: list[Valuation]) -> None:
     clean, noisy = pair
     all_negative = replace(clean, values=-np.abs(clean.values))
     assert noisy.values.sum() > 0
-    with pytest.warns(CorrectionWarning, match="all of one sign"):
+    with pytest.warns(CorrectionWarning, match="all have one sign"):
         corrected = BoundaryCorrector(preserve_sum=True).fit(all_negative).transform(noisy)
     assert (corrected.values > 0).sum() == 0
 
@@ -552,7 +552,7 @@ def test_what_an_object_of_the_users_own_changes_keeps_nothing_stale(pair: list[
 
 def test_a_part_with_both_kinds_is_not_rescaled_by_kind(pair: list[Valuation]) -> None:
     normalizer = EntropyNormalizer(bins=1).fit(pair[0]).set_params(rescale="boundary")
-    with pytest.raises(ValueError, match=r"'rescale' .* has points of both kinds.*Fit it again"):
+    with pytest.raises(ValueError, match=r"'rescale' .* has both boundary and other points.*Fit it again"):
         normalizer.transform(pair[1])
     normalizer.fit(pair[0]).transform(pair[1])
 
@@ -591,7 +591,7 @@ def test_refusals(pair: list[Valuation]) -> None:
         BoundaryCorrector(shift=0.5).fit(clean)
     with pytest.raises(ValueError, match="'bins' parameter of EntropyNormalizer must be at least 1"):
         EntropyNormalizer(bins=0).fit(clean)
-    with pytest.raises(ValueError, match="'corrected' values other training rows"):
+    with pytest.raises(ValueError, match="'corrected' has values of other training rows"):
         evaluate(make(n=140)[1], clean)
     with pytest.raises(TypeError, match="'noisy' parameter of evaluate"):
         evaluate(noisy, clean, noisy.values)

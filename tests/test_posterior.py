@@ -654,7 +654,7 @@ def test_the_size_of_the_noise_is_found(world: dict[str, Any], sigma: float) -> 
 
 def test_no_noise_cannot_be_told_apart_from_none(world: dict[str, Any]) -> None:
     corrector = PosteriorCorrector().fit(world["model"])
-    with pytest.warns(CorrectionWarning, match="is indistinguishable from none: the values stay as they are"):
+    with pytest.warns(CorrectionWarning, match="is indistinguishable from none. The values are not corrected"):
         found = corrector.transform(world["X_val"], world["y_val"])
     assert corrector.noise_estimate_.low == 0.0
     np.testing.assert_allclose(found.values, world["clean"].values, atol=1e-15)

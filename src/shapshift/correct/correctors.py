@@ -1,4 +1,4 @@
-"""The correctors that restore spread and positive count, their files and reports, and what a correction achieved."""
+"""Correctors that restore spread and positive count, their files and reports, and the evaluation of a correction."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class CorrectionWarning(UserWarning):
-    """A part of the values could not be corrected as asked; the message says what was done instead.
+    """A part of the values could not be corrected as requested; the message says what was done instead.
 
     Examples
     --------
@@ -45,24 +45,24 @@ class CorrectionReport(Shown):
     Attributes
     ----------
     corrector, rule, rescale, positive, preserve_sum, min_points
-        Class and parameters of the corrector, ``positive`` and ``min_points`` as the rule or the caller set them.
+        Class and parameters of the corrector; ``positive`` and ``min_points`` as set by the rule or the caller.
     shifted : bool
-        Whether a shift was chosen at all; if not, ``shift`` is 0.
+        Whether a shift was requested; if not, ``shift`` is 0.
     groups : dict
-        For each part of the noisy validation set: how many points it has there and in the clean set (``points_noisy``,
+        For each part of the noisy validation set: its number of points there and in the clean set (``points_noisy``,
         ``points_clean``), its ``share`` of the noisy points (for the boundary part: lambda), the factor ``alpha``, the
-        ``mean`` around which it acted, and the standard deviations ``std_noisy`` and ``std_clean`` (None when the clean
-        set has no such points).
+        ``mean`` that it keeps fixed, and the standard deviations ``std_noisy`` and ``std_clean`` (None if the clean set
+        has no such points).
     shift : float
-        The number b added to all values.
+        Number b that was added to all values.
     factor : float
-        What ``preserve_sum`` multiplied the positive values by and divided the others by; 1 otherwise.
+        Factor of ``preserve_sum``: positive values were multiplied by it and the others divided by it; otherwise 1.
     positive_target : int
         Number of positive values on the clean set.
     before, after : dict
         ``mean``, ``std``, ``sum`` and ``positive_count`` of the noisy and the corrected values.
     to_positive, to_negative : int
-        Number of rows that became positive, or stopped being positive, by the correction.
+        Number of rows that the correction made positive, and number of rows that it made non-positive.
     """
 
     corrector: str
@@ -82,7 +82,7 @@ class CorrectionReport(Shown):
     to_negative: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain, JSON-able Python."""
+        """Return the report as plain Python types for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class CorrectionReport(Shown):
 
 
 def weighted_mean(levels: Floats, counts: npt.NDArray[np.int64]) -> Floats:
-    """Mean over levels, one after the other: equal rows get equal bits, as a matrix product would not promise."""
+    """Mean over levels in sequence: equal rows get equal bits, which a matrix product does not guarantee."""
     total = np.zeros(levels.shape[1])
     for scores, count in zip(levels, counts, strict=True):
         total += count * scores
@@ -113,9 +113,9 @@ def weighted_mean(levels: Floats, counts: npt.NDArray[np.int64]) -> Floats:
 
 
 def exact_shift(scores: Floats, wanted: int) -> float:
-    """Return the shift after which ``wanted`` scores are positive, or as nearly as ties allow."""
+    """Return the shift that makes ``wanted`` scores positive, or as many as ties allow."""
     distinct, counts = np.unique(scores, return_counts=True)
-    at_least = np.append(counts[::-1].cumsum()[::-1], 0)  # how many rows reach each distinct score, and more than all
+    at_least = np.append(counts[::-1].cumsum()[::-1], 0)  # number of rows at or above each distinct score, and 0
     cut = at_least.size - 1 - int(np.abs(at_least[::-1] - wanted).argmin())
     if cut == distinct.size:
         return -max(float(distinct[-1]), 0.0)
@@ -127,48 +127,48 @@ def exact_shift(scores: Floats, wanted: int) -> float:
         return -high + max(room, 2 * float(np.spacing(-high)))
     low = float(distinct[cut - 1])
     middle = low / 2 + high / 2
-    return -middle if high - middle > 0 >= low - middle else -low  # neighbouring numbers have nothing in between
+    return -middle if high - middle > 0 >= low - middle else -low  # no number lies between neighbouring floats
 
 
 def sum_factor(values: Floats, target: float) -> float | None:
-    """Return r > 0 such that r times the positive part plus 1/r times the rest sums to ``target``, if there is one."""
+    """Return r > 0 such that r times the positive part plus 1/r times the rest sums to ``target``; None without one."""
     gains, losses = float(values[values > 0].sum()), -float(values[values <= 0].sum())
     if gains > 0 and losses > 0:
         root = math.hypot(target, 2 * math.sqrt(gains) * math.sqrt(losses))
-        # Two forms of one root of r^2 gains - r target - losses = 0, each without cancellation where it is used.
+        # Two forms of one root of r^2 gains - r target - losses = 0, each used where it has no cancellation.
         return (target + root) / (2 * gains) if target > 0 else 2 * losses / (root - target)
     if gains > 0 and target > 0:
-        return max(target / gains, np.finfo(np.float64).tiny)  # a tiny target must not make it 0
+        return max(target / gains, np.finfo(np.float64).tiny)  # a tiny target must not give 0
     if losses > 0 and target < 0:
         return min(losses / -target, 1 / np.finfo(np.float64).tiny)
     return 1.0 if gains == losses == target else None
 
 
 FORMAT_VERSION = 3
-# Files of version 2 state positive and min_points and know no rule; they correct as before.
+# Files of version 2 store positive and min_points but no rule; they correct as before.
 READABLE = (2, FORMAT_VERSION)
-# Attributes that a file holds.
+# Attributes stored in a file.
 FITTED = ("group_std_", "group_counts_", "positive_count_", "n_train_", "parameters_", "fingerprint_")
-#: What a rule sets where the caller does not: how the shift is chosen, and the fewest points of a rescaled part.
+#: Defaults set by a rule: how the shift is chosen, and the fewest points of a rescaled part.
 RULES: Mapping[str, Mapping[str, Any]] = {
     "default": {"positive": "exact", "min_points": 5},
     "paper": {"positive": "nearest", "min_points": 1},
 }
-#: Which points' scores are rescaled.
+#: Points whose scores are rescaled.
 KINDS = ("boundary", "nonboundary")
 RESCALED = ("all", *KINDS, "none")
-# Which points are boundary points; a run that does not state the entropy has 0.
+# Parameters that define boundary points; a run without a stated entropy has 0.
 BOUNDARY_RULE = ("boundary_neighbors", "boundary_entropy")
-# A clean and a noisy run are comparable when these agree; a model that does not state one of them is not held to it.
+# Clean and noisy runs are comparable if these agree. A parameter that a model does not state is not compared.
 MUST_AGREE = (
     *("method", "estimator", "semivalue", "utility", "n_neighbors", "metric", "ties", *BOUNDARY_RULE),
-    *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the relatives
+    *("baseline", "boundary_spread", "radius", "weights", "bandwidth", "bits", "draw"),  # of the related models
     *("point_weight", "order"),
 )
 KEPT = (*MUST_AGREE, "equal_weights", "weight_digest")
-# What they are where a run does not state them.
+# Their values in runs that do not state them.
 UNSTATED = {"boundary_entropy": 0.0, "point_weight": None, "order": None}
-# A spread below this share of the largest score is rounding, not spread.
+# A spread below this share of the largest score is rounding error.
 NO_SPREAD = 1e-12
 
 
@@ -184,14 +184,14 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     _fitted: ClassVar[tuple[str, ...]] = FITTED
 
     def _learn_groups(self, clean: Valuation) -> None:
-        """Look at the clean levels where the parts depend on them."""
+        """Read the clean levels if the parts depend on them."""
 
     def _group_names(self, valuation: Valuation) -> list[str]:
         """Name of the part that each entropy level belongs to."""
         raise NotImplementedError
 
     def fit(self, clean: Valuation, y: Any = None) -> Self:
-        """Note the numbers of a clean run that a correction needs.
+        """Store the numbers of a clean run that a correction needs.
 
         Parameters
         ----------
@@ -223,14 +223,14 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Parameters
         ----------
         noisy : Valuation
-            Values of the same training rows, by the same method, not corrected yet.
+            Values of the same training rows by the same method, not yet corrected.
 
         Returns
         -------
         Valuation
-            With corrected ``values`` and, by the same maps, ``level_values``, which still average to ``values``.
-            ``parameters["correction"]`` holds the report, also kept as ``report_``. ``matrix`` is None and there are
-            no validation groups: the correction acts on the split by entropy, which both cut across.
+            With corrected ``values`` and ``level_values``, which still average to ``values``.
+            ``parameters["correction"]`` holds the report, also stored as ``report_``. ``matrix`` is None and there are
+            no validation groups, because the correction acts on parts by entropy, not on points or groups.
         """
         check_is_fitted(self)
         self._check_parameters()
@@ -246,7 +246,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             if self.rescale in KINDS and kinds.any() and not kinds.all():
                 raise InputError(
                     f"The 'rescale' parameter of {type(self).__name__} is {self.rescale!r}, but the part {name!r} has "
-                    "points of both kinds: it was fitted with another 'rescale'. Fit it again."
+                    "both boundary and other points, because it was fitted with another 'rescale'. Fit it again."
                 )
             alpha = self._alpha(name, spread, count, notes) if self.rescale in ("all", kind) else 1.0
             levels[members] = mean + alpha * (levels[members] - mean)
@@ -260,7 +260,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                 "std_clean": self.group_std_.get(name),
             }
         notes += [
-            f"The noisy validation set has no {name} points, the clean one has {count}: they count for nothing."
+            f"The noisy validation set has no {name} points, the clean one has {count}. These have no effect."
             for name, count in self.group_counts_.items()
             if name not in groups
         ]
@@ -271,7 +271,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         if factor is None:
             factor = 1.0
             notes.append(
-                "The corrected values are all of one sign and cannot have the sum of the noisy ones: the positive "
+                "The corrected values all have one sign and cannot have the sum of the noisy ones. The positive "
                 "count is kept, the sum is not."
             )
         by_row = np.where(values > 0, factor, 1 / factor)
@@ -303,13 +303,13 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             group_names=(),
             group_sizes=(),
             matrix=None,
-            # The maps were learned from values with errors, so a bound on those says nothing about these.
+            # The factors come from values with errors, so a bound on those does not bound the corrected values.
             error_bound=None if noisy.error_bound is None else np.full(noisy.n_train, np.inf),
             parameters={**noisy.parameters, "correction": self.report_.to_dict()},
         )
 
     def correct(self, model: Any, X_val: Any, y_val: Any) -> Valuation:
-        """Value a noisy validation set and correct; what ``model.value(..., correction=...)`` calls."""
+        """Value and correct a noisy validation set; called by ``model.value(..., correction=...)``."""
         return self.transform(model.value(X_val, y_val))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -326,7 +326,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
             "parameters": self.get_params(),
             "fitted": {name: getattr(self, name) for name in self._fitted},
         }
-        # There and back, so that NumPy numbers among the parameters become plain ones.
+        # Round trip through JSON, so that NumPy numbers among the parameters become plain ones.
         body = json.loads(json.dumps(whole, allow_nan=False, default=lambda number: number.item()))
         write_text(path, json.dumps({**body, "checksum": _checksum(body)}, allow_nan=False, indent=2) + "\n")
 
@@ -346,7 +346,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         Raises
         ------
         ValueError
-            If the file is missing, damaged, or something else.
+            If the file is missing, damaged, or of another kind.
         """
         kind = f"shapshift.{cls.__name__}"
         with reading(path, kind):
@@ -373,46 +373,44 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return parts
 
     def _alpha(self, name: str, spread: float, count: int, notes: list[str]) -> float:
-        """Return the factor that restores the clean spread of a part, and note where there is none."""
+        """Return the factor that restores the clean spread of a part, and note if there is none."""
         if name not in self.group_std_:
             notes.append(
-                f"The clean validation set has no {name} points, the noisy one has {count}: they keep their spread."
+                f"The clean validation set has no {name} points, the noisy one has {count}. They are not rescaled."
             )
             return 1.0
         least = self._setting("min_points")
         if min(count, self.group_counts_[name]) < least:
             notes.append(
                 f"There are too few {name} points to compare spreads, {self.group_counts_[name]} in the clean and "
-                f"{count} in the noisy validation set: they keep their spread. At least {least} are needed on both "
-                "sides; min_points=1 rescales whatever there is."
+                f"{count} in the noisy validation set. They are not rescaled. At least {least} are needed on both "
+                "sides; min_points=1 rescales parts of any size."
             )
             return 1.0
         if spread == 0:
-            notes.append(
-                f"All rows have equal scores on the {name} points of the noisy set: nothing is rescaled there."
-            )
+            notes.append(f"All rows have equal scores on the {name} points of the noisy set. These are not rescaled.")
             return 1.0
         if self.group_std_[name] == 0:
             notes.append(
-                f"All rows have equal scores on the {name} points of the clean set: they become equal here too."
+                f"All rows have equal scores on the {name} points of the clean set. They become equal here too."
             )
         return self.group_std_[name] / spread
 
     def _shift(self, scores: Floats, notes: list[str]) -> float:
-        """Return b, and note where the positive count cannot be met."""
+        """Return b, and note if the positive count cannot be met."""
         if self._setting("positive") == "nearest":
             return -float(np.quantile(scores, 1 - self.positive_ratio_, method="nearest"))
         shift = exact_shift(scores, self.positive_count_)
         reached = int(np.count_nonzero(scores + shift > 0))
         if reached != self.positive_count_:
             notes.append(
-                f"{self.positive_count_} values should be positive, {reached} are: rows with equal values cannot be "
-                "told apart."
+                f"{self.positive_count_} values should be positive, but {reached} are, because rows with equal values "
+                "get equal signs."
             )
         return shift
 
     def _setting(self, name: str) -> Any:
-        """Return ``positive`` or ``min_points`` as given, else as the rule has it."""
+        """Return ``positive`` or ``min_points`` as given, else as set by the rule."""
         given = getattr(self, name)
         return RULES[self.rule][name] if given is None else given
 
@@ -427,7 +425,7 @@ class GroupCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
 
 
 def _spread(scores: Floats) -> float:
-    """Return the standard deviation over rows, 0 where it is nothing but rounding."""
+    """Return the standard deviation over rows; 0 if it is only rounding."""
     spread = float(scores.std())
     return spread if spread > NO_SPREAD * float(np.abs(scores).max()) else 0.0
 
@@ -438,7 +436,7 @@ def _summary(values: Floats) -> dict[str, float]:
 
 
 def check_uncorrected(caller: str, name: str, valuation: Valuation) -> None:
-    """Refuse anything but a Valuation as a model returned it: a correction is made for those, once."""
+    """Refuse anything but a Valuation returned by a model, which can be corrected once."""
     check_valuation(caller, name, valuation)
     if "correction" in valuation.parameters:
         made_by = valuation.parameters["correction"]["corrector"]
@@ -449,10 +447,10 @@ def check_uncorrected(caller: str, name: str, valuation: Valuation) -> None:
 
 
 def check_alike(name: str, valuation: Valuation, fingerprint: str, clean: Mapping[str, Any]) -> None:
-    """Refuse values of other rows than the clean ones, given their fingerprint, or with other parameters than these."""
+    """Refuse values of rows with another fingerprint than the clean ones, or with other parameters."""
     if valuation.fingerprint != fingerprint:
         raise InputError(
-            f"{name!r} values other training rows than the clean valuation did (their fingerprints differ). Use one "
+            f"{name!r} has values of other training rows than the clean valuation (their fingerprints differ). Use one "
             "fitted model for both."
         )
     ours, theirs = ({**UNSTATED, **made} for made in (valuation.parameters, clean))
@@ -462,14 +460,14 @@ def check_alike(name: str, valuation: Valuation, fingerprint: str, clean: Mappin
     (n_points, digest), (as_many, clean_digest) = (made.get("weight_digest", (0, "")) for made in (ours, theirs))
     if n_points == as_many and digest != clean_digest:
         raise InputError(
-            f"{name!r} was computed with other weights of as many validation points than the clean valuation. Give "
+            f"{name!r} was computed with other weights of the validation points than the clean valuation. Give "
             "both the same 'point_weight'."
         )
     for key in MUST_AGREE:
         if key in theirs and key in ours and ours[key] != theirs[key]:
             raise InputError(
                 f"{name!r} was computed with {key}={ours[key]!r}, the clean valuation with {key}={theirs[key]!r}. "
-                "Compute both alike."
+                "Compute both with the same parameters."
             )
 
 
@@ -478,7 +476,7 @@ def _checksum(body: Mapping[str, Any]) -> str:
 
 
 class BoundaryCorrector(GroupCorrector):
-    r"""Restore spread and positive count, with boundary and other points corrected apart.
+    r"""Restore spread and positive count, with separate corrections of boundary and other points.
 
     For the boundary points B (entropy above the ``boundary_entropy`` of the model, 0 by default) and the others N of
     the noisy set, with :math:`s^G_i` the mean value of row i over part G, :math:`\mu_G, \sigma_G` its mean and standard
@@ -492,57 +490,57 @@ class BoundaryCorrector(GroupCorrector):
     Parameters
     ----------
     rule : {"default", "paper"}, default="default"
-        What ``positive`` and ``min_points`` are where they are None. "paper": the published behaviour,
-        ``positive="nearest"`` and ``min_points=1``, so that parts of any size are rescaled. "default":
-        ``positive="exact"`` and ``min_points=5``, which meets the positive count and leaves small parts alone.
+        Defaults of ``positive`` and ``min_points``. "paper" is the published behaviour, ``positive="nearest"`` and
+        ``min_points=1``, so that parts of any size are rescaled. "default" is ``positive="exact"`` and
+        ``min_points=5``, which meets the positive count and does not rescale small parts.
     rescale : {"all", "boundary", "nonboundary", "none"}, default="all"
-        Which part is rescaled; the other keeps its spread (alpha 1). "all" is published.
+        Part to rescale; the other keeps its spread (alpha 1). "all" is published.
     shift : bool, default=True
-        Whether the values are shifted to the clean positive count; if not, b is 0.
+        Whether to shift the values to the clean positive count; if not, b is 0.
     positive : {"exact", "nearest"}, optional
-        How b is chosen; by default as the rule says. "exact": half-way between the two values that the clean positive
-        count separates, so that the count is met to the row; where equal values make that impossible, the nearest
-        possible count (the lower of two) with a warning. If no row, or every row, shall be positive, b is 0 where that
-        already holds, else it moves the highest value to 0, or the lowest just above. "nearest": the published rule, b
-        is minus the nearest order statistic at the quantile 1 - rho; that row gets exactly 0 and the count can be off
-        by one.
+        How b is chosen; by default set by the rule. "exact": half-way between the two values that the clean positive
+        count separates, so that the count is met exactly; if equal values make that impossible, the nearest possible
+        count (the lower of two) with a warning. If no row, or every row, should be positive, b is 0 if that already
+        holds, else it moves the highest value to 0, or the lowest just above. "nearest" is the published rule: b is
+        minus the nearest order statistic at the quantile 1 - rho; that row gets exactly 0 and the count can be off by
+        one.
     preserve_sum : bool, default=False
-        Keep the sum of the noisy values (which is the accuracy on the noisy set, by efficiency). The shift by b breaks
-        it, and taking b back would break the positive count. So the positive values are multiplied, and the others
-        divided, by the one factor that restores the sum: signs, positive count and the order of the rows stay, the
-        spread is then met only roughly. Where no value has the sign of the sum there is no such factor; then the sum
-        is given up, with a warning.
+        Keep the sum of the noisy values (which is the accuracy on the noisy set, by efficiency). The shift by b changes
+        the sum, and undoing b would change the positive count. So the positive values are multiplied, and the others
+        divided, by the one factor that restores the sum. Signs, positive count and the order of the rows do not change;
+        the spread is then met only roughly. If no value has the sign of the sum, no such factor exists, and the sum is
+        not kept, with a warning.
     min_points : int, optional
         A part with fewer points than this in the clean or in the noisy set is not rescaled (alpha 1), with a warning.
-        By default as the rule says. 1 is the published formula, which rescales parts of any size.
+        By default set by the rule. 1 is the published formula, which rescales parts of any size.
 
     Attributes
     ----------
     group_std_ : dict
-        Standard deviation of the clean scores for "nonboundary" and "boundary", where there are such points.
+        Standard deviation of the clean scores for "nonboundary" and "boundary", if there are such points.
     group_counts_ : dict
         Number of clean points in each of these parts.
     positive_count_, positive_ratio_ : int, float
         Positive values on the clean set, and their share rho.
     n_train_, fingerprint_, parameters_
-        Which training rows and method the numbers belong to.
+        Training rows and method of the stored numbers.
     report_ : CorrectionReport
-        What the last ``transform`` changed.
+        Report of the last ``transform``.
 
     Notes
     -----
-    Degenerate parts, each with a :class:`CorrectionWarning`: a part that only the noisy set has, that has fewer than
-    ``min_points`` points on either side, or in which all rows have equal noisy scores, is not rescaled (alpha 1); a
-    part that only the clean set has counts for nothing; a part in which all rows have equal clean scores has alpha 0,
-    as the formula says.
+    Degenerate parts, each with a :class:`CorrectionWarning`: a part is not rescaled (alpha 1) if only the noisy set has
+    it, if it has fewer than ``min_points`` points on either side, or if all rows have equal noisy scores in it. A part
+    that only the clean set has is ignored. If all rows have equal clean scores in a part, alpha is 0, as in the
+    formula.
 
-    The size of a part matters. Its scores are means over its points, and means over few points are spread wider over
-    the rows than means over many: on one point every row near it has a score of its own, over a hundred they average
-    out. So :math:`\sigma_G` falls as the part grows, and alpha is too high where a part is smaller in the clean set
-    than in the noisy one, too low where it is larger, noise or not. Against the same 40 noisy boundary points, 1 clean
-    one can give an alpha of 9.1, 5 of them 2.9 and 45 of them 1.2 (the "gaussian" data, 500 training rows, noise 0.5).
-    Compare sets of about the same size and boundary share: the report gives the counts on both sides, and
-    ``min_points`` excludes the wildest cases only.
+    The size of a part matters. Its scores are means over its points, and means over few points have a wider spread over
+    the rows than means over many: on one point every row near it has a score of its own, while over a hundred points
+    the scores average out. So :math:`\sigma_G` falls as the part grows. Alpha is too high if a part is smaller in the
+    clean set than in the noisy one, and too low if it is larger, with or without noise. Against the same 40 noisy
+    boundary points, 1 clean one can give an alpha of 9.1, 5 of them 2.9 and 45 of them 1.2 (the "gaussian" data, 500
+    training rows, noise 0.5). Compare sets of similar size and boundary share: the report gives the counts on both
+    sides, and ``min_points`` excludes only the most extreme cases.
 
     Examples
     --------
@@ -589,9 +587,10 @@ class EntropyNormalizer(GroupCorrector):
     Parameters
     ----------
     bins : int, default=None
-        None: every entropy level is a part of its own. Else the levels are cut at the quantiles of the clean points'
-        entropies into at most that many parts; a level is never split, so there can be fewer. Where the clean set has
-        no boundary points, or nothing else, the points it knows nothing of make one part more, which keeps its spread.
+        None: every entropy level is a part of its own. Otherwise the levels are cut into at most this many parts, at
+        the quantiles of the clean points' entropies; a level is never split, so there can be fewer. If the clean set
+        has only boundary points or only others, the points of the missing kind form one more part, which keeps its
+        spread.
     rule : {"default", "paper"}, default="default"
         See :class:`BoundaryCorrector`.
     rescale : {"all", "boundary", "nonboundary", "none"}, default="all"
@@ -618,8 +617,8 @@ class EntropyNormalizer(GroupCorrector):
 
     Notes
     -----
-    Levels that occur on one side only, and levels of few points, follow the rules of :class:`BoundaryCorrector`; so
-    does what it says about the size of a part.
+    Levels that occur on one side only, and levels of few points, follow the rules of :class:`BoundaryCorrector`; its
+    note on the size of a part applies too.
 
     Examples
     --------
@@ -663,7 +662,8 @@ class EntropyNormalizer(GroupCorrector):
             reached = clean.level_counts[order].cumsum()
             cuts = np.searchsorted(reached, np.arange(1, self.bins) * (reached[-1] / self.bins) - 1e-9)
             edges = {float(clean.level_entropy[order][cut]) for cut in np.unique(cuts) if cut < order.size - 1}
-            # Else points on the other side of the boundary would be pooled with these, unseen or not to be rescaled.
+            # Otherwise points on the other side of the boundary, absent here or not to be rescaled, would join this
+            # part.
             if np.unique(clean.boundary_levels).size == 1 or self.rescale in KINDS:
                 edges.add(clean.boundary_entropy)
             self.edges_ = sorted(edges)
@@ -673,7 +673,7 @@ class EntropyNormalizer(GroupCorrector):
         if self.bins is None:
             return [f"entropy {level:.6f}" for level in levels]
         bounds = ["0", *(f"{edge:.6f}" for edge in self.edges_), "up"]
-        # Levels are rounded logarithms: an edge includes what differs from it by rounding.
+        # Levels are rounded logarithms, so an edge includes levels that differ from it only by rounding.
         numbers = np.searchsorted(self.edges_, levels - 1e-9)
         return [f"entropy {bounds[i]} to {bounds[i + 1]}" for i in numbers]
 
@@ -685,7 +685,7 @@ class EntropyNormalizer(GroupCorrector):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CorrectionEvaluation(Shown):
-    """Distance of corrected values from the clean ones, as a distribution and row by row.
+    """Agreement of corrected values with the clean ones, as a distribution and row by row.
 
     Attributes
     ----------
@@ -693,7 +693,7 @@ class CorrectionEvaluation(Shown):
         For "clean", "noisy" (if given) and "corrected": see :func:`shapshift.agreement.distribution`.
     rows : dict of dict
         The same for :func:`shapshift.agreement.agreement`, and ``sign_agreement``, the share of rows with the same
-        sign. The entries of "clean" are what full agreement looks like.
+        sign. The entries of "clean" show full agreement.
     values : dict of ndarray
         The values compared.
     """
@@ -748,9 +748,9 @@ def evaluate(
     Parameters
     ----------
     corrected, clean : Valuation
-        Of the same training rows, computed by the same method, utility, K and so on.
+        Values of the same training rows, computed with the same method and parameters.
     noisy : Valuation, optional
-        The values before the correction, to see what it gained or lost.
+        The values before the correction, for comparison.
     top : float or int, default=0.1
         Share or number of rows in the top and bottom sets that are compared.
 

@@ -1,4 +1,4 @@
-"""Value what the noisy points may have been: draws of the posterior, streamed through one fitted model."""
+"""Values of possible clean versions of the noisy points: posterior draws, streamed through one fitted model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from shapshift.valuation import Valuation
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Bytes of values of single points that are held at a time.
+# Bytes of values of single points held at a time.
 MATRIX_BYTES = 64 * 2**20
-# Rows that hold less than this share of all weight together are left aside.
+# Rows that together hold less than this share of all weight are dropped.
 DUST = 1e-3
-# A point that has nearly all its weight on one row says little about that row once it is left out.
+# A point with at least this share of its weight on one row says little about that row once the row is left out.
 LARGEST_ODDS = 20.0
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """A fitted model, its training rows, and the prior that they make.
+    """A fitted model, its training rows, and the prior made from them.
 
     Attributes
     ----------
     model : KNNShapley
-        Takes plain arrays, and classes by number.
+        Takes plain arrays, and classes as numbers.
     X : ndarray of shape (n, n_features)
         Training rows in the order of the model.
     codes : ndarray of shape (n,)
@@ -57,7 +57,7 @@ class NoisyPoints:
     codes : ndarray of shape (m,)
         Class of each point, -1 for one that no training row has.
     blocks : ndarray of shape (m,) or None
-        Block of each point, where the values of blocks are wanted.
+        Block of each point if values of blocks are needed.
     """
 
     X: Floats
@@ -66,16 +66,16 @@ class NoisyPoints:
 
 
 class Placement:
-    """Values of one way to place a point, round by round, and split by entropy level.
+    """Values for one placement of the points, by round and by entropy level.
 
     Attributes
     ----------
     rounds : list of ndarray of shape (n,)
         Values of each round: one draw for every point.
     sums, shares : dict
-        By entropy level: sum over rounds of what the level adds to the values, and of its share of the points.
+        By entropy level: sums over rounds of the level's contribution to the values, and of its share of the points.
     by_block : ndarray of shape (n_blocks, n)
-        Sum over rounds of what each block of points adds to the values; 0 where it was not wanted.
+        Sum over rounds of the contribution of each block of points to the values; 0 if not requested.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Placement:
         self.shares: dict[float, float] = {}
 
     def add_level(self, entropy: float, values: Floats, share: float) -> None:
-        """Add what a level contributes to one or several rounds."""
+        """Add the contribution of a level to one or several rounds."""
         self.sums[entropy] = self.sums[entropy] + values if entropy in self.sums else values
         self.shares[entropy] = self.shares.get(entropy, 0.0) + share
 
@@ -97,7 +97,7 @@ class Placement:
             valuation.level_entropy.tolist(), valuation.level_values, shares.tolist(), strict=True
         ):
             self.add_level(entropy, share * values, share)
-        order = np.argsort(np.array(valuation.group_names, dtype=np.int64))  # they come as they appear
+        order = np.argsort(np.array(valuation.group_names, dtype=np.int64))  # names are in order of appearance
         self.by_block = self.by_block + (
             valuation.group_means[order] * np.array(valuation.group_sizes)[order, None] / valuation.n_val
         )
@@ -118,23 +118,23 @@ def draw_in_stages(
     at_rows: bool = True,
     most_rows: int | None = None,
 ) -> Iterator[dict[str, Placement]]:
-    """Value draws in stages of growing size; yields after each, so that the caller can stop.
+    """Value draws in stages of growing size; yields after each stage, so that the caller can stop.
 
-    There are two ways to place a point: "moved" towards its noisy version, or "at_rows", at the row itself, with the
-    row left out. The latter has as many rounds as the former, or a single one, when it is exact.
+    A point can be placed in two ways: "moved" towards its noisy version, or "at_rows", at the row itself, with the row
+    left out. "at_rows" has as many rounds as "moved", or a single one if it is exact.
 
-    A row that several points drew is valued once. Where all rows that carry any weight are fewer than the draws, points
-    at rows need no draws: every row is valued, and counts by its weight.
+    A row drawn by several points is valued once. If all rows with any weight are fewer than the draws, points at rows
+    need no draws: every row is valued, with its weight.
 
     Parameters
     ----------
     train : TrainingSet
-    points : NoisyPoints
+    Largest number of draws per point.
     draws : int
         Draws per point at most.
-    rng : numpy Generator
+    Which placements to value.
     moved, at_rows : bool
-        Which ways to place a point are wanted.
+        Value all rows with weight if there are at most this many; by default the number of draws of all points.
     most_rows : int, optional
         Value all rows that carry weight when there are at most this many; by default the number of draws of all points.
     """
@@ -165,7 +165,7 @@ def draw_in_stages(
 
 @dataclass(frozen=True)
 class _Round:
-    """How often points stand at each row, by class, and which points those are."""
+    """Share of the points at each row, by class, and which points those are."""
 
     counts: Floats  # (n_labels, n), as shares of all points
     heavy: sparse.csr_array  # (m, n), the share of each point that stands at each row, where it is not negligible
@@ -181,7 +181,7 @@ def _by_draws(weighed: Weighed, number: int, n: int) -> _Round:
 
 
 def _without_dust(mass: Floats) -> Floats:
-    """Drop the lightest rows, as long as they hold next to nothing together, and scale up what is left."""
+    """Drop the lightest rows while they hold a negligible weight together, and scale up the others."""
     ascending = np.sort(mass, axis=None)
     light = min(int(np.searchsorted(np.cumsum(ascending), DUST)), ascending.size - 1)
     kept = np.where(mass >= ascending[light], mass, 0.0)
@@ -193,9 +193,9 @@ def _value_rows(
 ) -> None:
     """Add rounds in which every point stands at training rows.
 
-    The row itself does not take part in that train, nor does its own place count for it: no row may profit from being
-    where it is. For a point that has weight w on row i, row i so loses a share w of the point, and the other rows at
-    which the point stands count 1 / (1 - w) times.
+    The row at which a point stands takes no part in the game on it, and that point does not count for it: no row may
+    profit from its own position. For a point with weight w on row i, row i therefore loses a share w of the point, and
+    the other rows at which the point stands count 1 / (1 - w) times.
     """
     n, m = len(train.codes), len(weighed.of_label)
     odds = weighed.heavy.copy()
@@ -228,7 +228,7 @@ def _value_rows(
                     known, shares_of_blocks = of_blocks[0][r][here], of_blocks[1]
                     own = np.asarray(known.T @ values)
                     part.by_block = part.by_block + own
-                    # What cannot be told apart, of rows that many points have a little weight on.
+                    # Rows that many points have a little weight on: their weights cannot be separated by point.
                     part.by_block += np.outer(shares_of_blocks, added.sum(axis=0) - own.sum(axis=0))
                 for entropy, values_here, share in zip(levels.tolist(), added, picks @ shares, strict=True):
                     part.add_level(entropy, values_here, float(share))
@@ -242,7 +242,7 @@ def _mass_of_blocks(blocks: Ints, members: npt.NDArray[np.bool_], heavy: list[An
     ----------
     blocks : ndarray of shape (m,)
     members : ndarray of shape (m,)
-        Which points are looked at.
+        Which points are included.
     heavy : list of csr_array of shape (n, n_members)
         Weights of their rows that are not negligible, by round.
     m : int
@@ -256,7 +256,7 @@ def _mass_of_blocks(blocks: Ints, members: npt.NDArray[np.bool_], heavy: list[An
 
 
 def mix_levels(parts: dict[str, Placement], weights: dict[str, float], n_val: int) -> tuple[Floats, Floats, Ints]:
-    """Mix the parts level by level, in whole points: entropies, mean values and counts, which sum to ``n_val``."""
+    """Mix the parts level by level in whole points; return entropies, mean values and counts that sum to ``n_val``."""
     sums: dict[float, Floats] = {}
     shares: dict[float, float] = {}
     for name, part in parts.items():
@@ -269,7 +269,7 @@ def mix_levels(parts: dict[str, Placement], weights: dict[str, float], n_val: in
     entropies = np.array(sorted(sums))
     counts = largest_remainders(np.array([shares[entropy] for entropy in entropies.tolist()]), n_val)
     totals = np.array([sums[entropy] for entropy in entropies.tolist()])
-    for level in np.flatnonzero(counts == 0):  # too small for a point of its own: counts with the level next to it
+    for level in np.flatnonzero(counts == 0):  # below one point: merged with the next level
         others = np.flatnonzero(counts > 0)
         totals[others[np.abs(entropies[others] - entropies[level]).argmin()]] += totals[level]
     kept = counts > 0

@@ -1,4 +1,4 @@
-"""Correction without a clean validation set: average over what the noisy points may have been."""
+"""Correction without a clean validation set: the average over possible clean versions of the noisy points."""
 
 import copy
 import inspect
@@ -45,21 +45,21 @@ class PosteriorReport(Shown):
     Attributes
     ----------
     noise : dict
-        The noise that was assumed.
+        Assumed noise.
     estimate : NoiseEstimate or None
-        How it was estimated, where it was.
+        Estimate of the noise, if it was estimated.
     weights : dict
-        How much the noisy values ("noisy"), draws moved towards the noisy points ("moved") and draws at training rows
-        ("at_rows") count.
+        Weights of the noisy values ("noisy"), of draws moved towards the noisy points ("moved") and of draws at
+        training rows ("at_rows").
     rehearsal : Rehearsal or None
-        What the rehearsal expects: rank agreement and error before and after.
+        Expected result from the rehearsal: rank agreement and error before and after.
     draws : int
-        Draws per point that were made; 0 where every row that carries weight was valued instead.
+        Draws per point; 0 if every row with weight was valued instead.
     standard_error : float
-        Root mean square of the errors that draws and mixture leave in the values, in standard deviations of the values:
-        what another ``random_state`` would change.
+        Root mean square of the errors in the values from draws and mixture, in standard deviations of the values: the
+        effect of another ``random_state``.
     log_density, expected_log_density : float or None
-        Mean log density of the noisy points under prior and noise, and what the rehearsal saw.
+        Mean log density of the noisy points under prior and noise, and its value in the rehearsal.
     """
 
     noise: dict[str, Any]
@@ -72,7 +72,7 @@ class PosteriorReport(Shown):
     expected_log_density: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain, JSON-able Python."""
+        """Return the report as plain Python types for JSON."""
         return {"corrector": "PosteriorCorrector", **asdict(self)}
 
     def __str__(self) -> str:
@@ -86,30 +86,30 @@ class PosteriorReport(Shown):
         return "\n".join(lines)
 
 
-# Points that are less likely under the prior than rehearsed ones, by this many of their standard deviations on average
-# and by more than chance, are other points, or carry other noise.
+# Points that are less likely under the prior than rehearsed ones, by more than this many of their standard deviations
+# plus chance, come from elsewhere or have other noise.
 UNLIKELY = 0.5
 
 
 class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    r"""Estimate the values on the clean validation set from the noisy one, knowing the noise.
+    r"""Estimate the values on the clean validation set from the noisy one and the noise.
 
-    The training rows say what points there are, the noise says how far a clean point may lie from its noisy version.
-    Together they give a distribution of what each point may have been; the values are averaged over it. Two ways to
-    draw from it and the noisy values themselves are mixed in the proportion that works best in a rehearsal: training
-    rows are held back, given the same noise and corrected. No clean validation point is needed anywhere.
+    The training rows show which points are possible; the noise gives the distance of a clean point from its noisy
+    version. Together they define a distribution of clean versions of each point, and the values are averaged over it.
+    Two ways to draw from it and the noisy values themselves are mixed with weights found in a rehearsal: training rows
+    are held back, get the same noise and are corrected. No clean validation point is needed.
 
     Parameters
     ----------
     noise : GaussianNoise, LaplaceNoise, float, array-like of shape (n_features,) or "estimate", default="estimate"
-        The noise that was added to the validation points. A number is a standard deviation, an array has one for each
-        feature (0 where there is none). "estimate" finds the size of normal noise, relative to each feature's standard
+        Noise of the validation points. A number is a standard deviation; an array has one for each feature (0 for a
+        feature without noise). "estimate" finds the size of normal noise, relative to each feature's standard
         deviation, from the validation points themselves; see ``noise_estimate_``.
     draws : int, default=16
-        Draws per validation point at most, at least 2.
+        Largest number of draws per validation point, at least 2.
     tol : float, default=0.05
-        Stop drawing when the errors that the draws leave in the values are, in root mean square, below this share of
-        the standard deviation of the values. 0 makes all draws.
+        Stop drawing when the root mean square of the errors from the draws is below this share of the standard
+        deviation of the values. 0 makes all draws.
     random_state : int, default=0
         Same seed, same result.
     progress : bool, default=None
@@ -118,34 +118,34 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
     Attributes
     ----------
     weights_ : dict
-        How much each of "noisy", "moved" and "at_rows" counts; they sum to 1.
+        Weights of "noisy", "moved" and "at_rows"; they sum to 1.
     rehearsal_ : Rehearsal or None
-        What was found on held back training rows, which is also what to expect; None before a noise is known, without
-        noise, and with too few rows.
+        Result on held back training rows, and so the expected one; None before the noise is known, without noise, and
+        with too few rows.
     noise_estimate_ : NoiseEstimate or None
         With ``noise="estimate"``, after ``transform``.
     report_ : PosteriorReport
-        What the last ``transform`` did.
+        Report of the last ``transform``.
 
     Notes
     -----
     The prior has one normal component per training row, with the covariance of the steps between near neighbours, whose
     scale is chosen by leave-one-out likelihood. A clean point is drawn either from the component, given the noisy
-    point, or as the row itself; then the row is left out of the game, and the draw does not count for it, so that
-    rows are excluded from their own prior. Rows count by how probable the point's label is near them, which their own
-    label and their 20 nearest rows tell. Laplace noise enters the weights by its variance, and as it is in the
-    rehearsal.
+    point, or as the row itself. In the second case the row is left out of the game and the draw does not count for it,
+    so that rows are excluded from their own prior. Rows are weighted by the probability of the point's label near them,
+    which depends on their own label and their 20 nearest rows. Laplace noise enters the weights by its variance, and
+    the rehearsal unchanged.
 
     ``standard_error`` adds up three parts: the choice of the validation points, from the corrected values of 20 random
     blocks of them; the draws; and the mixture, whose weights depend on the rows, noise and draws of the rehearsal (a
-    jackknife over its splits). The last two are what another ``random_state`` would change; ``report_.standard_error``
-    has them alone, and ``sampling["estimation_error"]`` their share. It does not tell what the correction leaves of the
-    noise; ``rehearsal_.rmse["mixed"]`` does. Nor does it cover other training rows, the choice of the rows that the
-    prior is fitted to where there are more than 500, or, with ``noise="estimate"``, the size of the noise, which has an
-    interval of its own in ``noise_estimate_``.
+    jackknife over its splits). The last two are the effect of another ``random_state``: ``report_.standard_error`` has
+    them alone, and ``sampling["estimation_error"]`` their share. It does not include the noise that the correction
+    leaves; see ``rehearsal_.rmse["mixed"]`` for that. Nor does it cover other training rows, the choice of the rows
+    that the prior is fitted to if there are more than 500, or, with ``noise="estimate"``, the size of the noise, which
+    has its own interval in ``noise_estimate_``.
 
-    The result is an estimate of the mean: its spread is smaller than that of the clean values. Where the distribution
-    matters and clean summary numbers are at hand, apply a fitted :class:`BoundaryCorrector` to the result.
+    The result is an estimate of the mean: its spread is smaller than that of the clean values. If the distribution
+    matters and summary numbers of a clean run exist, apply a fitted :class:`BoundaryCorrector` to the result.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         self.progress = progress
 
     def fit(self, model: Any, y: Any = None, *, X_train: Any = None) -> Self:
-        """Learn from the training rows what points there are, and rehearse the correction on them.
+        """Fit the prior to the training rows, and rehearse the correction on them.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         y : None
             Ignored.
         X_train : table of shape (n_train, n_features), optional
-            The training rows; needed only with ``metric="cosine"``, for which the model keeps their directions alone.
+            Training rows; needed only with ``metric="cosine"``, for which the model keeps only their directions.
 
         Returns
         -------
@@ -197,13 +197,14 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         estimated = isinstance(self.noise, str) and self.noise == "estimate"
         noise = None if estimated else check_size(owner, resolve_noise(owner, self.noise, model, X.shape[1]), X)
         codes = np.asarray(model.codes_, dtype=np.int64)
-        # Rows in an order of their own and rows that are copies: neither the caller's order nor copies may matter.
+        # Rows in an order determined by their content, and copies of rows: neither the caller's order nor copies may
+        # matter.
         keyed = np.column_stack([codes, X])
         _, self._copies = np.unique(keyed, axis=0, return_inverse=True)
         self._copies = self._copies.reshape(-1)
         self._X, self._codes, self._order = X, codes, np.argsort(self._copies, kind="stable")
         self._model = model
-        # What is drawn comes as plain arrays, with classes by number.
+        # Draws are plain arrays, with classes as numbers.
         self._inner = copy.copy(model)
         self._inner._columns, self._inner.classes_ = None, np.arange(len(model.classes_))
         self._inner._quiet_labels = True
@@ -227,9 +228,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         Returns
         -------
         Valuation
-            With the estimated ``values`` and their ``standard_error``, see Notes. ``level_values`` and
-            ``level_counts`` are those of the drawn points; ``entropy`` and ``boundary`` those of the noisy points.
-            ``parameters["posterior"]`` holds the report, also kept as ``report_``.
+            With the estimated ``values`` and their ``standard_error``, see Notes. ``level_values`` and ``level_counts``
+            are those of the drawn points; ``entropy`` and ``boundary`` those of the noisy points.
+            ``parameters["posterior"]`` holds the report, also stored as ``report_``.
         """
         check_is_fitted(self, "_model")
         self._check_parameters()
@@ -237,13 +238,13 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         noisy = self._model.value(X_val_noisy, y_val, groups=points.blocks)
         state = self._state or self._estimate(points)
         valuation, report = self._mix(noisy, points, state, self._check_likely(state, points))
-        # Only to be looked at: transforms may run side by side, and each result carries its own report.
+        # For inspection only: transforms may run in parallel, and each result has its own report.
         self.weights_, self.rehearsal_, self.noise_estimate_ = state.weights, state.rehearsal, state.estimate
         self.report_ = report
         return valuation
 
     def correct(self, model: Any, X_val: Any, y_val: Any) -> Valuation:
-        """Fit a copy to a model and transform a validation set; what ``model.value(..., correction=...)`` calls."""
+        """Fit a copy to a model and transform a validation set; called by ``model.value(..., correction=...)``."""
         known = getattr(self, "_model", None)
         if known is not None and known.fingerprint_ == model.fingerprint_ and _alike(known, model):
             return self.transform(X_val, y_val)
@@ -251,7 +252,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         return corrector.fit(model).transform(X_val, y_val)
 
     def draw_points(self, X_val_noisy: Any, y_val: Any, draws: int) -> Floats:
-        """Draw what noisy points may have been, to look at.
+        """Draw possible clean versions of noisy points, for inspection.
 
         Parameters
         ----------
@@ -281,7 +282,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         X = self._model._check_points(X_val)
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
         labels = _labels.check_labels(y_val, "y_val", len(X), "X_val")
-        # What is wrong with labels was said when the noisy points were valued.
+        # Problems with labels were reported when the noisy points were valued.
         codes = _labels.look_up_labels(labels, self._model.classes_, quiet=True)
         return NoisyPoints(X, np.asarray(codes, dtype=np.int64), random_blocks(len(X)))
 
@@ -296,7 +297,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         if noise.std.any() and rehearsal is None:
             warn(
                 f"There are too few training rows ({len(self._codes)}), or too few different values, to rehearse a "
-                "correction: the values stay as they are.",
+                "correction. The values are not corrected.",
                 CorrectionWarning,
             )
         unchanged = {"noisy": 1.0, "moved": 0.0, "at_rows": 0.0}
@@ -311,20 +312,20 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
                 f"equal. Got {len(self._codes)} row(s). State the size of the noise instead."
             )
         rng = np.random.default_rng([int(self.random_state), 3])
-        # Half of the rows make a prior that the other half has not seen, no more than the validation points have.
+        # Half of the rows make a prior that the other half has not entered, just as the validation points have not.
         mixed = rng.permutation(len(self._order))
         seen, held_back = (self._order[np.sort(part)] for part in np.array_split(mixed, 2))
         prior = fit_prior(self._X[seen], self._codes[seen], len(self._model.classes_), spread, rng)
         found = estimate_level(prior, points.X, self._X[held_back], rng)
         if found.is_zero:
-            warn(f"The {found}: the values stay as they are.", CorrectionWarning)
+            warn(f"The {found}. The values are not corrected.", CorrectionWarning)
         std = np.zeros(n_features) if found.is_zero else found.sigma * spread
         noise = resolve_noise(type(self).__name__, std, self._model, n_features)
         shown = {"name": "GaussianNoise", "sigma": 0.0 if found.is_zero else found.sigma, "relative": True}
         return replace(self._prepare(replace(noise, parameters=shown)), estimate=found)
 
     def _check_likely(self, state: "_State", points: NoisyPoints) -> float | None:
-        """Warn where the points do not look like training rows with the stated noise."""
+        """Warn if the points do not look like training rows with the stated noise."""
         if state.rehearsal is None or state.train is None:
             return None
         prior = state.train.prior
@@ -334,8 +335,9 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             how = "more" if off < 0 else "less"
             warn(
                 f"The validation points are {how} scattered than training rows with the stated noise would be (mean "
-                f"log density {density:.4g}, {state.rehearsal.log_density:.4g} expected). Either the noise is {how} "
-                "than stated or the points come from elsewhere; the correction assumes neither.",
+                f"log density {density:.4g}, {state.rehearsal.log_density:.4g} expected). The correction assumes the "
+                f"stated noise and points like the training rows. Either the noise is {how} than stated or the points "
+                "come from elsewhere.",
                 CorrectionWarning,
             )
         return density
@@ -348,7 +350,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         before.add(noisy)
         drawn, error, done = {"moved": Placement(), "at_rows": Placement()}, np.zeros(noisy.n_train), 0
         covariance = np.zeros((3, 3)) if state.rehearsal is None else np.array(state.rehearsal.covariance)
-        # A part that other splits of the rehearsal give a weight counts in the standard error.
+        # A part with weight in other splits of the rehearsal enters the standard error.
         moved, at_rows = (weights[PARTS[k]] > 0 or bool(covariance[k, k] > 0) for k in (1, 2))
         if state.train is not None and (moved or at_rows):
             rng = np.random.default_rng([int(self.random_state), 2])
@@ -366,7 +368,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
         levels, level_values, level_counts = mix_levels(parts, weights, noisy.n_val)
         level_values = self._share_copies(level_values)
         mixed = np.einsum("l,ln->n", level_counts, level_values) / noisy.n_val
-        # Of the draws, and of the mixture: values are sums of the parts times their weights.
+        # Error of the draws, and of the mixture: values are sums of the parts times their weights.
         columns = np.array([part.mean if part.rounds else np.zeros(noisy.n_train) for part in parts.values()])
         variances = self._share_copies(np.array([error**2, np.einsum("ki,kl,li->i", columns, covariance, columns)]))
         splits = 0 if state.rehearsal is None else state.rehearsal.splits
@@ -399,19 +401,19 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             group_names=(),
             group_sizes=(),
             **({} if spread is None else error_fields(spread, noisy.n_val, error, freedom)),
-            # Draws are valued exactly, whatever the model does.
+            # Draws are valued exactly, even if the model's method is not.
             error_bound=None if noisy.error_bound is None else weights["noisy"] * noisy.error_bound,
             parameters={**noisy.parameters, "posterior": report.to_dict()},
         )
         return valuation, report
 
     def _rounds(self, drawn: dict[str, Placement], weights: dict[str, float]) -> Floats:
-        """Return what each round adds to the values; a part that is exact adds the same to every round."""
+        """Return the contribution of each round to the values; an exact part contributes the same to every round."""
         parts = [weights[name] * np.array(part.rounds) for name, part in drawn.items() if weights[name] > 0]
         return np.asarray(sum(parts[1:], start=parts[0])) if parts else np.zeros((1, len(self._codes)))
 
     def _share_copies(self, columns: Floats) -> Floats:
-        """Average over rows that are equal in features and label: they are worth the same."""
+        """Average over rows with equal features and label, which have equal values."""
         counts = np.bincount(self._copies)
         if counts.max() == 1:
             return columns
@@ -422,8 +424,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             rows = original_rows(model._index)
             if rows is None:
                 raise InputError(
-                    f"{type(self).__name__}.fit needs the training rows as the parameter 'X_train': the model has "
-                    f"metric={model.metric!r}, for which it does not keep them."
+                    f"{type(self).__name__}.fit needs the training rows as the parameter 'X_train': with "
+                    f"metric={model.metric!r}, the model does not keep them."
                 )
             return rows
         table = check.check_features(X_train, "X_train")
@@ -443,8 +445,8 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
             )
         if getattr(model, "metric", None) == "precomputed":
             raise InputError(
-                f"{caller} needs features, but the model has metric='precomputed' and takes distances. Noise on "
-                "features cannot be undone from distances: fit a model on the features."
+                f"{caller} needs features, but the model has metric='precomputed' and takes distances, from which "
+                "noise on features cannot be removed. Fit a model on the features."
             )
         return quiet
 
@@ -460,7 +462,7 @@ class PosteriorCorrector(BaseEstimator):  # type: ignore[misc]  # scikit-learn s
 
 @dataclass(frozen=True)
 class _State:
-    """A known noise, the training set that undoes it, and how estimates are mixed."""
+    """A known noise, the training set with its prior, and the weights of the estimates."""
 
     noise: Noise
     train: TrainingSet | None
@@ -470,6 +472,6 @@ class _State:
 
 
 def _alike(first: Any, second: Any) -> bool:
-    """Whether two models value alike; how they compute does not matter."""
+    """Whether two models give the same values; parameters that never change a result are ignored."""
     names = ("n_neighbors", "utility", "semivalue", "metric", "ties")
     return all(getattr(first, name) == getattr(second, name) for name in names)

@@ -1,9 +1,9 @@
-"""What a clean validation point may have been, given its noisy version and its label.
+"""Distribution of a clean validation point, given its noisy version and its label.
 
-The training rows are a sample of the same distribution, so a clean point is taken to be a training row plus a small
-step of the kind that lies between neighbouring rows: a mixture with one normal component per row. Its covariance is
-that of the steps between near neighbours, because a point cannot leave the lines and planes on which the data lie any
-more than a neighbour does. Normal noise keeps the mixture a mixture, in closed form:
+The training rows are a sample of the same distribution, so a clean point is modelled as a training row plus a small
+step like those between neighbouring rows: a mixture with one normal component per row. Its covariance is that of the
+steps between near neighbours, because points and neighbours lie on the same lines and planes of the data. Normal noise
+keeps the mixture a mixture, in closed form:
 
     weight of row t    proportional to N(x'; x_t, H + E) times the probability that a point near t has the label
     given row t        x is normal with mean x_t + H (H + E)^-1 (x' - x_t) and covariance H (H + E)^-1 E
@@ -30,39 +30,39 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Number of nearest rows that vote on the label of a point near a row, besides the row's own label, which is wrong with
-# probability LABEL_ERROR. No label is less probable than its share of the floor.
+# probability LABEL_ERROR. Every label has at least its share of the floor.
 LABEL_NEIGHBORS = 20
 LABEL_ERROR = 0.05
 LABEL_FLOOR = 0.02
-# Number of nearest rows whose steps make the covariance.
+# Number of nearest rows whose steps define the covariance.
 STEP_NEIGHBORS = 5
-# Largest number of rows whose neighbours and likelihood are computed: enough for one covariance and one number.
+# Largest number of rows whose neighbours and likelihood are computed; enough to estimate one covariance and one number.
 SAMPLE = 500
-# The steps between a row and its near neighbours are longer than those to a new point between them, or shorter where
+# The steps between a row and its near neighbours are longer than those to a new point between them, or shorter if
 # neighbours are copies; the scale is chosen among these factors of the variance.
 SCALES = 2.0 ** np.arange(-4.0, 2.5)
-# Directions in which neighbours differ by less than this share of the largest variance count as having it.
+# Directions in which neighbours differ by less than this share of the largest variance are given this share.
 FLATTEST = 1e-4
-# A feature without noise is known, but a new point need not have exactly the number of a training row.
+# A feature without noise is known, but a new point need not have exactly the value of a training row.
 KNOWN = 0.01
-# Weights of rows below this are not worth telling apart from none when a row is left out.
+# Weights of rows below this are treated as zero when a row is left out.
 NEGLIGIBLE = 0.01
 # Numbers in a tile of weights.
 TILE = 2**22
-# Levels of noise that are tried, in units of the features' standard deviations.
+# Noise levels to try, in units of the features' standard deviations.
 LEVELS = np.concatenate([[0.0], np.geomspace(0.01, 5.0, 25)])
 FIRST_GUESS = 0.3
-# Standard errors to either side of a 95% interval.
+# Standard errors on either side of a 95% interval.
 CONFIDENCE = 1.96
-# Noise below this share of a feature's standard deviation is none, and above this multiple it is a mistake.
+# Noise below this share of a feature's standard deviation counts as none; above this multiple it is an error.
 SMALLEST, LARGEST = 1e-9, 1e9
-# Largest number of validation points and training rows that are used.
+# Largest number of validation points and of training rows to use.
 MOST = 1000
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise in the units of the table.
+    """Noise in the units of the features.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Noise:
     add : callable
         ``add(X, rng)`` adds it.
     parameters : dict
-        What it is, ready for JSON.
+        Description as JSON types.
     """
 
     std: Floats
@@ -92,7 +92,7 @@ class NoiseEstimate(Shown):
     is_zero : bool
         Whether the noise is indistinguishable from none.
     n_points : int
-        How many validation points it was estimated from.
+        Number of validation points that it was estimated from.
     """
 
     sigma: float
@@ -107,7 +107,7 @@ class NoiseEstimate(Shown):
 
 
 def resolve_noise(caller: str, noise: Any, model: Any, n_features: int) -> Noise:
-    """Turn what the caller gave into standard deviations and a way to add the noise."""
+    """Convert the caller's noise to standard deviations and a function that adds it."""
     if isinstance(noise, GaussianNoise):
         bound: Any = noise.bind(model)
         std = np.full(n_features, float(noise.sigma))
@@ -137,9 +137,9 @@ def resolve_noise(caller: str, noise: Any, model: Any, n_features: int) -> Noise
 
 
 def check_size(caller: str, noise: Noise, X: Floats) -> Noise:
-    """Leave out noise that rounding swallows, and refuse noise next to which the training rows are a single point."""
+    """Drop noise below rounding, and refuse noise so large that the training rows look like a single point."""
     spread = X.std(axis=0)
-    # Where a feature is constant, its size says what rounding is.
+    # For a constant feature, its size determines the rounding.
     size = np.where(spread > 0, spread, np.abs(X).max(axis=0))
     std = np.where(noise.std < SMALLEST * size, 0.0, noise.std)
     if std.max() > LARGEST * max(float(size.max()), np.finfo(np.float64).tiny) and size.any():
@@ -166,22 +166,22 @@ class Prior:
     rows : ndarray of shape (n, d)
         Training rows in units of the noise, along the eigenvectors.
     codes : ndarray of shape (n,)
-        Their classes.
+        Their class numbers.
     basis : ndarray of shape (d, d)
         Eigenvectors of the steps, in columns.
     variance : ndarray of shape (d,)
-        Variance of a step along each, in units of the noise variance.
+        Variance of a step along each eigenvector, in units of the noise variance.
     unit : ndarray of shape (d,)
-        Standard deviation of the noise of each feature that varies or is noisy.
+        Standard deviation of the noise for each feature that varies or is noisy.
     features : ndarray of shape (d,)
-        Which features of the table these are.
+        Indices of these features in the table.
     noisy : ndarray of shape (d,)
-        Which of them carry noise; the others are known.
+        Which of them have noise; the others are known.
     n_classes : int
     scale : float
-        Chosen factor of the variance of the steps, which ``variance`` has in it.
+        Chosen factor of the variance of the steps, already in ``variance``.
     labels : ndarray of shape (n_classes + 1, n)
-        How probable each label is near each row, see :func:`label_probabilities`.
+        Probability of each label near each row, see :func:`label_probabilities`.
     """
 
     rows: Floats
@@ -196,7 +196,7 @@ class Prior:
     labels: Floats
 
     def subset(self, chosen: Ints) -> Self:
-        """Return the prior of some rows only, with the same steps; only these have a say in what labels are where."""
+        """Return the prior of some rows only, with the same steps; label probabilities use only these rows."""
         rows, codes = self.rows[chosen], self.codes[chosen]
         labels = label_probabilities(rows / np.sqrt(self.variance), codes, self.n_classes)
         return replace(self, rows=rows, codes=codes, labels=labels)
@@ -207,14 +207,14 @@ class Prior:
         return found
 
     def log_weights(self, points: Floats, codes: Ints | None) -> Floats:
-        """Return the logarithm of every row's weight for every point, up to a constant that all points share.
+        """Return the logarithm of every row's weight for every point, up to a constant shared by all points.
 
         Parameters
         ----------
         points : ndarray of shape (m, d)
-            Noisy points, as coordinates.
+            Noisy points, in coordinates.
         codes : ndarray of shape (m,) or None
-            Their classes, -1 for one that no row has; None leaves the labels out.
+            Their classes, -1 for a class without rows; None ignores the labels.
         """
         found = log_normal(points, self.rows, self.variance + 1.0)
         if codes is not None and self.n_classes > 1:
@@ -222,28 +222,28 @@ class Prior:
         return found
 
     def log_density(self, points: Floats) -> Floats:
-        """Return the log density of noisy points (given as coordinates) in the units of the table, labels aside."""
+        """Return the log density of noisy points (in coordinates) in the units of the table, ignoring labels."""
         constant = np.log(len(self.rows)) + np.log(self.unit).sum() + 0.5 * self.variance.size * np.log(2 * np.pi)
         found = [log_sum_exp(self.log_weights(part, None)) for part in self.tiles(points)]
         return np.asarray(np.concatenate(found) - constant)
 
     def weigh(self, points: Floats, codes: Ints, draws: int, rng: np.random.Generator) -> "Weighed":
-        """Weigh the rows for every point, and draw some in proportion to their weights.
+        """Weigh the rows for every point, and draw rows in proportion to their weights.
 
         Parameters
         ----------
         points, codes
-            Noisy points as coordinates, and their classes.
+            Noisy points in coordinates, and their classes.
         draws : int
-            Rows to draw per point. They stand at even distances along the sum of the weights, in random order, so that
-            any first few of them are a sample too.
+            Rows to draw per point. They are evenly spaced along the cumulative weights, in random order, so that any
+            first few of them are a sample too.
         rng : numpy Generator
         """
         m, n = len(points), len(self.rows)
         labels, which = np.unique(codes, return_inverse=True)
         drawn = np.empty((m, draws), dtype=np.int64)
         mass = np.zeros((labels.size, n))
-        # One start and one order per point, drawn before any tile is cut: tiles must not change them.
+        # One start and one order per point, drawn before the tiles are cut, so that tiles do not change them.
         heights = (rng.permuted(np.tile(np.arange(draws), (m, 1)), axis=1) + rng.random((m, 1))) / draws
         heavy = []
         first = 0
@@ -264,16 +264,16 @@ class Prior:
         return Weighed(labels, which.reshape(-1), drawn, mass / m, sparse.vstack(heavy, format="csr"))
 
     def move(self, chosen: Ints, points: Floats, X: Floats, rng: np.random.Generator) -> Floats:
-        """Draw a clean version of each point given its row: table rows.
+        """Draw a clean version of each point given its row; return table rows.
 
         Parameters
         ----------
         chosen : ndarray of shape (m,)
-            The row of each point.
+            Row of each point.
         points : ndarray of shape (m, d)
-            The points, as coordinates.
+            Points in coordinates.
         X : ndarray of shape (m, n_features)
-            The points as they came; what carries no noise is kept.
+            Points as given; features without noise are kept.
         rng : numpy Generator
         """
         gain = self.variance / (self.variance + 1.0)
@@ -284,7 +284,7 @@ class Prior:
         return moved
 
     def tiles(self, points: Floats) -> list[Floats]:
-        """Cut points so that a tile of their weights stays small."""
+        """Cut points into tiles with a small array of weights each."""
         size = max(1, TILE // len(self.rows))
         return [points[first : first + size] for first in range(0, len(points), size)]
 
@@ -296,9 +296,9 @@ class Weighed:
     Attributes
     ----------
     labels : ndarray
-        Classes of the points, each once.
+        Distinct classes of the points.
     of_label : ndarray of shape (m,)
-        Which of them each point has.
+        Index of each point's class among them.
     drawn : ndarray of shape (m, draws)
         Rows drawn for each point.
     mass : ndarray of shape (n_labels, n)
@@ -315,19 +315,19 @@ class Weighed:
 
 
 def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.random.Generator) -> Prior:
-    """Learn the steps between neighbouring rows.
+    """Estimate the steps between neighbouring rows.
 
     Parameters
     ----------
     X : ndarray of shape (n, n_features)
-        Training rows in an order that does not depend on the caller's.
+        Training rows in an order independent of the caller's.
     codes : ndarray of shape (n,)
         Their classes.
     n_classes : int
     noise : ndarray of shape (n_features,)
-        Standard deviation of the noise of each feature; 0 where there is none.
+        Standard deviation of the noise of each feature; 0 for no noise.
     rng : numpy Generator
-        Chooses a sample of rows, where there are many.
+        Draws a sample of rows if there are many.
     """
     spread = X.std(axis=0)
     features = np.flatnonzero((spread > 0) | (noise > 0))
@@ -349,7 +349,7 @@ def fit_prior(X: Floats, codes: Ints, n_classes: int, noise: Floats, rng: np.ran
 
 
 def _choose_scale(rows: Floats, variance: Floats, sample: Ints) -> float:
-    """Scale of the steps under which rows are likeliest given all others."""
+    """Scale of the steps with the largest likelihood of rows given all others."""
 
     def likelihood(scale: float) -> float:
         logs = log_normal(rows[sample], rows, variance * scale)
@@ -362,8 +362,8 @@ def _choose_scale(rows: Floats, variance: Floats, sample: Ints) -> float:
 def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
     """Probability of each label for a point near each row.
 
-    The labels of the nearest rows vote, the row itself aside, and every class has one vote to begin with. Bayes' rule
-    adds the row's own label, which may be wrong: a row alone among rows of another class attracts no points.
+    The labels of the nearest rows vote, without the row itself, and every class starts with one vote. Bayes' rule adds
+    the row's own label, which may be wrong: a single row among rows of another class attracts no points.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
     Returns
     -------
     ndarray of shape (n_classes + 1, n)
-        The last is for a label that no row has: all rows are alike to it.
+        The last one is for labels without rows, which are equally probable near all rows.
     """
     n, k = len(rows), min(LABEL_NEIGHBORS, len(rows) - 1)
     votes = np.ones((n_classes, n))
@@ -395,7 +395,7 @@ def label_probabilities(rows: Floats, codes: Ints, n_classes: int) -> Floats:
 
 
 def log_normal(points: Floats, rows: Floats, variance: Floats) -> Floats:
-    """Log density of every point under a normal at every row, but for the power of 2 pi.
+    """Log density of every point under a normal at every row, without the power of 2 pi.
 
     Parameters
     ----------
@@ -410,7 +410,7 @@ def log_normal(points: Floats, rows: Floats, variance: Floats) -> Floats:
 
 
 def squared_distances(A: Floats, B: Floats) -> Floats:
-    """Squared Euclidean distances, centred first so that features far from the origin lose no digits."""
+    """Squared Euclidean distances, centred first so that features far from the origin lose no precision."""
     centre = B.mean(axis=0)
     return np.asarray(euclidean_distances(A - centre, B - centre, squared=True))
 
@@ -423,27 +423,26 @@ def log_sum_exp(logs: Floats) -> Floats:
 
 
 def estimate_level(prior: Prior, X: Floats, held_back: Floats, rng: np.random.Generator) -> NoiseEstimate:
-    """Find the level of noise under which clean rows become as unlikely as the validation points are.
+    """Find the noise level at which clean rows become as unlikely as the validation points.
 
-    Noise carries points away from the training rows, where the prior is thin. Rows that the prior has not seen are
-    given noise of growing size until their mean log density is that of the validation points. Whatever the prior gets
-    wrong, it gets wrong for both.
+    Noise moves points away from the training rows, where the prior is small. Held-back rows get noise of growing size
+    until their mean log density is that of the validation points. Errors of the prior affect both alike.
 
     Parameters
     ----------
     prior : Prior
-        Made for noise of one standard deviation of each feature.
+        Prior for noise of one standard deviation of each feature.
     X : ndarray of shape (m, n_features)
         Validation points.
-    held_back : ndarray of shape (k, n_features)
+    Training rows outside the prior.
         Training rows that are not in the prior.
-    rng : numpy Generator
+    Selects points and rows if there are many, and draws the noise.
         Chooses points and rows where there are many, and draws the noise.
     """
     points, clean = (prior.coordinates(rows[np.sort(rng.permutation(len(rows))[:MOST])]) for rows in (X, held_back))
     noise = rng.standard_normal(clean.shape)
     found = NoiseEstimate(FIRST_GUESS, 0.0, 0.0, False, len(points))
-    # The density is evaluated with as much noise as estimated, where it is most informative; that takes a second pass.
+    # The density is most informative when evaluated at the estimated noise, which takes a second pass.
     for _ in range(2):
         width = max(found.sigma, LEVELS[1]) ** 2
         seen = log_density(prior, points, width)
@@ -464,6 +463,6 @@ def log_density(prior: Prior, points: Floats, noise: float) -> Floats:
 
 
 def _level_at(curve: Floats, height: float) -> float:
-    """Level at which a curve that falls with the level reaches a height."""
+    """Level at which a falling curve reaches a height."""
     falling = np.minimum.accumulate(curve)
     return float(np.interp(-height, -falling, LEVELS))

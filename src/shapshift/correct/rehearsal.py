@@ -1,9 +1,9 @@
-"""Weights of the estimates, found in a rehearsal on the training rows.
+"""Weights of the estimates, found by a rehearsal on the training rows.
 
-Some training rows are held back and play the validation set. Their clean values are known, the stated noise is added to
-them, and the estimates are computed from the rest as they will be computed for the real validation set. The mixture of
-the estimates that comes nearest to the clean values there is the one that is used. The real clean validation set is not
-needed, and where nothing helps, the mixture is the noisy values as they are.
+Some training rows are held back as the validation set. Their clean values are known. The stated noise is added to them,
+and the estimates are computed from the other rows just as for the real validation set. The mixture of estimates nearest
+to these clean values is used. No real clean validation set is needed, and if no estimate helps, the mixture is the
+noisy values.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,19 @@ from shapshift.io.shown import Shown
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: The estimates that are mixed: the noisy values; points moved towards their rows; points at their rows.
+#: The mixed estimates: the noisy values; points moved towards their rows; points at their rows.
 PARTS = ("noisy", "moved", "at_rows")
-# Share of the training rows that is held back, and at most how many.
+# Share of the training rows to hold back, and their largest number.
 HELD_BACK = 0.25
 MOST_HELD_BACK = 250
-# Number of points to rehearse on, over several splits: the differences between splits give the error of the mixture.
+# Number of points to rehearse on over several splits, whose differences give the error of the mixture.
 REHEARSED = 750
 MOST_SPLITS = 5
-# Fewer training rows than this rehearse nothing.
+# Least number of training rows for a rehearsal.
 FEWEST_ROWS = 40
 # Draws per point of a rehearsal.
 DRAWS = 4
-# Pulls the mixture to the noisy values where the estimates hardly differ: a share of their variance.
+# Pull towards the noisy values if the estimates hardly differ, as a share of their variance.
 CAUTION = 1e-3
 
 
@@ -50,9 +50,9 @@ class Rehearsal(Shown):
         Covariance of the weights over other splits, noise and draws of the rehearsal (jackknife over the splits).
     spearman, rmse : dict
         For "noisy", every estimate and "mixed": rank agreement with the clean values of the rehearsal, and root mean
-        square error in standard deviations of these.
+        square error in their standard deviations.
     points, splits : int
-        Held back rows per split, and splits.
+        Held back rows per split, and number of splits.
     log_density, log_density_std : float
         Mean and standard deviation of the log density of the noisy points of the rehearsal under the prior.
     """
@@ -70,7 +70,7 @@ class Rehearsal(Shown):
 def rehearse(
     train: TrainingSet, add_noise: Callable[[Floats, np.random.Generator], Floats], draws: int, rng: np.random.Generator
 ) -> Rehearsal | None:
-    """Hold rows back, add noise to them, and find the mixture of estimates that restores their clean values best.
+    """Hold rows back, add noise to them, and find the mixture of estimates nearest to their clean values.
 
     Parameters
     ----------
@@ -78,13 +78,13 @@ def rehearse(
     add_noise : callable
         ``add_noise(X, rng)``.
     draws : int
-        Draws per point that the correction itself may make.
+        Largest number of draws per point in the correction itself.
     rng : numpy Generator
 
     Returns
     -------
     Rehearsal or None
-        None where there are too few rows to hold any back, or too few different values to compare.
+        None if there are too few rows to hold any back, or too few different values to compare.
     """
     n = len(train.codes)
     if n < FEWEST_ROWS:
@@ -96,7 +96,7 @@ def rehearse(
     densities: list[Floats] = []
     for child in rng.spawn(splits):
         chosen = child.permutation(n)
-        # Positions in the prior, whose order does not depend on the caller's.
+        # Positions in the prior, whose order is independent of the caller's.
         held, rest = np.sort(chosen[:size]), np.sort(chosen[size:])
         parts, clean, density = _one_split(train, held, rest, add_noise, draws, child)
         spread = float(clean.std())
@@ -130,18 +130,18 @@ def rehearse(
 
 
 def _choose_weights(estimates: list[Floats], targets: list[Floats]) -> Floats:
-    """Return the weights that restore the clean values of some splits best; the noisy values where nothing helps."""
+    """Return the weights nearest to clean values; the noisy values if these do not improve rank agreement."""
     unchanged = np.array([1.0, 0.0, 0.0])
     weights = mixing_weights(np.vstack(estimates), np.concatenate(targets))
     before, after = (
         np.mean([spearman(part @ each, clean) for part, clean in zip(estimates, targets, strict=True)])
         for each in (unchanged, weights)
     )
-    return weights if after >= before else unchanged  # the order of the rows comes first
+    return weights if after >= before else unchanged  # rank agreement decides
 
 
 def _jackknife(estimates: list[Floats], targets: list[Floats]) -> Floats:
-    """Covariance of the weights, from those that all splits but one would have given."""
+    """Covariance of the weights, from the weights without each one of the splits."""
     n = len(targets)
     left_out = [
         _choose_weights(estimates[:split] + estimates[split + 1 :], targets[:split] + targets[split + 1 :])
@@ -152,7 +152,7 @@ def _jackknife(estimates: list[Floats], targets: list[Floats]) -> Floats:
 
 
 def mixing_weights(estimates: Floats, target: Floats) -> Floats:
-    """Return weights of at least 0 that sum to 1 and bring the estimates (in columns) nearest to the target.
+    """Return weights of at least 0 with sum 1 that bring the estimates (in columns) nearest to the target.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def mixing_weights(estimates: Floats, target: Floats) -> Floats:
 
 
 def least_weights(gram: Floats, caution: float) -> Floats:
-    """Minimise w' gram w - 2 caution w_0 under sum(w) = 1, w >= 0: every set of positive weights is tried."""
+    """Minimise w' gram w - 2 caution w_0 under sum(w) = 1, w >= 0, over all sets of positive weights."""
     best, found = np.inf, np.array([1.0, 0.0, 0.0])
     for size in (1, 2, 3):
         for chosen in map(list, combinations(range(3), size)):
@@ -200,9 +200,9 @@ def _one_split(
     """Estimates in columns, clean values, and log densities of the noisy points."""
     X, codes = train.X[train.order], train.codes[train.order]
     model: Any = clone(train.model).fit(X[rest], codes[rest])
-    if len(model.classes_) < len(train.model.classes_):  # a class has lost all rows: the others keep their numbers
+    if len(model.classes_) < len(train.model.classes_):  # a class lost all its rows; the others keep their numbers
         model.codes_, model.classes_ = codes[rest].astype(np.int32), train.model.classes_
-        model._duplicates = None  # these hold the numbers that were given
+        model._duplicates = None  # these have the class numbers as given
     clean = model.value(X[held], codes[held])
     points = NoisyPoints(add_noise(X[held], rng), codes[held])
     inner = TrainingSet(model, X[rest], codes[rest], np.arange(len(rest)), train.prior.subset(rest))
