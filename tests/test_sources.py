@@ -359,7 +359,7 @@ def test_a_part_that_is_damaged_inside_is_named(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4:40] = b"\xff" * 36
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"part-2.parquet' cannot be read to its end \(Couldn't deserialize"):
+    with pytest.raises(ValueError, match=r"part-2.parquet' cannot be read completely \(Couldn't deserialize"):
         KNNShapley().fit(tmp_path / "data", "label")
 
 

@@ -1,4 +1,4 @@
-r"""Rank coefficients: everything a KNN semivalue needs to know besides the order of the rows.
+r"""Rank coefficients of the KNN semivalues: all they need besides the order of the rows.
 
 Sort the ``N`` training rows by distance to one validation point and let ``a_r`` say whether the row at rank ``r``
 carries the point's label, ``M`` how many rows do. For every semivalue and both utilities the value at rank ``r`` is
@@ -32,9 +32,9 @@ Floats = npt.NDArray[np.float64]
 Utility = Literal["soft", "hard"]
 
 SEMIVALUES = ("shapley", "banzhaf", "loo", "calibrated", "filled")
-#: Semivalues that depend on K, and are for values of single rows in any order.
+#: Semivalues that depend on K, for values of single rows without an order of joining.
 BY_SIZE = ("calibrated", "filled")
-#: Rows of the smallest subsets of "filled", in multiples of K.
+#: Smallest subset size of "filled", in multiples of K.
 FILLED = 2
 
 
@@ -73,8 +73,8 @@ class Banzhaf:
     """The weighted Banzhaf value of Li and Yu: every other row is in the subset with probability ``w``.
 
     ``Banzhaf(0.5)`` is the Banzhaf value, to the byte, and ``Banzhaf(1)`` leave-one-out; the mean over all ``w`` is the
-    Shapley value. A small ``w`` favours small subsets: values reach farther and vary less from one validation set to
-    another.
+    Shapley value. A small ``w`` favours small subsets: more distant rows then have values, and values vary less between
+    validation sets.
 
     Parameters
     ----------
@@ -99,12 +99,12 @@ class Banzhaf:
             )
 
 
-#: How subsets are weighted: a name or an object.
+#: Weights of the subsets: a name or an object.
 Semivalue = str | Beta | Banzhaf
 
 
 def check_semivalue(caller: str, semivalue: Any, names: tuple[str, ...] = SEMIVALUES) -> None:
-    """Refuse what is neither a semivalue of such a name nor a Beta or Banzhaf object."""
+    """Refuse anything but the name of a semivalue or a Beta or Banzhaf object."""
     if not isinstance(semivalue, Beta | Banzhaf):
         check.check_choice(caller, "semivalue", semivalue, names, "a Beta(alpha, beta) or a Banzhaf(w) object")
 
@@ -128,7 +128,7 @@ class RankTable:
 
 @dataclass(frozen=True)
 class _Draw:
-    """How a semivalue draws the subset a row is added to.
+    """Distribution of the subset that a semivalue adds a row to.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class _Draw:
     kth_at: Callable[[Floats], Floats]
 
 
-@lru_cache(maxsize=2)  # every run of an audit asks for the same one
+@lru_cache(maxsize=2)  # shared by all runs of an audit
 def rank_table(n_rows: int, n_neighbors: int, semivalue: Semivalue, utility: Utility) -> RankTable:
     """Coefficient table of a KNN semivalue.
 
@@ -154,7 +154,7 @@ def rank_table(n_rows: int, n_neighbors: int, semivalue: Semivalue, utility: Uti
     n_neighbors : int
         K; may exceed ``n_rows``.
     semivalue : {"shapley", "banzhaf", "loo", "calibrated", "filled"}, Beta or Banzhaf
-        How subsets are weighted.
+        Weights of the subsets.
     utility : {"soft", "hard"}
         Matches divided by the number of voters, or by K.
 
@@ -189,7 +189,7 @@ def _locked(c: Floats) -> Floats:
 
 
 def size_probabilities(n_players: int, semivalue: Semivalue) -> Floats:
-    """How probable each size of the subset is to which a semivalue adds a player: sizes 0 to n_players - 1.
+    """Probability of each size, 0 to n_players - 1, of the subset that a semivalue adds a player to.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def _hard_table(n_rows: int, k: int, draw: _Draw, size: Floats) -> Floats:
 
 
 def _size_among_the_rest(n_rows: int, size: Floats) -> Floats:
-    """Size distribution on the N - 2 rows that are neither of two compared ones, from the one on N - 1 rows."""
+    """Size distribution on the N - 2 rows other than two compared rows, from the one on N - 1 rows."""
     sizes = np.arange(size.size, dtype=np.float64)
     following = np.append(size[1:], 0.0)
     return (size * (n_rows - 1 - sizes) + following * (sizes + 1)) / (n_rows - 1)
@@ -301,7 +301,7 @@ def _few_below(population: int, marked: int, k: int, drawn: Floats) -> Floats:
     exactly_k = _terms(start, step[:-1])
     next_is_marked = exactly_k * (marked - k) / (population - n)
     below = np.cumsum(next_is_marked[::-1])[::-1]
-    # The steps lead from certainty to zero. Dividing by their sum takes out the rounding of a far-away start.
+    # The terms fall from certainty to zero. Dividing by their sum removes the rounding error of a distant start.
     return np.append(below[1:] / below[0], 0.0)[: drawn.size]
 
 

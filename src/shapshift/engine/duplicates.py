@@ -1,8 +1,8 @@
-"""Duplicates: training rows with equal features are measured and sorted once.
+"""Duplicates: distances and sorting are done once for training rows with equal features.
 
-Rows with equal features, a place, are at the same distance from every point: they need one distance and one position in
-the sort. Those that also have the same label, a unit, have the same value wherever ties are averaged, and need one sum.
-The result has a value for every row again.
+Rows with equal features form a place. They are at the same distance from every point, so they need one distance and one
+position in the sort. The rows of a place with the same label form a unit. They have the same value if ties are
+averaged, and need one sum. The result has a value for every row again.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
-# Places pay when there are at most this many per row.
+# Largest number of places per row for which collapsing pays.
 PAYS = 0.9
 
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Which training rows have equal features, and which of those the same label.
+    """Training rows with equal features, and those of them with the same label.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Duplicates:
         One row of each place.
     layout : Layout
     place_of, unit_of : ndarray of shape (n_train,)
-        Of each row.
+        Place and unit of each row.
     """
 
     index: TrainingIndex
@@ -51,7 +51,7 @@ def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
     Returns
     -------
     Duplicates or None
-        None where there are too few of them to gain by, for precomputed distances and for rows in a file.
+        None if there are too few of them to save time, for precomputed distances and for rows in a file.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
     n = index.n_rows
     if not index.may_repeat(PAYS * n):
         return None
-    # Different rows may share a hash. Equal rows that are not recognised as such cost time and nothing else.
+    # Different rows may share a hash. Equal rows that are missed cost time but do not change values.
     order, new_place, _ = sort_equal(codes, index)
     if np.count_nonzero(new_place) > PAYS * n:
         return None
@@ -83,19 +83,19 @@ def find_duplicates(index: TrainingIndex, codes: Codes) -> Duplicates | None:
 
 
 def sort_equal(codes: Codes, *indexes: TrainingIndex) -> tuple[Indices, npt.NDArray[np.bool_], Any]:
-    """Sort rows so that those with equal features are behind one another.
+    """Sort rows so that rows with equal features are adjacent.
 
     Parameters
     ----------
     codes : ndarray of shape (n,)
-        Decides the order of equal rows.
+        Order of equal rows.
     *indexes : TrainingIndex
         The columns of the rows, in one part or several.
 
     Returns
     -------
     order, new, hashes : ndarray of shape (n,)
-        Positions of the rows, which of them, in that order, differ from the one before, and hashes of their content.
+        Positions of the rows; which of them, in that order, differ from the previous one; and hashes of their content.
     """
     keys = sum(np.uint64(2 * part + 1) * index.content_hash() for part, index in enumerate(indexes))
     order = np.lexsort((codes, keys))  # stable

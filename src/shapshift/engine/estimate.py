@@ -1,4 +1,4 @@
-"""Running means of observations, per stratum, player and cell, and how sure they are."""
+"""Running means of observations by stratum, player and cell, with their errors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from shapshift.sampling_error import Spread, sampled_count, spread_of_clusters
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Blocks of validation points whose values tell how much depends on the choice of the points.
+# Number of blocks of validation points for estimating the error from the choice of the points.
 BLOCKS = 20
 
-# Variances of players differ at least by this share of their mean square: how alike they are is an estimate too.
+# Smallest variance of the players' variances, as a share of their mean square: it is an estimate too.
 LEAST_SPREAD = 1e-3
-# Number of prior rounds in the estimate of how much players' observations have in common.
+# Number of prior rounds in the estimate of the correlation between players' observations.
 ROUNDS_OF_ONE = 2.0
 
 
 @dataclass(frozen=True)
 class Observations:
-    """One round's contribution of each player, and the stratum it belongs to; -1 where the player was not observed.
+    """Contribution of each player in one round, and its stratum; -1 if the player was not observed.
 
-    ``notes`` are other numbers about the round, whose sums over the rounds the sampler reports on.
+    ``notes`` are other numbers about the round; the sampler reports on their sums over rounds.
     """
 
     values: Floats
@@ -36,9 +36,9 @@ class Observations:
 class Estimate:
     """Sums over the rounds so far.
 
-    Every observation but a player's first is compared with the mean of those before it. For n earlier ones,
-    (x - mean)^2 n / (n + 1) is an unbiased estimate of the variance of the observations, and for normal observations
-    these contrasts are independent. They do not cancel where observations share a large constant.
+    Every observation of a player except the first is compared with the mean of the earlier ones. With n earlier ones,
+    (x - mean)^2 n / (n + 1) is an unbiased estimate of the variance of the observations. For normal observations these
+    contrasts are independent. They have no cancellation if observations share a large constant.
 
     Attributes
     ----------
@@ -47,14 +47,14 @@ class Estimate:
     total : ndarray of shape (n_cells,)
         ``cells @ total`` is the value over all validation points.
     prior_variance : float
-        A contrast that every stratum has in addition, for samplers whose observations may all be alike by chance.
+        An additional contrast in every stratum, for samplers whose observations can all be equal by chance.
     rounds : int
     counts, sums : ndarray
         Per stratum and player: observations, and their sums per cell.
     contrasts, squares : ndarray of shape (n_strata, n_players)
         Sums of the contrasts of the totals, and of their squares.
     pooled : ndarray of shape (3, n_strata)
-        Rounds that had a contrast, and the sum and sum of squares of the mean contrast of each such round.
+        Number of rounds with a contrast, and the sum and sum of squares of the mean contrast of each such round.
     """
 
     saved: ClassVar[tuple[str, ...]] = ("counts", "sums", "contrasts", "squares", "pooled")
@@ -103,7 +103,7 @@ class Estimate:
     def standard_error(self) -> tuple[Floats, Floats]:
         """Return the standard error of each value and its degrees of freedom.
 
-        NaN where no player was observed twice in a stratum.
+        NaN if no player was observed twice in a stratum.
         """
         parts = np.empty((self.weights.size, self.n_players))
         freedom = np.empty_like(parts)
@@ -116,10 +116,10 @@ class Estimate:
     def _variance(self, stratum: int) -> tuple[Floats, Floats]:
         """Variance of each player's observations in a stratum, and its degrees of freedom.
 
-        A few observations say little about their own variance: they may all be alike by chance, and heavy tails leave
-        fewer degrees of freedom than there are observations. So the players' variances are drawn towards their mean, by
-        an inverse gamma distribution that has the mean and variance of the players' true variances. What is known of
-        that mean is no more than its change from round to round allows: players may be observed by the same coalitions.
+        A few observations say little about their own variance: they may all be equal by chance, and heavy tails leave
+        fewer degrees of freedom than observations. So the players' variances are shrunk towards their mean, by an
+        inverse gamma distribution with the mean and variance of the players' true variances. The degrees of freedom of
+        that mean come from its change between rounds, since players may be observed by the same coalitions.
         """
         own = self.counts[stratum] - 1.0
         added = 1.0 if self.prior_variance > 0 else 0.0
@@ -142,21 +142,21 @@ class Estimate:
         return variance, np.minimum(prior + own, self._pooled_freedom(stratum))
 
     def _pooled_freedom(self, stratum: int) -> float:
-        """Degrees of freedom of the mean variance of all players, from how it differs between rounds.
+        """Degrees of freedom of the mean variance of all players, from its differences between rounds.
 
-        A few rounds may differ little by chance, so some count in addition that differ as those of one player do.
+        A few rounds may differ little by chance, so prior rounds with the variation of one player are added.
         """
         rounds, total, squares = map(float, self.pooled[:, stratum])
         if total == 0:
             return 1.0
-        # In units of the mean. Contrasts are not negative: their mean is no large constant that would cancel.
+        # In units of the mean. Contrasts are not negative, so no large constant can cancel.
         squared_deviations = max(squares * rounds / total / total - 1.0, 0.0) * rounds
         variance = (squared_deviations + 2.0 * ROUNDS_OF_ONE) / (rounds - 1.0 + ROUNDS_OF_ONE)
         return max(2.0 * rounds / variance, 1.0)
 
 
 def joined_error(variances: Floats, freedom: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Join independent variances to a standard error and its degrees of freedom (Welch and Satterthwaite).
+    """Combine independent variances into a standard error and its degrees of freedom (Welch and Satterthwaite).
 
     Parameters
     ----------
@@ -176,9 +176,9 @@ def joined_error(variances: Floats, freedom: npt.ArrayLike) -> tuple[Floats, Flo
 
 
 def relative_error(values: Floats, standard_error: Floats) -> float:
-    """Largest standard error in standard deviations of the values, those freed of what sampling adds to their spread.
+    """Largest standard error in standard deviations of the values, without the spread added by sampling.
 
-    Infinite while the spread of the values is no more than sampling explains.
+    Infinite while sampling explains the whole spread of the values.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def relative_error(values: Floats, standard_error: Floats) -> float:
 
 
 def random_blocks(units: int) -> Indices:
-    """Return the block of each sampling unit: some blocks of about equal size, the same for every run."""
+    """Return the block of each sampling unit, for blocks of about equal size that are the same in every run."""
     return np.random.default_rng(0).permutation(units) * min(BLOCKS, units) // units
 
 
@@ -218,34 +218,34 @@ def spread_of_blocks(means: Floats, sums: Floats, sizes: Indices) -> Spread | No
     """
     sums, sizes = sums[sizes > 0], sizes[sizes > 0]
     some = np.random.default_rng(0).permutation(means.size)[: sampled_count(means.size, int(sizes.sum()))]
-    # Every point stands for its block.
+    # Each point belongs to its block.
     sample = np.repeat(sums[:, some] / sizes[:, None], sizes, axis=0)
     return spread_of_clusters(means, sums, sizes, sample, np.repeat(np.arange(sizes.size), sizes))
 
 
 def with_points(spread: Spread, error: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """Return the variances of estimating values and of the choice of validation points, and their degrees of freedom.
+    """Return the variances of estimation and of the choice of validation points, and their degrees of freedom.
 
     Parameters
     ----------
     spread : Spread
         Of the values between blocks of points.
     error, freedom : ndarray of shape (n,)
-        Standard errors of estimating, and their degrees of freedom.
+        Standard errors of estimation, and their degrees of freedom.
     """
     of_points, of_points_freedom = spread.errors()
     return np.stack([error**2, of_points**2]), np.stack([freedom, np.full(error.size, of_points_freedom)])
 
 
 def error_fields(spread: Spread, units: int, error: Floats, freedom: Floats) -> dict[str, Any]:
-    """Return the error fields of a Valuation that was estimated: what estimating and the points leave open together.
+    """Return the error fields of an estimated Valuation: estimation and choice of the points together.
 
     Parameters
     ----------
     spread, error, freedom
         As in :func:`with_points`.
     units : int
-        Points, or clusters of them, that the blocks are made of.
+        Number of points or clusters in the blocks.
     """
     variances, freedoms = with_points(spread, error, freedom)
     total, joint = joined_error(variances, freedoms)

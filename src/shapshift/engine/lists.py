@@ -1,8 +1,8 @@
 """Sums from lists of nearest rows.
 
-A list is short and a sum is as long as the training set, so workers return lists, and sums are made where the total is.
-They are added up point by point, in the order of the points: neither workers, nor the size of blocks, nor a restart
-changes a bit.
+A list is short, but a sum is as long as the training set, so workers return lists, and the sums are made where the
+total is. They are added point by point, in the order of the points: neither workers, block size nor a restart changes a
+bit.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from shapshift.kernels.truncated import ListSums, ListValues, add_bounds, add_po
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Progress is saved at multiples of this many points, whatever the size of a block.
+# Progress is saved at multiples of this many points, for any block size.
 SAVED_POINTS = 64
 
 
 @dataclass(frozen=True)
 class ListPart:
-    """Lists of consecutive blocks, as :class:`shapshift.engine.runner.BlockSums` has sums."""
+    """Lists of consecutive blocks, in place of the sums of :class:`shapshift.engine.runner.BlockSums`."""
 
     blocks: tuple[ListValues, ...]
     points: Points | None = None
@@ -41,7 +41,7 @@ class ListPart:
 
 
 class ListTotals:
-    """Sums over points, as :class:`shapshift.engine.runner.Totals` are over blocks."""
+    """Sums over points, in place of the sums over blocks of :class:`shapshift.engine.runner.Totals`."""
 
     def __init__(self, task: ClassTask, block: int) -> None:
         self.task, self.block, self.done = task, block, 0
@@ -78,7 +78,7 @@ class ListTotals:
         """Resume from a state."""
         points = int(arrays["points"])
         if not 0 <= points <= self.task.n_val or (points % self.block and points != self.task.n_val):
-            raise InputError(f"it counts {points} points, there are {self.task.n_val}")
+            raise InputError(f"it has {points} points, but there are {self.task.n_val}")
         self.done = -(-points // self.block)
         for name, own in self._arrays().items():
             own[:] = arrays[name]
@@ -95,7 +95,7 @@ class ListTotals:
         }
 
     def spread(self, points: Points) -> Sums:
-        """Give every row what the far rows get; returns the sums, which are the totals' own."""
+        """Add the contribution of far rows to every row; return the sums as views of these arrays."""
         task = self.task
         for sums in (self.sums, self.bounds):
             for cell, row in enumerate(sums.rows):
@@ -108,7 +108,7 @@ class ListTotals:
 
 @dataclass(frozen=True)
 class ListJob:
-    """A task, cut into blocks of points, whose results are lists.
+    """A task, cut into blocks of points, with lists as results.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class ListJob:
     block : int
         Points of a block: a power of two, at most ``SAVED_POINTS``.
     finder : Search or None
-        Finds the nearest rows; None looks at all rows, and only then can the job travel.
+        Finds the nearest rows. None looks at all rows; only such a job can be sent to other processes.
     """
 
     task: ClassTask
@@ -131,7 +131,7 @@ class ListJob:
 
     @cached_property
     def search(self) -> Search:
-        """Finds the nearest rows."""
+        """Search for the nearest rows."""
         task = self.task
         return self.finder or exact_search(task.fill, task.n_train, self.wanted, whole_ties=task.average_ties)
 
@@ -142,7 +142,7 @@ class ListJob:
 
     @cached_property
     def columns(self) -> npt.NDArray[np.int32]:
-        """Column of each row among the values that are kept, -1 for none."""
+        """Column of each row among the stored values; -1 for none."""
         columns = np.full(self.task.n_train, -1, dtype=np.int32)
         columns[self.task.kept] = np.arange(self.task.kept.size)
         return columns
@@ -177,4 +177,4 @@ class ListJob:
         return ListPart(tuple(values for part in parts for values in part.blocks), points)
 
     def reuse(self, part: ListPart) -> None:
-        """Use nothing again: lists differ in length."""
+        """Do nothing: lists differ in length, so their arrays cannot be reused."""

@@ -1,4 +1,4 @@
-"""Values of rows that join class by class, exactly: asymmetric Shapley values and weighted Banzhaf values."""
+"""Exact values of rows that join class by class: asymmetric Shapley values and weighted Banzhaf values."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +16,13 @@ from shapshift.kernels.precedence import Joining, JoiningScratch, joining_values
 
 Floats = npt.NDArray[np.float64]
 
-# So few rows are never drawn of as many as a table leaves out.
+# Probabilities below this are left out of the tables.
 NEVER = 1e-30
 
 
 @dataclass(frozen=True)
 class Precedence(Exact):
-    """Exact values where rows join class by class.
+    """Exact values when rows join class by class.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Precedence(Exact):
     joining: Joining = field(kw_only=True)
 
     def costs(self) -> Costs:
-        """Memory that a worker needs; tables of probabilities, which all share, are counted for each."""
+        """Memory of a worker; shared tables of probabilities are counted for each."""
         costs, joining = super().costs(), self.joining
         if self.spill:
             return costs
@@ -75,7 +75,7 @@ class PrecedenceWorker(TileWorker):
 
 
 def check_precedence(caller: str, semivalue: Any) -> None:
-    """Refuse semivalues that are not computed class by class."""
+    """Refuse semivalues that cannot be computed class by class."""
     if semivalue not in ("shapley", "banzhaf") and not isinstance(semivalue, Banzhaf):
         raise InputError(
             f"The 'semivalue' parameter of {caller} must be 'shapley', 'banzhaf' or a Banzhaf(w) object with an "
@@ -84,7 +84,7 @@ def check_precedence(caller: str, semivalue: Any) -> None:
 
 
 def precedence(task: ClassTask, n_neighbors: int, semivalue: Semivalue, utility: str) -> Precedence:
-    """Return how a task with an order of the rows is valued."""
+    """Return the method that values a task with an order of the rows."""
     number: Any = task.order
     n, soft = task.n_train, utility == "soft"
     counts = np.bincount(number)
@@ -113,7 +113,7 @@ def precedence(task: ClassTask, n_neighbors: int, semivalue: Semivalue, utility:
 
 
 def _drawn(seats: int, most: int, w: float) -> Floats:
-    """Probabilities that k = 0 .. seats - 1 of n rows are drawn, n from 0 on while it can be so few."""
+    """Probabilities that k = 0 .. seats - 1 of n rows are drawn, for n from 0 until they are negligible."""
     end = 1
     while end < most and stats.binom.cdf(seats - 1, end, w) > NEVER:
         end = min(2 * end, most)

@@ -1,5 +1,5 @@
-"""Training and validation rows: their distances, rows that stay in a file, and what such rows are read from.
+"""Training and validation rows: their distances, rows in a file, and the sources of such rows.
 
-``distances`` lays training rows out and fills tiles of distances; ``file`` has rows in a file; ``read`` makes such a
-file of memory maps and iterators (``batches``) and of Parquet (``parquet``).
+``distances`` lays training rows out and fills tiles of distances; ``file`` has rows in a file; ``read`` writes such a
+file from memory maps and iterators (``batches``) or from Parquet (``parquet``).
 """

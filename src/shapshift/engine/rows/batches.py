@@ -1,4 +1,4 @@
-"""Rows from memory maps and from iterators of batches, and the options of reading rows."""
+"""Rows from memory maps and iterators of batches, and the reading options."""
 
 import mmap
 from collections.abc import Iterator
@@ -18,22 +18,22 @@ from shapshift.exceptions import InputError
 #: Table of rows, labels, and ids or groups.
 Source = tuple[check.Table, Any, Any]
 
-# Rows are read and converted in batches of about this many bytes.
+# Approximate size of the batches in which rows are read and converted, in bytes.
 BATCH_BYTES = 2**24
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of reading rows.
+    """Options for reading rows.
 
     Attributes
     ----------
     names : tuple of str
-        What messages call the rows, the labels, and the other columns, such as ids, or groups and weights.
+        Names in messages of the rows, the labels, and the other columns, such as ids, or groups and weights.
     fitted : list or None
-        Column names that must come in this order; None for any.
+        Required column names, in order; None for any.
     width : int or None
-        Number of features that the rows must have.
+        Required number of features.
     scratch : str or None
         Folder for scratch files.
     max_memory : int or None
@@ -49,17 +49,17 @@ class Options:
 
     @property
     def name(self) -> str:
-        """What messages call the rows."""
+        """Name of the rows in messages."""
         return self.names[0]
 
     @property
     def load_bytes(self) -> int:
-        """Rows that take no more than this as float64 are loaded."""
+        """Rows of at most this size as float64 are loaded."""
         return load_bytes(self.max_memory)
 
 
 def read_memmap(X: np.memmap[Any, Any], options: Options) -> RowFile:
-    """Return the rows of a memory map: in its own file if they are plain rows there, else in a scratch file."""
+    """Return the rows of a memory map: in its own file if stored as plain rows, else in a scratch file."""
     check.check_shape(X.shape, options.name)
     file = _in_place(X)
     if file is not None:
@@ -76,13 +76,13 @@ def read_memmap(X: np.memmap[Any, Any], options: Options) -> RowFile:
 
 
 def _in_place(X: np.memmap[Any, Any]) -> RowFile | None:
-    """Return the rows of a memory map in its own file; None if they are not stored there as they are in memory."""
+    """Return the rows of a memory map in its own file; None if the file stores them differently than memory."""
     if X.dtype.str not in ("<f4", "<f8") or not X.flags.c_contiguous or X.mode == "c" or X.filename is None:
         return None
     if X.mode != "r":
         X.flush()
     origin = np.frombuffer(X._mmap, dtype=np.uint8).__array_interface__["data"][0]  # type: ignore[attr-defined]
-    # A view keeps the offset of the array it was taken from; its address tells where it really begins.
+    # A view keeps the offset of its base array; its address gives its true start.
     offset = X.offset - X.offset % mmap.ALLOCATIONGRANULARITY + X.__array_interface__["data"][0] - origin
     path, last = str(X.filename), X.shape[0] - 1
     try:
@@ -90,7 +90,7 @@ def _in_place(X: np.memmap[Any, Any]) -> RowFile | None:
         ends = np.concatenate([file[0:1], file[last : last + 1]])
     except (OSError, ValueError):
         return None
-    # Another file may have that name by now.
+    # The name may now belong to another file.
     return file if np.array_equal(ends, X[[0, last]].astype(np.float64), equal_nan=True) else None
 
 
@@ -99,7 +99,7 @@ def read_batches(batches: Iterator[Any], y: Any, extra: tuple[Any, ...], options
     if y is not None:
         raise InputError(
             f"The {options.names[1]!r} parameter must be None when {options.name!r} is an iterator: each of its "
-            f"batches brings its own labels, as a pair. Got {type(y).__name__}."
+            f"batches has its own labels, as a pair. Got {type(y).__name__}."
         )
     for name, given in zip(options.names[2:], extra, strict=True):
         if isinstance(given, str):
@@ -124,7 +124,7 @@ def read_batches(batches: Iterator[Any], y: Any, extra: tuple[Any, ...], options
                 if writer.dtype == "<f4" and not narrow:
                     writer = files.enter_context(_widened(writer, options))
                 if given is None and rows.shape[1] == writer.width:
-                    given = columns  # that they have no names was said for the first batch
+                    given = columns  # missing names were reported for the first batch
             rows = check.match_columns(check.Table(rows, given, None, "numpy"), columns, writer.width, name).rows
             labels.append(_labels.check_labels(batch_labels, f"labels of {name}", rows.shape[0], name))
             writer.append(rows)
@@ -159,7 +159,7 @@ def _widened(writer: RowWriter, options: Options) -> RowWriter:
 
 
 def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """One array of several, of objects where their kinds differ: 1 and 1.0 stay what they are."""
+    """Concatenate arrays, as objects if their kinds differ, so that 1 and 1.0 stay what they are."""
     if len({part.dtype.kind for part in parts}) <= 1:
         return np.concatenate(parts) if parts else np.empty(0)
     return object_array([entry for part in parts for entry in part.tolist()])

@@ -1,7 +1,7 @@
-"""Rows in a file, read in pieces and never all at once.
+"""Rows in a file, read piece by piece.
 
-The file is a plain row-major matrix, as NumPy writes it. Rows are read with ordinary reads rather than through a memory
-map, so that rows count as memory of this process only while they are in use.
+The file is a plain row-major matrix, as NumPy writes it. Ordinary reads are used instead of a memory map, so that rows
+count as memory of this process only while they are in use.
 """
 
 import errno
@@ -27,22 +27,22 @@ Floats = npt.NDArray[np.float64]
 
 # Rows are read in chunks of about this many bytes.
 CHUNK_BYTES = 2**21
-# Memory of a worker for a chunk: rows as they are in the file, laid out, and their distances.
+# Memory of a worker for a chunk: rows as stored in the file, laid-out rows, and their distances.
 READING_BYTES = 3 * CHUNK_BYTES
-# Rows that take no more than this as float64 are loaded.
+# Rows of at most this size as float64 are loaded.
 LOAD_BYTES = 2**28
 _HEADER = 128
 
 
 class Scratch:
-    """A file that is removed with the last reference to this object, at the latest when the process ends."""
+    """A file that is removed with the last reference to this object, or when the process ends."""
 
     def __init__(self, path: Path) -> None:
         weakref.finalize(self, _remove_own, path, os.getpid())
 
 
 def _remove_own(path: Path, maker: int) -> None:
-    if os.getpid() == maker:  # a forked process has the object too, and must leave the file to its parent
+    if os.getpid() == maker:  # a forked process also has this object; only the parent removes the file
         path.unlink(missing_ok=True)
 
 
@@ -50,23 +50,23 @@ def _remove_own(path: Path, maker: int) -> None:
 class RowFile:
     """A matrix of features in a file.
 
-    Small and free of open handles: it can be handed to any thread, and to any process that sees the file.
+    Small and without open handles: it can be passed to any thread, and to any process that can read the file.
 
     Attributes
     ----------
     path : str
     offset : int
-        Where the first row begins.
+        Byte offset of the first row.
     shape : (int, int)
     dtype : {"<f4", "<f8"}
     stamp : (int, int)
-        Size and time of change of the file; a file that was changed since is refused.
+        Size and modification time of the file; a file that changed later is refused.
     exponent : int
-        What :meth:`panels` returns is multiplied by ``2**-exponent``.
+        Rows returned by :meth:`panels` are multiplied by ``2**-exponent``.
     ends : pair of ndarray or None
         Smallest and largest value of each feature, if they are known.
     scratch : Scratch or None
-        Keeps a scratch file in place.
+        Keeps a scratch file from being removed.
     """
 
     path: str
@@ -79,10 +79,10 @@ class RowFile:
     scratch: Scratch | None = field(default=None, compare=False, repr=False)
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self  # a copy would lose the scratch file together with the original
+        return self  # a copy would lose the scratch file when the original is removed
 
     def __getstate__(self) -> dict[str, Any]:
-        # Whoever made a scratch file removes it; a copy in another process only reads.
+        # The process that made a scratch file removes it; a copy in another process only reads.
         return {**self.__dict__, "scratch": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -99,9 +99,9 @@ class RowFile:
         ----------
         lo, hi : int
         out : 1-D ndarray, optional
-            Space to use.
+            Memory to use.
         """
-        plain = -1000 < self.exponent < 1000  # then the factor is a float, and a product is rounded like ldexp
+        plain = -1000 < self.exponent < 1000  # the factor is then a float, and the product rounds like ldexp
         panels: Floats = lay_out(self.stored(lo, hi), 2.0**-self.exponent if plain else 1.0, out)
         if not plain:
             np.ldexp(panels, -self.exponent, out=panels)
@@ -120,26 +120,26 @@ class RowFile:
         return ((lo, min(lo + step, self.shape[0])) for lo in range(0, self.shape[0], step))
 
     def scaled(self, exponent: int, ends: tuple[Floats, Floats] | None) -> Self:
-        """Return the same rows with another exponent and with the smallest and largest value of each feature."""
+        """Return the same rows with another exponent and known smallest and largest values of each feature."""
         return replace(self, exponent=exponent, ends=ends)
 
     def feature_std(self) -> Floats:
         """Return the standard deviation of each feature; the ends must be known."""
         assert self.ends is not None
-        # Powers of two keep squares of the largest floats finite.
+        # Scaling by powers of two keeps squares of the largest floats finite.
         exponents = np.frexp(np.maximum(np.abs(self.ends[0]), np.abs(self.ends[1])))[1]
         mean = sum(np.ldexp(self[lo:hi], -exponents).sum(axis=0) for lo, hi in self.chunks()) / self.shape[0]
         squares = sum(np.square(np.ldexp(self[lo:hi], -exponents) - mean).sum(axis=0) for lo, hi in self.chunks())
         return np.asarray(np.ldexp(np.sqrt(squares / self.shape[0]), exponents))
 
     def check_unchanged(self, name: str) -> None:
-        """Refuse a file that was changed after it was first read."""
+        """Raise if the file changed after it was first read."""
         try:
             now = file_stamp(self.path)
         except OSError as error:
-            raise InputError(f"The file of {name!r}, {self.path!r}, is gone ({error.strerror}). Begin again.") from None
+            raise InputError(f"The file of {name!r}, {self.path!r}, is gone ({error.strerror}). Start again.") from None
         if now != self.stamp:
-            raise InputError(f"The file of {name!r}, {self.path!r}, was changed after it was first read. Begin again.")
+            raise InputError(f"The file of {name!r}, {self.path!r}, was changed after it was first read. Start again.")
 
     def stored(self, lo: int, hi: int) -> npt.NDArray[Any]:
         """Return the rows lo..hi-1, (n, d), unscaled and in the type of the file."""
@@ -156,19 +156,19 @@ class RowFile:
 
 
 class RowWriter:
-    """Writes rows one batch after another; the file has its name only when it is whole.
+    """Writes rows in batches; the file gets its name only when it is complete.
 
-    To be used in a ``with`` statement: what is not finished when it ends is removed.
+    Use it in a ``with`` statement, which removes an unfinished file.
 
     Parameters
     ----------
     folder : path-like or None
-        Where; the system's folder for temporary files by default.
+        Folder of the file; by default the system's folder for temporary files.
     width : int
     dtype : {"<f4", "<f8"}
     keep : str or None
-        How the name of a file begins that stays in the folder, for :func:`kept_rows` to find; None makes one for this
-        user only, which goes away with the object that :meth:`finish` returns.
+        Start of the name of a file that stays in the folder, for :func:`kept_rows` to find. None makes a private file,
+        which is removed with the object that :meth:`finish` returns.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, width: int, dtype: str, keep: str | None = None) -> None:
@@ -195,7 +195,7 @@ class RowWriter:
         self.n_rows += rows.shape[0]
 
     def finish(self) -> RowFile:
-        """Give the file its name."""
+        """Give the file its final name."""
         self._file.seek(0)
         self._write(_npy_header(self.n_rows, self.width, self.dtype))
         scratch = None
@@ -205,7 +205,7 @@ class RowWriter:
         else:
             target = self._part.with_name(_kept_name(self._keep, self._digest.hexdigest()))
             if there := _whole_rows(target, self.n_rows, self.width, self.dtype):
-                return there  # another process was faster, and may be at work on it: it must not see the file change
+                return there  # another process was faster and may be using its file, which must not change
             os.fsync(self._file.fileno())
         self._file.close()
         os.replace(self._part, target)
@@ -222,7 +222,7 @@ class RowWriter:
 
 @contextmanager
 def scratch_room(folder: str) -> Iterator[None]:
-    """Add what to do to the error of a disk that has no room for a scratch file."""
+    """Add advice to the error of a disk without room for a scratch file."""
     try:
         yield
     except OSError as error:
@@ -240,7 +240,7 @@ def scratch_room(folder: str) -> Iterator[None]:
 
 
 def rewritten(file: RowFile, change: Callable[[Floats], Floats], scratch: str | None) -> RowFile:
-    """Write a scratch file of the rows that ``change`` makes of the rows of a file, row by row."""
+    """Write a scratch file with ``change`` applied to the rows of a file, row by row."""
     with RowWriter(scratch, file.shape[1], "<f8") as writer:
         for lo, hi in file.chunks():
             writer.append(change(file[lo:hi]))
@@ -248,7 +248,7 @@ def rewritten(file: RowFile, change: Callable[[Floats], Floats], scratch: str | 
 
 
 def load_bytes(max_memory: int | None) -> int:
-    """Rows that take no more than this as float64 are loaded."""
+    """Rows of at most this size as float64 are loaded."""
     return LOAD_BYTES if max_memory is None else min(LOAD_BYTES, max_memory // 2)
 
 
@@ -256,15 +256,15 @@ def is_streamed(X: Any, max_memory: int | None = None) -> bool:
     """Whether ``X`` is read in pieces: a path, a dataset, a large memory map, or an iterator."""
     if isinstance(X, np.memmap):
         return X.ndim == 2 and X.dtype.kind in "fiub" and 8 * X.size > load_bytes(max_memory)
-    # By name, because pyarrow need not be loaded to know that it is not used.
+    # Checked by name, so that pyarrow is not loaded only for this.
     datasets = {"Dataset", "RecordBatchReader"} & {kind.__name__ for kind in type(X).__mro__}
     arrow = bool(datasets) and type(X).__module__.startswith("pyarrow")
     return arrow or isinstance(X, str | os.PathLike | Iterator)
 
 
 def column_digests(width: int, pieces: Iterable[Floats]) -> list[bytes]:
-    """Hash each of ``width`` columns of laid-out rows, which come as (n, width) pieces."""
-    # Processors have instructions for this one: a third of the time of BLAKE2.
+    """Hash each of ``width`` columns of laid-out rows, given as (n, width) pieces."""
+    # Processors have instructions for this hash: it takes a third of the time of BLAKE2.
     digests = [hashlib.sha256() for _ in range(width)]
     for rows in pieces:
         for digest, column in zip(digests, np.ascontiguousarray(rows.T), strict=True):
@@ -273,13 +273,13 @@ def column_digests(width: int, pieces: Iterable[Floats]) -> list[bytes]:
 
 
 def file_stamp(path: str) -> tuple[int, int]:
-    """Size and time of the last change."""
+    """Size and modification time of a file."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
 
 def _npy_header(n_rows: int, width: int, dtype: str) -> bytes:
-    """Header of a ``.npy`` file; NumPy leaves room for more rows, so its length is the same for any number of them."""
+    """Header of a ``.npy`` file, whose length is the same for any number of rows, because NumPy leaves space."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": (n_rows, width)})
     assert header.tell() == _HEADER
@@ -287,13 +287,13 @@ def _npy_header(n_rows: int, width: int, dtype: str) -> bytes:
 
 
 def kept_rows(folder: str | os.PathLike[str], keep: str, n_rows: int, width: int, dtype: str) -> RowFile | None:
-    """Return the rows that a finished writer left; None if there are none of that shape, or if they were damaged."""
+    """Return the rows left by a finished writer; None if there are none of that shape, or if they are damaged."""
     found = (_whole_rows(path, n_rows, width, dtype) for path in sorted(Path(folder).glob(_kept_name(keep, "*"))))
     return next((rows for rows in found if rows is not None), None)
 
 
 def _kept_name(keep: str, digest: str) -> str:
-    """Name that ends in the checksum of the rows, so that the file itself stays a plain NumPy file."""
+    """Name that ends in the checksum of the rows, so that the file is a plain NumPy file."""
     return f"{keep}-{digest[:32]}.npy"
 
 
@@ -315,11 +315,11 @@ def _whole_rows(path: Path, n_rows: int, width: int, dtype: str) -> RowFile | No
 
 
 def spilled(folder: str | os.PathLike[str] | None, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    """Array in a file without a name, whose pages the system can take out of memory."""
+    """Array in an unnamed file, whose pages the system can move out of memory."""
     with tempfile.TemporaryFile(dir=folder, prefix=".shapshift-") as file:
         size = max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)
         with scratch_room(str(folder or tempfile.gettempdir())):
-            # Room is asked for now: on a disk that is full later, a write would kill the process.
+            # Disk space is reserved now: on a full disk, a later write would kill the process.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             else:

@@ -34,12 +34,12 @@ class FilePart:
     name : str
         For messages.
     schema : pyarrow.Schema
-    n_rows : int or None
+    None if known only after reading.
         None if it is known only after reading.
     stamp : tuple
-        Path, size and time of change; empty if the part is no file.
+        Path, size and modification time; empty if the part is not a file.
     read : callable
-        From some columns and a batch size to an iterable of Arrow batches.
+        Function of some columns and a batch size that returns an iterable of Arrow batches.
     """
 
     name: str
@@ -49,7 +49,7 @@ class FilePart:
     read: Callable[[list[str], int], Iterable[Any]]
 
     def check_unchanged(self) -> None:
-        """Refuse a file that was changed while it was read."""
+        """Raise if the file changed while it was read."""
         if self.stamp and (not os.path.exists(self.stamp[0]) or file_stamp(self.stamp[0]) != self.stamp[1:]):
             raise InputError(f"{self.name} was changed while it was read. Begin again when it is complete.")
 
@@ -64,7 +64,7 @@ def file_parts(path: str | os.PathLike[str]) -> list[FilePart]:
 
 
 def _numbers_or_text(texts: Any) -> Any:
-    """Whole numbers where all texts are some; two texts that are one number, such as 007 and 7, stay apart as text."""
+    """Whole numbers if all texts are; if two texts are the same number, such as 007 and 7, all stay text."""
     try:
         numbers = texts.cast(pa.int32())
     except pa.ArrowInvalid:
@@ -95,11 +95,11 @@ def _file_part(path: Path) -> FilePart:
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{shown(path)} is not a whole Parquet file ({error}). Rows larger than memory are read from Parquet: "
-            "write or copy it anew, or load the table and pass that."
+            "write or copy the file again, or load the table and pass that."
         ) from None
 
     def read(columns: list[str], batch: int) -> Iterable[Any]:
-        # Text stays coded: a long entry that is stored once would be written out for every row.
+        # Text stays dictionary-encoded: otherwise a long entry stored once would be written for every row.
         text = [name for name in columns if _is_text(schema.field(name).type)]
         options = {"buffer_size": BUFFER_BYTES, "page_checksum_verification": True, "read_dictionary": text}
         with pq.ParquetFile(path, **options) as file:
@@ -150,7 +150,7 @@ def read_parts(parts: list[FilePart], y: Any, extra: tuple[Any, ...], options: O
         Names of columns, or arrays.
     options : Options
     keep : str or None
-        Folder in which the file is kept for later runs, unless its rows are few.
+        Folder in which to keep the file for later runs, unless it has few rows.
     """
     named = list(dict.fromkeys(name for name in (y, *extra) if isinstance(name, str)))
     features = _feature_names(parts, y, named, options)
@@ -178,9 +178,9 @@ def read_parts(parts: list[FilePart], y: Any, extra: tuple[Any, ...], options: O
 
 
 def _feature_names(parts: list[FilePart], y: Any, named: list[str], options: Options) -> list[str]:
-    """All columns of the first part but the labels and ids, in the order that was fitted."""
+    """All columns of the first part except labels and ids, in the fitted order."""
     if not parts:
-        raise InputError(f"{options.name!r} is a dataset without any file. Check the path it was made from.")
+        raise InputError(f"{options.name!r} is a dataset without files. Check the path it was made from.")
     names = list(parts[0].schema.names)
     if y is None:
         raise InputError(
@@ -188,13 +188,13 @@ def _feature_names(parts: list[FilePart], y: Any, named: list[str], options: Opt
             f"labels themselves. Got None; {parts[0].name} has {check.some(names)}."
         )
     if len(set(names)) < len(names):
-        raise InputError(f"{parts[0].name} has a column name more than once. Rename the columns.")
+        raise InputError(f"{parts[0].name} has several columns with the same name. Rename the columns.")
     for name in named:
         if name not in names:
             raise InputError(f"There is no column {name!r} in {parts[0].name}. It has {check.some(names)}.")
     features = [name for name in names if name not in named]
     if not features:
-        raise InputError(f"{parts[0].name} has no column of features beside {check.some(named)}.")
+        raise InputError(f"{parts[0].name} has no column of features besides {check.some(named)}.")
     if options.fitted is not None and set(features) == set(options.fitted):
         return list(options.fitted)
     return features
@@ -211,11 +211,11 @@ def _check_part(part: FilePart, first: FilePart, features: list[str], named: lis
             )
     for name in features:
         kind = part.schema.field(name).type
-        if not _is_number(kind) and part.n_rows != 0:  # an empty part has no types worth mentioning
+        if not _is_number(kind) and part.n_rows != 0:  # types of an empty part do not matter
             raise InputError(
                 f"Column {name!r} of {options.name!r} has type {kind} in {part.name}; features must be numbers "
                 f"(could not convert to float). Encode the column, leave it out when writing the files, or name it in "
-                f"{' or '.join(map(repr, options.names[1:]))} if it is no feature."
+                f"{' or '.join(map(repr, options.names[1:]))} if it is not a feature."
             )
 
 
@@ -235,7 +235,7 @@ def _fits_float32(kind: Any) -> bool:
 def _convert(
     parts: list[FilePart], features: list[str], named: list[str], dtype: str, writer: RowWriter | None, options: Options
 ) -> list[npt.NDArray[Any]]:
-    """Read all parts in batches: features go to the writer, named columns are returned whole."""
+    """Read all parts in batches: features go to the writer, named columns are returned complete."""
     collected, rounded = [_Collector() for _ in named], dict.fromkeys(features, 0)
     step = max(1, BATCH_BYTES // (8 * max(len(features), 1)))
     with progress_bar("Reading", sum(part.n_rows or 0 for part in parts), options.progress) as advance:
@@ -263,7 +263,7 @@ def _batches(part: FilePart, columns: list[str], step: int) -> Iterable[Any]:
             yield batch
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"{part.name} cannot be read to its end ({str(error).strip()}). Write or copy it anew."
+            f"{part.name} cannot be read completely ({str(error).strip()}). Write or copy the file again."
         ) from error
 
 
@@ -298,7 +298,7 @@ def _whole(column: Any, name: str, part: str, at: int) -> Any:
 
 
 class _Collector:
-    """One column, batch by batch; of entries that repeat, each is kept once."""
+    """One column, batch by batch; repeated entries are stored once."""
 
     def __init__(self) -> None:
         self.pieces: list[npt.NDArray[Any]] = []
@@ -317,11 +317,11 @@ class _Collector:
 
 
 def _microseconds(column: Any, name: str, part: str) -> Any:
-    """Turn times of day into those that Python has; refuse finer ones, of which two could become one."""
+    """Convert times to Python's microseconds; refuse finer ones, since two of them could become equal."""
     try:
         return column.cast(pa.time64("us")) if column.type == pa.time64("ns") else column
     except pa.ArrowInvalid:
         raise InputError(
-            f"Column {name!r} has times between microseconds in {part}; labels, ids and groups must be whole "
-            "microseconds, so that no two become one. Write them as text or whole numbers."
+            f"Column {name!r} has times finer than microseconds in {part}; labels, ids and groups must be whole "
+            "microseconds, so that different times stay different. Write them as text or whole numbers."
         ) from None

@@ -1,7 +1,7 @@
-"""Rows that do not fit in memory: Parquet, memory maps, iterators of batches.
+"""Rows that do not fit in memory: Parquet files, memory maps, iterators of batches.
 
-Whatever the rows come from, they end up as a ``RowFile``: a memory map is read where it is,
-everything else is written to a scratch file once. Few rows are loaded instead.
+All sources become a ``RowFile``: a memory map is read in place; everything else is written to a scratch file once. If
+there are few rows, they are loaded instead.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ __all__ = ["Options", "read_source"]
 
 
 def read_source(X: Any, y: Any, extra: tuple[Any, ...], options: Options) -> Source:
-    """Read rows, labels and other columns from what :func:`shapshift.engine.rows.file.is_streamed` recognises.
+    """Read rows, labels and other columns from a source that :func:`shapshift.engine.rows.file.is_streamed` accepts.
 
     Parameters
     ----------
     X : path-like, pyarrow Dataset, RecordBatchReader, memmap or iterator
         A path names a Parquet file, a folder of them, or a pattern. An iterator yields pairs of features and labels.
     y : str, array-like or None
-        For Parquet, the name of the label column will do; for an iterator, None.
+        For Parquet, also the name of the label column; for an iterator, None.
     extra : tuple of str, array-like or None
-        Ids, or groups and weights, likewise.
+        Ids, or groups and weights, in the same way.
     options : Options
 
     Returns
@@ -53,7 +53,7 @@ def read_source(X: Any, y: Any, extra: tuple[Any, ...], options: Options) -> Sou
 
 
 def _loaded(source: Source, options: Options) -> Source:
-    """Load the rows if they are few; else look for the smallest and largest value of each feature."""
+    """Load the rows if they are few; otherwise find the smallest and largest value of each feature."""
     table, labels, extra = source
     file = table.rows
     if 8 * file.shape[0] * file.shape[1] <= options.load_bytes:

@@ -1,4 +1,4 @@
-"""Who is near: lists of nearest rows by an exact selection, over an inverted-file index, by hashing, or as given."""
+"""Lists of nearest rows, from an exact selection, an inverted-file index, hashing, or a given neighbour graph."""
 
 from shapshift.engine.search.exact import STRIP_ROWS, exact_search, list_room
 from shapshift.engine.search.lists import FitCache, Search, cut_lists, join_lists

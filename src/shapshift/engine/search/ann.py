@@ -1,9 +1,9 @@
 """Nearest rows over an inverted-file index (the ``ann`` extra: faiss).
 
-The training rows are split into cells around some thousand centres, and a point looks into the cells whose centres are
-nearest. Of the indexes that were measured this one is built ten times faster than a graph and is the faster one to ask
-for hundreds of neighbours. It also leaves a certificate: a row of a cell is no nearer than the centre's distance less
-the cell's radius, so every distance below the least such number of the cells that were not looked into is complete.
+The training rows are split into cells around some thousand centres, and a search of a point looks into the cells with
+the nearest centres. Of the indexes measured, this one is built ten times faster than a graph and is faster for hundreds
+of neighbours. It also gives a certificate: a row of a cell is no nearer than the centre's distance minus the cell's
+radius, so every distance below the smallest such number among the other cells is complete.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from shapshift.engine.search.lists import FitCache, Floats, Indices
 from shapshift.engine.search.quick import Proposals
 from shapshift.exceptions import MissingLibraryError
 
-# Cells per square root of the number of rows, and training rows per cell that the centres are learned from.
+# Number of cells per square root of the number of rows, and of training rows per cell for learning the centres.
 CELLS = 2.0
 LEARNED_FROM = 64
 ITERATIONS = 10
-# As many cells are looked into as find this share of the nearest rows, on this many training rows.
+# Share of the nearest rows that the chosen number of cells must find, and number of training rows to test it on.
 RECALL = 0.999
 TUNED_ON = 32
-# Candidates beyond the wanted ones: float32 distances order nearly equal ones wrongly.
+# Extra candidates beyond the wanted ones, because float32 distances order nearly equal ones wrongly.
 MARGIN = 1 / 32
 
 
@@ -42,7 +42,7 @@ class AnnIndex:
     radii : ndarray of shape (n_cells,)
         Largest distance of a row to the centre of its cell; minus infinity for an empty cell.
     origin : ndarray of shape (d,)
-        Subtracted from all rows, so that float32 has digits left for their differences.
+        Subtracted from all rows, so that float32 keeps enough digits for their differences.
     norm : {"euclidean", "cityblock"}
     table : ndarray of shape (N, d)
         Laid-out training rows, row by row.
@@ -81,17 +81,17 @@ def build_ann(index: TrainingIndex) -> AnnIndex:
 
 
 def ann_proposals(ann: AnnIndex, cache: FitCache, index: TrainingIndex, points: Rows, wanted: int) -> Proposals:
-    """Candidates from the nearest cells.
+    """Return a search for candidates in the nearest cells.
 
     Parameters
     ----------
     ann : AnnIndex
     cache : FitCache
-        Keeps how many cells to look into.
+        Stores the number of cells to search.
     index : TrainingIndex
     points : ndarray of shape (n_val, d)
     wanted : int
-        How many rows each list has at least.
+        Smallest number of rows of each list.
     """
     faiss = import_faiss()
     n_asked = min(wanted + 16 + int(MARGIN * wanted), index.n_rows)
@@ -118,13 +118,13 @@ def ann_proposals(ann: AnnIndex, cache: FitCache, index: TrainingIndex, points: 
 
 
 def import_faiss() -> Any:
-    """Import faiss, or say how to get it."""
+    """Import faiss, or raise with the install command."""
     try:
         import faiss
     except ImportError:
         raise MissingLibraryError(
             "search='ann' needs faiss, which is not installed. Install it with: pip install 'shapshift[ann]'. "
-            "search='exact' and search='lsh' need nothing more."
+            "search='exact' and search='lsh' work without it."
         ) from None
     return faiss
 
@@ -132,17 +132,17 @@ def import_faiss() -> Any:
 def _look_into(
     faiss: Any, ann: AnnIndex, here: Floats, n_asked: int, n_probes: int
 ) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Rows of the nearest cells, -1 where there are too few, and the distance that the other cells begin at."""
+    """Rows of the nearest cells, -1 if there are too few, and the smallest possible distance in the other cells."""
     to_centers = cdist(here, ann.centers, ann.norm)
-    # The slack is many times what the rounding of these distances can amount to.
+    # The slack is many times the possible rounding error of these distances.
     begins = to_centers * (1 - 1e-9) - ann.radii
     chosen = np.argpartition(to_centers, n_probes - 1, axis=1)[:, :n_probes]
     np.put_along_axis(begins, chosen, np.inf, axis=1)
-    # All cells are named, those to be passed over by -1: then no number has to be set on an index that others may use.
+    # All cells are listed, with -1 for those to skip: this avoids setting a number on a shared index.
     named = np.full(to_centers.shape, -1, dtype=np.int64)
     named[:, :n_probes] = chosen
     with np.errstate(over="ignore"), _one_thread(faiss):
-        # A point beyond the reach of float32 finds nothing, and is then searched exactly.
+        # A point beyond the range of float32 finds nothing and is then searched exactly.
         # Cells of whole vectors do not use the distances to the centers, but faiss before 1.14 needs an array.
         unused = np.zeros(named.shape, dtype=np.float32)
         _, found = ann.cells.search_preassigned(here.astype(np.float32), n_asked, named, unused)
@@ -176,7 +176,7 @@ def _members(faiss: Any, cells: Any, cell: int) -> npt.NDArray[np.int64]:
 
 @contextmanager
 def _one_thread(faiss: Any) -> Iterator[None]:
-    """Keep faiss to the thread it is called from, for as long as it is: the workers are threads already."""
+    """Keep faiss in the calling thread inside the context, because the workers are already threads."""
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

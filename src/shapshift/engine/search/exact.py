@@ -1,4 +1,4 @@
-"""The nearest rows by looking at all of them."""
+"""Exact search for the nearest rows among all of them."""
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from shapshift.kernels.nearest import (
 )
 from shapshift.kernels.panels import for_kernels
 
-# Training rows looked at together: few enough for their distances to all points of a block to stay in the second-level
-# cache, and no power of two, whose multiples would share a place in it.
+# Number of training rows processed together: few enough to keep their distances to all points of a block in the
+# second-level cache, and no power of two, whose multiples would share a place in it.
 STRIP_ROWS = 2120
 # Size of the sample for a first guess, number of slices it is taken from, and least size of the table in samples.
 SAMPLE_ROWS, SAMPLE_PIECES, WORTH_SAMPLING = 2048, 8, 16
@@ -28,7 +28,7 @@ MOST_FEATURES, LARGEST_SHORT = 2**16, 2.0**53
 
 
 def list_room(n_rows: int, wanted: int) -> int:
-    """How many rows are collected before they are cut back to the wanted ones."""
+    """How many rows are collected before the list is cut to the wanted ones."""
     return min(4 * wanted + 1024, n_rows)
 
 
@@ -40,11 +40,11 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
     fill : callable
         Computes distance tiles.
     n_rows, wanted : int
-        How many training rows there are, and how many each list has at least.
+        Number of training rows, and smallest number of rows of each list.
     whole_ties : bool
-        Let a list end with all rows that are tied with its last one, or at exactly ``wanted`` rows.
+        Whether a list includes all rows tied with its last one; otherwise it has exactly ``wanted`` rows.
     """
-    spare: list[_Scratch] = []  # handed on from call to call: large arrays are dear to make
+    spare: list[_Scratch] = []  # reused between calls: large arrays are expensive to allocate
 
     def find(start: int, stop: int, reference: Indices) -> Lists:
         size = stop - start
@@ -54,7 +54,7 @@ def exact_search(fill: Filler, n_rows: int, wanted: int, *, whole_ties: bool) ->
         crowded = np.flatnonzero(np.diff(lists.ends) == 0)
         if crowded.size == 0:
             return lists
-        # Where so many rows are tied that they need room of their own, or the first guess was wrong.
+        # For many tied rows, which need more space, or a wrong first guess.
         parts = [cut_lists(lists, slice(p, p + 1)) for p in range(size)]
         for p in crowded.tolist():
             parts[p] = scan(start + p, start + p + 1, reference[p : p + 1], _Scratch(), n_rows)
@@ -124,7 +124,7 @@ class _Scratch:
 
 
 def _sample(fill: Filler, start: int, stop: int, n_rows: int) -> Floats:
-    """Distances to rows from all over the table."""
+    """Distances to a sample of rows from the whole table."""
     width = SAMPLE_ROWS // SAMPLE_PIECES
     sample, piece = np.empty((stop - start, SAMPLE_ROWS)), np.empty((stop - start, width))
     for number in range(SAMPLE_PIECES):

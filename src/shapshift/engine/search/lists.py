@@ -1,4 +1,4 @@
-"""Lists of nearest rows, and how they are asked for."""
+"""Lists of nearest rows, and the interface of searches."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def cut_lists(lists: AnyLists, here: slice) -> AnyLists:
 
 
 def join_lists(parts: list[AnyLists]) -> AnyLists:
-    """Put the lists of several parts one behind the other."""
+    """Concatenate the lists of several parts."""
     ends = np.cumsum(np.concatenate([[0], *(np.diff(part.ends) for part in parts)]))
     others = zip(*(part[1:] for part in parts), strict=True)
     joined: AnyLists = type(parts[0])(ends, *(np.concatenate(arrays) for arrays in others))
@@ -49,7 +49,7 @@ class Search:
     find : callable
         Returns the lists of points start..stop-1.
     report : callable
-        Says, when all lists have been made, how it went: what belongs into the parameters of the result.
+        Called after all lists are made; returns facts about the search for the parameters of the result.
     """
 
     find: Find
@@ -57,14 +57,14 @@ class Search:
 
 
 class FitCache:
-    """What is derived from one fit, made at first use. A copy for another process leaves it behind."""
+    """Objects derived from one fit, made at first use. They are not copied to other processes."""
 
     def __init__(self) -> None:
         self.made: dict[Any, Any] = {}
         self.lock = RLock()
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what is kept under ``key``, or make it, once: a model may be asked by several threads at a time."""
+        """Return the object stored under ``key``, or make it once, even if several threads ask at the same time."""
         with self.lock:
             if key not in self.made:
                 self.made[key] = make()
@@ -75,9 +75,9 @@ class FitCache:
 
 
 def wilson_interval(share: float, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """95% confidence interval of a mean of ``trials`` numbers between 0 and 1, of which shares are the widest case.
+    """95% confidence interval of a mean of ``trials`` numbers between 0 and 1; shares are the widest case.
 
-    Recalls are such numbers and not counts of successes, which is what ``scipy.stats.binomtest`` takes.
+    Recalls are such numbers, not the counts of successes that ``scipy.stats.binomtest`` takes.
 
     Examples
     --------

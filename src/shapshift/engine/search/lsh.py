@@ -5,10 +5,10 @@ Cauchy entries for Manhattan ones: the projection of a difference is then spread
 [0, w). Rows at distance r share one hash with a probability f(r / w) that is known, so they share all of a table's M
 hashes with probability f^M, and miss each other in all L tables with probability (1 - f^M)^L.
 
-That makes a failure probability that can be checked afterwards. The i-th distance among the candidates is at least the
-i-th true one, and the farther a row, the more easily it is missed. So the sum of the miss probabilities at the found
-distances is at least the probability that any of the true nearest rows was missed. A point for which that sum is too
-large is searched exactly. With probability at least 1 - delta over the random tables no list lacks a row.
+This gives a failure probability that can be checked afterwards. The i-th distance among the candidates is at least the
+i-th true one, and rows farther away are missed more often. So the sum of the miss probabilities at the found distances
+bounds the probability that any of the true nearest rows was missed. Points with a too large sum are searched exactly.
+With probability at least 1 - delta over the random tables, no list lacks a row.
 """
 
 import math
@@ -27,17 +27,17 @@ from shapshift.kernels.nearest import HashTables, bucket_rows
 
 #: Probability that any list of a whole valuation lacks a row.
 DELTA = 0.01
-# Tables are chosen for validation sets of this size.
+# Size of the validation sets for which tables are chosen.
 TYPICAL_POINTS = 1000
 MOST_TABLES = 512
 TABLE_BYTES = 2**30
 MOST_HASHES = 24
-# Widths of a bucket that are tried, in units of the distance of the farthest wanted row.
+# Bucket widths to try, in units of the distance of the farthest wanted row.
 WIDTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
-# Training rows whose neighbourhoods and whose distances to others the choice rests on.
+# Number of training rows in the sample for this choice, and of other rows they are compared with.
 STUDIED = 32
-# Nanoseconds, as measured; nothing but the choice of tables depends on them. A scan takes so much a row and a feature;
-# a candidate lies somewhere in memory; a member of a bucket has to be looked up in the list of those seen.
+# Measured nanoseconds; they affect only the choice of tables. A scan takes this per row and feature. A candidate is at
+# a random place in memory. A member of a bucket is looked up in the list of rows already seen.
 SCAN, SCAN_FEATURE = 1.1, 0.06
 CANDIDATE, CANDIDATE_FEATURE = 165.0, 1.0
 MEMBER, TABLE, HASH_FEATURE, POINT = 13.0, 300.0, 0.25, 100_000.0
@@ -45,10 +45,10 @@ MEMBER, TABLE, HASH_FEATURE, POINT = 13.0, 300.0, 0.25, 100_000.0
 
 @dataclass(frozen=True)
 class Shape:
-    """What tables look like: width of a bucket, hashes per table, number of tables.
+    """Shape of the tables: width of a bucket, hashes per table, number of tables.
 
-    And why: the relative contrast (distance of typical rows in units of that of the wanted ones) and the work that is
-    expected for a point, in units of an exact search.
+    With the reasons: the relative contrast (distance of typical rows in units of that of the wanted ones) and the
+    expected work for a point, in units of an exact search.
     """
 
     width: float
@@ -106,7 +106,7 @@ def collision(ratio: Floats, metric: str) -> Floats:
 
 
 def plan_lsh(index: TrainingIndex, wanted: int) -> Shape:
-    """Choose tables from the training rows; a cost of 1 or more says that looking at all rows is less work."""
+    """Choose tables from the training rows; a cost of 1 or more means that an exact search is less work."""
     return choose_shape(*_study(index, wanted), index.metric, index.n_rows, index.width, wanted)
 
 
@@ -139,7 +139,7 @@ def build_lsh(index: TrainingIndex, shape: Shape) -> LshIndex:
 
 
 def lsh_proposals(lsh: LshIndex, index: TrainingIndex, points: Rows, wanted: int) -> Proposals:
-    """Candidates from the buckets of each point.
+    """Return a search for candidates in the buckets of each point.
 
     Parameters
     ----------
@@ -147,10 +147,10 @@ def lsh_proposals(lsh: LshIndex, index: TrainingIndex, points: Rows, wanted: int
     index : TrainingIndex
     points : ndarray or csr_array of shape (n_val, d)
     wanted : int
-        How many rows each list has at least.
+        Smallest number of rows of each list.
     """
     n_val = points.shape[0]
-    failures: list[float] = []  # workers append, which needs no lock
+    failures: list[float] = []  # appending needs no lock
     spare: list[_Seen] = []
 
     def propose(start: int, stop: int) -> list[tuple[Indices, float]]:
@@ -179,22 +179,22 @@ def lsh_proposals(lsh: LshIndex, index: TrainingIndex, points: Rows, wanted: int
 
 
 def choose_shape(near: Floats, far: Floats, metric: str, n_rows: int, width: int, wanted: int) -> Shape:
-    """Choose the tables that promise the least work.
+    """Choose the tables with the least expected work.
 
-    Nothing but the distances enters: the farther the typical row lies beyond the wanted ones (the relative contrast),
-    the fewer candidates come with them.
+    Only the distances matter: the farther typical rows are relative to the wanted ones (the relative contrast), the
+    fewer other candidates share their buckets.
 
     Parameters
     ----------
     near : ndarray of shape (n, k)
-        Distances of some points to the wanted rows, ascending, or to some of these.
+        Distances of some points to the wanted rows, or to some of these, ascending.
     far : ndarray of shape (n, f)
-        Distances of the same points to rows taken at random.
+        Distances of the same points to random rows.
     metric : str
     n_rows, width : int
         Size of the training table.
     wanted : int
-        How many rows are wanted.
+        Number of wanted rows.
     """
     last, typical = float(np.median(near[:, -1])), float(far.mean())
     unit = last if last > 0 else typical
@@ -219,7 +219,7 @@ def choose_shape(near: Floats, far: Floats, metric: str, n_rows: int, width: int
 
 
 def _study(index: TrainingIndex, wanted: int) -> tuple[Floats, Floats]:
-    """Distances of a few training rows to their nearest others (some ranks of them) and to typical rows."""
+    """Distances of a few training rows to their nearest others (at some ranks) and to typical rows."""
     n_rows = index.n_rows
     places = np.unique(np.linspace(0, n_rows - 1, STUDIED).astype(np.int64))
     fill = tile_filler(index, index.take(places).unscaled())
@@ -235,7 +235,7 @@ def _study(index: TrainingIndex, wanted: int) -> tuple[Floats, Floats]:
 
 
 def _length(distances: Floats, metric: str) -> Floats:
-    """Length of the difference that was projected, or more, from what orders the rows."""
+    """Length of the projected difference, or an upper bound, from the distance that orders the rows."""
     if metric == "manhattan":
         return distances
     length: Floats = np.sqrt(2 * distances if metric == "cosine" else distances)
@@ -253,14 +253,14 @@ def _hashes(
 ) -> npt.NDArray[np.uint64]:
     """Bucket of each row in each table."""
     steps = np.floor((rows @ directions + offsets) / width)
-    # Far out all buckets are empty anyway.
+    # Very far away, all buckets are empty.
     whole = np.clip(steps, -(2.0**62), 2.0**62).astype(np.int64).view(np.uint64)
     mixed: npt.NDArray[np.uint64] = (whole.reshape(rows.shape[0], -1, mixers.size) * mixers).sum(axis=2)
     return mixed
 
 
 class _Seen:
-    """Scratch space of one worker: which rows are among the candidates already."""
+    """Scratch space of one worker: marks of rows that are already candidates."""
 
     def __init__(self, n_rows: int) -> None:
         self.seen = np.zeros(n_rows, dtype=np.uint32)

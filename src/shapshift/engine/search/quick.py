@@ -1,8 +1,8 @@
-"""What searches over an index share: exact distances for their candidates, exact lists where candidates do not do.
+"""Shared part of index searches: exact distances for the candidates, and exact lists where candidates do not suffice.
 
-An index proposes candidates; their distances are then computed as everywhere else, so a list can lack rows but never
-has two of them in the wrong order. Where the candidates cannot be trusted (too few, or tied with what may be missing)
-the point is searched exactly. So are a few points drawn at random, on which the recall is measured.
+An index proposes candidates. Their distances are computed by the usual kernels, so a list can lack rows but never has
+two rows in the wrong order. If the candidates may be incomplete (too few, or tied with possibly missing rows), the
+point is searched exactly. A few random points are searched exactly too, to measure the recall.
 """
 
 from collections.abc import Callable
@@ -16,25 +16,25 @@ from shapshift.engine.search.lists import Floats, Indices, Search, cut_lists, jo
 from shapshift.kernels.nearest import Lists, order_nearest
 
 SEARCHES = ("exact", "ann", "lsh")
-# The recall is measured on this many points.
+# Number of points on which the recall is measured.
 CHECKED_POINTS = 32
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """An index's part of a search.
+    """Functions that an index provides for a search.
 
     Attributes
     ----------
     propose : callable
-        Candidate rows of points start..stop-1: for each point their numbers, each once, and a distance
-        below which certainly none is missing (0 when there is no such knowledge).
+        Candidate rows of points start..stop-1: for each point distinct row numbers, and a distance below which none is
+        missing (0 if unknown).
     accept : callable
-        From the ordered candidates' distances and that certain distance: how many of them make the list, and how many
-        of the list are certain; a list of 0 asks for an exact search.
+        From the ordered candidates' distances and that distance: the length of the list, and how many of its rows are
+        certain; length 0 requests an exact search.
     report : callable
-        What to tell about the search.
+        Facts about the search for the result.
     """
 
     propose: Callable[[int, int], list[tuple[Indices, float]]]
@@ -44,7 +44,7 @@ class Proposals:
 
 @dataclass
 class _Tally:
-    """What happened; workers append, which needs no lock."""
+    """Statistics of a search; appending needs no lock."""
 
     recalls: list[float] = field(default_factory=list)
     sent_back: list[int] = field(default_factory=list)
@@ -67,22 +67,22 @@ def quick_search(
     measure : callable
         Exact distances of one point to some rows.
     exact_lists : callable
-        Exact lists of some points, with the ranks of some rows for each: for the points that need it.
+        Exact lists of points that need them, with the ranks of some rows for each.
     n_rows, n_val, wanted : int
-        Numbers of training rows and validation points; how many rows an exact list has at least.
+        Numbers of training rows and validation points; smallest number of rows of an exact list.
     """
     tally = _Tally()
     drawn = np.random.default_rng(SEED).choice(n_val, size=min(CHECKED_POINTS, n_val), replace=False)
     checked = frozenset(drawn.tolist())
 
     def from_candidates(p: int, rows: Indices, sure: float, asked: Indices) -> Lists | None:
-        """Return the list of one point; None when the candidates do not make one."""
+        """Return the list of one point; None if the candidates do not suffice."""
         tally.candidates.append(rows.size)
         kept = 0
         if rows.size > wanted:
             rows, distances = rows.copy(), np.empty(rows.size)
             measure(p, rows, distances)
-            # One more than wanted: a row nearer than that one cannot tie with a row that is not on the list.
+            # One more than wanted: a row nearer than that one cannot tie with a row outside the list.
             count = order_nearest(rows, distances, wanted + 1)
             kept, certain = proposals.accept(distances[:count], sure)
         if kept == 0:
@@ -99,7 +99,7 @@ def quick_search(
         ]
         needed = [p for p, part in enumerate(parts) if part is None or start + p in checked]
         if needed:
-            # All at once: a pass over the training rows serves several points as fast as one.
+            # All at once: a pass over the training rows takes as long for several points as for one.
             exact = exact_lists(start + np.array(needed), reference[needed])
             for number, p in enumerate(needed):
                 quick, found = parts[p], cut_lists(exact, slice(number, number + 1))
@@ -125,14 +125,14 @@ def quick_search(
 
 
 def graph_search(graph: Any, excluded: Indices | None) -> Search:
-    """Return the lists that a neighbour graph stores, each as long as it is.
+    """Return a search that gives the stored rows of a neighbour graph, all of each point.
 
     Parameters
     ----------
     graph : csr_array of shape (n_val, n_train)
         Distances, columns in order.
     excluded : ndarray of shape (n_val,) or None
-        The training row that each point does not see, -1 for none.
+        Training row that each point ignores; -1 for none.
     """
 
     def find(start: int, stop: int, reference: Indices) -> Lists:
@@ -153,7 +153,7 @@ def graph_search(graph: Any, excluded: Indices | None) -> Search:
 
 
 def _ranks(rows: Indices, distances: Floats, asked: Indices, n_rows: int) -> Floats:
-    """Rank of each asked row by a list; those that are not on it share the middle rank behind it."""
+    """Rank of each requested row in a list; rows outside the list share the middle rank behind it."""
     ranks = np.full(asked.size, (rows.size + n_rows - 1) / 2)
     for j, row in enumerate(asked):
         at = np.flatnonzero(rows == row)
