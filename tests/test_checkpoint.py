@@ -284,7 +284,7 @@ def test_a_second_process_is_refused_and_a_killed_one_is_forgotten(tmp_path: Pat
         assert first.stdout is not None
         assert first.stdout.readline() == "saved\n"
         before = contents(tmp_path / "progress")
-        with pytest.raises(ValueError, match=r"is in use: another process is at work"):
+        with pytest.raises(ValueError, match=r"is in use by another process"):
             small_run(tmp_path / "progress")
         assert contents(tmp_path / "progress") == before
     finally:

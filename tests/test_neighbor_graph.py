@@ -179,7 +179,7 @@ def test_nearest_rows_and_ranks() -> None:
     assert near.reference_ranks is not None
     np.testing.assert_array_equal(near.reference_ranks, np.tile([0, 5, (6 + 39) / 2], (9, 1)))
     np.testing.assert_array_equal(model.neighbor_ranks(graph, Y_VAL, reference), near.reference_ranks)
-    with pytest.raises(ValueError, match=r"3 nearest rows .* stores 2 of point 0. Make the graph with more neighbours"):
+    with pytest.raises(ValueError, match=r"3 nearest rows .* stores only 2 of point 0. Make the graph with more neighbours"):
         model.value_and_neighbors(nearest_graph(D, 2), Y_VAL)
 
 

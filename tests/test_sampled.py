@@ -354,7 +354,7 @@ def test_two_runs_cannot_share_a_checkpoint(tmp_path: Path) -> None:
     assert all(locks)  # the last one too
     saved = path.read_bytes()
     assert not lock.exists()
-    with locked(lock), pytest.raises(ValueError, match=r"run.npz' is in use by another process with this run"):
+    with locked(lock), pytest.raises(ValueError, match=r"run.npz' is in use by another process"):
         sample(game, "permutation", "shapley", **options)
     assert path.read_bytes() == saved
     assert os.listdir(tmp_path) == ["run.npz"]

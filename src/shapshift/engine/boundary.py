@@ -1,8 +1,8 @@
-"""Neighbour-label entropy: which validation points lie near a class boundary, and how near.
+"""Neighbour-label entropy: which validation points are near a class boundary, and how near.
 
 The labels of a point's nearest training rows, five by default, either agree (entropy 0: the point lies inside a class)
-or not (entropy above 0: a boundary point; a model may ask for more). Five labels can split in a handful of ways only,
-so the entropies fall on a handful of levels, and sums per level are enough for every later correction.
+or not (entropy above 0: a boundary point, unless the model sets a higher threshold). Five labels can split in only a
+few ways, so there are only a few levels of entropy, and sums per level suffice for every later correction.
 """
 
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ from shapshift.valuation import boundary_cut
 
 Floats = npt.NDArray[np.float64]
 
-#: How many nearest training rows decide whether a validation point is a boundary point.
+#: Number of nearest training rows that decide whether a validation point is a boundary point.
 BOUNDARY_NEIGHBORS = 5
-#: Most entropy levels: sums are kept for each.
+#: Largest number of entropy levels; sums are kept for each.
 MOST_LEVELS = 256
 
 
 def entropy_levels(n_neighbors: int, n_classes: int, threshold: float = 0.0) -> Floats:
     """All entropies (nats) that ``n_neighbors`` labels out of ``n_classes`` can have, ascending.
 
-    Where only tied neighbours, which count in fractions, can have an entropy above the threshold of boundary points,
-    the highest there can be is a level too.
+    If only tied neighbours, which count in fractions, can have an entropy above the threshold of boundary points, the
+    highest possible entropy is a level too.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def entropy_levels(n_neighbors: int, n_classes: int, threshold: float = 0.0) -> 
         if len(levels) > MOST_LEVELS:
             raise InputError(
                 f"The 'boundary_neighbors' parameter must be lower: the labels of {n_neighbors} rows of {n_classes} "
-                f"classes can split in more than {MOST_LEVELS} ways, and sums are kept for each."
+                f"classes can split in more than {MOST_LEVELS} ways, and sums are kept for each way."
             )
     cut = boundary_cut(threshold)
     if max(levels) <= cut < np.log(n_classes):
@@ -49,7 +49,7 @@ def entropy_levels(n_neighbors: int, n_classes: int, threshold: float = 0.0) -> 
 
 
 def label_counts(codes: npt.NDArray[np.integer[Any]], n_classes: int) -> npt.NDArray[np.int64]:
-    """How often each class occurs among the neighbours of each point.
+    """Return the count of each class among the neighbours of each point.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def label_counts(codes: npt.NDArray[np.integer[Any]], n_classes: int) -> npt.NDA
 
 
 def majority(codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-    """Return the most frequent class among the neighbours of each point; the lowest class number wins a draw."""
+    """Return the most frequent class among the neighbours of each point; ties go to the lowest class number."""
     winners: npt.NDArray[np.int64] = label_counts(codes, int(codes.max()) + 1).argmax(axis=1)
     return winners
 
@@ -89,11 +89,11 @@ def _partitions(total: int, largest: int, parts: int) -> Iterator[list[int]]:
 
 
 def level_edges(levels: Floats, threshold: float = 0.0) -> Floats:
-    """Return what separates each level from the next: the entropy half-way, or the threshold of boundary points.
+    """Return the edges between levels: the entropy half-way, or the threshold of boundary points.
 
-    Tied neighbours count in fractions, so an entropy can fall between levels; it belongs to the nearest one on its side
-    of the threshold. So "level above the threshold" and "boundary point" mean the same, and by default level 0 is kept
-    for entropies of exactly 0.
+    Tied neighbours count in fractions, so an entropy can fall between levels; it belongs to the nearest level on its
+    side of the threshold. So "level above the threshold" and "boundary point" mean the same, and by default level 0
+    contains only entropies of exactly 0.
 
     Examples
     --------
@@ -109,10 +109,10 @@ def level_edges(levels: Floats, threshold: float = 0.0) -> Floats:
 
 
 def nearest_level(entropy: Floats, edges: Floats) -> npt.NDArray[np.int64]:
-    """Index of the level each entropy belongs to, given the edges between them."""
+    """Index of the level of each entropy, given the edges between levels."""
     return np.searchsorted(edges, entropy).astype(np.int64)
 
 
 def count_levels(entropy: Floats, edges: Floats) -> npt.NDArray[np.int64]:
-    """Count the points whose entropy belongs to each level."""
+    """Count the points of each entropy level."""
     return np.bincount(nearest_level(entropy, edges), minlength=edges.size + 1)

@@ -1,13 +1,13 @@
 """Checkpoints: progress on disk, from which a killed run resumes.
 
-A checkpoint is a folder. ``checkpoint.json`` says which run it belongs to. ``state-1.npz`` holds the sums so far; it is
-replaced as a whole, so there is always one valid state. ``points-1-0-512.npz`` and its like hold what is kept of single
-validation points; each is written once, before the state that counts on it. Every file is written under another name,
-made durable, renamed, and the folder made durable. A method that takes several rounds has a state for each. ``lock`` is
-held by the process that works on the run, and let go by the system when that process ends, however it ends.
+A checkpoint is a folder. ``checkpoint.json`` identifies its run. ``state-1.npz`` holds the sums so far; it is replaced
+as a whole, so there is always one valid state. Files such as ``points-1-0-512.npz`` hold the results of single
+validation points; each is written once, before the state that refers to it. Every file is written under another name,
+made durable, renamed, and the folder made durable. A method with several rounds has a state for each. The process of
+the run holds ``lock``; the system releases it when that process ends for any reason.
 
-Sums are added up in a fixed order, and a state says how far that got. So a run that resumes from one ends with the
-bytes of a run that was never stopped.
+Sums are added up in a fixed order, and a state records its position in it. So a resumed run gives the same bytes as an
+uninterrupted one.
 """
 
 import errno
@@ -33,9 +33,9 @@ from shapshift.io.files import lock_file, sync_folder, write_text
 KIND = "shapshift.checkpoint"
 FORMAT_VERSION = 1
 MARKER, LOCK = "checkpoint.json", "lock"
-# A state is written when this long has passed since the last one, and longer where writing takes its time or the run
-# has been going for long: no more than a twentieth of the time goes into it, no more than a hundredth of the run is
-# lost beyond the first second.
+# A state is written if at least this many seconds have passed since the last one. The interval grows with the time that
+# writing takes and with the length of the run: writing takes at most a twentieth of the time, and a crash loses at most
+# a hundredth of the run beyond the first second.
 EVERY_SECONDS = 1.0
 WRITING_SHARE = 1 / 20
 LOST_SHARE = 1 / 100
@@ -53,7 +53,7 @@ def seconds_between_saves(took: float, running: float) -> float:
 
 
 class Totals(Protocol):
-    """Sums that can be written down."""
+    """Sums that can be saved."""
 
     done: int
 
@@ -65,11 +65,11 @@ class Totals(Protocol):
 
 
 class Points(Protocol):
-    """What is kept of single points."""
+    """Results of single points."""
 
     def __getitem__(self, here: slice) -> Any: ...
     def put(self, here: slice, found: Any) -> None:
-        """Write down what was found for a slice of the points."""
+        """Store the results of a slice of the points."""
 
 
 class Checkpoint:
@@ -78,15 +78,15 @@ class Checkpoint:
     Parameters
     ----------
     folder : path-like
-        Made if it is not there.
+        Created if it does not exist.
     run : dict of str
-        What the run is: a short text for each thing that must be the same for its progress to be used.
+        Identity of the run: a short text for each property that must agree for its progress to be used.
 
     Raises
     ------
     ValueError
-        If the folder holds something else, another run, or damaged files, or if another process is at work on it.
-        Nothing is changed in it then.
+        If the folder holds something else, another run, or damaged files, or if another process is using it. The folder
+        is then left unchanged.
     """
 
     def __init__(self, folder: str | os.PathLike[str], run: dict[str, str]) -> None:
@@ -105,7 +105,7 @@ class Checkpoint:
             self._lock = lock_file(self.folder / LOCK)
         if self._lock is None:
             raise InputError(
-                f"The 'checkpoint' folder {str(self.folder)!r} is in use: another process is at work on this run. Wait "
+                f"The 'checkpoint' folder {str(self.folder)!r} is in use by another process. Wait "
                 "for it to end, or name another folder."
             )
         try:
@@ -120,7 +120,7 @@ class Checkpoint:
             self._lock.close()
 
     def _check_place(self) -> None:
-        """Refuse a folder of other things before a lock is left in it."""
+        """Refuse a folder of other files before writing a lock to it."""
         if os.path.lexists(self.folder) and not self.folder.is_dir():
             raise InputError(
                 f"The 'checkpoint' parameter must name a folder. {str(self.folder)!r} is a file; name another."
@@ -162,7 +162,7 @@ class Checkpoint:
                 f"it belongs to a run with other {', '.join(differing)}",
                 "Repeat the call that began it, or name another folder",
             )
-        for entry in self.folder.iterdir():  # left behind by a process that was killed while writing
+        for entry in self.folder.iterdir():  # left by a process killed while writing
             if _is_leftover(entry.name):
                 with suppress(OSError):
                     entry.unlink()
@@ -174,7 +174,7 @@ class Checkpoint:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn what the system says about a full disk and the like into an error that names the folder."""
+        """Turn system errors such as a full disk into an error that names the folder."""
         try:
             yield
         except OSError as error:
@@ -182,8 +182,8 @@ class Checkpoint:
             advice = "Make room" if full else "Make it writable"
             raise OSError(
                 error.errno,
-                f"The 'checkpoint' folder {str(self.folder)!r} cannot be written ({error.strerror or error}). What was "
-                f"saved before is whole. {advice} and repeat the call: it resumes from there",
+                f"The 'checkpoint' folder {str(self.folder)!r} cannot be written ({error.strerror or error}). Earlier "
+                f"progress is intact. {advice} and repeat the call: it resumes from there",
             ) from error
 
     def refused(self, why: str, advice: str) -> InputError:
@@ -193,7 +193,7 @@ class Checkpoint:
         )
 
     def damaged(self, name: str, why: object) -> InputError:
-        """Return the error for a file that is not whole."""
+        """Return the error for a damaged file."""
         return self.refused(
             f"its file {name!r} is damaged ({why})", "Restore it from a copy, or name another folder to begin again"
         )
@@ -211,7 +211,7 @@ class Stage:
         self._took = 0.0
 
     def restore(self, totals: Totals, points: Points) -> None:
-        """Resume from what was saved; change nothing when nothing was."""
+        """Resume from saved progress; change nothing if there is none."""
         if not self._state.exists():
             return
         header, arrays = self._read(self._state.name)
@@ -237,16 +237,16 @@ class Stage:
         self._forget_rest()
 
     def save(self, totals: Totals, points: Points, n_points: int, *, last: bool = False) -> None:
-        """Write down how far it got, if it is time.
+        """Save progress if it is time.
 
         Parameters
         ----------
         totals, points
-            What there is.
+            Present progress.
         n_points : int
-            How many points are done: all from the first on.
+            Number of finished points, which are the first ones.
         last : bool
-            Write in any case.
+            Write regardless of the time.
         """
         now = time.monotonic()
         pause = seconds_between_saves(self._took, now - self._began)
@@ -278,7 +278,7 @@ class Stage:
         return header, arrays
 
     def _forget_rest(self) -> None:
-        """Remove points that were written, but not the state that would have counted on them."""
+        """Remove files of points whose state was never written."""
         wanted = {self._points_name(*segment) for segment in self._segments}
         for path in self._checkpoint.folder.glob(f"points-{self._number}-*.npz"):
             if path.name not in wanted:
@@ -291,11 +291,11 @@ def digest_arrays(points: Any) -> str:
     digest = hashlib.blake2b(digest_size=16)
     parts = (points.data, points.indices, points.indptr) if sparse.issparse(points) else (points,)
     for array in parts:
-        # Features count as what float64 makes of them, as what is read from a file does.
+        # Features are hashed as float64, as for rows read from a file.
         features = isinstance(array, RowFile) or array.dtype.name in ROW_TYPES
         kind = "<f8" if features else array.dtype.str
         digest.update(repr((kind, array.shape)).encode())
-        for first in range(0, array.shape[0], 4096):  # a copy of all rows would be memory that no budget knows of
+        for first in range(0, array.shape[0], 4096):  # a copy of all rows would exceed the memory budget
             part = array[first : first + 4096]
             digest.update(np.ascontiguousarray(part, dtype=kind).data)
     return digest.hexdigest()

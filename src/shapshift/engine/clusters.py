@@ -1,8 +1,8 @@
-"""Clusters: a Dask or Ray cluster that a surrounding ``joblib.parallel_config`` names does the work.
+"""Runs on a Dask or Ray cluster selected by a surrounding ``joblib.parallel_config``.
 
 joblib selects the cluster, and the cluster schedules tasks. This module places the data once per worker (once per
-machine with Ray), returns results in order with only a few waiting at a time, and submits again what was lost with a
-worker. Dask and Ray themselves repeat tasks that were running on a lost worker.
+machine with Ray), returns results in order with only a few waiting at a time, and resubmits work lost with a worker.
+Dask and Ray themselves repeat tasks that were running on a lost worker.
 """
 
 import time
@@ -14,47 +14,47 @@ from typing import Any, Protocol
 from shapshift.engine.parallel import CLUSTERS, active_backend
 from shapshift.exceptions import InputError, MissingLibraryError
 
-# How often in a row work may get lost with its workers before that is an error.
+# Largest number of consecutive losses of work with its workers before an error.
 ATTEMPTS = 5
-# How long to wait for the first worker of a cluster that has none yet.
+# Time to wait for the first worker of a cluster without workers.
 PATIENCE_SECONDS = 180
 INSTALL = "pip install 'shapshift[{0}]'"
 
 
 class Cluster(Protocol):
-    """What :func:`in_order` needs of a cluster."""
+    """Interface of a cluster for :func:`in_order`."""
 
     workers: int
-    """How many tasks work at a time."""
+    """Number of tasks that run at a time."""
     ahead: int
-    """How many tasks are worth handing out at a time."""
+    """Number of tasks to submit at a time."""
 
     def place(self, thing: Any) -> Any:
-        """Bring data to all workers, where they may arrive read-only; returns what stands for them."""
+        """Bring data to all workers, possibly read-only; return a reference to them."""
 
     def submit(self, function: Callable[[Any, Any], Any], placed: Any, item: Any) -> Any:
-        """Begin with ``function(data, item)``; returns a handle."""
+        """Start ``function(data, item)``; return a handle."""
 
     def wait(self, handles: list[Any]) -> set[Any]:
-        """Wait until one is done; returns those that are."""
+        """Wait until a task is done; return all that are."""
 
     def get(self, handle: Any) -> Any:
         """Fetch a result."""
 
     def drop(self, handles: list[Any]) -> None:
-        """Forget about tasks."""
+        """Discard tasks."""
 
     def is_lost(self, error: BaseException) -> bool:
-        """Whether the error says that a worker is gone, and not that its work went wrong."""
+        """Whether the error means a lost worker rather than a failed task."""
 
 
 def active_cluster(n_jobs: int | None) -> Cluster | None:
-    """Return the cluster of the surrounding ``joblib.parallel_config``; None where threads do the work.
+    """Return the cluster of the surrounding ``joblib.parallel_config``; None if threads do the work.
 
     Parameters
     ----------
     n_jobs : int or None
-        How many tasks work at a time; None and -1 mean as many as the cluster has processors.
+        Number of tasks at a time; None and -1 mean the number of processors of the cluster.
     """
     backend, context_jobs = active_backend()
     kind = _KINDS.get(type(backend).__name__)
@@ -70,13 +70,13 @@ def in_order(
     ----------
     cluster : Cluster
     function : callable
-        Importable on the workers; the same arguments must give the same result, wherever and however often it runs.
+        Importable on the workers; the same arguments must always give the same result, on any worker.
     shared : object
-        Placed once per worker; never written to. Not a plain collection, which Dask would take apart.
+        Placed once per worker and never changed. It must not be a plain collection, which Dask would take apart.
     items : iterable
-        Small.
+        Small objects.
     waiting : int
-        Most results that wait for their turn.
+        Largest number of results that wait for their turn.
     """
     placed = cluster.place(shared)
     rest = iter(items)
@@ -101,7 +101,7 @@ def in_order(
             except BaseException as error:
                 if not cluster.is_lost(error) or lost == ATTEMPTS:
                     raise
-                # Whatever is under way may need what was lost: all of it starts again, from data that are there.
+                # Tasks in progress may need the lost data: all of them restart from data that exist.
                 lost += 1
                 cluster.drop([handle for _, handle in queue])
                 placed = cluster.place(shared)
@@ -111,14 +111,14 @@ def in_order(
             lost = 0
             done.discard(queue.popleft()[1])
             yield result
-            del result  # or it would be kept while the next one arrives
+            del result  # frees it before the next one arrives
     finally:
-        with suppress(Exception):  # a cluster that is gone has nothing to forget
+        with suppress(Exception):  # a lost cluster has no tasks to discard
             cluster.drop([handle for _, handle in queue])
 
 
 def _count(n_jobs: int | None, slots: int) -> int:
-    """Read ``n_jobs`` as joblib does, with the processors of the cluster for those of the machine."""
+    """Read ``n_jobs`` as joblib does, with the processors of the cluster instead of those of this machine."""
     if n_jobs is None:
         return slots
     return max(slots + 1 + n_jobs, 1) if n_jobs < 0 else n_jobs
@@ -132,24 +132,24 @@ class Dask:
         self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
         slots = sum(self._client.nthreads().values())
         self.workers = _count(n_jobs, slots)
-        # If all slots are used, queue one more task for each worker.
+        # If all slots are used, queue one additional task per worker.
         self.ahead = self.workers if self.workers < slots else 2 * self.workers
 
     def place(self, thing: Any) -> Any:
-        """Scatter to a worker, from which every other one fetches the data once, also those that come later."""
+        """Scatter to one worker, from which each other worker, also a later one, fetches the data once."""
         for attempt in range(ATTEMPTS + 1):
             self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
             try:
                 placed = self._client.scatter(thing, hash=False)
-                # scatter(broadcast=True) hangs if a worker has just died. Tasks that do nothing fetch the data instead:
-                # those of a dead worker are given to another one.
+                # scatter(broadcast=True) hangs if a worker has just died. Empty tasks fetch the data instead: those of
+                # a dead worker go to another one.
                 errands = [
                     self._client.submit(_arrive, placed, workers=[address], allow_other_workers=True, pure=False)
                     for address in self._client.nthreads()
                 ]
                 self._client.gather(errands)
             except BaseException as error:
-                # A worker that is gone is known as such only after a moment.
+                # It takes a moment until a lost worker is known as lost.
                 if attempt == ATTEMPTS or not (self.is_lost(error) or isinstance(error, OSError)):
                     raise
                 time.sleep(1.0)
@@ -158,11 +158,11 @@ class Dask:
         return placed
 
     def submit(self, function: Callable[[Any, Any], Any], placed: Any, item: Any) -> Any:
-        """Hand out a task."""
+        """Submit a task."""
         return self._client.submit(function, placed, item, pure=False)
 
     def wait(self, handles: list[Any]) -> set[Any]:
-        """Wait until one is done."""
+        """Wait until a task is done."""
         from distributed import wait
 
         return set(wait(handles, return_when="FIRST_COMPLETED").done)
@@ -172,12 +172,12 @@ class Dask:
         return handle.result()
 
     def drop(self, handles: list[Any]) -> None:
-        """Cancel what nobody waits for."""
+        """Cancel tasks whose results are not needed."""
         if handles:
             self._client.cancel(handles)
 
     def is_lost(self, error: BaseException) -> bool:
-        """Tasks that were under way are repeated by Dask itself; what is left are data that only lost workers had."""
+        """Whether data were lost that only lost workers had; Dask itself repeats the tasks that were running."""
         from concurrent.futures import CancelledError
 
         from distributed import KilledWorker
@@ -186,7 +186,7 @@ class Dask:
 
 
 def _arrive(placed: Any) -> None:
-    """Do nothing, on a worker that must fetch the data to do it."""
+    """Do nothing, on a worker that fetches the data as an argument."""
 
 
 class Ray:
@@ -203,17 +203,17 @@ class Ray:
         self._functions: dict[Any, Any] = {}
 
     def place(self, thing: Any) -> Any:
-        """Put into the object store, which every worker of a machine reads from.
+        """Put data into the object store, from which all workers of a machine read.
 
-        All processes of a machine share one copy, so arrays arrive read-only. To Numba that is another type: kernels
-        are compiled for it once, and kept on the disk of each machine.
+        All processes of a machine share one copy, so arrays are read-only. For Numba this is another type: kernels are
+        compiled for it once and cached on the disk of each machine.
         """
         import ray
 
         return ray.put(thing)
 
     def submit(self, function: Callable[[Any, Any], Any], placed: Any, item: Any) -> Any:
-        """Hand out a task."""
+        """Submit a task."""
         import ray
 
         if function not in self._functions:
@@ -221,7 +221,7 @@ class Ray:
         return self._functions[function].remote(placed, item)
 
     def wait(self, handles: list[Any]) -> set[Any]:
-        """Wait until one is done."""
+        """Wait until a task is done."""
         import ray
 
         return set(ray.wait(handles, num_returns=1)[0])
@@ -233,10 +233,10 @@ class Ray:
         return ray.get(handle)
 
     def drop(self, handles: list[Any]) -> None:
-        """Leave the tasks to end: cancelling one that is about to end aborts the process (Ray 2.60)."""
+        """Let the tasks finish: cancelling one that is about to end aborts the process (Ray 2.60)."""
 
     def is_lost(self, error: BaseException) -> bool:
-        """Tasks of lost workers are repeated by Ray itself, up to a number of times."""
+        """Whether a worker is lost for good; Ray itself repeats tasks of lost workers a number of times."""
         from ray.exceptions import NodeDiedError, ObjectLostError, WorkerCrashedError
 
         return isinstance(error, ObjectLostError | WorkerCrashedError | NodeDiedError)
@@ -310,6 +310,6 @@ def _missing(kind: str) -> ImportError:
 
 def _unreachable(address: str, command: str, error: BaseException) -> InputError:
     return InputError(
-        f"The 'cluster' parameter of connected must name a cluster that answers. Got {address!r} ({error}). Start it "
-        f"with '{command}', or check host, port, firewall and, where it asks for one, the token."
+        f"The 'cluster' parameter of connected must name a reachable cluster. Got {address!r} ({error}). Start it "
+        f"with '{command}', or check host, port, firewall and, if required, the token."
     )

@@ -1,4 +1,4 @@
-"""The one place that knows about workers."""
+"""Threads and worker processes: all parallel execution goes through this module."""
 
 import os
 import threading
@@ -15,24 +15,24 @@ import joblib
 Function = Callable[[Any], Any]
 T = TypeVar("T")
 
-# How often a worker process looks whether its parent is alive.
+# How often a worker process checks that its parent is alive.
 PARENT_SECONDS = 1.0
-# joblib's backends whose workers are other machines, by name, so that nothing is imported to ask.
+# Names of joblib's backends with remote workers, so that the check imports nothing.
 CLUSTERS = ("DaskDistributedBackend", "RayBackend")
 
 
 def n_workers(n_jobs: int | None) -> int:
-    """How many threads ``n_jobs`` means here: None is 1 unless a ``joblib.parallel_config`` says otherwise."""
-    if is_cluster_active():  # its processors are no concern of this machine's threads
+    """Return the number of threads for ``n_jobs``: None is 1 unless a ``joblib.parallel_config`` says otherwise."""
+    if is_cluster_active():  # its processors do not count for this machine's threads
         return max(joblib.cpu_count() + 1 + n_jobs, 1) if n_jobs is not None and n_jobs < 0 else n_jobs or 1
     return int(joblib.effective_n_jobs(n_jobs))
 
 
 class _Pool(ThreadPoolExecutor):
-    """Threads whose start may be interrupted.
+    """Threads whose start can be interrupted.
 
-    Python's own lock is not held where an interrupt meets the start of a thread, and releasing it raises RuntimeError,
-    which would hide that Ctrl-C was pressed.
+    If an interrupt arrives while a thread starts, Python does not hold its own lock, and releasing it raises
+    RuntimeError, which would hide the Ctrl-C.
     """
 
     def submit(self, *given: Any, **options: Any) -> Future[Any]:
@@ -48,8 +48,8 @@ class _Pool(ThreadPoolExecutor):
 def thread_pool(workers: int) -> Iterator[Callable[[Function, Iterable[Any]], list[Any]]]:
     """Yield a function that maps over items and returns the results in the order of the items.
 
-    Threads of this process, whatever backend a surrounding context prefers: they write into arrays of this process.
-    joblib's own threads would do, but it looks for their results only every hundredth of a second.
+    Always threads of this process, for any backend of a surrounding context, because they write into its arrays.
+    joblib's own threads would work, but joblib polls for results only every hundredth of a second.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def thread_pool(workers: int) -> Iterator[Callable[[Function, Iterable[Any]], li
     try:
         yield lambda function, items: list(pool.map(function, items))
     finally:
-        # What has not begun is dropped, so that an interrupted call ends with the items in hand.
+        # Tasks that have not started are dropped, so that an interrupted call ends with the current items.
         pool.shutdown(cancel_futures=True)
 
 
@@ -73,8 +73,8 @@ def stream(
 ) -> Generator[Any, None, None]:
     """Yield the result for each item, in order, while threads work ahead.
 
-    Items are taken one after the other by the thread that asks for results. No more than ``most`` of them are under
-    way, done or just handed out at a time; by default a few more than there are workers.
+    The thread that asks for results takes the items one by one. At most ``most`` of them are submitted, running or done
+    at a time; by default a few more than there are workers.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def stream(
 
 @contextmanager
 def worker_pool(n_jobs: int | None) -> Iterator[tuple[int, Callable[[Callable[..., Any], Iterable[Any]], list[Any]]]]:
-    """Yield the number of workers, and what maps a pure function over arguments in whatever backend joblib is set to.
+    """Yield the number of workers, and a function that maps a pure function over arguments in joblib's active backend.
 
     Results come back in the order of the arguments.
     """
@@ -113,7 +113,7 @@ def worker_pool(n_jobs: int | None) -> Iterator[tuple[int, Callable[[Callable[..
 
 
 def _call_in_child(parent: int, function: Callable[..., Any], argument: Any) -> Any:
-    """Call a function; where this is a child process of ``parent``, it ends when its parent does."""
+    """Call a function; in a child process of ``parent``, end with the parent."""
     if os.getppid() == parent:
         _end_with_parent(parent)
     return function(argument)
@@ -121,9 +121,9 @@ def _call_in_child(parent: int, function: Callable[..., Any], argument: Any) -> 
 
 @cache
 def _end_with_parent(parent: int) -> None:
-    """Let a thread end this process once its parent is gone: joblib's workers wait five minutes for work of a dead one.
+    """Start a thread that ends this process once its parent is gone; joblib's workers would wait for five minutes.
 
-    They do not notice its end, because each of them holds both ends of the pipe that work comes through.
+    They do not notice the parent's end, because each of them holds both ends of the pipe for work.
     """
 
     def watch() -> None:
@@ -146,13 +146,13 @@ def is_cluster_active() -> bool:
 
 
 def backend_context(name: str) -> AbstractContextManager[Any]:
-    """Make a backend of joblib the active one."""
+    """Activate a backend of joblib."""
     context: AbstractContextManager[Any] = joblib.parallel_config(backend=name)
     return context
 
 
 def take_spare(pool: list[T]) -> T | None:
-    """Take one, if there is any; asking first would let another thread take the last one in between.
+    """Take an object from a pool, or None; testing first would let another thread take the last one in between.
 
     Examples
     --------

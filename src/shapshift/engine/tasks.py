@@ -1,4 +1,4 @@
-"""Tasks of the engine: one valuation, ready to be computed, and the sums it ends with."""
+"""Tasks of the engine: one valuation, ready to be computed, and its sums."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,13 +22,13 @@ Codes = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Clusters:
-    """Clusters of dependent validation points, each in as many parts as it has points in different groups.
+    """Clusters of dependent validation points, each split into parts by group.
 
     Attributes
     ----------
     of_part, group_of_part : ndarray of shape (n_parts,)
         Cluster and group of each part.
-    group_names : tuple
+    Empty without groups.
         Empty when there are no groups.
     """
 
@@ -39,7 +39,7 @@ class Clusters:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One valuation: distances, and which sums over the validation points to keep.
+    """One valuation: the distances, and the sums over the validation points to keep.
 
     Attributes
     ----------
@@ -48,38 +48,38 @@ class Task:
     n_train, n_val : int
         Numbers of training rows and validation points.
     depth : int
-        Number of nearest rows that decide about the boundary.
+        Number of nearest rows that decide whether a point is a boundary point.
     levels : ndarray
-        Entropies that sums are kept for.
+        Entropies for which sums are kept.
     threshold : float
         Entropy above which a point is a boundary point.
     groups : ndarray of shape (n_val,)
         Group number of each validation point.
     group_names : tuple
-        Empty when there are no groups.
+        Empty without groups.
     reference : ndarray of shape (n_val, r)
         Training rows whose ranks to report for each point; r may be 0.
     n_nearest : int
         Number of nearest rows to report for each point.
     n_extra : int
-        Number of other results per point that the method reports.
+        Number of other results per point.
     matrix : bool
         Whether to keep the values of all rows on each single point.
     sampled : ndarray
-        Rows whose values on each single point are kept in any case: they tell how values vary together.
+        Rows whose values on each single point are always kept, to estimate how values vary together.
     clusters : Clusters or None
-        Clusters of dependent points; ``groups`` are then those of their parts.
+        Clusters of dependent points; ``groups`` then has those of their parts.
     errors : bool
-        Whether values get their sampling errors.
+        Whether to compute the sampling errors of values.
     own : ndarray of shape (n_val,) or None
-        The training row that each point is: it is no player of its point's game, and worth 0 there.
+        Training row that each point is: it takes no part in its point's game, and has value 0 there.
     weights : ndarray of shape (n_val,) or None
-        How much each point counts, 1 on average. Sums are then those of values times weights, and their squares; and
-        sums of values times squared weights, the products, are kept beside the squares.
+        Weight of each point, 1 on average. Sums are then those of values times weights, and their squares. Products,
+        which are sums of values times squared weights, are kept next to the squares.
     balanced : ndarray of shape (n_val,) or None
-        Class number of each point where the weights make classes count alike, and sums are to be kept by class.
+        Class number of each point if the weights balance classes, so that sums are kept by class.
     order : ndarray of shape (n_train,) or None
-        Where rows join one class after the other: the number of each one's class, from 0 on.
+        If rows join class by class: the number of each row's class, from 0.
     """
 
     fill: Filler
@@ -119,7 +119,7 @@ class Task:
 
     @property
     def n_squares(self) -> int:
-        """Number of sums of second order beside each sum of values: squares, and products where points have weights."""
+        """Number of second-order sums for each sum of values: squares, and products if points have weights."""
         return 1 if self.weights is None else 2
 
     def group_cell(self, group: Any) -> Any:
@@ -130,7 +130,7 @@ class Task:
         return self.levels.size + self.n_squares + (1 + self.n_squares) * group
 
     def amounts(self, numbers: Indices, size: int) -> Any:
-        """Count the points of each number, below ``size``; where points have weights, these are added up."""
+        """Count the points of each number below ``size``; weighted points count by their weight."""
         return np.bincount(numbers, self.weights, minlength=size)
 
     @property
@@ -139,9 +139,9 @@ class Task:
         return len(self.group_names)
 
     def by_class(self) -> Self:
-        """Return the task with a group for each group and class of the points, whose sums :meth:`Sums.folded` adds up.
+        """Return the task with a group for each group and class of the points; :meth:`Sums.folded` adds up its sums.
 
-        The task itself unless classes of the points count alike.
+        Returns the task itself unless classes are balanced.
         """
         if self.balanced is None:
             return self
@@ -176,7 +176,7 @@ class ClassTask(Task):
     table : RankTable
     average_ties : bool
     sizes : ndarray of shape (n_train,) or None
-        Number of duplicates each training row stands for; None if each stands for itself.
+        Number of duplicates of each training row; None if there are none.
     """
 
     codes: Codes
@@ -193,22 +193,22 @@ class ClassTask(Task):
 
     @cached_property
     def class_sizes(self) -> Indices:
-        """Training rows of each class; the last entry, 0, serves labels that were never seen."""
+        """Number of training rows of each class; the last entry, 0, is for labels never seen in training."""
         counted = np.bincount(self.codes, weights=self.sizes, minlength=self.n_classes)
         return np.append(counted.astype(np.int64), 0)
 
     @property
     def rule(self) -> Rule:
-        """How ranks become values."""
+        """Rule for turning ranks into values."""
         return Rule(self.table.c, self.average_ties, self.depth)
 
     def batch(self, here: slice) -> Batch:
-        """Return what kernels need to know of some points."""
+        """Return the kernels' inputs for some points."""
         targets = self.targets[here]
         return Batch(targets, self.bases(targets), self.reference[here])
 
     def bases(self, targets: Codes) -> Floats:
-        """beta(M) of points with such labels, M the number of training rows that carry the label."""
+        """beta(M) of points with these labels, where M training rows carry the label."""
         matches, classes = self.class_sizes[targets], self.n_classes
         if self.own is not None:
             matches, classes = matches - 1, classes - (matches == 1)
@@ -232,9 +232,9 @@ def class_task(
     codes, targets, n_classes, table, average_ties
         As in :class:`ClassTask`.
     boundary_neighbors : int
-        Number of nearest rows that decide about the boundary; all where there are fewer.
+        Number of nearest rows that decide whether a point is a boundary point; all rows if there are fewer.
     **others
-        ``fill``, and whatever else of :class:`Task` differs from its default. There are no groups unless given.
+        ``fill``, and any other field of :class:`Task` that differs from its default. There are no groups by default.
     """
     depth = min(boundary_neighbors, table.c.size - (others.get("own") is not None))
     given: dict[str, Any] = {
@@ -275,7 +275,7 @@ class Points:
 
     @property
     def findings(self) -> Findings:
-        """What rank kernels fill in."""
+        """Outputs of the rank kernels."""
         return Findings(self.entropy, self.nearest, self.reference_ranks)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -298,7 +298,7 @@ class Neighborhood:
     nearest : ndarray of shape (n_val, k)
         Positions of the nearest training rows, nearest first, ties by row number.
     reference_ranks : ndarray of shape (n_val, r) or None
-        Zero-based rank, averaged over ties, of each training row that was asked about.
+        Zero-based rank, averaged over ties, of each requested training row.
     """
 
     nearest: Indices
@@ -315,13 +315,13 @@ class Sums:
     squares, group_squares : ndarray
         Sums of squared values: over all points, shape (n_train,), and per group.
     products, group_products : ndarray or None
-        Sums of values times squared weights, likewise; None where points have no weights.
+        Sums of values times squared weights, in the same shapes; None if points have no weights.
     classes : tuple or None
-        Sums of values and of their squares per class of the points, where these count alike.
+        Sums of values and of their squares per class of the points, if classes are balanced.
     level_counts : ndarray
         Points per entropy level.
     bounds : ndarray of shape (0 or 1, n_train)
-        Sums of the error bounds; no rows when values are exact.
+        Sums of the error bounds; no rows if values are exact.
     points : Points
     error_bound : ndarray of shape (n_train,) or None
         Error bound of the mean over all points.
@@ -344,7 +344,7 @@ class Sums:
 
     @classmethod
     def of(cls, task: Task, sums: Floats, counts: Indices, points: Points) -> "Sums":
-        """Split an array of sums, laid out as :meth:`Task.group_cell` says, bounds last."""
+        """Split an array of sums in the layout of :meth:`Task.group_cell`, with bounds last."""
         n_levels, first, end, step = task.levels.size, task.group_cell(0), task.n_cells, 1 + task.n_squares
         groups, group_squares = sums[first:end:step], sums[first + 1 : end : step]
         found = cls(sums[:n_levels], groups, sums[n_levels], group_squares, counts, sums[end:], points)
@@ -353,9 +353,9 @@ class Sums:
         return replace(found, products=sums[n_levels + 1], group_products=sums[first + 2 : end : step])
 
     def without_own(self, task: ClassTask, own: Indices) -> "Sums":
-        """Take the value of each row on its own point out of all sums, in place; ``own`` are those of the task.
+        """Subtract the value of each row on its own point from all sums, in place; ``own`` is that of the task.
 
-        Such a row is ranked last and matches: its exact value is known. An error bound stays as large as it was.
+        Such a row is ranked last and matches, so its exact value is known. The error bound is unchanged.
         """
         entropy = self.points.entropy
         worth = task.bases(task.targets) + task.table.c[-1]
@@ -390,11 +390,11 @@ class Sums:
         return replace(self, **found)
 
     def neighborhood(self, task: Task) -> Neighborhood:
-        """Nearest rows and ranks that were asked for."""
+        """Nearest rows and requested ranks."""
         return Neighborhood(self.points.nearest, self.points.reference_ranks if task.reference.size else None)
 
     def to_valuation(self, task: Task, codes: Codes | None = None, **about: Any) -> Valuation:
-        """Means instead of sums, as a result. The sums are used up: they are divided in place.
+        """Return the means as a result. The sums are divided in place, and so used up.
 
         Parameters
         ----------
@@ -410,7 +410,7 @@ class Sums:
         present = counts > 0
         level_values, level_counts = self.levels[present], counts[present]
         values = level_values.sum(axis=0)
-        # In place: these are the largest arrays there are.
+        # In place, because these are the largest arrays.
         values /= task.n_val
         level_values /= level_counts[:, None]
         sample = np.ascontiguousarray(self.points.values[:, task.sampled]) if task.matrix else self.points.values
@@ -442,7 +442,7 @@ class Sums:
         )
 
     def _groups(self, task: Task) -> tuple[tuple[Any, ...], tuple[int, ...], Floats, Floats]:
-        """Return names, sizes and mean values of the groups, and room for their standard errors."""
+        """Return names, sizes and mean values of the groups, and arrays for their standard errors."""
         n, counts, clusters = task.n_train, task.amounts(task.groups, 0), task.clusters
         if clusters is not None:
             n_groups = len(clusters.group_names)
@@ -452,7 +452,7 @@ class Sums:
                 sizes[group] += counts[part]
             means /= sizes[:, None]
             return clusters.group_names, tuple(sizes.tolist()), means, np.empty_like(means)
-        if not task.n_groups:  # arrays of their own, so that the result holds no view of the sums
+        if not task.n_groups:  # new arrays, so that the result holds no view of the sums
             return (), (), np.empty((0, n)), np.empty((0, n))
         means = self.groups
         means /= counts[:, None]
@@ -481,7 +481,7 @@ class Sums:
         of_points = cluster_of_part[of_points]
         inside = of_points >= 0
         sizes = np.bincount(of_points[inside], None if weights is None else weights[inside])
-        # One cluster after the other: together they are the largest arrays there are.
+        # One cluster at a time: together they are the largest arrays.
         by_cluster = np.split(chosen[np.argsort(numbers, kind="stable")], np.cumsum(np.bincount(numbers))[:-1])
         sums: Any = (sum(self.groups[part] for part in parts) for parts in by_cluster)
         if weights is not None:
@@ -490,7 +490,7 @@ class Sums:
 
 
 def _class_cells(task: Task) -> tuple[Indices, Indices]:
-    """Return which groups and classes of the points occur together, and the number of each point's pair of them."""
+    """Return the pairs of group and class that occur among the points, and the pair number of each point."""
     balanced: Any = task.balanced
     numbers = task.groups * (int(balanced.max()) + 1) + balanced
     pairs, of_point = np.unique(numbers, return_inverse=True)

@@ -1,8 +1,8 @@
-"""Values from the nearest rows alone, with a bound on what that costs.
+"""Values from the nearest rows alone, with a bound on the error.
 
-The order of far rows hardly matters: c falls towards the far end of its table, and whatever the order there, no value
-can change by more than c falls. So the K* nearest rows are found and everything farther is one tie group (the formulas
-and the bound are in :mod:`shapshift.kernels.truncated`). K* is the smallest rank from which c falls by no more than
+The order of far rows hardly matters: c falls towards the far end of its table, and no order of the far rows changes a
+value by more than c falls among them. So the K* nearest rows are found, and all farther rows are one tie group (the
+formulas and the bound are in :mod:`shapshift.kernels.truncated`). K* is the smallest rank from which c falls by at most
 ``tol``; for the Shapley value that is the published max(K, 1/tol), or a little less.
 """
 
@@ -37,13 +37,13 @@ from shapshift.exceptions import InputError
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# A worker takes this many points at a time: a pass over the training rows serves all of them.
+# Number of points that a worker handles together: a pass over the training rows serves all of them.
 BLOCK_POINTS = SAVED_POINTS
-# Points whose lists tell how long lists are, where there is a budget.
+# Number of points whose lists are measured to estimate list lengths for a memory budget.
 PROBED_POINTS = 8
-# Pairs of a cluster's task, or handing it out would take longer than doing it.
+# Number of pairs of a cluster's task; smaller tasks would take longer to submit than to run.
 UNIT_PAIRS = 2**24
-# Where this share of the rows is needed, sorting all of them is no more work, and exact.
+# If at least this share of the rows is needed, sorting all of them is no more work, and exact.
 SORT_SHARE = 1 / 16
 
 
@@ -56,7 +56,7 @@ def ranks_needed(table: RankTable, tol: float) -> int:
     >>> [ranks_needed(rank_table(1_000_000, 5, name, "soft"), 0.01) for name in ("shapley", "banzhaf", "loo")]
     [100, 17, 6]
     """
-    # Rounding can leave a table that does not fall everywhere; the running maximum from the far end does.
+    # Rounding errors can make a table rise; the running maximum from the far end never does.
     falls = np.maximum.accumulate(table.c[::-1])[::-1] - table.c[-1]
     return int(np.argmax(falls <= tol)) + 1
 
@@ -77,16 +77,16 @@ def truncated_sums(
     Parameters
     ----------
     exact : Exact
-        The task, and how to value it where nearly all rows are needed.
+        The task, and how to value it if nearly all rows are needed.
     index, points
-        Training rows and validation points that the task's distances are between.
+        Training rows and validation points of the task's distances.
     cache : FitCache
-        Indexes that were built for these training rows.
+        Indexes built for these training rows.
     tol : float
         Largest error of a value on any validation point, in units of the utility.
     search : {"exact", "ann", "lsh"}
     excluded : ndarray of shape (n_val,) or None
-        The training row that each point does not see, -1 for none; the task's distances know of them already.
+        Training row that each point ignores, -1 for none; the task's distances already include this.
     runner : Runner
 
     Returns
@@ -106,7 +106,7 @@ def truncated_sums(
         cluster, longest = runner.cluster(), _longest(task, finder, wanted, runner)
     else:
         finder = _index_search(task, index, points, excluded, wanted, proposals, table)
-        cluster, longest = None, wanted  # an index stays where it was built
+        cluster, longest = None, wanted  # an index stays in the process that built it
     plan = _plan_lists(task, wanted, longest, proposals is None, index.in_file, runner, cluster)
     totals, kept = runner.run(ListJob(task, wanted, plan.block, finder), plan, cluster)
     sums = totals.spread(kept)
@@ -128,14 +128,14 @@ def graph_sums(task: ClassTask, graph: Any, excluded: Indices | None, runner: Ru
     Returns
     -------
     Sums
-        With the error bound of each mean value: 0 where the graph is complete.
+        With the error bound of each mean value: 0 if the graph is complete.
     """
     lengths = np.diff(graph.indptr)
     shortest, longest = int(lengths.min()), int(lengths.max())
     if shortest - (excluded is not None) < task.n_nearest:
         raise InputError(
-            f"The {task.n_nearest} nearest rows of each validation point are asked for, but the neighbour graph stores "
-            f"{shortest} of point {lengths.argmin()}. Make the graph with more neighbours."
+            f"The {task.n_nearest} nearest rows of each validation point are requested, but the neighbour graph stores "
+            f"only {shortest} of point {lengths.argmin()}. Make the graph with more neighbours."
         )
     plan = _plan_lists(task, longest, max(longest, 1), True, False, runner, None)
     totals, kept = runner.run(ListJob(task, longest, plan.block, graph_search(graph, excluded)), plan, None)
@@ -153,7 +153,7 @@ def _index_search(
     proposals: Proposals,
     table: Floats | None,
 ) -> Search:
-    """Return the search that checks an index's proposals, and looks at all rows where they do not suffice."""
+    """Return a search that checks an index's proposals, and looks at all rows if they do not suffice."""
     measure = index.measure(points, table)
     if excluded is not None:
         measure = without_row(measure, excluded)
@@ -169,9 +169,9 @@ def _index_search(
 
 
 def _longest(task: ClassTask, finder: Search, wanted: int, runner: Runner) -> int:
-    """Length of the longest list of a few points, where a memory budget has to know it.
+    """Length of the longest list of a few points, if a memory budget needs it.
 
-    Where features have few distinct values, a list can end with a large share of all rows.
+    If features have few distinct values, a list can end with a large share of all rows.
     """
     if runner.max_memory is None or not task.average_ties:
         return wanted
@@ -182,11 +182,11 @@ def _longest(task: ClassTask, finder: Search, wanted: int, runner: Runner) -> in
 def _ask_index(
     index: TrainingIndex, points: Rows, cache: FitCache, search: str, wanted: int
 ) -> tuple[Proposals | None, Floats | None, dict[str, Any]]:
-    """Return an index's proposals, None where all rows have to be looked at; its row-wise table; what there is to note.
+    """Return an index's proposals (None to look at all rows), its row-wise table, and notes for the result.
 
-    The index is made if it is not there yet.
+    The index is built if necessary.
     """
-    # Where all rows are equal every distance is too, and an index is of no use.
+    # If all rows are equal, so are all distances, and an index does not help.
     if search == "exact" or index.constant:
         return None, None, {}
     index.check_serves(f"search={search!r}")
@@ -201,7 +201,7 @@ def _ask_index(
     notes = {"relative_contrast": shape.contrast}
     if shape.cost >= 1:
         warn(
-            f"search='lsh' looks at all rows here, as search='exact' does: hashing would take {shape.cost:.2g} times "
+            f"search='lsh' looks at all rows here, like search='exact': hashing would take {shape.cost:.2g} times "
             f"that work, because typical rows are only {shape.contrast:.2g} times as far as the {wanted} nearest ones "
             f"among {index.n_rows}."
         )
@@ -211,7 +211,7 @@ def _ask_index(
 
 
 def check_search(caller: str, search: str, method: str, metric: str) -> None:
-    """Refuse an index where there is no use for one."""
+    """Refuse an index where it has no use."""
     reason = ""
     if method != "truncated":
         reason = f"with method={method!r}, which looks at all rows. Choose method='truncated' for an index"
@@ -224,7 +224,7 @@ def check_search(caller: str, search: str, method: str, metric: str) -> None:
 def _plan_lists(
     task: ClassTask, wanted: int, longest: int, scan: bool, in_file: bool, runner: Runner, cluster: Cluster | None
 ) -> Plan:
-    """Choose block size and number of workers for a memory budget; lists beyond the longest are not foreseen."""
+    """Choose block size and number of workers for a memory budget, assuming lists no longer than the longest."""
     n, m, row = task.n_train, task.n_val, 8 * task.n_train
     block = min(BLOCK_POINTS, m)
     blocks = -(-m // block)
@@ -234,8 +234,8 @@ def _plan_lists(
     worker = WORKER_BYTES + (READING_BYTES if in_file else 0)
     worker += 0 if scan else 5 * row  # from an index, candidates can be all rows
     worker += 2 * row if longest > list_room(n, wanted) else 0
-    # What becomes of the sums is counted on top: threads do not give back the small arrays that lists are made of.
-    # Sums, those of bounds, the rank table in its two forms, and where each row goes among the values that are kept.
+    # Later uses of the sums are added on top: threads do not free the small arrays that lists are made of.
+    # Sums, sums of bounds, the rank table in its two forms, and the column of each row among the stored values.
     memory = Memory(
         fixed=row * (task.n_cells + 4)
         + end_bytes(task)
@@ -246,5 +246,5 @@ def _plan_lists(
         block_point=listed,
     )
     best = Plan(block, block, workers, 0, task_blocks)
-    # The sums do not depend on the size of blocks: see ListTotals.
+    # The sums do not depend on the block size: see ListTotals.
     return fit_memory(memory, task, best, runner.max_memory, cluster, cut_blocks=True)

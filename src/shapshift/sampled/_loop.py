@@ -90,7 +90,7 @@ class Checkpoint:
         with locked(path.with_name(f"{path.name}.lock")) as ours:
             if not ours:
                 raise InputError(
-                    f"The 'checkpoint' file {str(self.path)!r} is in use by another process with this run. Wait "
+                    f"The 'checkpoint' file {str(self.path)!r} is in use by another process. Wait "
                     "for it to end, or name another file."
                 )
             yield self

@@ -1,10 +1,10 @@
 """Training rows, and the distances of validation points to them, one tile at a time.
 
 Only the order of distances matters here, and which of them are equal. So Euclidean distances stay squared, and features
-are scaled by one power of two, which is exact and keeps squares away from overflow and underflow.
+are scaled by a power of two, which is exact and avoids overflow and underflow of squares.
 
-Training rows are dense, sparse, in a file, or not there because distances are given. There is a class for each, which
-also says what such rows cannot be used for; :func:`kind_of` tells them apart.
+Training rows are dense, sparse, in a file, or absent if distances are given. Each kind has a class, which also lists
+unsupported uses of such rows; :func:`kind_of` selects the class.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,9 +54,9 @@ _LARGEST = 2.0**500
 _TINY = np.finfo(np.float64).tiny
 # Powers of two up to this exponent, positive or negative, are ordinary numbers.
 _ORDINARY = 1022
-# Distance of a row that a neighbour graph does not store: behind all that are, before a row that a point does not see.
+# Distance of a row that a neighbour graph does not store: behind all stored rows, before a row that a point ignores.
 NOT_STORED = float(np.nextafter(np.finfo(np.float64).max, 0.0))
-# So many rows tell which column has the most different entries.
+# Number of rows used to find the column with the most different entries.
 SAMPLE_ROWS = 256
 
 
@@ -71,15 +71,15 @@ class TrainingIndex:
     rows : ndarray of panels (k, 4, d, 8), csr_array or RowFile of shape (N, d), or None
         Panels hold the rows in the type they were given in, see :mod:`shapshift.kernels.panels`.
     exponent : int
-        Features were multiplied by ``2**-exponent``; 0 where they are not float64, whose squares are ordinary numbers.
+        Features were multiplied by ``2**-exponent``; 0 for types other than float64, whose squares need no scaling.
     constant : bool
-        All training rows are equal, so that every validation point is equally far from all of them.
+        Whether all training rows are equal, so that every validation point is equally far from all of them.
     ends : pair of ndarray or None
-        Smallest and largest scaled value of each feature; None for sparse rows and where nothing is scaled.
+        Smallest and largest scaled value of each feature; None for sparse rows and if nothing is scaled.
     in_file : bool
-        Whether rows are read from a file when they are needed.
+        Whether rows are read from a file on demand.
     unserved : dict of str
-        Uses that such rows cannot be put to, with the words for it.
+        Unsupported uses of such rows, with the words for the error.
     """
 
     metric: str
@@ -104,11 +104,11 @@ class TrainingIndex:
             _scale(panels, -exponent)
         else:
             exponent = 0
-        # The ends are kept, because every validation set is checked against them.
+        # The ends are stored, because every validation set is checked against them.
         return cls(metric, rows.shape[0], panels, exponent, constant, _scaled_ends((low, high), exponent))
 
     def check_serves(self, use: str) -> None:
-        """Refuse a use that such rows cannot be put to."""
+        """Refuse an unsupported use of such rows."""
         if use in self.unserved:
             raise InputError(self.unserved[use])
 
@@ -124,11 +124,11 @@ class TrainingIndex:
         return by_squares and self.rows.dtype != np.float64 and self.ends is not None and not self.constant
 
     def filler(self, points: Rows) -> Filler:
-        """Return what fills tiles for ``points``, which :func:`check_reach` has seen."""
+        """Return the function that fills tiles for ``points``, already checked by :func:`check_reach`."""
         return _fill_with_zeros if self.constant else partial(self._fill, points)
 
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
-        # Scaled a tile at a time: a scaled copy of all points would be memory that no budget knows of.
+        # Scaled tile by tile: a scaled copy of all points would exceed the memory budget.
         scaled = np.ascontiguousarray(self.lay_out(points[here]))
         TILES[self.metric](for_kernels(self.rows), rows.start, scaled, tile)
 
@@ -141,7 +141,7 @@ class TrainingIndex:
         return column
 
     def sample_filler(self, chosen: Indices, points: Rows) -> Filler:
-        """Return what fills tiles of the distances to some rows."""
+        """Return the function that fills tiles of distances to some rows."""
         return tile_filler(self.take(chosen), points)
 
     def lay_out(self, points: Rows) -> Rows:
@@ -150,7 +150,7 @@ class TrainingIndex:
         return _short_rows(points) if self.metric == "cosine" else _scaled(points, -self.exponent)
 
     def like_rows(self, points: Rows) -> Rows:
-        """Return checked points as the training rows are: dense or sparse."""
+        """Return checked points in the form of the training rows: dense or sparse."""
         return points.toarray() if sparse.issparse(points) else points
 
     def take(self, chosen: Indices) -> "TrainingIndex":
@@ -163,11 +163,11 @@ class TrainingIndex:
         return replace(self, n_rows=rows.shape[0], rows=pack(rows))
 
     def table(self) -> Rows:
-        """Return the laid-out rows, (N, d), so that a single row is in one place."""
+        """Return the laid-out rows as (N, d), in which each single row is contiguous."""
         return unpack(self.rows, slice(0, self.n_rows)).astype(np.float64, copy=False)
 
     def unscaled(self) -> Rows:
-        """Return the rows, (N, d), on the scale they were given on."""
+        """Return the rows, (N, d), on their original scale."""
         return _scaled(self.table(), self.exponent)
 
     def as_vectors(self, laid_out: Rows) -> Rows:
@@ -178,12 +178,12 @@ class TrainingIndex:
         return laid_out / np.where(length == 0, 1.0, length)[:, None]
 
     def measure(self, points: Rows, table: Rows) -> Measure:
-        """Return what measures single pairs, to the bits of the tiles; ``table`` is that of :meth:`table`."""
+        """Return the function that measures single pairs, to the bits of the tiles; ``table`` as in :meth:`table`."""
         laid_out, to_rows = np.ascontiguousarray(self.lay_out(points)), SINGLE_ROWS[self.metric]
         return lambda p, rows, out: to_rows(table, laid_out[p], rows, out)
 
     def in_float64(self) -> "TrainingIndex":
-        """Return the same rows as they are laid out where they were given as float64."""
+        """Return the same rows, laid out as if given as float64."""
         if self.rows.dtype == np.float64:
             return self
         rows, exponent = self.rows.astype(np.float64), self._content_exponent
@@ -193,16 +193,16 @@ class TrainingIndex:
 
     @property
     def float64_exponent(self) -> int:
-        """The exponent that the rows would have, had they been given as float64."""
+        """The exponent that the rows would have if given as float64."""
         return self.exponent + (0 if self.in_file else self._content_exponent)
 
     @property
     def _content_exponent(self) -> int:
-        """What would be taken off the exponents of the laid-out rows, had they been given as float64."""
+        """Reduction of the exponents of the laid-out rows if they had been given as float64."""
         return 0 if self.ends is None or self.rows.dtype == np.float64 else _exponent_of(self.ends)
 
     def pieces(self) -> Iterable[tuple[slice, Floats]]:
-        """Return the rows, (n, d), some at a time, as they are laid out where they were given as float64."""
+        """Return the rows, (n, d), in pieces, laid out as if given as float64."""
         step = max(1, CHUNK_BYTES // (8 * self.width))
         for lo in range(0, self.n_rows, step):
             here = slice(lo, min(lo + step, self.n_rows))
@@ -216,11 +216,11 @@ class TrainingIndex:
         return keys
 
     def digests(self) -> Iterable[Any]:
-        """Return what identifies the rows, for a fingerprint: the same for rows of any type, in memory or in a file."""
+        """Return what identifies the rows for a fingerprint, equal for rows of any type, in memory or in a file."""
         return column_digests(self.width, (rows for _, rows in self.pieces()))
 
     def may_repeat(self, most: float) -> bool:
-        """Whether there may be no more than ``most`` different rows; False where rows are not compared."""
+        """Whether there may be at most ``most`` different rows; False if rows are not compared."""
         if self.width == 0:
             return most >= 0
         sample = np.sort(self._taken(np.arange(0, self.n_rows, max(1, self.n_rows // SAMPLE_ROWS))), axis=0)
@@ -236,7 +236,7 @@ class TrainingIndex:
         return found
 
     def with_ends(self) -> "TrainingIndex":
-        """Return the same rows with the smallest and largest value of each feature, where distances depend on them."""
+        """Return the same rows with the smallest and largest value of each feature, if distances depend on them."""
         if self.metric == "cosine":
             return self
         columns = [self._column(j) for j in range(self.width)]
@@ -259,14 +259,14 @@ class GivenDistances(TrainingIndex):
         np.add(points[here, rows], 0.0, out=tile)
 
     def sample_filler(self, chosen: Indices, points: Rows) -> Filler:
-        """Return what fills tiles of the distances to some rows."""
+        """Return the function that fills tiles of distances to some rows."""
         return tile_filler(self, points[:, chosen])
 
     def content_hash(self) -> None:
-        """Return None: there is no content."""
+        """Return None: there are no rows."""
 
     def digests(self) -> tuple[()]:
-        """Return nothing: there is no content."""
+        """Return an empty tuple: there are no rows."""
         return ()
 
     def may_repeat(self, most: float) -> bool:
@@ -301,7 +301,7 @@ class SparseRows(TrainingIndex):
         return int(self.rows.shape[1])
 
     def filler(self, points: Rows) -> Filler:
-        """Return what fills tiles for ``points``, which :func:`check_reach` has seen."""
+        """Return the function that fills tiles for ``points``, already checked by :func:`check_reach`."""
         return _fill_with_zeros if self.constant else partial(self._fill, self.lay_out(points))
 
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
@@ -320,7 +320,7 @@ class SparseRows(TrainingIndex):
         """Return checked points as a csr_array."""
         if isinstance(points, RowFile):
             raise InputError(
-                "'X_val' is too large to load, and the training rows are sparse: that is not supported. Pass the "
+                "'X_val' is too large to load, which is not supported with sparse training rows. Pass the "
                 "points in several calls, or dense training rows."
             )
         return points if sparse.issparse(points) else sparse.csr_array(points)
@@ -347,7 +347,7 @@ class SparseRows(TrainingIndex):
         return unit
 
     def measure(self, points: Rows, table: Rows) -> Measure:
-        """Return what measures single pairs, to the bits of the tiles; ``table`` is that of :meth:`table`."""
+        """Return the function that measures single pairs, to the bits of the tiles; ``table`` as in :meth:`table`."""
         laid_out = self.lay_out(points)
 
         def merge(p: int, rows: Indices, out: Floats) -> None:
@@ -419,8 +419,8 @@ class FileRows(TrainingIndex):
         return TrainingIndex(self.metric, n_rows, panels, self.exponent, self.constant, self.ends)
 
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
-        # A chunk of the file at a time. A tile that needs several is filled by way of another array, because the
-        # kernels want theirs in one piece.
+        # Read in chunks of the file. A tile of several chunks is filled through another array, because the kernels need
+        # a contiguous one.
         scaled = np.ascontiguousarray(self.lay_out(points[here]))
         step = max(1, CHUNK_BYTES // (8 * max(tile.shape[0], self.width)))
         for lo in range(rows.start, rows.stop, step):
@@ -445,7 +445,7 @@ class FileRows(TrainingIndex):
 
 
 def kind_of(rows: Rows) -> type[TrainingIndex]:
-    """Return the class for rows as they are before they are laid out; None stands for distances that are given."""
+    """Return the class for rows that are not yet laid out; None stands for given distances."""
     if rows is None:
         return GivenDistances
     if isinstance(rows, RowFile):
@@ -454,13 +454,13 @@ def kind_of(rows: Rows) -> type[TrainingIndex]:
 
 
 def index_rows(rows: Rows, metric: str, scratch: str | None = None) -> TrainingIndex:
-    """Lay out checked training rows for ``metric``; ``scratch`` is the folder for those that stay in a file."""
+    """Lay out checked training rows for ``metric``; ``scratch`` is the folder for rows in a file."""
     return kind_of(rows).of(rows, metric, scratch)
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """A :data:`Filler` that can be sent to another process, where it is made again from what it was made of."""
+    """A :data:`Filler` that can be sent to another process, where it is rebuilt from its inputs."""
 
     index: TrainingIndex
     points: Rows
@@ -505,12 +505,12 @@ def _fill_with_zeros(here: slice, rows: slice, tile: Floats) -> None:
 
 
 def index_again(index: TrainingIndex) -> TrainingIndex:
-    """Return the index that :func:`index_rows` would make of the same rows, whatever scale they are on now."""
+    """Return the index that :func:`index_rows` would make of the same rows, whatever their present scale."""
     if index.metric == "cosine":
         return index
     largest = _largest(index.rows) if index.ends is None else _farthest(*index.ends)
     widest = largest if index.ends is None else float(_differences(*index.ends).max())
-    # Zero is zero on every scale.
+    # Zero is the same on every scale.
     exponent = max(
         int(np.frexp(widest)[1]) + index.exponent * (widest > 0),
         int(np.frexp(largest)[1]) - 1000 + index.exponent * (largest > 0),
@@ -521,7 +521,7 @@ def index_again(index: TrainingIndex) -> TrainingIndex:
 
 
 def without_rows(fill: Filler, excluded: Indices) -> Filler:
-    """Put one training row of each point (-1 for none) behind all others, however near it is."""
+    """Put one training row of each point (-1 for none) behind all others, at any distance."""
     return partial(_fill_and_exclude, fill, excluded)
 
 
@@ -543,7 +543,7 @@ def without_row(measure: Measure, excluded: Indices) -> Measure:
 
 
 def row_hashes(rows: npt.NDArray[Any]) -> Hashes:
-    """Hash each of some dense rows, of any type, by its content."""
+    """Hash each of some dense rows of any type by content."""
     keys = np.zeros(rows.shape[0], dtype=np.uint64)
     for j in range(rows.shape[1]):
         keys += _mix(rows[:, j].astype(np.float64, copy=False), np.uint64(j))
@@ -577,7 +577,7 @@ def feature_std(rows: Rows) -> Floats | None:
 
 
 def original_rows(index: TrainingIndex) -> Floats | None:
-    """Return the training rows as they were given; None where they are not kept, or not in memory."""
+    """Return the training rows as given; None if they are not kept, or not in memory."""
     if index.metric in ("cosine", "precomputed") or index.in_file:
         return None
     rows = index.unscaled()
@@ -600,7 +600,7 @@ def _exponent(widest: float, largest: float) -> int:
 
 
 def _exponent_of(ends: tuple[Floats, Floats]) -> int:
-    """Exponent of the scale on which rows are ordinary numbers, from the ends of all features."""
+    """Exponent that scales rows into the ordinary range of floats, from the ends of all features."""
     return _exponent(float(_differences(*ends).max()), _farthest(*ends))
 
 
@@ -609,7 +609,7 @@ def _scaled_ends(ends: tuple[Floats, Floats], exponent: int) -> tuple[Floats, Fl
 
 
 def _differences(low: Floats, high: Floats) -> Floats:
-    """Halves are subtracted, so that the range of the largest floats is still one."""
+    """Halved differences, so that the range of the largest floats is finite."""
     with np.errstate(over="ignore"):
         return np.minimum(2 * (high / 2 - low / 2), np.finfo(np.float64).max)
 
