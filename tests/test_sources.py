@@ -385,7 +385,7 @@ def test_a_memory_map_with_a_bad_entry_is_refused(tmp_path: Path) -> None:
         (lambda p: (p / "empty", "label"), FileNotFoundError, r"holds no Parquet file"),
         (lambda p: (p / "hollow", "label"), ValueError, r"columns but no rows in its 2 parts"),
         (lambda p: (p / "text.parquet", "label"), ValueError, r"not a whole Parquet file"),
-        (lambda p: (p / "narrow.parquet", "label"), ValueError, r"no column of features beside 'label'"),
+        (lambda p: (p / "narrow.parquet", "label"), ValueError, r"no column of features besides 'label'"),
         (lambda p: (iter([(X, Y)]), Y), ValueError, r"'y' parameter must be None when 'X' is an iterator"),
         (lambda p: (iter([]), None), ValueError, r"yields no rows. Was it used up"),
         (lambda p: (iter([X]), None), TypeError, r"'batch 0 of X' must be a pair .* Got ndarray"),

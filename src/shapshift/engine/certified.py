@@ -1,12 +1,12 @@
 """Certified values: linear time, and a bound on the error of every single value.
 
-The bucket kernels bound what a bucket costs in accuracy. This module decides how many buckets there must be and how
-many of the nearest rows are ordered exactly, for the largest bound to stay below ``tol`` standard deviations of the
-values; measures whether it did; and refines until it does. Points whose distances the buckets cannot separate (many
-rows equally far away, say) are ordered exactly.
+The bucket kernels bound the error of a bucket. This module chooses the number of buckets and of exactly ordered nearest
+rows, such that the largest bound stays below ``tol`` standard deviations of the values. It measures the result, and
+refines until the bound is reached. Points whose distances the buckets cannot separate (for example, many rows equally
+far away) are ordered exactly.
 
-This is for rows that stay in a file (:mod:`shapshift.engine.sharded`) and, with kernels of its own, for a GPU. Where
-all distances of a point are in memory, sorting them costs a CPU hardly more than buckets do, see docs/benchmarks.md.
+This serves rows in a file (:mod:`shapshift.engine.sharded`) and, with separate kernels, a GPU. If all distances of a
+point are in memory, sorting them takes a CPU little longer than buckets, see docs/benchmarks.md.
 """
 
 from collections.abc import Callable
@@ -43,31 +43,31 @@ Indices = npt.NDArray[np.int64]
 Images = npt.NDArray[np.uint16]
 Histograms = npt.NDArray[np.uint32]
 
-# Points handled together: every training value that is fetched serves all of them, and their images fit the cache.
+# Number of points handled together: every training value read serves all of them, and their images fit the cache.
 BATCH = 64
-# Training rows that are looked at together: their distances stay in the second-level cache between two kernels. Not a
-# power of two, which would send the distances of all points to the same few places of the first-level cache.
+# Number of training rows processed together: their distances stay in the second-level cache between two kernels. Not a
+# power of two, which would map the distances of all points to the same few places of the first-level cache.
 STRIP_ROWS = 1064
-# Images are 16 bits, one of them for the match.
+# Images have 16 bits, one of them for the match.
 MOST_BUCKETS = 2**15
-# Sampled rows that share the first bucket: fewer, and its size would be left to chance.
+# Number of sampled rows in the first bucket; with fewer, its size would depend too much on chance.
 SAMPLED_FIRST = 12
-# How large bounds are (see choose_coarseness), measured on Gaussian data; they are checked after every run.
+# Size of the bounds (see choose_coarseness), measured on Gaussian data; they are checked after every run.
 MEAN_BOUND, HUB_BOUND = 0.95, 0.33
-# A point whose bounds are larger than expected by this factor is ordered exactly.
+# A point whose bounds exceed the expected ones by this factor is ordered exactly.
 GREEDY = 16.0
-# Costs in nanoseconds that the choice weighs: of a bucket, of a row ordered exactly, and what buckets save on a pair.
-# A bucket takes ten or so by itself; the rest is what large tables do to the caches.
+# Costs in nanoseconds for the choice: of a bucket, of an exactly ordered row, and time saved by buckets per pair. A
+# bucket alone takes about ten; the rest is the effect of large tables on the caches.
 BUCKET_COST, ROW_COST, EXACT_COST = 40.0, 10.0, 3.0
 ROUNDS = 6
-_TINY = 2.0**-100  # stands in for zero where something is divided by it
+_TINY = 2.0**-100  # replaces zero in divisors
 
 
 def draw_sample(index: TrainingIndex) -> Indices:
-    """Choose training rows whose distances tell how the others are spread; the first s of them are a sample of size s.
+    """Choose training rows that represent the distances to all of them; the first s are a sample of size s.
 
-    They are chosen by a hash of their content, so that the order of the table has no influence. Precomputed distances
-    have no content to hash: there, rows are taken at even steps.
+    They are chosen by a hash of their content, so that row order has no effect. Precomputed distances have no content
+    to hash; their rows are taken at even steps.
     """
     largest = min(index.n_rows, 2**14)
     keys = index.content_hash()
@@ -79,9 +79,9 @@ def draw_sample(index: TrainingIndex) -> Indices:
 
 
 def rank_curve(c: Floats) -> Curve:
-    """Lay out a rank table for the bucket kernels."""
+    """Prepare a rank table for the bucket kernels."""
     drops = c[:-1] - c[1:]
-    # Drops are differences of rounded numbers; what rounding can do is part of the rounding allowance of the bounds.
+    # Drops are differences of rounded numbers; their rounding errors are part of the rounding allowance of the bounds.
     growing = np.flatnonzero(np.diff(drops) > 2.0**-50 * c[0])
     at = np.zeros((c.size + 3, 2))
     at[1:-2, 0] = c
@@ -94,12 +94,12 @@ def rank_curve(c: Floats) -> Curve:
 
 @dataclass(frozen=True)
 class Coarseness:
-    """How coarse a run is.
+    """Number of buckets and of exactly ordered rows of a run.
 
     Attributes
     ----------
     first : int
-        About how many of the nearest rows are ordered exactly.
+        Approximate number of nearest rows that are ordered exactly.
     buckets : int
     """
 
@@ -116,10 +116,10 @@ class Coarseness:
 
 
 def choose_coarseness(n_rows: int, limit: float) -> Coarseness | None:
-    """Find the cheapest numbers of buckets and of exact ranks that keep all bounds below a limit.
+    """Find the cheapest numbers of buckets and exact ranks that keep all bounds below a limit.
 
-    Buckets that grow in proportion to their rank, from rank R to N, have bounds that fall with their number: on average
-    like log(N/R)^2 / N, and for rows that are near to every point like log(N/R) / R.
+    If buckets grow in proportion to their rank, from rank R to N, bounds fall with the number of buckets: on average
+    like log(N/R)^2 / N, and for rows near every point like log(N/R) / R.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def choose_coarseness(n_rows: int, limit: float) -> Coarseness | None:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Everything a worker needs to know of a certified run."""
+    """All inputs of a worker in a certified run."""
 
     curve: Curve
     rules: Rules
@@ -158,24 +158,24 @@ class Space(NamedTuple):
 
 @dataclass(frozen=True)
 class Buckets:
-    """Values with bounds, in steps.
+    """Values with bounds, computed in steps.
 
-    A batch of points is looked at in all training rows, in one piece or in several (:meth:`scan`); then its tables are
-    made (:meth:`settle`); then its values are added up, in one piece or in several (:meth:`add`, :meth:`unpack`). A row
-    goes through the same additions in the same order, whatever the pieces.
+    A batch of points is compared with all training rows, in one piece or in several (:meth:`scan`). Then its tables are
+    made (:meth:`settle`), and its values are added up, in one piece or in several (:meth:`add`, :meth:`unpack`). The
+    additions of a row and their order do not depend on the pieces.
     """
 
     task: ClassTask
     certificate: Certificate
 
     def space(self, batch: int) -> Space:
-        """Allocate the space of a worker."""
+        """Allocate the arrays of a worker."""
         room = self.certificate.room
         near = Near(np.empty(batch, np.int64), np.empty((batch, room), np.int32), np.empty((batch, room)))
         return Space(np.empty(batch * STRIP_ROWS), near)
 
     def scratch(self) -> Scratch:
-        """Allocate what ordering the near rows of a point takes."""
+        """Allocate the arrays for ordering the near rows of a point."""
         room = self.certificate.room
         work = np.empty((2, room), np.uint64)
         return Scratch(np.empty(room, np.int32), work, np.empty(room), np.zeros(self.task.n_classes))
@@ -204,16 +204,16 @@ class Buckets:
         lines : ndarray
             From :meth:`lines`.
         asked : ndarray of shape (b, r)
-            Distances whose ranks are asked for.
+            Distances whose ranks are requested.
         space : Space
-            Its near rows are those found, numbered from the first of these rows on.
+            Receives the near rows, numbered from the first of these rows.
         images : ndarray of shape (b, w)
             Out.
 
         Returns
         -------
         ndarray of shape (b, r)
-            How many of the rows are nearer than asked, ties by half.
+            Number of rows nearer than each requested distance; ties count half.
         """
         size, n = lines.shape[0], rows.stop - rows.start
         labels, ranks = self._labels(batch, rows), np.zeros(asked.shape)
@@ -229,7 +229,7 @@ class Buckets:
     def settle(
         self, batch: slice, near: Near, histograms: Histograms, tables: Indices, points: Points, scratch: Scratch
     ) -> Settled:
-        """Make the tables of a batch of points, and the values of their near rows in place of the distances."""
+        """Make the tables of a batch of points, and replace the distances of their near rows by values."""
         task, size = self.task, histograms.shape[0]
         weights = np.ones(size) if task.weights is None else task.weights[batch]
         levels, done = np.empty(size, np.int64), np.empty(size, np.bool_)
@@ -250,13 +250,13 @@ class Buckets:
             if kind < self.task.n_squares:
                 (unpack_squares, unpack_products)[kind](packed[cell], rules, partial[cell])
                 continue
-            # Once for each point: a group's points have their levels too.
+            # Only once per point: a point of a group also belongs to a level.
             bounds = partial[-1, : partial.shape[1] if cell < n_levels else 0]
             unpack(packed[cell], rules, partial[cell], bounds)
 
 
 def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: Any, sample: Indices) -> Certificate:
-    """Lay down the rules of one run."""
+    """Compute the scales and limits of one run."""
     block = block_points(task)
     peak = max(GREEDY * coarse.hub_bound(task.n_train), _TINY)
     least = max(task.depth, task.n_nearest, coarse.first // 4)
@@ -268,10 +268,10 @@ def certify(task: ClassTask, coarse: Coarseness, index: TrainingIndex, points: A
         allowed=GREEDY * coarse.mean_bound(task.n_train) * task.n_train,
         peak=peak,
         least=least,
-        # Powers of two, so that scaling is exact; one bit is left over in either half of a word.
+        # Powers of two, so that scaling is exact; one bit is spare in each half of a word.
         value_scale=2.0 ** np.floor(np.log2(2.0 ** (62 - BOUND_BITS) / (block * largest))),
         bound_scale=2.0 ** np.floor(np.log2(2.0 ** (BOUND_BITS - 1) / (block * peak * heaviest))),
-        # A value has 62 - BOUND_BITS bits less those of the points; the squares of all points must fit into a word.
+        # A value has 62 - BOUND_BITS bits minus those of the points; the squares of all points must fit into a word.
         square_shift=BOUND_BITS + max(0, int(np.ceil((62 - 2 * BOUND_BITS - np.log2(block)) / 2))),
         weight_scale=0.0 if task.weights is None else 2.0 ** np.floor(bits - np.log2(heaviest)),
     )
@@ -296,20 +296,20 @@ def certified_sums(
     runner: Runner,
     by_buckets: Callable[[Buckets], Sums],
 ) -> Sums:
-    """Value a task so that no value is off by more than ``tol`` standard deviations of the values.
+    """Value a task with no value off by more than ``tol`` standard deviations of the values.
 
     Parameters
     ----------
     exact : Exact
-        The task, and how to value it where buckets do not pay.
+        The task, and how to value it if buckets do not pay.
     index, points
-        Training rows and validation points that the task's distances are between.
+        Training rows and validation points of the task's distances.
     sample : ndarray
         From :func:`draw_sample`.
     tol : float
     runner : Runner
     by_buckets : callable
-        How to run by buckets.
+        Runs the task by buckets.
 
     Returns
     -------
@@ -317,7 +317,7 @@ def certified_sums(
         With the error bound of each mean value.
     """
     task = exact.task
-    # A budget has room for one worker of this kind in any case.
+    # Every budget has space for one worker of this kind.
     workers = 1 if runner.max_memory is not None else n_workers(runner.n_jobs)
     limit = 0.9 * tol * _expected_spread(task, workers)
     for _ in range(ROUNDS):
@@ -329,26 +329,26 @@ def certified_sums(
         sums = by_buckets(buckets)
         bound = sums.bounds[0] / task.n_val + rounding_allowance(task) + 1 / certificate.rules.value_scale
         spread = (sums.levels.sum(axis=0) / task.n_val).std()
-        # The exact values can be less spread out than these, but by no more than the largest bound.
+        # The exact values may spread less than these, but by at most the largest bound.
         if bound.max() <= tol * (spread - bound.max()):
             notes = {"tol": tol, "exact_ranks": coarse.first, "buckets": coarse.buckets}
             return replace(sums, error_bound=bound, notes=notes)
         limit *= min(0.9 * tol * spread / bound.max(), 0.9)
-        del sums, bound, buckets, certificate  # before the next ones are made
+        del sums, bound, buckets, certificate  # frees them before the next ones are made
     notes = {"tol": tol, "exact_ranks": task.n_train, "buckets": 0}
     return replace(runner.sums(exact), error_bound=np.full(task.n_train, rounding_allowance(task)), notes=notes)
 
 
 def rounding_allowance(task: ClassTask) -> float:
-    """Allow for what rounding can do to sums and differences of entries of the rank table."""
+    """Return a bound on rounding errors of sums and differences of entries of the rank table."""
     return float(2.0**-46 * (1.0 + task.table.c.sum()))
 
 
 def _expected_spread(task: ClassTask, workers: int) -> float:
-    """Estimate the standard deviation of the values from a few points that are valued exactly.
+    """Estimate the standard deviation of the values from a few exactly valued points.
 
-    The values are means over the points: what is particular to a point averages out, what points have in common stays.
-    Half of the latter is counted on, because few points do not tell it well, and too high a hope costs a second run.
+    The values are means over the points: differences between points average out, and common effects remain. Only half
+    of the common part is assumed, because few points estimate it badly, and a too high estimate costs a second run.
     """
     size = min(task.n_val, max(2, min(8, task.n_val // 64)))
     alone = replace(

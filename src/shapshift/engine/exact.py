@@ -1,4 +1,4 @@
-"""Exact values: all rows of a point are ordered by distance, and every rank has its coefficient."""
+"""Exact values: the rows of each point are ordered by distance, and every rank has its coefficient."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,18 +17,18 @@ from shapshift.kernels.rank import RankScratch, add_rows, add_weighted_rows, ran
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Points of a tile of rows in a file, if memory allows: reading the rows is then no longer most of the work.
+# Points of a tile of rows in a file, if memory allows: enough that reading the rows is not most of the work.
 FILE_TILE = 8
 
 
 class TileWorker:
-    """Fills a tile with distances, turns it into values, and adds these up. Subclasses say how values are computed."""
+    """Fills a tile with distances, turns it into values, and adds these up. Subclasses compute the values."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
     def values(self, batch: slice, points: Points) -> Floats:
-        """Return the values of a batch, valid until the next call, and fill in the results of its points."""
+        """Return the values of a batch, valid until the next call, and write the results of its points."""
         raise NotImplementedError
 
     def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
@@ -44,11 +44,11 @@ class TileWorker:
         self.keep(values, points)
 
     def keep(self, values: Floats, points: Points) -> None:
-        """Keep the values of single points that the task asks for."""
+        """Store the values on single points that the task requests."""
         np.take(values, self.task.kept, axis=1, out=points.values, mode="clip")
 
     def finish(self, partial: Floats) -> None:
-        """Nothing is held back."""
+        """Do nothing: all values are already added."""
 
 
 class RankWorker(TileWorker):
@@ -60,7 +60,7 @@ class RankWorker(TileWorker):
     batch : int
         Points of a tile.
     allocate : callable, default=np.empty
-        Makes arrays, given a shape and a dtype.
+        Allocates arrays, given a shape and a dtype.
     """
 
     task: ClassTask
@@ -76,7 +76,7 @@ class RankWorker(TileWorker):
         task = self.task
         values: Floats = self.tile[: batch.stop - batch.start]
         task.fill(batch, slice(0, task.n_train), values)
-        # From here on the tile holds values in place of distances.
+        # From here on the tile holds values instead of distances.
         rank_values(values, task.codes, task.batch(batch), task.rule, self.scratch, points.findings)
         return values
 
@@ -91,7 +91,7 @@ class Exact:
     in_file : bool
         Whether the training rows are read from a file.
     spill : bool
-        Whether keys are kept in scratch files, for rows too many to keep the keys of one point in memory.
+        Whether keys are stored in scratch files, because the keys of one point do not fit in memory.
     scratch : str or None
         Folder of these files.
     """
@@ -104,7 +104,7 @@ class Exact:
     block_pairs = None
 
     def costs(self) -> Costs:
-        """Memory that a worker needs."""
+        """Memory of a worker."""
         if self.spill:
             return Costs(1, READING_BYTES, FILE_TILE)
         row, reading = 8 * self.task.n_train, READING_BYTES if self.in_file else 0
@@ -115,12 +115,12 @@ class Exact:
         return RankWorker(self.task, batch, self.allocate)
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-        """Make an array, in memory or in a scratch file."""
+        """Allocate an array, in memory or in a scratch file."""
         return spilled(self.scratch, shape, dtype) if self.spill else np.empty(shape, dtype)
 
 
 def exact_from_file(method: Exact, scratch: str | None, runner: Runner) -> Exact:
-    """Exact values of rows in a file: keys in memory if the budget allows, else in a scratch file."""
+    """Return exact values of rows in a file: keys in memory if the budget allows, else in a scratch file."""
     method = replace(method, in_file=True, scratch=scratch)
     try:
         plan_blocks(method, runner)
@@ -140,7 +140,7 @@ class Tiled:
         ``entropy(tile, here, cuts)``: entropy of the points ``here``, from their distances and the ``depth``-th
         smallest of each.
     overwrite : callable
-        ``overwrite(tile, here, extra)``: replace the distances of the points ``here`` by values, and fill in other
+        ``overwrite(tile, here, extra)``: replace the distances of the points ``here`` by values, and write other
         results of the points.
     worker_bytes : int
         Memory that ``overwrite`` needs.

@@ -1,10 +1,10 @@
-"""The runner: values blocks of validation points on threads or on a cluster, and adds their sums up in a fixed order.
+"""The runner: values blocks of validation points on threads or a cluster, and adds up their sums in a fixed order.
 
-A block is a run of consecutive validation points, a bundle a run of consecutive blocks; their sizes depend on the data
-alone. Sums of blocks are added to those of their bundle and bundles to the total, in the order of their numbers.
-Threads return blocks, workers of a cluster whole bundles where there are enough of them, and either way the same
-numbers are added in the same order. So neither the number of workers, nor where they run, nor the memory budget, nor a
-restart changes a bit of the result.
+A block is a run of consecutive validation points; a bundle is a run of consecutive blocks. Their sizes depend only on
+the data. Sums of blocks are added to those of their bundle, and bundles to the total, in the order of their numbers.
+Threads return blocks. Workers of a cluster return whole bundles if there are enough of them. In both cases the same
+numbers are added in the same order. So the number and place of workers, the memory budget and restarts do not change a
+bit of the result.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,22 +26,22 @@ from shapshift.exceptions import InputError
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# About this many (training row, validation point) pairs make a block: long enough to hide the cost of handing it out,
-# short enough to keep two workers equally busy and a progress bar moving.
+# Approximate number of (training row, validation point) pairs of a block: long enough to hide the cost of submitting
+# it, short enough to keep two workers equally busy and a progress bar moving.
 BLOCK_PAIRS = 2**20
-# A pass over the training rows serves all points of a block, so a block has no fewer points than this; a small
-# validation set is cut into several blocks, so that no worker is without one.
+# Smallest number of points of a block, because a pass over the training rows serves all its points. A small validation
+# set is cut into several blocks, so that every worker has one.
 LEAST_POINTS, BLOCK_POINTS = 32, 64
-# Tiles are no larger than this unless a method asks for it. Exact values gain by smaller ones, which stay in the cache
-# between two kernels; but a pass over the training rows should serve some points.
+# Largest tile unless a method asks for more. Exact values are faster with smaller ones, which stay in the cache between
+# two kernels; but a pass over the training rows should serve several points.
 TILE_BYTES, CACHED_BYTES, LEAST_BATCH = 128 * 2**20, 4 * 2**20, 32
-# Results of blocks that are being computed, or wait for their turn to be added, take no more than this.
+# Memory bound for results of blocks that are being computed or wait to be added.
 WAVE_BYTES = 128 * 2**20
-# Most blocks of a bundle, and the number of bundles below which none are made. The larger a bundle, the fewer bytes
-# travel in a cluster; the more bundles, the more workers can take part.
+# Largest number of blocks of a bundle, and smallest number of bundles. Larger bundles send fewer bytes in a cluster;
+# more bundles let more workers take part.
 BUNDLE_BLOCKS = 64
 LEAST_BUNDLES = 1024
-# What a thread costs beside its arrays: stack, allocator, counters of the sort.
+# Memory of a thread besides its arrays: stack, allocator, counters of the sort.
 WORKER_BYTES = 2**21
 
 
@@ -53,9 +53,9 @@ class MemoryBudgetError(InputError):
     least, given : int
         Bytes.
     what : str
-        What the bytes are needed for.
+        Purpose of the bytes.
     advice : str
-        What else can be done than raise the budget.
+        Alternative to raising the budget.
     """
 
     def __init__(self, least: int, given: int, what: str, advice: str = "value fewer groups at a time") -> None:
@@ -79,9 +79,9 @@ class Memory:
     point : int
         Per point of a batch.
     block, block_point : int
-        Per block that is finished and not yet added up, and per point of such a block.
+        Per finished block that is not yet added up, and per point of such a block.
     end : int
-        In all, where that is more, when workers are done and sums become values.
+        Total when workers are done and sums become values, if that is more.
     """
 
     fixed: int
@@ -94,7 +94,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the points of a run are cut up and how many workers value them.
+    """Sizes of the blocks, batches and tasks of a run, and the number of workers.
 
     Attributes
     ----------
@@ -102,9 +102,9 @@ class Plan:
         Points of a block, and points that a worker handles together.
     workers : int
     wave : int
-        Blocks that may be in work or wait to be added up at a time.
+        Largest number of blocks in progress or waiting to be added up.
     task_blocks : int
-        Blocks that are valued together: by a task of a cluster, or where threads share the rows of a file.
+        Blocks valued together: by a task of a cluster, or if threads share the rows of a file.
     """
 
     block: int
@@ -117,14 +117,14 @@ class Plan:
 def fit_memory(
     memory: Memory, task: Task, plan: Plan, max_memory: int | None, cluster: Cluster | None, *, cut_blocks: bool = False
 ) -> Plan:
-    """Fit a plan into a memory budget; on a cluster the budget holds for every worker alike.
+    """Fit a plan into a memory budget; on a cluster each worker has this budget.
 
     Parameters
     ----------
     memory : Memory
     task : Task
     plan : Plan
-        What would be best; its wave is not read.
+        The plan without a budget; its wave is ignored.
     max_memory : int or None
     cluster : Cluster or None
     cut_blocks : bool
@@ -139,7 +139,7 @@ def fit_memory(
     wave = WAVE_BYTES // (memory.block + memory.block_point * block)
     if max_memory is not None:
         one = memory.worker + memory.point + memory.block + memory.block_point
-        # A sixteenth is left to the allocator, which keeps freed pieces that it cannot use again.
+        # A sixteenth is left to the allocator, for freed pieces that it cannot reuse.
         least = -(-16 * max(memory.fixed + one, memory.end) // 15)
         if max_memory < least:
             groups, advice = f"{task.n_groups} groups", "value fewer groups at a time"
@@ -152,7 +152,7 @@ def fit_memory(
             raise MemoryBudgetError(least, max_memory, f"{what} and matrix={task.matrix}", advice)
         # Workers first, then larger batches, then longer waves.
         free = max_memory * 15 // 16 - memory.fixed
-        here = min(workers if cluster is None else 1, free // one)  # workers that share the budget
+        here = min(workers if cluster is None else 1, free // one)  # number of workers that share the budget
         batch = min(batch, (free // here - memory.worker - memory.block) // (memory.point + memory.block_point))
         if cut_blocks and batch < block:
             block = batch = 1 << (int(batch).bit_length() - 1)
@@ -160,7 +160,7 @@ def fit_memory(
         left = free - here * (memory.worker + batch * memory.point)
         wave = min(wave, left // (memory.block + memory.block_point * block))
         workers = here if cluster is None else workers
-    # On a cluster, results wait where they were made.
+    # On a cluster, results wait on the worker that made them.
     wave = max(wave // workers, 1) * workers if cluster is None else max(wave, 2 * workers)
     return Plan(int(block), int(batch), int(workers), int(wave), int(max(task_blocks, 1)))
 
@@ -171,15 +171,15 @@ class BlockSums:
 
     Attributes
     ----------
-    cells : ndarray
+    Cell of the total to add each sum to; -1 for none.
         Cell of the total that each sum is added to; -1 for none.
     counts : ndarray
         Points per entropy level.
     sums : ndarray
-        One sum per cell; rows beyond the cells mean nothing.
+        One sum per cell; further rows are unused.
     n_blocks : int
     points : Points or None
-        Results of the points; None where they are in their place already.
+        Results of the points; None if already written to their place.
     """
 
     cells: Indices
@@ -200,14 +200,14 @@ class Totals:
     n_blocks : int
         Number of blocks of the whole run.
     bundle : int
-        Blocks of a bundle.
+        Number of blocks of a bundle.
     """
 
     def __init__(self, shape: tuple[int, int], n_levels: int, n_blocks: int, bundle: int) -> None:
         self.n_blocks, self.bundle, self.done = n_blocks, bundle, 0
         self.counts = np.zeros(n_levels, dtype=np.int64)
         self.sums, self.seen = np.zeros(shape), np.zeros(shape[0], dtype=np.bool_)
-        # Sums of the bundle that is not complete yet.
+        # Sums of the incomplete bundle.
         self.open, self.open_seen = np.zeros(shape if bundle > 1 else (0, shape[1])), np.zeros(shape[0], dtype=np.bool_)
 
     def add(self, part: BlockSums) -> None:
@@ -219,7 +219,7 @@ class Totals:
             self.open_seen[:] = False
 
     def add_rows(self, block: int, part: BlockSums, rows: slice = slice(None)) -> None:
-        """Add the sums that some training rows have of the blocks from ``block`` on; other rows have their own turn."""
+        """Add the sums of some training rows for the blocks from ``block`` on; other rows are added separately."""
         if self.bundle == 1 or part.n_blocks > 1:
             _add(part.cells, part.sums, self.sums[:, rows], self.seen)
             return
@@ -238,7 +238,7 @@ class Totals:
         return BlockSums(cells, self.counts, self.sums[cells], self.n_blocks, points)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything needed to resume; cells that nothing was added to are left out."""
+        """Everything needed to resume; unused cells are left out."""
         arrays = {"done": np.array(self.done), "counts": self.counts}
         for name, sums, seen in (("", self.sums, self.seen), ("open_", self.open, self.open_seen)):
             cells = np.flatnonzero(seen)
@@ -249,7 +249,7 @@ class Totals:
         """Resume from a state."""
         self.done = int(arrays["done"])
         if not 0 <= self.done <= self.n_blocks:
-            raise InputError(f"it counts {self.done} blocks, there are {self.n_blocks}")
+            raise InputError(f"it has {self.done} blocks, but there are {self.n_blocks}")
         self.counts[:] = arrays["counts"]
         for name, sums, seen in (("", self.sums, self.seen), ("open_", self.open, self.open_seen)):
             cells = arrays[f"{name}cells"]
@@ -272,11 +272,11 @@ class Valued(Protocol):
 
     @property
     def points(self) -> Points | None:
-        """Results of the points; None where they are in their place already."""
+        """Results of the points; None if already written to their place."""
 
 
 class Adding(Protocol):
-    """Adds results up, in order."""
+    """Adds up results in order."""
 
     done: int
 
@@ -294,7 +294,7 @@ S = TypeVar("S", bound=Adding, covariant=True)
 
 
 class Job(Protocol[S]):
-    """A task, cut into blocks; travels to workers of a cluster."""
+    """A task cut into blocks, which can be sent to workers of a cluster."""
 
     @property
     def task(self) -> Task:
@@ -306,19 +306,19 @@ class Job(Protocol[S]):
 
     @property
     def save_every(self) -> int:
-        """Progress is saved at multiples of this many blocks, and at the end."""
+        """Number of blocks between saves of progress; the end is saved too."""
 
     def totals(self) -> S:
         """Allocate the sums."""
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> Valued:
-        """Value the points of a block, or of as many as ``points`` are from there on, on a thread."""
+        """Value on a thread the points of a block, or all of ``points`` if these span more blocks."""
 
     def value_blocks(self, blocks: range) -> Valued:
-        """Value consecutive blocks on a worker of a cluster; returns the results of their points too."""
+        """Value consecutive blocks on a worker of a cluster; also return the results of their points."""
 
     def reuse(self, part: Any) -> None:
-        """Use the arrays of a part that was added up for another one."""
+        """Reuse the arrays of a part that was added up."""
 
 
 def n_blocks(job: Job[Any]) -> int:
@@ -333,7 +333,7 @@ def span(job: Job[Any], blocks: range) -> slice:
 
 
 def each_block(job: Job[Any], blocks: range, points: Points) -> Iterator[Any]:
-    """Value consecutive blocks one after the other; ``points`` are those of all of them."""
+    """Value consecutive blocks one after the other; ``points`` are the points of all of them."""
     first = span(job, blocks).start
     for block in blocks:
         here = span(job, range(block, block + 1))
@@ -347,7 +347,7 @@ def value_blocks(job: Job[Any], blocks: range) -> Valued:
 
 @dataclass
 class Runner:
-    """Where and how runs are made; none of it changes a result.
+    """Place and limits of runs; they never change a result.
 
     Attributes
     ----------
@@ -364,7 +364,7 @@ class Runner:
     checkpoint: Checkpoint | None = None
 
     def cluster(self) -> Cluster | None:
-        """Return the cluster of the surrounding ``joblib.parallel_config``; None where threads do the work."""
+        """Return the cluster of the surrounding ``joblib.parallel_config``; None if threads do the work."""
         return active_cluster(self.n_jobs)
 
     def workers(self, n_tasks: int, cluster: Cluster | None = None) -> int:
@@ -402,10 +402,10 @@ def _on_threads(
     def value(block: int) -> Any:
         return job.value(block, points[span(job, range(block, block + plan.task_blocks))], advance)
 
-    # Added up while the next ones are computed. At most ``wave`` at a time: finished blocks must not pile up behind a
-    # slow one.
+    # Results are added while the next ones are computed. At most ``wave`` blocks are in progress: finished blocks must
+    # not pile up behind a slow one.
     blocks: Iterable[int] = range(totals.done, n_blocks(job))
-    if plan.task_blocks > 1:  # one worker, which says itself how many of them it has done
+    if plan.task_blocks > 1:  # one worker, which reports how many blocks it has done
         blocks = iter(lambda: totals.done, n_blocks(job))
     with closing(stream(value, blocks, plan.workers, plan.wave)) as parts:
         for part in parts:
@@ -436,7 +436,7 @@ def _on_cluster(
 
 
 def _task_ranges(done: int, n_blocks: int, task_blocks: int) -> Iterator[range]:
-    """Cut the blocks that are left into tasks; a bundle that was begun is finished block by block."""
+    """Cut the remaining blocks into tasks; an unfinished bundle is completed block by block."""
     while done < n_blocks:
         size = 1 if done % task_blocks else min(task_blocks, n_blocks - done)
         yield range(done, done + size)
@@ -444,7 +444,7 @@ def _task_ranges(done: int, n_blocks: int, task_blocks: int) -> Iterator[range]:
 
 
 class Worker(Protocol):
-    """Values one batch of validation points after another; its arrays are used for all blocks of a thread."""
+    """Values batches of validation points; its arrays are reused for all blocks of a thread."""
 
     def value(self, batch: slice, groups: Indices, points: Points, partial: Floats) -> None:
         """Add the values of a batch to ``partial``.
@@ -454,30 +454,31 @@ class Worker(Protocol):
         batch : slice
             Validation points.
         groups : ndarray
-            Row of ``partial`` for each point's group, the next one is for its squares; -1 for none. The entropy levels
-            have the first rows, then come the squares of all points; products follow squares where points have weights.
+            Row of ``partial`` for each point's group, followed by the row of its squares; -1 for none. The first rows
+            are those of the entropy levels, then the squares of all points. If points have weights, products follow
+            squares.
         points : Points
-            Results of the batch, to be filled in.
+            Results of the batch, to be written.
         partial : ndarray
-            Sums of the block; rows beyond those of the levels and of the block's groups are the worker's own.
+            Sums of the block; rows after those of the levels and of the block's groups belong to the worker.
         """
 
     def finish(self, partial: Floats) -> None:
-        """Add what was held back until the end of the block, so that the size of batches changes no bit."""
+        """Add sums kept until the end of the block, so that the batch size changes no bit."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Memory that a method needs, and how many points it handles together.
+    """Memory of a method, and number of points it handles together.
 
     Attributes
     ----------
     point, worker : int
-        Bytes per point of a batch, and per worker besides.
+        Bytes per point of a batch, and further bytes per worker.
     batch : int
-        Largest batch that is worth it.
+        Largest useful batch.
     large : int
-        Batches of this many points are made where memory allows, however large their tile is.
+        Number of points of a batch if memory allows, regardless of the size of its tile.
     """
 
     point: int
@@ -495,14 +496,14 @@ class Method(Protocol):
 
     @property
     def own_cells(self) -> int:
-        """Number of sums that a worker keeps besides those of levels and groups."""
+        """Number of sums of a worker besides those of levels and groups."""
 
     @property
     def block_pairs(self) -> int | None:
-        """About how many (training row, validation point) pairs make a block; None for the default."""
+        """Approximate number of (training row, validation point) pairs of a block; None for the default."""
 
     def costs(self) -> Costs:
-        """Memory that a worker needs."""
+        """Memory of a worker."""
 
     def worker(self, batch: int, block: int) -> Worker:
         """Make a worker; ``batch`` and ``block`` are the largest numbers of points."""
@@ -518,8 +519,8 @@ class BlockJob:
     block, batch : int
         Points of a block, and of a batch within a block.
     spare, used : list
-        Workers and arrays of partial sums, reused from block to block: allocating large arrays again and again
-        fragments the memory.
+        Workers and arrays of partial sums, reused for later blocks: repeated allocation of large arrays would fragment
+        the memory.
     """
 
     method: Method
@@ -538,7 +539,7 @@ class BlockJob:
 
     @property
     def save_every(self) -> int:
-        """Progress can be saved after every block."""
+        """Blocks between saves: 1, since progress can be saved after every block."""
         return 1
 
     def totals(self) -> Totals:
@@ -566,7 +567,7 @@ class BlockJob:
         return BlockSums(block_cells(task, names, own, counts > 0), counts, partial)
 
     def value_blocks(self, blocks: range) -> BlockSums:
-        """Value consecutive blocks and add them up; more than one are a bundle."""
+        """Value consecutive blocks and add them up; several blocks form a bundle."""
         here = span(self, blocks)
         points = self.task.points(here.stop - here.start)
         totals = make_totals(self.task, self.method.own_cells, len(blocks), bundle=1)
@@ -576,7 +577,7 @@ class BlockJob:
         return totals.part(points)
 
     def reuse(self, part: BlockSums) -> None:
-        """Use an array of partial sums for another block."""
+        """Reuse an array of partial sums for another block."""
         self.used.append(part.sums)
 
 
@@ -587,7 +588,7 @@ def make_totals(task: Task, own_cells: int, blocks: int, bundle: int | None = No
 
 
 def group_rows(task: Task, here: slice) -> tuple[Indices, Indices]:
-    """Return the groups among some points, and the row of each point's group in the sums of a block; -1 for none."""
+    """Return the groups of some points, and the row of each point's group in the sums of a block; -1 for none."""
     if not task.n_groups:
         return np.empty(0, dtype=np.int64), np.full(here.stop - here.start, -1)
     names, places = np.unique(task.groups[here], return_inverse=True)
@@ -595,7 +596,7 @@ def group_rows(task: Task, here: slice) -> tuple[Indices, Indices]:
 
 
 def block_cells(task: Task, names: Indices, own: int, present: Any = True) -> Indices:
-    """Return the cell of the total for each sum of a block: ``names`` are its groups, ``present`` its levels."""
+    """Return the cell of the total for each sum of a block with groups ``names`` and levels ``present``."""
     n_levels = task.levels.size
     of_groups = np.add.outer(task.group_cell(names), np.arange(1 + task.n_squares)).ravel()
     of_levels = np.where(present, np.arange(n_levels), -1)
@@ -604,13 +605,13 @@ def block_cells(task: Task, names: Indices, own: int, present: Any = True) -> In
 
 
 def block_points(task: Task, pairs: int | None = None) -> int:
-    """Points of a block: it depends on the data alone, and not on whether duplicates are collapsed."""
+    """Return the number of points of a block: it depends only on the data, not on collapsed duplicates."""
     points = min(max(task.n_val // 8, LEAST_POINTS), BLOCK_POINTS)
     return min(max((BLOCK_PAIRS if pairs is None else pairs) // task.n_rows, points), task.n_val)
 
 
 def bundle_blocks(blocks: int) -> int:
-    """Blocks of a bundle: it depends on the data alone. With few blocks there are no bundles."""
+    """Return the number of blocks of a bundle: it depends only on the data. Few blocks are not bundled."""
     return min(max(blocks // LEAST_BUNDLES, 1), BUNDLE_BLOCKS)
 
 
@@ -620,7 +621,7 @@ def most_cells(task: Task, own_cells: int, points: int) -> int:
 
 
 def cached_batch(point_bytes: int) -> int:
-    """Points of a tile that stays in the cache."""
+    """Return the number of points of a tile that stays in the cache."""
     return max(CACHED_BYTES // point_bytes, LEAST_BATCH)
 
 
@@ -633,13 +634,13 @@ def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) 
     bundle = bundle_blocks(blocks)
     all_cells = task.n_cells + own
     per_point = 4 + task.n_nearest + task.n_extra + task.reference.shape[1] + task.kept.size
-    # The open bundle has its sums too.
+    # The incomplete bundle has sums too.
     fixed = row * all_cells * (2 if bundle > 1 else 1) + 8 * m * per_point
     per_worker, per_block = costs.worker + WORKER_BYTES, row * most_cells(task, own, block)
     workers = runner.workers(blocks, cluster)
     by_bundle = cluster is not None and blocks // bundle >= 2 * workers
     if cluster is not None:
-        # A worker adds up what it returns, while what it returned before is on its way.
+        # A worker adds up its next result while the previous one is being sent.
         returned = row * most_cells(task, own, block * bundle if by_bundle else block)
         per_worker, per_block = per_worker + 2 * returned, max(per_block, returned)
     batch = min(max(TILE_BYTES // costs.point, costs.large, 1), block, costs.batch)
@@ -649,11 +650,11 @@ def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) 
 
 
 def end_bytes(task: Task) -> int:
-    """Bytes that sums take while they become a valuation, beside themselves."""
-    # The levels that occur; values, bounds, variances, errors, degrees of freedom, and three for what lies between.
+    """Bytes for turning sums into a valuation, besides the sums."""
+    # The levels that occur; values, bounds, variances, errors, degrees of freedom, and three temporary arrays.
     rows = task.levels.size + 8
     if task.clusters is not None:
         rows += 2 * len(task.clusters.group_names) + 1
-    # The values of the sampled rows are centred and put in another order, those of groups are picked out before.
+    # The values of the sampled rows are centred and reordered; those of groups are selected before.
     copies = 3 if task.matrix or task.n_groups else 2
     return 8 * task.n_train * rows + 8 * task.n_val * task.sampled.size * copies

@@ -1,13 +1,12 @@
-"""Certified values of training rows that stay in a file: shard by shard, twice.
+"""Certified values of training rows in a file, in two passes over shards of rows.
 
-In a first pass every shard of the rows gives each validation point its part of the histogram and its nearest
-candidates; joined, they are what all rows together would have given, and so are the tables and the bounds made from
-them. In a second pass every shard adds up its own values. Only sums, candidates and tables are held in memory, and the
-images of the distances where there is room; where there is none, they are computed once more.
+In the first pass, every shard of the rows gives each validation point its part of the histogram and its nearest
+candidates. Together these equal the result for all rows at once, and so do the tables and bounds made from them. In the
+second pass every shard adds up its own values. Memory holds only sums, candidates and tables, and the images of the
+distances if there is space; otherwise distances are computed again.
 
-On this machine threads share the shards, and as many points as memory allows go through each pass. On a cluster a
-worker makes both passes for a few blocks of points. The bytes of the result are the same, however rows and points are
-cut up.
+On one machine threads share the shards, and each pass covers all points that memory allows. On a cluster a worker makes
+both passes for a few blocks of points. The bytes of the result do not depend on how rows and points are cut up.
 """
 
 from collections.abc import Callable
@@ -54,29 +53,29 @@ Indices = npt.NDArray[np.int64]
 Found = tuple[npt.NDArray[np.int32], Floats]
 MapInOrder = Callable[..., list[Any]]
 
-# Rows of a shard: long enough to hide the cost of a kernel call, short enough that a few of them fit in any memory.
+# Rows of a shard: enough to hide the cost of a kernel call, few enough that several shards fit in any memory.
 SHARD_ROWS = 2**17
 LEAST_SHARD = 2**12
-# Bytes that a round may hold beside the sums when no budget is given.
+# Memory of a round besides the sums if no budget is given.
 ROUND_BYTES = 2**31
-# Most validation points of one round.
+# Largest number of validation points of a round.
 ROUND_POINTS = 1024
-# Exactly ordered points whose values are kept in a scratch file at a time.
+# Number of exactly ordered points whose values are kept in a scratch file at a time.
 KEPT_POINTS = 32
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a run over a file is cut up to fit the memory budget.
+    """Sizes that fit a run over a file into the memory budget.
 
     Attributes
     ----------
     block : int
-        Points whose sums are added up before they are added to the others.
+        Number of points whose sums are added up before they are added to the others.
     shard : int
-        Rows that are looked at together.
+        Number of rows processed together.
     round : int
-        Validation points that are handled between two readings of the rows.
+        Number of validation points between two readings of the rows.
     keep : bool
         Whether images are kept from the first pass to the second.
     workers : int
@@ -90,9 +89,9 @@ class Layout:
 
 
 def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tuple[Memory, int]:
-    """Bytes of a run, and of its end, when all points are done and nothing is held for workers and points any more.
+    """Bytes of a run, and of its end, when all points are done and the memory of workers and points is free again.
 
-    A worker of a cluster (``returned``) has its sums once more to return them, and once to send them.
+    A worker of a cluster (``returned``) has two more copies of its sums, one to return and one to send.
     """
     task, n, room, words = (
         buckets.task,
@@ -103,12 +102,12 @@ def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tu
     block = block_points(task)
     sums = task.n_cells + 1
     bundles = sums if bundle_blocks(-(-task.n_val // block)) > 1 else 0
-    # Sums, those of a bundle of blocks, and the rank table in its two forms.
+    # Sums, sums of a bundle of blocks, and the rank table in its two forms.
     fixed = 8 * n * (sums * (3 if returned else 1) + bundles + 6)
     fixed += 8 * task.n_val * (4 + task.n_nearest + task.kept.size) + 8 * task.reference.size
     worker = shard * (16 * width + 2 * BATCH + 16 * most_cells(task, 1, block))
     worker += BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES
-    # Bounds and their checks, while the table is still there; then what becomes of the sums.
+    # Bounds and their checks, while the table still exists; then the valuation made from the sums.
     end = 8 * n * sums + max(8 * n * 10, 8 * task.n_val * task.kept.size + end_bytes(task))
     return Memory(fixed, worker, 3 * 12 * room + 16 * words + 32 * width), end
 
@@ -133,7 +132,7 @@ def plan_shards(buckets: Buckets, width: int, runner: Runner, *, returned: bool)
             what = f"{task.n_train} training rows in a file, {task.n_val} validation points and {task.n_groups} groups"
             raise MemoryBudgetError(least, max_memory, what)
         free = max_memory * 15 // 16 - memory.fixed - block * memory.point
-        # All workers first, if shorter shards allow it.
+        # First try to keep all workers, with shorter shards.
         while shard > LEAST_SHARD and free < workers * memory.worker:
             shard = max(shard // 2, LEAST_SHARD)
             memory, _ = shard_memory(buckets, width, shard, returned)
@@ -154,25 +153,25 @@ class ShardSpace(NamedTuple):
 
 @dataclass
 class Round:
-    """What is known of the validation points between the two passes.
+    """State of the validation points between the two passes.
 
     Attributes
     ----------
     here : slice
-        Which points.
+        Range of the points.
     points : Points
         Their results.
     lines : ndarray
         Their maps from distances to buckets.
     histograms : ndarray
     found : ndarray
-        How many near rows each point has.
+        Number of near rows of each point.
     images : dict
-        Images of each shard, as far as they are kept.
+        Images of each shard, if kept.
     near : Near
-        Near rows of all shards, and their values; made between the passes.
+        Near rows of all shards, and their values; computed between the passes.
     settled : Settled
-        Likewise.
+        Tables of the points; computed between the passes.
     """
 
     here: slice
@@ -185,7 +184,7 @@ class Round:
     settled: Settled = field(init=False)
 
     def place(self, batch: slice) -> slice:
-        """Return where some points stand in the arrays of the round."""
+        """Return the positions of some points in the arrays of the round."""
         return slice(batch.start - self.here.start, batch.stop - self.here.start)
 
 
@@ -201,7 +200,7 @@ class ShardedJob:
         Validation points.
     layout : Layout
     excluded : ndarray or None
-        The training row that each point does not see.
+        Training row that each point ignores.
     scratch : str or None
         Folder of scratch files.
     """
@@ -217,7 +216,7 @@ class ShardedJob:
         n, shard = self.task.n_train, self.layout.shard
         self.shards = [slice(lo, min(lo + shard, n)) for lo in range(0, n, shard)]
         self.spare: list[ShardSpace] = []
-        # The round that is under way, and what is left of it.
+        # The current round, and its remaining points.
         self.round: Any = None
         self.stretches: list[slice] = []
         self.exactly: RankWorker | None = None
@@ -237,23 +236,23 @@ class ShardedJob:
 
     @property
     def save_every(self) -> int:
-        """Progress can be saved after every block."""
+        """Blocks between saves: 1, since progress can be saved after every block."""
         return 1
 
     def totals(self) -> Totals:
-        """Allocate the sums. On threads, shards are added to them right away: a round has no sums of its own."""
+        """Allocate the sums. On threads, shards are added to them directly: a round has no sums of its own."""
         self.sums = make_totals(self.task, 1, n_blocks(self))
         return self.sums
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
-        """Value blocks from this one on: as many of a round as are added up together."""
+        """Value this block and the following ones of its round that are added up together."""
         part = self._value(block * self.block, points, self.sums)
         advance(int(part.counts.sum()))
         return part
 
     def value_blocks(self, blocks: range) -> BlockSums:
-        """Value consecutive blocks and add them up; more than one are a bundle."""
-        here, own = span(self, blocks), replace(self)  # other threads of a worker may be at work on other blocks
+        """Value consecutive blocks and add them up; several blocks form a bundle."""
+        here, own = span(self, blocks), replace(self)  # other threads of a worker may value other blocks
         points = self.task.points(here.stop - here.start)
         totals = make_totals(self.task, 1, len(blocks), bundle=1)
         while totals.done < len(blocks):
@@ -262,16 +261,16 @@ class ShardedJob:
         return totals.part(points)
 
     def reuse(self, part: BlockSums) -> None:
-        """Nothing is used again."""
+        """Do nothing: no array is reused."""
 
     def _value(self, first: int, points: Points, totals: Totals) -> BlockSums:
-        """Value the next stretch of a round, or the first one of a round that begins with ``points``.
+        """Value the next stretch of a round, or the first stretch of a round that begins with ``points``.
 
-        Its sums are in ``totals`` already when it is returned.
+        When it is returned, its sums are already in ``totals``.
         """
         with thread_pool(self.layout.workers) as map_in_order:
             if not self.stretches:
-                self.round = None  # its arrays make room for those of the next one
+                self.round = None  # frees its arrays for the next round
                 self.round = self._first_pass(slice(first, first + points.entropy.size), points, map_in_order)
                 self.stretches = self._stretches(self.round)
             stretch = self.stretches.pop(0)
@@ -288,7 +287,7 @@ class ShardedJob:
         for batch in cut(here, BATCH):
             sample = np.empty((batch.stop - batch.start, certificate.sample_size))
             one.lines[one.place(batch)] = self.buckets.lines(batch, sample)
-        points.reference_ranks[:] = -0.5  # a row is as far away as itself
+        points.reference_ranks[:] = -0.5  # the row ties with itself, which adds 0.5
         asked = distances_to(self.task.fill, here.start, self.task.reference[here])
         look = partial(self._look_at_shard, one, asked, Lock())
         one.near = self._join(one, map_in_order(look, range(len(self.shards))))
@@ -297,7 +296,7 @@ class ShardedJob:
         return one
 
     def _look_at_shard(self, one: Round, asked: Floats, lock: Lock, shard: int) -> list[Found]:
-        """First pass over one shard: histograms, near rows, ranks; and images, if they are kept."""
+        """First pass over one shard: histograms, near rows, ranks and, if kept, images."""
         near: list[Found] = []
         rows, (own, fill) = self.shards[shard], self._load(shard)
         if self.layout.keep:
@@ -308,18 +307,18 @@ class ShardedJob:
             histograms = np.empty((images.shape[0], one.histograms.shape[1]), dtype=np.uint32)
             count_images(images, histograms)
             found, members, distances = own.space.near
-            with lock:  # integers and halves: the order of additions has no influence
+            with lock:  # sums of integers and halves do not depend on their order
                 one.histograms[there] += histograms
                 one.found[there] += found[: images.shape[0]]
                 one.points.reference_ranks[there] += ranks
-                # A point with more near rows than there is room for is ordered exactly and needs none of them.
+                # A point with too many near rows for the space is ordered exactly and needs none of them.
                 wanted = np.where(one.found[there] <= members.shape[1], found[: images.shape[0]], 0)
             near += [(members[p, :count] + rows.start, distances[p, :count].copy()) for p, count in enumerate(wanted)]
         self.spare.append(own)
         return near
 
     def _load(self, shard: int) -> tuple[ShardSpace, Any]:
-        """Load a shard; return arrays to work with, and what fills tiles of distances to its rows."""
+        """Load a shard; return work arrays, and the function that fills tiles of distances to its rows."""
         rows, size = self.shards[shard], min(BATCH, self.task.n_val)
         own = take_spare(self.spare)
         if own is None:
@@ -341,7 +340,7 @@ class ShardedJob:
         return images, self.buckets.scan(fill, rows, batch, one.lines[there], asked, own.space, images)
 
     def _join(self, one: Round, parts: list[list[Found]]) -> Near:
-        """Join the near rows of all shards, of the points that do not have too many."""
+        """Join the near rows of all shards, except for points with too many of them."""
         fits = one.found <= self.buckets.certificate.room
         width = int(one.found[fits].max(initial=0))
         near = Near(one.found, np.empty((fits.size, width), np.int32), np.empty((fits.size, width)))
@@ -351,7 +350,7 @@ class ShardedJob:
         return near
 
     def _stretches(self, one: Round) -> list[slice]:
-        """Whole blocks whose exactly ordered points are few enough to keep their values in a scratch file."""
+        """Split into whole blocks whose exactly ordered points are few enough for a scratch file."""
         stretches: list[slice] = []
         kept = 0
         for block in cut(one.here, self.block):
@@ -369,7 +368,7 @@ class ShardedJob:
         map_in_order(partial(self._add_shard, one, stretch, exact, totals), range(len(self.shards)))
 
     def _exact_values(self, one: Round, stretch: slice) -> dict[int, Floats]:
-        """Values of the points that buckets cannot serve, one array for each, in a scratch file."""
+        """Values of the points that need exact order, one array for each, in a scratch file."""
         exact: dict[int, Floats] = {}
         for p in np.flatnonzero(~one.settled.done[one.place(stretch)]).tolist():
             point = slice(stretch.start + p, stretch.start + p + 1)
@@ -403,7 +402,7 @@ class ShardedJob:
                 settled = Settled._make(part[there] for part in one.settled)
                 cells = Cells(packed, sums, n_levels, task.kept, one.points.values[there])
                 self.buckets.add(images, rows.start, near, settled, some, cells)
-            # Points that were ordered exactly, then what is packed, whatever the pieces.
+            # First the exactly ordered points, then packed values, in the same order for any pieces.
             for point in (point for point in range(block.start, block.stop) if point in exact):
                 group = groups[point - block.start]
                 weight = 1.0 if task.weights is None else task.weights[point]
