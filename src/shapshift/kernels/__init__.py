@@ -1,1 +1,1 @@
-"""Compiled inner loops. They know arrays and nothing else."""
+"""Compiled inner loops, which take only arrays and numbers."""

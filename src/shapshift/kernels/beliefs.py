@@ -1,7 +1,7 @@
-"""The rank kernel for rows that match a label with a probability: distances become values, in place.
+"""The rank kernel for rows that match a label with a probability: turns distances into values, in place.
 
 Values are linear in the matches a_r of :mod:`shapshift.kernels.rank`, so the expected value of a row over random labels
-is the value at their probabilities. The formula of a tie group, with S the sum of its probabilities in the place of m:
+is the value at their probabilities. The formula of a tie group, with S the sum of its probabilities instead of m:
 
     v_i = a_i mean + (S - a_i)/(n-1) (c_hi - mean) + T,    then T += S/n (c_hi - c_lo)
 """
@@ -33,11 +33,11 @@ def belief_values(
     order : int64 (b, N)
         Rows of each point from near to far, ties by row number.
     beliefs : float64 (C + 1, N)
-        Probability of each label for each row; the last line, zeros, serves labels that no row has.
+        Probability of each label for each row; the last line, zeros, is for labels without rows.
     targets : int32 (b,)
-        Class of each point, -1 when no training row has it.
+        Class of each point; -1 if no training row has it.
     bases : float64 (b,)
-        What the farthest group starts from.
+        Starting value of the farthest group.
     c : float64 (N,)
         Rank table.
     average : bool

@@ -36,9 +36,9 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
-# The lower bits of a packed word hold bounds, the upper ones values.
+# The lower bits of a packed word hold bounds, and the upper ones values.
 BOUND_BITS = 28
-# Rows whose packed sums are added to together.
+# Number of rows whose packed sums are updated together.
 ROWS = 2**13
 
 _INDEX = np.uint64(0xFFFFFFFF)
@@ -46,18 +46,18 @@ _ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 class Curve(NamedTuple):
-    """The rank table with what bounds need to know of it.
+    """The rank table with the quantities needed for bounds.
 
     Attributes
     ----------
     c : float64 (N,)
     at : float64 (N + 3, 2)
-        c[r-1] and the sum of c[:r], for a bucket that begins at zero-based rank r. Side by side, because one visit to
-        memory then gets all that a bucket asks for: these, c[r] and c[r+1]. An empty last bucket begins at rank N.
+        c[r-1] and the sum of c[:r], for a bucket that begins at zero-based rank r. They are adjacent so that one memory
+        access loads all that a bucket needs: these, c[r] and c[r+1]. An empty last bucket begins at rank N.
     inverse : float64 (N + 1, 2)
-        ``1 / n`` and ``1 / (n - 1)``; 0 where that is infinite.
+        ``1 / n`` and ``1 / (n - 1)``; 0 instead of infinity.
     convex_from : int
-        The drops do not grow any more from this rank on.
+        The drops no longer grow from this rank on.
     """
 
     c: Floats
@@ -67,7 +67,7 @@ class Curve(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """How coarse the buckets may be.
+    """Limits on the coarseness of buckets, and scales of packed words.
 
     Attributes
     ----------
@@ -78,13 +78,13 @@ class Rules(NamedTuple):
     peak : float
         Largest bound of a row on one point.
     least : int
-        So many nearest rows must have been ordered exactly.
+        Number of nearest rows that must have been ordered exactly.
     value_scale, bound_scale : float
         Units of a packed value or bound per 1.
     square_shift : int
-        Lower bits of a packed word that are left out before it is squared, so that sums of squares do not run over.
+        Lower bits of a packed word dropped before squaring, so that sums of squares do not overflow.
     weight_scale : float
-        Units of a weight in a product with a value, as coarse as a square; 0 where points have no weights.
+        Units of a weight in a product with a value, as coarse as a square; 0 if points have no weights.
     """
 
     buckets: int
@@ -98,7 +98,7 @@ class Rules(NamedTuple):
 
 
 class Game(NamedTuple):
-    """What all points have in common.
+    """Inputs common to all points.
 
     Attributes
     ----------
@@ -107,9 +107,9 @@ class Game(NamedTuple):
     average : bool
         Average over ties, or break them by row number.
     depth : int
-        Number of nearest rows that decide about the boundary.
+        Number of nearest rows that decide whether a point is a boundary point.
     edges : float64 (l - 1,)
-        What separates the levels of entropy.
+        Edges between the levels of entropy.
     """
 
     curve: Curve
@@ -120,7 +120,7 @@ class Game(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Space of one worker for the near rows of a point; only ``counts`` must be zero on entry, and is on exit."""
+    """Arrays of one worker for the near rows of a point; only ``counts`` must be zero on entry, and is on exit."""
 
     codes: Codes
     work: npt.NDArray[np.uint64]
@@ -129,20 +129,20 @@ class Scratch(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What the buckets of a batch of points come to.
+    """Results of the buckets of a batch of points.
 
     Attributes
     ----------
     tables : int64 (b, 2 * buckets)
-        Packed value and bound for each image, times the weight of the point unless that is 0.
+        Packed value and bound for each image, multiplied by the weight of the point unless that is 0.
     levels : int64 (b,)
-        Number of the level that the entropy belongs to.
+        Number of the entropy level.
     done : bool (b,)
         False for points whose buckets are too coarse for the rules.
     entropy : float64 (b,)
     nearest : int64 (b, k)
     weights : float64 (b,)
-        Of the points; those of weight 0 are not added up.
+        Weights of the points; those of weight 0 are left out.
     """
 
     tables: Indices
@@ -154,21 +154,21 @@ class Settled(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Sums that points are added to.
+    """Sums to which points are added.
 
     Attributes
     ----------
     packed : int64 (cells, w)
-        Sums of the buckets, to be read by :func:`unpack`: values with their bounds, and in a cell of their own squares.
+        Sums of the buckets, read by :func:`unpack`: values with their bounds, and squares in separate cells.
     sums : float64 (cells, w)
-        Values of the rows that were ordered exactly, and their squares.
+        Values of the exactly ordered rows, and their squares.
     n_levels : int
-        Cells that belong to levels; then comes that of the squares of all points, and behind each group's its squares;
-        products follow squares.
+        Number of cells of levels. They are followed by the cell of the squares of all points, then by the cell of each
+        group with its squares; products follow squares.
     kept : int64 (k,)
         Rows whose values on each point are kept, in ascending order.
     values : float64 (b, k)
-        These.
+        Their values.
     """
 
     packed: Indices
@@ -197,12 +197,12 @@ def settle_points(
     scratch: Scratch,
     settled: Settled,
 ) -> None:
-    """Fill in the tables of a batch of points, and order their near rows exactly: distances become values.
+    """Fill the tables of a batch of points, and order their near rows exactly: distances become values.
 
     Parameters
     ----------
     near : Near
-        Of all training rows; of points that are not done, nothing is changed.
+        Near rows among all training rows; nothing changes for points that are not done.
     histograms : uint32 (b, 2 * buckets)
         Likewise.
     labels : Labels
@@ -253,7 +253,7 @@ def add_points(
     cells: Cells,
     rules: Rules,
 ) -> None:
-    """Add a batch of points to the sums of some training rows; points that are not done are left out.
+    """Add a batch of points to the sums of some training rows, without points that are not done.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def add_points(
             else:
                 image = images[p, kept[column] - first]
                 cells.values[p, column] = (settled.tables[p, image] >> BOUND_BITS) / rules.value_scale / weight
-    # All points for one stretch of rows before the next, so that its sums stay in the cache.
+    # All points for one stretch of rows before the next stretch, so that its sums stay in the cache.
     for start in range(0, w, ROWS):
         here = slice(start, min(start + ROWS, w))
         for p in range(images.shape[0]):
@@ -355,18 +355,18 @@ def unpack_products(packed: Indices, rules: Rules, sums: Floats) -> None:
 def fill_table(
     curve: Curve, rules: Rules, base: float, weight: float, histogram: npt.NDArray[np.uint32], table: Indices
 ) -> tuple[bool, float]:
-    """Walk the buckets from the farthest to the second; only the table knows of the weight.
+    """Fill the table, from the farthest bucket to the second; the weight enters only the table.
 
     Returns
     -------
     done : bool
-        Whether the rules were kept.
+        Whether the limits of the rules were kept.
     total : float
-        What the rows of the first bucket start from; their table entries carry its uncertainty and nothing else.
+        Starting value of the rows of the first bucket; their table entries hold only its uncertainty.
     """
     at, inverse = curve.at, curve.inverse
     total, uncertain, spent, largest = base, 0.0, 0.0, 0.0
-    hi = np.uint64(curve.c.size)  # unsigned, because Numba guards signed indices against being negative
+    hi = np.uint64(curve.c.size)  # unsigned, because Numba checks signed indices for negative values
     convex_from = np.uint64(curve.convex_from)
     last, sum_hi = at[hi, 0], at[hi, 1]
     for bucket in range(rules.buckets - 1, 0, -1):
@@ -376,8 +376,8 @@ def fill_table(
         n = np.uint64(n_others) + np.uint64(n_matches)
         lo = hi - n
         before, sum_lo, first, second = at[lo, 0], at[lo, 1], at[lo + _ONE, 0], at[lo + _TWO, 0]
-        # No branch on what is in the bucket, which nobody could predict: an empty one, or one whose rows all match or
-        # do not, comes out right by itself, with errors of zero. (And no `max`, which takes care of NaN.)
+        # No branch on the content of a bucket, which is unpredictable: an empty bucket, or one with all or no rows
+        # matching, gives the correct result with errors of zero. (And no `max`, which handles NaN.)
         fall, one_of, one_of_others = before - last, inverse[n, 0], inverse[n, 1]
         mean_drop = fall * one_of
         share = ((sum_hi - sum_lo) * one_of - last) * one_of_others
@@ -402,15 +402,15 @@ def fill_table(
 
 @kernel
 def _without_convexity(matches, others, own_fall, fall, share):
-    """Errors per row of the other kind, and of the sum that is passed on, from the sum of the drops alone."""
+    """Errors per row of the other kind, and of the sum passed on, from the sum of the drops alone."""
     if matches == 0.0 or others == 0.0:
         return 0.0, 0.0
     average = matches / (matches + others) * fall
-    # Times the number of the other kind, which is at least one, this is no less than the whole range.
+    # Times the number of rows of the other kind, at least one, this is no less than the whole range.
     return max(own_fall - share, share), max(fall - average, average)
 
 
 @kernel
 def _pack(value, bound, rules):
-    """Both numbers in one word; values are rounded towards zero, bounds up."""
+    """Pack both numbers into one word; values are rounded towards zero, bounds up."""
     return (np.int64(value * rules.value_scale) << BOUND_BITS) + np.int64(bound * rules.bound_scale + 1.0)

@@ -1,4 +1,4 @@
-r"""Owners as players: the exact semivalue of owners whose rows enter together, for thousands of them.
+r"""Exact semivalues of owners whose rows join together, for thousands of owners.
 
 Let every owner be in the coalition with probability q, independently, and let F be the expected utility. The
 derivative of F for one owner's probability is what that owner brings on average; a semivalue is its mean over a
@@ -33,18 +33,18 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-#: Nodes that a walk handles side by side: one vector instruction, or two.
+#: Number of nodes processed side by side: one vector instruction, or two.
 LANES = 8
 # Columns of a list entry.
 GROUP, OWNER, ROWS, MATCHES = 0, 1, 2, 3
-# A walk ends once the chance that a farther row votes is below this, whoever is left out.
+# A walk ends once the chance that any farther row votes is below this, for any owner left out.
 NEGLIGIBLE = 1e-18
-# Groups of rows between two looks at that chance.
+# Number of groups of rows between two checks of that chance.
 LOOK = 8
 
 
 class OwnerLists(NamedTuple):
-    """The rows that can ever vote for each point of a tile, from near to far.
+    """The rows that can ever vote on each point of a tile, from near to far.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class OwnerLists(NamedTuple):
 
 
 class Utility(NamedTuple):
-    """What the K nearest rows of a coalition are worth.
+    """Worth of the K nearest rows of a coalition.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Rules(NamedTuple):
     Attributes
     ----------
     q, weights : float64 (n, LANES)
-        Over the probability of an owner, ascending; rows are filled up with nodes of weight 0.
+        Over the probability of an owner, ascending; rows are padded with nodes of weight 0.
     places, place_weights : float64 (m,)
         Over places in a tie group.
     starts : int64 (s + 1,)
@@ -97,7 +97,7 @@ class Rules(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """LANES nodes, and room to multiply polynomials for all of them at once.
+    """LANES nodes, with memory to multiply polynomials for all of them at once.
 
     Attributes
     ----------
@@ -107,11 +107,11 @@ class Lane(NamedTuple):
     before, less : float64 (k + 1, k, LANES)
         Products of the classes up to each one, and the same with one owner of that class left out.
     steps : float64 (k, LANES)
-        What each number of rows in front is worth: the lambda above.
+        Worth of each number of rows in front: the lambda above.
     present : int64 (k,)
         Classes that have owners.
     costs : float64 (k + 1,)
-        What was added up for each class.
+        Sums of the costs of each class.
     """
 
     q: Floats
@@ -131,7 +131,7 @@ class Lane(NamedTuple):
 def list_owners(
     tile: Floats, codes: Ints, targets: Ints, owners: Longs, starts: Longs, k: int, average: bool, out: OwnerLists
 ) -> None:
-    """List the rows that can vote: once an owner's own rows fill all K seats, its farther rows never do.
+    """List the rows that can vote: once an owner's rows fill all K seats, its farther rows never vote.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def list_owners(
     owners : int64 (N,)
         Owner number of each training row.
     starts : int64 (M + 1,)
-        Where the entries of each owner start: it has room for as many as it has rows, at most K.
+        Start of the entries of each owner, with space for as many as it has rows, at most K.
     k : int
         Number of voters.
     average : bool
@@ -168,7 +168,7 @@ def list_owners(
                 rows[at - 1] += 1
                 matches[at - 1] += match
             else:
-                if end == starts[o + 1]:  # the last one gives way: all seats are taken in front of it
+                if end == starts[o + 1]:  # the last one is dropped: all seats are taken in front of it
                     end -= 1
                     seated[o] -= rows[end]
                 for j in range(end, at, -1):
@@ -189,7 +189,7 @@ def list_owners(
             if seated[o] >= k:
                 limit[o] = distances[last]
         length = 0
-        for o in range(n_owners):  # closing up never overtakes what is still to be read
+        for o in range(n_owners):  # writing never overtakes reading
             for j in range(starts[o], starts[o] + used[o]):
                 distances[length], first[length], holder[length] = distances[j], first[j], o
                 rows[length], matches[length] = rows[j], matches[j]
@@ -216,7 +216,7 @@ def list_owners(
 
 @kernel
 def worth(entries: Ints, length: int, utility: Utility, without: int) -> float:
-    """Compute the utility of all owners but one; the tie group at the last seats counts with its expected matches."""
+    """Compute the utility of all owners but one; a tie group at the last seats counts with its expected matches."""
     k, soft, empty = utility
     seats, matches, i = k, 0.0, 0
     while i < length and seats > 0:
@@ -237,7 +237,7 @@ def worth(entries: Ints, length: int, utility: Utility, without: int) -> float:
 
 @kernel
 def add_leave_one_out(lists: OwnerLists, utility: Utility, cells: Longs, sums: Floats) -> None:
-    """Add what all owners lose without each one to ``sums`` of shape (cells, M + 1); only owners that vote count."""
+    """Add the loss of all owners without each one to ``sums`` of shape (cells, M + 1); only voting owners count."""
     entries, lengths = lists
     done = np.full(sums.shape[1], -1, np.int64)
     for p in range(entries.shape[0]):
@@ -300,7 +300,7 @@ def make_lane(q: Floats, weights: Floats, n_owners: int, k: int) -> Lane:
 
 @kernel
 def multiply_classes(counts: Longs, size: int, lane: Lane) -> int:
-    """Multiply the polynomials of all classes, powers below ``size``; returns the number of classes n in 1..k-1."""
+    """Multiply the polynomials of all classes, powers below ``size``; return the number of classes n in 1..k-1."""
     powers, before, less, present = lane.powers, lane.before, lane.less, lane.present
     k, m = counts.size - 1, 0
     for i in range(LANES):
@@ -336,9 +336,9 @@ def multiply_classes(counts: Longs, size: int, lane: Lane) -> int:
 
 @kernel
 def add_costs(counts: Longs, size: int, lane: Lane) -> float:
-    """Add what rows cost to all classes; returns what they are worth to their owner, who is not counted.
+    """Add the costs of rows to all classes; return the worth of the rows to their owner, who is not included.
 
-    What the rows are worth is in ``lane.steps``, which is used up. Steps of ``size`` and above are 0.
+    The worth of the rows is in ``lane.steps``, which is overwritten. Steps of ``size`` and above are 0.
     """
     steps, less, costs = lane.steps, lane.less, lane.costs
     k = counts.size - 1
@@ -384,7 +384,7 @@ def add_costs(counts: Longs, size: int, lane: Lane) -> float:
 
 @kernel
 def is_over(chances: Floats, lane: Lane) -> bool:
-    """Whether no farther row votes; leaving out two owners makes it likelier by 1 / (1 - q)^2 at most."""
+    """Whether no farther row votes; leaving out two owners raises the chance by at most 1 / (1 - q)^2."""
     for i in range(LANES):
         chance = 0.0
         for t in range(chances.shape[0]):
@@ -399,7 +399,7 @@ def is_over(chances: Floats, lane: Lane) -> bool:
 
 @kernel
 def binomial(n: int, x: float, out: Floats) -> None:
-    """Probabilities of 0, 1, .. of n, as many as ``out`` holds."""
+    """Probabilities of 0, 1, .. of n, up to the size of ``out``."""
     log_start = n * math.log1p(-x)
     if log_start > -600:
         out[0] = math.exp(log_start)
@@ -413,7 +413,7 @@ def binomial(n: int, x: float, out: Floats) -> None:
 
 @kernel
 def share_ties(members: Ints, n_of: Longs, counts: Longs, rules: Rules, lane: Lane, values: Floats) -> None:
-    """Add what the owners of one tie group bring to ``values``, and put its steps into ``lane``.
+    """Add the contributions of the owners of a tie group to ``values``, and store its steps in ``lane``.
 
     Parameters
     ----------
@@ -428,8 +428,8 @@ def share_ties(members: Ints, n_of: Longs, counts: Longs, rules: Rules, lane: La
 
     Notes
     -----
-    Members of equal n and r are one kind. With H the matches of all members, the product of all kinds and what its
-    members' rows are worth are carried along together: (P, P'), as a function and its derivative would be.
+    Members of equal n and r are one kind. With H the matches of all members, the product over all kinds and the worth
+    of its members' rows are carried along as a pair (P, P'), like a function and its derivative.
     """
     k, n_members = counts.size - 1, members.shape[0]
     widest, n_rows = 0, 0
@@ -452,7 +452,7 @@ def share_ties(members: Ints, n_of: Longs, counts: Longs, rules: Rules, lane: La
         size[kinds - 1] += 1
         matches[kinds - 1] += members[e, MATCHES]
     others = lane.before[multiply_classes(counts, k, lane)].copy()
-    # Per kind: worth of one match to its owner, what all matches cost an owner, and what of that its own ones would.
+    # Per kind: worth of one match to its owner, cost of all matches to an owner, and the part of it from its own ones.
     own, cost, own_cost = np.zeros(kinds), np.zeros(kinds), np.zeros(kinds)
     shape = (kinds, k, LANES)
     mine, one_less, two_less, rows_in = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape)
@@ -495,7 +495,7 @@ def share_ties(members: Ints, n_of: Longs, counts: Longs, rules: Rules, lane: La
                 for i in range(LANES):
                     up_worth[kind + 1, t, i] += matches[kind] * c[t, i]
         multiply(up[kinds], others, a)
-        if is_over(a, lane):  # and so it is at all farther places
+        if is_over(a, lane):  # this holds at all farther places too
             break
         for i in range(LANES):
             total = 0.0
@@ -550,7 +550,7 @@ def weighted_total(polynomial: Floats, weights: Floats) -> float:
 
 @kernel
 def lost(worth_without: Floats, mine: Floats, lane: Lane) -> float:
-    """Sum up what an owner with the polynomial ``mine`` loses to rows whose worth without it is given."""
+    """Sum up the loss of an owner with the polynomial ``mine`` to rows whose worth without it is given."""
     total = 0.0
     k = mine.shape[0]
     for i in range(LANES):
@@ -565,7 +565,7 @@ def lost(worth_without: Floats, mine: Floats, lane: Lane) -> float:
 
 @kernel
 def walk(entries: Ints, length: int, k: int, rules: Rules, lane: Lane, n_of: Longs, values: Floats) -> None:
-    """Add K times what each owner brings for one point, by LANES nodes, to ``values`` of shape (M,).
+    """Add K times each owner's contribution for one point, by LANES nodes, to ``values`` of shape (M,).
 
     Parameters
     ----------
@@ -578,7 +578,7 @@ def walk(entries: Ints, length: int, k: int, rules: Rules, lane: Lane, n_of: Lon
     rules : Rules
     lane : Lane
     n_of : int64 (M,)
-        Room for the rows met of each owner.
+        Scratch for the number of rows met so far of each owner.
     values : float64 (M,)
     """
     counts, costs = np.zeros(k + 1, np.int64), lane.costs
@@ -643,7 +643,7 @@ def add_worth(lists: OwnerLists, utility: Utility, cells: Longs, sums: Floats) -
 
 @kernel
 def small_coalitions(counts: Longs, rules: Rules, worth_of: Floats, costs: Floats) -> None:
-    """How the soft utility exceeds the hard one where fewer than K rows vote.
+    """Compute the excess of the soft utility over the hard one if fewer than K rows vote.
 
     Parameters
     ----------
@@ -651,9 +651,9 @@ def small_coalitions(counts: Longs, rules: Rules, worth_of: Floats, costs: Float
         Owners of n rows in all; the last entry those of K or more.
     rules : Rules
     worth_of : float64 (k + 1,)
-        Receives what one match is worth to its owner, by its number of rows.
+        Receives the worth of one match to its owner, by its number of rows.
     costs : float64 (k + 1, k + 1)
-        Receives what one match of an owner of n rows costs an owner of j rows: ``costs[n, j]``.
+        Receives the cost of one match of an owner of n rows to an owner of j rows: ``costs[n, j]``.
     """
     k = counts.size - 1
     left = counts.copy()

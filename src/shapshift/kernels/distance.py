@@ -1,14 +1,13 @@
 """Distance tiles by direct differences in float64, summed in column order.
 
-Direct differences cost little more than a matrix product and are worth it: rows that are equal get equal bits, features
-far from the origin lose nothing, and dense and sparse input agree to the last bit, because skipping a column in which
+Direct differences cost little more than a matrix product and have advantages: equal rows get equal bits, features far
+from the origin lose no precision, and dense and sparse input agree to the last bit, because skipping a column in which
 both rows are zero skips the addition of an exact zero. Squares are added with one rounding (a fused multiply-add) in
-every kernel, so that a distance has the same bits wherever it is computed.
+every kernel, so that a distance has the same bits everywhere.
 
-Cosine distances are more delicate: lengths are irrational, so rows at the same angle would hardly ever get the same
-bits. They are computed as sums of two floats, to about 100 bits, and rounded to a float once, at the end. Angles that
-are equal then have equal distances, as long as they are no closer than 2**-40 or so of their last digit to the middle
-between two floats.
+Cosine distances are more delicate: lengths are irrational, so rows at the same angle would rarely get the same bits.
+They are computed as sums of two floats, to about 100 bits, and rounded to a float once, at the end. Equal angles then
+give equal distances, unless they lie within about 2**-40 of their last digit from the middle between two floats.
 """
 
 from typing import Any
@@ -23,11 +22,11 @@ Floats = npt.NDArray[np.float64]
 Panels = npt.NDArray[Any]
 Indices = npt.NDArray[Any]
 
-# Cosine distances below this are computed in another way, because 1 - cos has lost too many digits.
+# Cosine distances below this are computed by another formula, because 1 - cos has lost too many digits.
 NEARLY_PARALLEL = 2.0**-24
-# Sparse training rows whose lengths are kept at a time.
+# Number of sparse training rows whose lengths are kept at a time.
 BLOCK = 2048
-# So few rows of a panel are measured one by one.
+# Up to this number of rows of a panel are measured one by one.
 FEW_ROWS = 4
 
 
@@ -120,10 +119,10 @@ def _add_squares(strip, total, rest):
 
 @kernel
 def add_product(a, b, total, rest):
-    """Add a * b to ``total + rest``, which began as START + 0, to about twice the digits of a float.
+    """Add a * b to ``total + rest``, which starts as START + 0, to about twice the digits of a float.
 
-    ``total`` stays within a factor of two of START, so what a rounded addition really added to it is a difference
-    without a rounding of its own, and what it did not add is left for ``rest``.
+    ``total`` stays within a factor of two of START, so the difference of totals is exactly the amount added, and the
+    remainder of the product goes to ``rest``.
     """
     larger = fma(a, b, total)
     return larger, rest + fma(a, b, total - larger)
@@ -131,7 +130,7 @@ def add_product(a, b, total, rest):
 
 @kernel
 def squared_length(x):
-    """Squared length, as :func:`add_product` makes it."""
+    """Squared length, in the form made by :func:`add_product`."""
     total, rest = START, 0.0
     for j in range(x.size):
         total, rest = add_product(x[j], x[j], total, rest)
@@ -143,7 +142,7 @@ def squared_length(x):
 
 @kernel
 def inverse_length(squares):
-    """Inverse root of a sum that :func:`add_product` made, as a pair; 0 for a row of zeros."""
+    """Inverse root of a sum from :func:`add_product`, as a pair; 0 for a row of zeros."""
     total, rest = squares
     squared = (total - START) + rest
     low = rest - (squared - (total - START))
@@ -158,7 +157,7 @@ def inverse_length(squares):
 
 @kernel
 def one_minus_cosine(products, inverse, other):
-    """Cosine distance from a sum of products that :func:`add_product` made, and two inverse lengths."""
+    """Cosine distance from a sum of products of :func:`add_product` and two inverse lengths."""
     total, rest = products
     scale, scale_low = _multiply(inverse, other)
     inner = total - START
@@ -170,11 +169,11 @@ def one_minus_cosine(products, inverse, other):
 
 @kernel
 def of_nearly_parallel(x, row, inverse, other, distance):
-    """Cosine distance of nearly parallel vectors, where 1 - cos has few digits left, or none.
+    """Cosine distance of nearly parallel vectors, for which 1 - cos has few digits or none.
 
-    With p the largest feature of x, the vector w = x_p row - row_p x is known to all its digits, and exactly zero for
-    parallel vectors. It is x_p times row less a multiple of x; what it has across x is at least a d-th of its squared
-    length, so that it can be taken as a difference:
+    With p the largest feature of x, the vector w = x_p row - row_p x is known to all its digits, and is exactly zero
+    for parallel vectors. It is x_p times row minus a multiple of x. Its part across x has at least a d-th of its
+    squared length, so that it can be computed as a difference:
 
         |w|^2 - (w x)^2 / |x|^2  =  x_p^2 |row|^2 sin^2,    1 - cos = sin^2 / (1 + cos)
     """
@@ -187,7 +186,7 @@ def of_nearly_parallel(x, row, inverse, other, distance):
 
 @kernel
 def _measure_again(panel, first, x, near, own, inverse, out):
-    """Do what :func:`of_nearly_parallel` does for some rows of a panel, which ``out`` has from ``first`` on."""
+    """Apply :func:`of_nearly_parallel` to some rows of a panel, stored in ``out`` from ``first``."""
     row = np.empty(x.size)
     for i in near:
         for j in range(x.size):
@@ -222,7 +221,7 @@ def _add_across(x_largest, row_largest, x, row, squares, along):
 
 @kernel
 def _from_across(x_largest, squares, along, inverse, other, distance):
-    """1 - cos from sums over all features, and from itself with fewer digits."""
+    """Return 1 - cos from sums over all features and a less accurate value of 1 - cos."""
     if squares[0] == 0.0:
         return 0.0
     cut = _multiply(along, inverse)
@@ -245,7 +244,7 @@ def _product(a, b):
 
 @kernel
 def _sum(a, b):
-    """Sum of two floats as a rounded sum and what it lacks, without error."""
+    """Sum of two floats as a rounded sum and its rounding error."""
     total = a + b
     added = total - a
     return total, (a - (total - added)) + (b - added)
@@ -268,7 +267,7 @@ def sparse_tile(
     point_indptr: Indices,
     tile: Floats,
 ) -> None:
-    """Squared Euclidean distances of CSR rows by merging sorted column indices: the bits of the dense kernel."""
+    """Squared Euclidean distances of CSR rows by merging sorted column indices, with the bits of the dense kernel."""
     for p in range(tile.shape[0]):
         first, end = point_indptr[p], point_indptr[p + 1]
         for i in range(tile.shape[1]):
@@ -299,7 +298,7 @@ def sparse_cosine(
     point_indptr: Indices,
     tile: Floats,
 ) -> None:
-    """Cosine distances of CSR rows no longer than 1: the bits of the dense kernel."""
+    """Cosine distances of CSR rows no longer than 1, with the bits of the dense kernel."""
     inverse, inverse_low = np.empty(BLOCK), np.empty(BLOCK)
     for lo in range(0, tile.shape[1], BLOCK):
         hi = min(lo + BLOCK, tile.shape[1])
@@ -329,7 +328,7 @@ def sparse_cosine(
 
 @kernel
 def _both(data, indices, other_data, other_indices):
-    """Dense copies of two sparse rows, in the columns that either has."""
+    """Dense copies of two sparse rows, in the columns that occur in either."""
     x, y = np.zeros(data.size + other_data.size), np.zeros(data.size + other_data.size)
     a, b, size = 0, 0, 0
     while a < data.size or b < other_data.size:

@@ -1,8 +1,8 @@
-"""The rank kernel for training rows that share their features with others.
+"""The rank kernel for training rows with duplicates.
 
-Rows with equal features are at the same distance from every point. They need one distance and one place in the sort for
-all of them, and those with the same label (a unit) have the same value. The formulas are those of
-:mod:`shapshift.kernels.rank` with tie groups that are known beforehand, and so are the bits of the values.
+Rows with equal features are at the same distance from every point. They share one distance and one position in the
+sort, and those with the same label (a unit) have the same value. The formulas are those of
+:mod:`shapshift.kernels.rank` with tie groups known in advance, and the values have the same bits.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ _HALF = np.uint64(32)
 
 
 class Layout(NamedTuple):
-    """Which rows are where.
+    """Rows of each unit, and units of each place.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Places(NamedTuple):
     row : float64 (n_places,)
         Distances.
     order : uint64 (n_places,)
-        Elements as :func:`shapshift.kernels.rank.order_rows` makes them.
+        Elements as made by :func:`shapshift.kernels.rank.order_rows`.
     layout : Layout
     """
 
@@ -74,7 +74,7 @@ def place_values(
 ) -> None:
     """Turn distances to places into the values of units.
 
-    Parameters that :func:`shapshift.kernels.rank.rank_values` has mean the same here; ties are averaged.
+    Parameters shared with :func:`shapshift.kernels.rank.rank_values` have the same meaning; ties are averaged.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def place_values(
         Non-negative finite distances.
     layout : Layout
     batch : Batch
-        Its reference names places, not rows.
+        Its reference has places, not rows.
     rule : Rule
     scratch : RankScratch
         For the order of n_places.
@@ -169,11 +169,11 @@ def _nearest_rows(places, nearest):
     row, order, layout = places
     k = nearest.size
     taken = found = 0
-    # Whole runs of one image, in which the places are not in order yet, until there are rows enough.
+    # Take whole runs of one image, whose places are not yet in order, until there are enough rows.
     while taken < order.size and (found < k or order[taken] >> _HALF == order[taken - 1] >> _HALF):
         place = row_of(order[taken])
         for u in range(layout.units[place], layout.units[place + 1]):
-            found += min(layout.rows[u + 1] - layout.rows[u], k)  # more of one unit are never needed
+            found += min(layout.rows[u + 1] - layout.rows[u], k)  # no more rows of a unit are needed
         taken += 1
     rows, distances = np.empty(found, np.int64), np.empty(found)
     at = 0

@@ -1,7 +1,7 @@
-"""From distances to buckets: the map of each validation point, the images it gives the rows, the nearest.
+"""Maps from distances to buckets: the map of each validation point, the images of the rows, and the nearest rows.
 
-Certified values see all training rows together, or some of them at a time. Either way a row has the same image, and the
-nearest rows of a point come in ascending order of their numbers.
+Certified values process all training rows together, or some at a time. A row has the same image either way, and the
+nearest rows of a point are in ascending order of their numbers.
 """
 
 from typing import NamedTuple
@@ -15,17 +15,17 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
-# How many straight pieces the map from distances to buckets has.
+# Number of straight pieces of the map from distances to buckets.
 PIECES = 4
 BEND = 0.25
-# Ranks of more rows than this are counted in one pass over the distances instead of one for each.
+# Ranks of more rows than this are counted in a single pass over the distances instead of one pass per row.
 MANY_ASKED = 8
-# Steps of the table in which the places of these are looked up, for each of them.
+# Steps of the lookup table for their places, per row.
 STEPS_PER_ASKED = 32
 
 
 class Labels(NamedTuple):
-    """Class numbers of training rows and of a batch of points, and what the farthest row of each point starts from."""
+    """Class numbers of training rows and of a batch of points, and the starting value of each point's farthest row."""
 
     codes: Codes
     targets: Codes
@@ -33,9 +33,9 @@ class Labels(NamedTuple):
 
 
 class Near(NamedTuple):
-    """The nearest rows of each point of a batch: how many, which, and how far.
+    """The nearest rows of each point of a batch: their number, row numbers and distances.
 
-    A point with more of them than there is room for has the number that it should have, so that it can be told.
+    If a point has more of them than fit, the number is still the true one, which shows the overflow.
     """
 
     found: Indices
@@ -45,19 +45,19 @@ class Near(NamedTuple):
 
 @kernel
 def bucket_lines(sample: Floats, first: int, buckets: int, lines: Floats) -> None:
-    """Make the map from distances to bucket numbers for each point, as the minimum of straight lines.
+    """Compute the map from distances to bucket numbers for each point, as the minimum of straight lines.
 
-    For the average row, buckets should grow in proportion to their rank r; for a row that is near to many points, and
-    whose bound is therefore the largest, a little faster: like r^(1 + BEND), so that the number of a bucket goes with
-    -r^-BEND. Ranks are estimated from a sample. The smallest of several rising lines is concave, like that function,
-    takes a few vector operations, and never puts a larger distance into a lower bucket, rounding included.
+    For the average row, buckets should grow in proportion to their rank r. For a row near many points, which has the
+    largest bound, they should grow a little faster: like r^(1 + BEND), so that the number of a bucket grows like
+    -r^-BEND. Ranks are estimated from a sample. The minimum of several rising lines is concave, like that function,
+    takes a few vector operations, and never puts a larger distance into a lower bucket, even with rounding.
 
     Parameters
     ----------
     sample : float64 (b, s)
         Distances of the points to some training rows; sorted here.
     first : int
-        So many of the sampled rows, the nearest ones, share the first bucket.
+        Number of sampled rows, the nearest ones, that share the first bucket.
     buckets : int
     lines : float64 (b, PIECES, 2)
         Out: intercepts and slopes.
@@ -66,7 +66,7 @@ def bucket_lines(sample: Floats, first: int, buckets: int, lines: Floats) -> Non
         distances = sample[p]
         distances.sort()
         knots = np.empty((PIECES + 1, 2))
-        # Quantiles a constant factor apart. Two buckets in a hundred are left for what lies beyond the sample.
+        # Quantiles a constant factor apart. Two percent of the buckets are left for distances beyond the sample.
         factor = (distances.size / first) ** (1.0 / PIECES)
         for k in range(PIECES + 1):
             knots[k, 0] = distances[min(distances.size - 1, int(first * factor**k))]
@@ -93,7 +93,7 @@ def _upper_hull(knots, lines):
         at = best
     for k in range(made, PIECES):
         lines[k] = lines[max(made - 1, 0)]
-    if not np.isfinite(lines).all():  # distances too close together; everything goes into the first bucket
+    if not np.isfinite(lines).all():  # distances too close together: all go into the first bucket
         lines[:] = 0.0
 
 
@@ -133,11 +133,11 @@ def bucket_images(
 
 @kernel
 def _pick_near(row, images, first, found, members, distances):
-    """Append the rows of the first bucket; returns how many there are, which may be more than there is room for."""
+    """Append the rows of the first bucket; return their number, which may exceed the space."""
     room = members.size
     whole = images.size - images.size % MASK_BITS
     for start in range(0, whole, MASK_BITS):
-        # One comparison for many rows, then one turn for each row that is near.
+        # One comparison for many rows, then a loop over the near ones.
         mask = zeros_mask(images, start)
         while mask != 0:
             i = start + lowest_bit(mask)
@@ -167,14 +167,14 @@ def _fill_images(row, codes, target, lines, last, images):
 
 @kernel
 def count_nearer(tile: Floats, asked: Floats, ranks: Floats) -> None:
-    """Add to ``ranks[p, r]`` how many distances ``tile[p]`` are below ``asked[p, r]``, ties by half."""
+    """Add to ``ranks[p, r]`` the number of distances ``tile[p]`` below ``asked[p, r]``; ties count half."""
     for p in range(asked.shape[0]):
         count_among(tile[p], np.empty(0, np.int64), asked[p], ranks[p])
 
 
 @kernel
 def count_among(distances, sizes, asked, ranks):
-    """As :func:`count_nearer`, for one point; ``sizes`` are the rows at each distance, none if it is one everywhere."""
+    """Do :func:`count_nearer` for one point; ``sizes`` are the rows at each distance, or empty if always one."""
     if asked.size > MANY_ASKED:
         _count_among_many(distances, sizes, asked, ranks)
         return
@@ -194,10 +194,10 @@ def count_among(distances, sizes, asked, ranks):
 
 @kernel
 def _count_among_many(distances, sizes, asked, ranks):
-    """Let each distance look for its place among the sorted ones asked for.
+    """Find the place of each distance among the sorted requested ones.
 
-    A table of equally wide steps says between which of these a distance lies; a search is left for the few on the same
-    step as one of them.
+    A table of equally wide steps gives the place directly; only the few distances on the same step as a requested one
+    need a search.
     """
     order = np.argsort(asked)
     ends = asked[order]
@@ -206,7 +206,7 @@ def _count_among_many(distances, sizes, asked, ranks):
     scale = steps / span if span > 0.0 else 0.0
     if not np.isfinite(scale):
         scale = 0.0
-    before = np.full(steps + 2, n_ends, np.int64)  # how many of the ends are on lower steps
+    before = np.full(steps + 2, n_ends, np.int64)  # number of ends on lower steps
     step = 0
     for s in range(n_ends):
         last = np.int64(min((ends[s] - first) * scale, np.float64(steps)))

@@ -1,8 +1,9 @@
 r"""Shapley-Taylor interactions of pairs of rows of a KNN classifier: O(N) per validation point, O(1) more per pair.
 
 With the hard utility, adding two rows i and j, j the farther, to a subset S is worth more or less than adding each
-alone only if the nearer one would have pushed out a row that j pushes out already. What happens then depends on the
-rows from j on outwards: not on i. So the interaction of a pair is a number that belongs to its farther row. Under the
+alone only if the nearer one would have displaced a row that j already displaces. The result then depends only on the
+rows from j outwards, not on i. So the interaction of a pair is a number of its farther row. Under the Shapley-Taylor
+weights S contains each other row with one probability q of density 2(1 - q), and for j on rank j
 Shapley-Taylor weights S contains each other row with one probability q of density 2(1 - q), and for j on rank j
 
     K I_ij = sum_{l>j} a_l (h_K(l) - h_{K-1}(l)) - a_j g(j)
@@ -55,7 +56,7 @@ class PairTables(NamedTuple):
 def fill_tables(
     tile: Floats, order: Indices, codes: npt.NDArray[np.int32], average: bool, k: int, tables: PairTables
 ) -> None:
-    """Find what each row contributes to pairs of which it is the farther one.
+    """Compute the contribution of each row to pairs in which it is the farther one.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def fill_tables(
         Average over ties, or keep them in the given order.
     k : int
     tables : PairTables
-        Filled in, but for ``targets``.
+        Filled in except ``targets``.
     """
     n = codes.size
     targets, places, far, same, crowd = tables.targets, tables.places, tables.far, tables.same, tables.crowd
@@ -90,7 +91,7 @@ def fill_tables(
                 matches += codes[order[p, r]] == targets[p]
             step_sum, later, later_pairs, gap, gap_pairs = 0.0, 0.0, 0.0, 0.0, 0.0
             for r in range(hi - 1, lo - 1, -1):
-                # Chance that the farther of a random pair of the group is here, but for a factor.
+                # Chance that the farther row of a random pair of the group is here, up to a factor.
                 weight = r - lo
                 later += step_sum
                 later_pairs += weight * step_sum
@@ -147,7 +148,7 @@ def add_pairs(
                 out[j] += theirs[j] if place[j] > own else mine
             if crowd[p, own] == 1:
                 continue
-            # Pairs within a tie group: put right what was added for them.
+            # Pairs within a tie group: correct the terms added for them.
             match = codes[i] == targets[p]
             for j in range(n):
                 if place[j] == own and j != i:

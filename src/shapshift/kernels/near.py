@@ -1,4 +1,4 @@
-"""Who is near a validation point, without sorting: one pass over its distances."""
+"""Nearest rows, ranks and label shares of validation points in one pass over the distances, without sorting."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def look_around(tile: Floats, depth: int, reference: Indices, nearest: Indices, 
     tile : float64 (b, N)
         Distances.
     depth : int
-        How many neighbours decide about the boundary; at most N.
+        Number of neighbours that decide whether a point is a boundary point; at most N.
     reference : int64 (b, r)
         Training rows whose ranks to report; r may be 0.
     nearest : int64 (b, k)
@@ -57,7 +57,7 @@ def look_around(tile: Floats, depth: int, reference: Indices, nearest: Indices, 
 def label_shares(tile: Floats, codes: npt.NDArray[np.int32], depth: int, cuts: Floats, shares: Floats) -> None:
     """Fill ``shares`` (b, n_classes) with each label's share among the ``depth`` nearest rows.
 
-    Rows tied for the last places count with the probability that a random order lets them in.
+    Rows tied for the last places count by their probability of being included in a random order.
     """
     tied = np.empty(shares.shape[1])
     for p in range(tile.shape[0]):
@@ -103,8 +103,8 @@ def target_spread(tile: Floats, targets: Floats, depth: int, cuts: Floats, sprea
 
 
 def entropy_of(shares: Floats) -> Any:
-    """Entropy (nats) of each row of shares; exactly 0 where there is one label."""
-    # Sorted, so that the result does not depend on how the classes happen to be numbered.
+    """Entropy (nats) of each row of shares; exactly 0 if there is only one label."""
+    # Sorted, so that the result does not depend on the numbering of the classes.
     ordered = np.sort(shares, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(ordered > 0, ordered * np.log(ordered), 0.0)

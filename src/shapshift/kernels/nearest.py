@@ -1,12 +1,12 @@
-"""The nearest rows of a validation point, without ordering the others.
+"""The nearest rows of a validation point, without sorting the others.
 
-Distances come strip by strip. What is not beyond the wanted rank of what came before is collected, and when there is no
-room left, that is cut back to the nearest. So each row is looked at once and each cut is paid for by as many rows as it
-handles: linear time for any order of the rows. A sample of the distances saves most cuts, by a guess how far the wanted
-rank is; who collects too few because of it has to begin again. Only what is left in the end is put in order.
+Distances come strip by strip. Rows within the wanted rank of those seen so far are collected. When the space is full,
+the collection is cut to the nearest. So each row is read once, and each cut handles as many rows as were added since:
+linear time for any order of the rows. A sample of the distances gives a first guess of the wanted distance, which saves
+most cuts; a point that collects too few rows because of it starts again. Only the final rows are sorted.
 
-Lists of different lengths lie one behind the other: the list of point p is ``[ends[p]:ends[p + 1]]``. Candidate lists
-of :class:`shapshift.ValuationStore` hold more rows than matter, so that some can go without a new search, and are
+Lists of different lengths are concatenated: the list of point p is ``[ends[p]:ends[p + 1]]``. Candidate lists of
+:class:`shapshift.ValuationStore` hold more rows than needed, so that some can be removed without a new search, and are
 complete up to a distance, their reach.
 """
 
@@ -34,7 +34,7 @@ Numbers = npt.NDArray[np.int32]
 
 
 class Lists(NamedTuple):
-    """The nearest rows of a few validation points, one list behind the other.
+    """The nearest rows of a few validation points, as concatenated lists.
 
     Attributes
     ----------
@@ -44,10 +44,10 @@ class Lists(NamedTuple):
     distances : float64
         Row numbers and distances, nearest first, ties by row number.
     certain : int64 (b,)
-        How many rows at the head of each list are the nearest ones in their order, none missing.
+        Number of rows at the head of each list that are certainly the nearest ones in order.
     ranks : float64 (b, r)
-        Zero-based rank, averaged over ties, of each row that was asked about; one that is not on the list stands in
-        the middle of all those that are not.
+        Zero-based rank, averaged over ties, of each requested row; rows outside the list share the middle rank of all
+        of them.
     """
 
     ends: Indices
@@ -58,17 +58,17 @@ class Lists(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What may be among the nearest rows of each point.
+    """Rows that may be among the nearest ones of each point.
 
     Attributes
     ----------
     rows : int64 (b, room)
     keys : float64 (b, room)
-        Row numbers, ascending, and distances collected so far; room for twice as many as wanted, or for all rows.
+        Row numbers, ascending, and distances collected so far; space for twice the wanted number, or for all rows.
     counts : int64 (b,)
-        How many those are; -1 from when so many are tied with the last wanted one that half the room is not enough.
+        Numbers of these; -1 once so many rows are tied with the last wanted one that half the space is not enough.
     limits : float64 (b,)
-        What is farther need not be collected; at first a guess, or infinite.
+        Distance beyond which rows need not be collected; at first a guess, or infinite.
     """
 
     rows: Indices
@@ -78,7 +78,7 @@ class Collected(NamedTuple):
 
 
 class Rounded(NamedTuple):
-    """Training rows of a type shorter than float64, and what float32 leaves of validation points.
+    """Training rows of a type shorter than float64, and validation points rounded to float32.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Rounded(NamedTuple):
     points : float64 (b, d)
     short : float32 (b, d)
     lost : float64 (b,)
-        How far each rounded point is from the point, at most.
+        Largest distance of each rounded point from the point.
     """
 
     panels: npt.NDArray[Any]
@@ -103,11 +103,11 @@ class HashTables(NamedTuple):
     Attributes
     ----------
     keys : uint64
-        Buckets of each table in ascending order, one table behind the other.
+        Buckets of each table in ascending order, table after table.
     key_ends : int64 (L + 1,)
-        Where the buckets of each table begin and end in ``keys``.
+        Ends of each table's buckets in ``keys``.
     starts : int64 (keys.size + 1,)
-        Where each bucket begins in ``members``.
+        Start of each bucket in ``members``.
     members : uint32 (L * N,)
         Row numbers, bucket by bucket.
     """
@@ -120,16 +120,16 @@ class HashTables(NamedTuple):
 
 @kernel
 def collect_nearest(tile: Floats, first: int, wanted: int, collected: Collected) -> None:
-    """Collect what may be among the nearest rows of each point.
+    """Collect rows that may be among the nearest ones of each point.
 
     Parameters
     ----------
     tile : float64 (b, w)
         Distances of b points to the rows ``first``, ``first + 1``, ..
     wanted : int
-        How many nearest rows are looked for.
+        Number of nearest rows to find.
     collected : Collected
-        Added to.
+        Updated.
     """
     rows, keys, counts, limits = collected
     room = rows.shape[1]
@@ -153,7 +153,7 @@ def collect_nearest(tile: Floats, first: int, wanted: int, collected: Collected)
 
 @kernel
 def collect_by_bounds(rounded: Rounded, wanted: int, collected: Collected) -> None:
-    """Collect what :func:`collect_nearest` would of all rows, looking at most of them in float32 only.
+    """Collect the rows of :func:`collect_nearest` among all rows, reading most of them in float32 only.
 
     Sums of squared differences in float32 cost half of those in float64, and their error is a share of the distance
     itself, wherever the origin is. Let x be a row, which float32 numbers hold without error, t a point, s what rounding
@@ -174,9 +174,9 @@ def collect_by_bounds(rounded: Rounded, wanted: int, collected: Collected) -> No
     ----------
     rounded : Rounded
     wanted : int
-        How many nearest rows are looked for.
+        Number of nearest rows to find.
     collected : Collected
-        Added to.
+        Updated.
     """
     panels, n_rows, points, short, lost = rounded
     rows, keys, counts, limits = collected
@@ -212,7 +212,7 @@ def collect_by_bounds(rounded: Rounded, wanted: int, collected: Collected) -> No
 
 @kernel
 def _short_limit(limit, lost, n_features):
-    """Return what the float32 sum of a row within a limit is not above."""
+    """Return an upper bound on the float32 sum of a row within a limit."""
     root = np.sqrt(limit) + lost
     share = (1.0 + 2.0**-20) / (1.0 - (n_features + 2) * 2.0**-24)
     return np.float32((root * root * share + n_features * 2.0**-149) * (1.0 + 2.0**-23))
@@ -220,9 +220,9 @@ def _short_limit(limit, lost, n_features):
 
 @kernel
 def _measure_pairs(panel, points, which, places, distances):
-    """Squared distances of pairs of a point and a row of a panel: the same bits as a tile has."""
+    """Squared distances of pairs of a point and a row of a panel, with the bits of a tile."""
     d, size = points.shape[1], which.size
-    # Four at a time: a sum waits for its last addition.
+    # Four at a time, because a sum waits for its last addition.
     for pair in range(0, size, 4):
         a, b, c, e = pair, min(pair + 1, size - 1), min(pair + 2, size - 1), min(pair + 3, size - 1)
         p, q, r, s = which[a], which[b], which[c], which[e]
@@ -240,7 +240,7 @@ def _measure_pairs(panel, points, which, places, distances):
 
 @kernel
 def likely_limits(sample: Floats, n_rows: int, wanted: int, limits: Floats) -> None:
-    """Guess a distance that the wanted rank is hardly beyond, from distances to some of the rows."""
+    """Guess a distance that rarely lies below the wanted rank, from distances to some of the rows."""
     rank = wanted * sample.shape[1] / n_rows
     place = int(rank + 3 * np.sqrt(rank) + 1)
     if place < sample.shape[1]:
@@ -250,17 +250,17 @@ def likely_limits(sample: Floats, n_rows: int, wanted: int, limits: Floats) -> N
 
 @kernel
 def order_collected(wanted: int, whole: bool, collected: Collected, ends: Indices) -> None:
-    """Put what was collected in order, in place.
+    """Sort the collected rows, in place.
 
     Parameters
     ----------
     wanted : int
         As in :func:`collect_nearest`; points with too few get empty lists.
     whole : bool
-        Also take all rows that are as far as the last one, or stop at exactly ``wanted``, ties by row number.
+        Whether to include all rows tied with the last one; otherwise exactly ``wanted`` rows, ties by row number.
     collected : Collected
     ends : int64 (b + 1,)
-        Receives where each list would end if they were behind one another.
+        Receives the end of each list if the lists were concatenated.
     """
     rows, keys, counts, _ = collected
     ends[0] = 0
@@ -269,16 +269,16 @@ def order_collected(wanted: int, whole: bool, collected: Collected, ends: Indice
         if count > wanted:
             count, _ = _cut_back(rows[p], keys[p], count, wanted)
         if count > 0:
-            # The rows are in ascending order, which a stable sort keeps among equals.
+            # The rows are in ascending order, which a stable sort preserves among ties.
             _long_sort(keys[p], rows[p], 0, count)
         ends[p + 1] = ends[p] + (count if whole else min(count, wanted))
 
 
 @kernel
 def join_collected(collected: Collected, ends: Indices, found: Indices, distances: Floats) -> None:
-    """Write lists that are in order behind one another: row numbers and distances."""
-    # Not returned by the kernel that orders them: an interrupt that comes while a kernel is at work is noticed when its
-    # arrays are turned into Python's, and Numba makes a SystemError of it.
+    """Concatenate sorted lists: row numbers and distances."""
+    # Not returned by the sorting kernel: if an interrupt arrives while a kernel runs, it is noticed when the kernel's
+    # arrays are converted to Python's, and Numba turns it into a SystemError.
     for p in range(ends.size - 1):
         size = ends[p + 1] - ends[p]
         found[ends[p] : ends[p + 1]] = collected.rows[p, :size]
@@ -287,7 +287,7 @@ def join_collected(collected: Collected, ends: Indices, found: Indices, distance
 
 @kernel
 def _cut_back(rows, keys, count, wanted):
-    """Keep what is not beyond the wanted rank, in its order; returns how many those are and the last distance."""
+    """Keep the rows up to the wanted rank, in their order; return their number and the last distance."""
     limit = np.partition(keys[:count], wanted - 1)[wanted - 1]
     kept = 0
     for i in range(count):
@@ -298,7 +298,7 @@ def _cut_back(rows, keys, count, wanted):
 
 @kernel
 def order_nearest(rows: Indices, keys: Floats, wanted: int) -> int:
-    """Bring the nearest of some rows, given in any order, to the front and in order; returns how many with ties."""
+    """Move the nearest of some rows, given in any order, sorted to the front; return their number including ties."""
     count = rows.size
     if count > wanted:
         count, _ = _cut_back(rows, keys, count, wanted)
@@ -317,9 +317,9 @@ def take_heads(ends: Indices, rows: Numbers, keys: Floats, wanted: int, whole: b
     ends, rows, keys
         Lists and distances.
     wanted : int
-        How many to take; shorter lists are taken as they are.
+        Number of rows to take; shorter lists are taken whole.
     whole : bool
-        Also take those that are as far away as the last one.
+        Whether to include rows tied with the last one.
 
     Returns
     -------
@@ -344,7 +344,7 @@ def take_heads(ends: Indices, rows: Numbers, keys: Floats, wanted: int, whole: b
 def merge_new(
     ends: Indices, rows: Numbers, keys: Floats, reach: Floats, tile: Floats, first: int
 ) -> tuple[Indices, Numbers, Floats]:
-    """Put new rows into the lists that reach them, behind rows at the same distance.
+    """Insert new rows into the lists that reach them, after rows at the same distance.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def merge_new(
     tile : float64 (b, k)
         Distances to the new rows.
     first : int
-        Number of the first of them; they come after all others.
+        Number of the first new row; new rows have higher numbers than all others.
 
     Returns
     -------
@@ -373,7 +373,7 @@ def merge_new(
                 new[count], new_keys[count] = first + k, tile[p, k]
                 count += 1
         sort_run(new_keys, new, 0, count)  # stable, so that ties stay in order
-        # From the far end, so that of equals the new ones are met first.
+        # From the far end, so that among equals the new rows come first.
         old, at = ends[p + 1] - 1, merged[p + 1] - 1
         while count > 0:
             if old >= ends[p] and keys[old] > new_keys[count - 1]:
@@ -391,7 +391,7 @@ def merge_new(
 
 @kernel
 def squared_to_rows(table: Floats, x: Floats, rows: Indices, out: Floats) -> None:
-    """Squared distance of ``x`` to some rows of ``table`` (N, d): the same bits as a tile has."""
+    """Squared distance of ``x`` to some rows of ``table`` (N, d), with the bits of a tile."""
     for i in range(rows.size):
         row = table[rows[i]]
         total = 0.0
@@ -439,7 +439,7 @@ def bucket_rows(
         Bucket of the point in each table.
     tables : HashTables
     seen : uint32 (N,)
-        Scratch; nowhere equal to ``stamp``.
+        Scratch; no entry equals ``stamp``.
     stamp : int
     rows : int64 (N,)
         Out: row numbers.
@@ -447,7 +447,7 @@ def bucket_rows(
     Returns
     -------
     int
-        How many.
+        Number of rows.
     """
     keys, key_ends, starts, members = tables
     count = 0

@@ -1,7 +1,7 @@
-"""Pairs of rows within a small distance of each other, without looking at all pairs.
+"""Pairs of rows within a small distance of each other, without comparing all pairs.
 
 Rows are sorted by the first coordinate of a sketch: a few coordinates whose distances bound those of the rows. Only
-rows that are near by that coordinate are compared, nearly all of them by their sketches alone.
+rows near each other in that coordinate are compared, nearly all of them by their sketches alone.
 """
 
 from typing import NamedTuple
@@ -15,12 +15,12 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
-# Rows whose sketches are compared together.
+# Number of rows whose sketches are compared together.
 STRIP = 512
 
 
 class SortedRows(NamedTuple):
-    """Rows in ascending order of ``sketch[0]``: dense columns, sparse ones behind them, and the sketch.
+    """Rows in ascending order of ``sketch[0]``: dense columns, then sparse ones, and the sketch.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class SortedRows(NamedTuple):
     number : int64 (n,)
         Number of each row before it was sorted.
     limit, sketch_limit, window : float
-        Squared distances up to which rows are near, and up to which their sketches must be; the root of the latter.
+        Largest squared distance of near rows, largest squared distance of their sketches, and the root of the latter.
     """
 
     dense: Floats
@@ -56,7 +56,7 @@ def near_pairs(
     partner: Indices,
     seen: npt.NDArray[np.int8],
 ) -> None:
-    """Compare rows ``start`` to ``stop - 1`` with those behind them in the order.
+    """Compare rows ``start`` to ``stop - 1`` with later rows in the order.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def near_pairs(
     groups : int64 (n,)
         Rows of different groups are not compared.
     bits : int8 (n,)
-        What is collected from near rows.
+        Flags collected from near rows.
     nearest, partner : float64 (n,), int64 (n,)
         Updated: squared distance of the nearest row and its number, the lowest of several.
     seen : int8 (n,)
@@ -104,7 +104,7 @@ def gather_stars(rows: SortedRows, order: Indices, echo: float, leader: Indices)
     echo : float
         Rows that lead themselves lead all that are near; others pass their leader on within this part of that distance.
     leader : int64 (n,)
-        Out, by place: number of the leader.
+        Out, by position: number of the leader.
     """
     leader[:] = -1
     found = np.empty(STRIP)
@@ -138,7 +138,7 @@ def _sketch_distances(rows, i, lo, hi, found):
 
 @kernel
 def _squared(rows, i, j):
-    """Squared distance of two rows; some number above the limit where it is above."""
+    """Squared distance of two rows; if above the limit, any number above it."""
     dense, indices = rows.dense, rows.indices
     total = 0.0
     for c in range(dense.shape[1]):

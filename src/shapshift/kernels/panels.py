@@ -1,10 +1,10 @@
 """Panels of training rows, and sums over their features that stay in the vector registers of the processor.
 
-A panel holds 32 consecutive rows in the type in which they were given: four strips of eight rows, each feature by
-feature, (4, d, 8). A kernel reads a strip from one end to the other, converts what it reads to float64, and adds a term
-for each of several validation points at a time. So every entry that is read serves several points, every point several
-rows, and the sums go to memory once, at the end. Each sum takes its terms one by one in the order of the features,
-whatever the length of a vector is on this processor: the bits of a sum are those of a plain loop over the features.
+A panel holds 32 consecutive rows in their given type: four strips of eight rows, each feature by feature, (4, d, 8). A
+kernel reads a strip from start to end, converts it to float64, and adds a term for each of several validation points at
+a time. So every entry that is read serves several points, every point several rows, and the sums go to memory once, at
+the end. Each sum takes its terms one by one in the order of the features, for any vector length of the processor: its
+bits are those of a plain loop over the features.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ from shapshift._numba import kernel
 
 #: Rows of a panel and of each of its strips.
 ROWS, STRIP = 32, 8
-# What inner products of cosine distances are added to: see :func:`shapshift.kernels.distance.add_product`.
+# Starting value of inner products of cosine distances: see :func:`shapshift.kernels.distance.add_product`.
 START = 3.0
-#: Types in which rows are kept.
+#: Types in which rows are stored.
 DTYPES = ("float64", "float32", "float16", "int8", "uint8")
 
 # Numba has no float16: kernels see its bits.
@@ -35,19 +35,19 @@ _ELEMENTS = {types.float64: _DOUBLE, types.float32: _FLOAT, _HALF: ir.IntType(16
 
 @kernel
 def panels_of(n_rows: int) -> int:
-    """Return the number of panels of so many rows; the last one may have room left."""
+    """Return the number of panels for n rows; the last one may be partly empty."""
     return (n_rows + ROWS - 1) // ROWS
 
 
 def pack(rows: npt.NDArray[Any], panels: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """Lay rows (n, d) out as panels (k, 4, d, 8); room that is left in the last one is filled with zeros.
+    """Lay rows (n, d) out as panels (k, 4, d, 8); the unused part of the last one is filled with zeros.
 
     Parameters
     ----------
     rows : ndarray
         Of one of :data:`DTYPES`.
     panels : ndarray, optional
-        Space to use.
+        Memory to use.
     """
     if panels is None:
         panels = np.empty((panels_of(rows.shape[0]), ROWS // STRIP, rows.shape[1], STRIP), dtype=rows.dtype)
@@ -56,7 +56,7 @@ def pack(rows: npt.NDArray[Any], panels: npt.NDArray[Any] | None = None) -> npt.
 
 
 def lay_out(rows: npt.NDArray[np.floating], factor: float, out: npt.NDArray[np.float64] | None = None) -> Any:
-    """Return panels of the float64 values of rows (n, d), times a power of two; ``out`` is space to use, in one row."""
+    """Return panels of the float64 values of rows (n, d), times a power of two; ``out`` is 1-D memory to use."""
     shape = int(panels_of(rows.shape[0])), ROWS // STRIP, rows.shape[1], STRIP
     panels = np.empty(shape) if out is None else out[: np.prod(shape)].reshape(shape)
     _pack(rows, factor, panels)
@@ -71,7 +71,7 @@ def unpack(panels: npt.NDArray[Any], rows: slice) -> npt.NDArray[Any]:
 
 
 def for_kernels(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array as kernels take it."""
+    """Return an array in the form that kernels take."""
     return numbers.view(np.uint16) if numbers.dtype == np.float16 else numbers
 
 
@@ -116,19 +116,19 @@ def _absolute(builder: Any, fma: Any, row: Any, point: Any, sums: list[Any]) -> 
 
 
 def _product(builder: Any, fma: Any, row: Any, point: Any, sums: list[Any]) -> list[Any]:
-    """Product, as :func:`shapshift.kernels.distance.add_product` adds it: a total and what it lacks."""
+    """Product, added as in :func:`shapshift.kernels.distance.add_product`: a total and its rounding errors."""
     total, rest = sums
     larger = builder.call(fma, [row, point, total])
     return [larger, builder.fadd(rest, builder.call(fma, [row, point, builder.fsub(total, larger)]))]
 
 
 def _features(context: Any) -> list[str]:
-    """Return the features of the processor that is compiled for."""
+    """Return the features of the target processor."""
     return str(context.codegen().magic_tuple()[2]).split(",")
 
 
 def _vector_bytes(context: Any) -> int:
-    """Return the length of the vectors of the processor."""
+    """Return the length of the vectors of the target processor."""
     features = _features(context)
     return 64 if "+avx512f" in features else 32 if "+avx" in features else 16
 
@@ -155,7 +155,7 @@ def _convert(context: Any, builder: Any, kind: Any, entries: Any, number: Any) -
         halves = builder.bitcast(entries, ir.VectorType(ir.HalfType(), lanes))
         return longer(builder.fpext(halves, floats))
 
-    # With exponent and digits where float32 has them, a float16 number is 2**112 times too small.
+    # With exponent and digits in the places of float32, a float16 number is 2**112 times too small.
     def some(type_: Any, number: Any) -> Any:
         return ir.Constant(type_, [number] * lanes)
 
@@ -181,17 +181,17 @@ as_float = cast(Callable[[Any], Any], intrinsic(_as_float))
 def _panel_sums(
     term: Callable[..., list[Any]], starts: tuple[float, ...], together: tuple[tuple[int, int], ...], number: Any
 ) -> Any:
-    """Make a function for kernels: sums over all features, for the rows of a panel and all points.
+    """Make a kernel function for sums over all features, for the rows of a panel and all points.
 
     Parameters
     ----------
     term : callable
-        Builds the code that adds what one feature contributes to the sums of a pair.
+        Builds the code that adds one feature's contribution to the sums of a pair.
     starts : tuple of float
-        What the sums of a pair begin with.
+        Starting values of the sums of a pair.
     together : tuple of tuples
-        Points and vectors of rows at a time, where a processor has 32 registers and where it has 16: as many as leave
-        no sum without a register.
+        Points and vectors of rows processed at a time, for processors with 32 registers and with 16: as many as leave
+        every sum in a register.
     number : ir.Type
         Type of the sums: float64, or float32 for rows of shorter types.
 
@@ -241,7 +241,7 @@ class _PanelSums:
         self.fma = cgutils.get_or_insert_function(builder.module, fma, f"llvm.fma.v{self.lanes}f{8 * self.bytes}")
 
     def build(self, term: Any, starts: tuple[float, ...], shape: tuple[int, int], k: Any, column: Any) -> None:
-        """Go through all points, several at a time, and through all rows of panel k for each of these."""
+        """Loop over all points, several at a time, and for each of these over all rows of panel k."""
         builder, (most, n_vectors) = self.builder, shape
         n_points = builder.extract_value(self.points.shape, 0)
         d = builder.extract_value(self.points.shape, 1)
@@ -270,8 +270,8 @@ class _PanelSums:
         points = [
             builder.gep(self.points.data, [builder.mul(builder.add(p, _number(q)), d)]) for q in range(len(slots))
         ]
-        # A strip begins behind the features of those before it. Vectors are parts of one strip, or of several in turn,
-        # or made of whole strips.
+        # A strip begins after the features of the previous ones. Vectors are parts of one strip, or of several in turn,
+        # or consist of whole strips.
         strip = builder.mul(builder.udiv(row, _number(STRIP)), builder.mul(d, _number(STRIP * self.size)))
         place = builder.mul(builder.urem(row, _number(STRIP)), _number(self.size))
         begin, offsets = builder.gep(panel, [builder.add(strip, place)]), []

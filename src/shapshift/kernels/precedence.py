@@ -1,14 +1,15 @@
 """Values of rows that join class by class: asymmetric Shapley values, on one validation point after the other.
 
-All rows of class 0 join first, in a random order, then those of class 1, and so on. A class V of n rows plays
-S -> u(U + S) with U the rows that joined before, so only the K nearest of these count. With b the nearer rows of U,
+All rows of class 0 join first, in a random order, then those of class 1, and so on. A class V of n rows plays S -> u(U
++ S) with U the rows that joined before, so only the K nearest of these matter. With b the number of nearer rows of U,
 and l the place of a row among V or, for a row of U, the number of nearer rows of V,
 
     K v_i = a_i f(b_i, l_i) - sum over j in V behind i of a_j g(b_j, l_j) - sum over j in U behind i of a_j h(b_j, l_j)
     f = min(1, (K-b) / l)       g = (K-b) / (l (l-1)) if K-b < l        h = 1/l if K-b <= l,         all 0 if b >= K
 
-f is the probability that a row has a vote when it joins, g and h are those that a row that joins takes the vote of j.
-Where every row of V is drawn with probability w instead (weighted Banzhaf), with B(n) the number drawn of n rows,
+f is the probability that a row has a vote when it joins; g and h are the probabilities that a joining row takes the
+vote of j. If every row of V is drawn with probability w instead (weighted Banzhaf), with B(n) the number drawn of n
+rows,
 
     f = P(B(l-1) < K-b)         g = w P(B(l-2) = K-b-1)                 h = P(B(l-1) = K-b-1)
 
@@ -40,13 +41,13 @@ from shapshift.kernels.rank import (
 )
 
 _ONE, _HALF = np.uint64(1), np.uint64(32)
-# Probabilities are kept as a number times a power of e, and brought back to a number within these limits.
+# Probabilities are stored as a number times a power of e; the number is brought back within these limits.
 _SMALL, _LARGE = 1e-200, 1e200
 _LOG_LARGE = np.log(_LARGE)
 
 
 class Joining(NamedTuple):
-    """Who joins when, and what a vote is worth.
+    """Order of joining, and worth of a vote.
 
     Attributes
     ----------
@@ -57,21 +58,20 @@ class Joining(NamedTuple):
     seats : int
         K, or N if that is less.
     divisor : float
-        What votes are divided by when all seats are taken.
+        Divisor of the votes when all seats are taken.
     w : float
         Probability of drawing a row; 0 for Shapley values.
     few, exactly : float64 (seats, L + 1)
-        Probabilities that at most k of n rows are drawn, and that k are; beyond L rows it is never so few. Empty for
-        Shapley values.
+        Probabilities that at most k of n rows are drawn, and that exactly k are; beyond L rows both are negligible.
+        Empty for Shapley values.
     sizes : float64 (seats,) or (0,)
-        For the soft utility: entry b + s is the probability that s rows of the class are there already, where b are of
-        earlier ones.
+        For the soft utility: entry b + s is the probability that s rows of the class are present, with b earlier ones.
     empty : float
         Worth of the empty set.
     average : bool
         Average over ties, or break them by row index.
     depth : int
-        How many nearest rows enter the neighbour-label entropy.
+        Number of nearest rows for the neighbour-label entropy.
     """
 
     number: Codes
@@ -88,7 +88,7 @@ class Joining(NamedTuple):
 
 
 class JoiningScratch(NamedTuple):
-    """Space of one worker.
+    """Arrays of one worker.
 
     Attributes
     ----------
@@ -100,7 +100,8 @@ class JoiningScratch(NamedTuple):
         Ranks of the rows, class by class, each from near to far.
     filled : int64 (T,)
     near : int64 (2, 3, seats)
-        The nearest rows of earlier classes as tie groups: their numbers, sizes and matches; and those of the next step.
+        The nearest rows of earlier classes as tie groups: their numbers, sizes and matches; and the same for the next
+        step.
     chances : float64 (seats,)
     counts : float64 (n_labels,)
         Zero on entry and on exit.
@@ -117,16 +118,16 @@ class JoiningScratch(NamedTuple):
 
 
 class Tied(NamedTuple):
-    """A tie group, seen by one class.
+    """A tie group from the view of one class.
 
     Attributes
     ----------
     nearer, earlier : int
         Rows of the class, and of earlier classes, that are nearer.
     own, matches : int
-        Rows of the class in the group, and those of them that match.
+        Rows of the class in the group, and the number of them that match.
     others, other_matches : int
-        The same of earlier classes.
+        The same for rows of earlier classes.
     """
 
     nearer: int
@@ -150,7 +151,7 @@ def joining_values(
     codes : int32 (N,)
         Label of each training row.
     batch : Batch
-        Its bases are not read.
+        Its bases are not used.
     joining : Joining
     scratch : JoiningScratch
     found : Findings
@@ -170,7 +171,7 @@ def joining_values(
 
 @kernel
 def _settle(row, order, average, scratch):
-    """Put rows that share an image in order, and number the tie groups."""
+    """Order rows that share an image, and number the tie groups."""
     keys, places = scratch.keys, scratch.places
     number = -1
     lo = 0
@@ -206,7 +207,7 @@ def _entropy(order, codes, depth, scratch):
 
 @kernel
 def _value_classes(row, order, joining, scratch):
-    """Value one class after the other; the nearest rows of each join those of the earlier ones."""
+    """Value one class after the other; then its nearest rows join those of the earlier classes."""
     starts, ranks, filled, number = joining.starts, scratch.ranks, scratch.filled, joining.number
     filled[:] = 0
     for r in range(order.size):
@@ -229,7 +230,7 @@ def _value_classes(row, order, joining, scratch):
 
 @kernel
 def _shifts(joining, earlier, n, earlier_matches, matches):
-    """Return what the soft utility adds to the value of a row that does not match, and of one that does."""
+    """Return the additions of the soft utility to the value of a non-matching and of a matching row."""
     other, matching = 0.0, 0.0
     for s in range(min(n, joining.sizes.size - earlier)):
         voters = earlier + s
@@ -247,7 +248,7 @@ def _shifts(joining, earlier, n, earlier_matches, matches):
 
 @kernel
 def _value_class(row, order, members, shifts, near, groups, joining, scratch):
-    """Write the values of a class, from the far end to the near one; returns how many of its rows may vote.
+    """Write the values of a class from far to near; return how many of its rows may vote.
 
     ``members`` are their ranks, ``near`` the first ``groups`` tie groups of earlier rows.
     """
@@ -286,9 +287,9 @@ def _value_class(row, order, members, shifts, near, groups, joining, scratch):
 
 @kernel
 def _tied_values(tied, joining, chances):
-    """Value of a matching and of another row, without farther groups, and what the group takes off nearer rows.
+    """Value of a matching and of a non-matching row, without farther groups, and the costs of the group to nearer rows.
 
-    All times K.
+    All are multiplied by K.
     """
     nearer, earlier, p, matches, q, other_matches = tied
     own, taken, taken_inside = 0.0, 0.0, 0.0
@@ -327,7 +328,7 @@ def _tied_values(tied, joining, chances):
 
 @kernel
 def _no_one_before(x, m, n, none, scale):
-    """Probability that none of n rows is before a row at place x of m, from that at place x - 1: none * exp(scale)."""
+    """Probability that none of n rows precedes place x of m, from that for place x - 1: none * exp(scale)."""
     if x == 0:
         return m / (m + n), 0.0
     none *= (m - x) / (m - x + n)
@@ -339,7 +340,7 @@ def _no_one_before(x, m, n, none, scale):
 
 @kernel
 def _fill_chances(x, m, n, none, scale, size, chances):
-    """Write the probabilities that 0, 1, .. of n rows are before a row at place x of m; returns how many, ``size``."""
+    """Write the probabilities that 0, 1, .. of n rows precede place x of m; return their number, ``size``."""
     factor = np.exp(scale)
     for y in range(size):
         chances[y] = none * factor
@@ -353,7 +354,7 @@ def _fill_chances(x, m, n, none, scale, size, chances):
 
 @kernel
 def _votes(joining, b, place):
-    """Return f of the head of this file, for b below K."""
+    """Return f of the module's formula, for b below K."""
     left = joining.seats - b
     if joining.w == 0.0:
         return 1.0 if left >= place else left / place
@@ -362,7 +363,7 @@ def _votes(joining, b, place):
 
 @kernel
 def _taken(joining, b, place):
-    """Return g of the head of this file, for b below K."""
+    """Return g of the module's formula, for b below K."""
     left = joining.seats - b
     if left >= place:
         return 0.0
@@ -373,7 +374,7 @@ def _taken(joining, b, place):
 
 @kernel
 def _taken_from_earlier(joining, b, nearer):
-    """Return h of the head of this file, for b below K."""
+    """Return h of the module's formula, for b below K."""
     left = joining.seats - b
     if left > nearer:
         return 0.0

@@ -62,7 +62,7 @@ def regression_values(
     ----------
     tile : float64 (b, N)
     order : int64 (b, n)
-        Training rows from near to far; those that play, n of them.
+        Training rows that take part, n of them, from near to far.
     y : float64 (N,)
         Targets of the training rows, minus the baseline.
     targets : float64 (b,)
@@ -84,9 +84,9 @@ def regression_values(
             prefix[r + 1] = prefix[r] + y[ranked[r]]
             squares += y[ranked[r]] ** 2
         total = prefix[n_rows]
-        value = 0.0  # mean value of the group in hand
+        value = 0.0  # mean value of the present group
         farther = 0.0  # F: weighted sum of the targets beyond it
-        # Of the group beyond: its sum, mean, mean square, the f of its later ranks, and F beyond it.
+        # For the farther group: its sum, mean, mean square, the f of its later ranks, and F beyond it.
         sum_2, mean_2, square_2, inner_2, farther_2 = 0.0, 0.0, 0.0, 0.0, 0.0
         hi = n_rows
         while hi > 0:
@@ -120,7 +120,7 @@ def regression_values(
             else:
                 linear, quadratic = _within(t, m, nearer, farther, lo, hi, table)
                 shift = value - linear * mean - quadratic * square
-                # The distances of this group are not looked at again.
+                # The distances of this group are not needed any more.
                 for r in range(lo, hi):
                     at = y[ranked[r]]
                     row[ranked[r]] = linear * at + quadratic * at * at + shift
@@ -132,7 +132,7 @@ def regression_values(
 
 @kernel
 def _last(t, mean, square, total, squares, n_rows, base):
-    """Return the expected value of the farthest rank: what a row adds to the subsets small enough to let everyone vote.
+    """Return the expected value of the farthest rank: its contribution to subsets so small that all rows vote.
 
     ``mean`` and ``square`` are those of the farthest group, ``total`` and ``squares`` sums over all rows.
     """

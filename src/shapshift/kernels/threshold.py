@@ -1,4 +1,4 @@
-"""Rows within a radius: counted, and paid by what they count as."""
+"""Rows within a radius: their counts, and their values."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ Codes = npt.NDArray[np.int32]
 
 @kernel
 def count_inside(tile: Floats, codes: Codes, targets: Codes, limit: float, counts: Floats) -> None:
-    """Fill ``counts`` (b, 2) with the numbers of rows within the limit that match each point's label, and of others."""
+    """Fill ``counts`` (b, 2) with the numbers of matching and of other rows within the limit of each point."""
     for p in range(tile.shape[0]):
         matching = 0
         inside = 0

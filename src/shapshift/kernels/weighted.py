@@ -30,7 +30,7 @@ Codes = npt.NDArray[np.int32]
 
 
 class Vote(NamedTuple):
-    """How a vote is decided.
+    """Rules of a vote.
 
     Attributes
     ----------
@@ -39,12 +39,12 @@ class Vote(NamedTuple):
     largest : int
         Largest weight of a row.
     draw : float
-        What a drawn vote, and the empty subset, is worth.
+        Worth of a draw and of the empty subset.
     n_classes : int
     average : bool
         Average over ties, or keep them in the given order.
     limit : int
-        Leave out what happens beyond this rank; N for exact values.
+        Largest rank that is used; N for exact values.
     log_factorial : float64 (N + 1,)
     """
 
@@ -71,11 +71,11 @@ def weighted_values(
     weights : int32 (b, N)
         Weight of each row's vote, 0..largest; equal where distances are.
     codes, targets : int32 (N,), (b,)
-        Class of each training row and validation point (-1 when no row has it).
+        Class of each training row and validation point (-1 if no row has it).
     vote : Vote
     states : float64 (s, min(k, N), 2 * (min(k, N) - 1) * largest + 1)
-        Scratch: distributions, one for the rows so far, and one for them without a row of each signed weight that
-        occurs on a point.
+        Scratch: one distribution of the rows so far, and one without a row of each signed weight that occurs on a
+        point.
     """
     n = codes.size
     tails = np.empty(states.shape[1:])
@@ -92,7 +92,7 @@ def weighted_values(
         total[:] = 0.0
         contests = 0
         for rival in range(-1, vote.n_classes):
-            # A single class has no rival but the draw.
+            # A single class has no rival except the draw.
             if rival == targets[p] or (rival == -1 and vote.n_classes > 1):
                 continue
             _sign(order[p], weights[p], codes, targets[p], rival, signed)
@@ -117,11 +117,11 @@ def _contest(signed, ends, vote, states, tails, values):
     k, largest = vote.k, vote.largest
     n = signed.size
     seats = states.shape[1]
-    gained = np.zeros(2 * largest + 1)  # sum over the m so far, by signed weight
-    # Where the distribution without a row of each signed weight is; 0, that of all rows, for weights not seen yet.
+    gained = np.zeros(2 * largest + 1)  # running sum over m, by signed weight
+    # Index of the distribution without a row of each signed weight; 0, the one of all rows, for weights not yet seen.
     place = np.zeros(2 * largest + 1, np.int64)
     used = 0
-    new = np.zeros(3, np.int64)  # places of weights that the group at hand brings
+    new = np.zeros(3, np.int64)  # indices of the weights in the present group
     shares = np.empty(seats)
     everyone = states[0]
     _clear(everyone)
@@ -145,7 +145,7 @@ def _contest(signed, ends, vote, states, tails, values):
             for v in range(place.size):
                 if place[v]:
                     gained[v] += _replaced(states[place[v]], v - largest, members, shares, vote, tails)
-        # So do members of the group that happen to come before another one.
+        # Members of the group that come before another member lose their place to it too.
         _seats_by_group(lo, size - 1, lo + 2, size, vote, shares)
         new[:] = 0
         for side in range(3):
@@ -183,14 +183,14 @@ def _contest(signed, ends, vote, states, tails, values):
 
 @kernel
 def _clear(state):
-    """Make the distribution of no rows: the empty set has weight 0."""
+    """Write the distribution of no rows: the empty set has weight 0."""
     state[:] = 0.0
     state[0, state.shape[1] // 2] = 1.0
 
 
 @kernel
 def _add_rows(state, population, members, largest):
-    """Let a group join the population from which random sets are drawn."""
+    """Add a group to the population from which random sets are drawn."""
     weight, plus, minus, zero = members
     for _ in range(plus):
         _add_row(state, population, weight, largest)
@@ -205,13 +205,13 @@ def _add_rows(state, population, members, largest):
 
 @kernel
 def _add_row(state, population, weight, largest):
-    """Update the distributions of the weight of random sets of each size: with chance size/population, it is in."""
+    """Update the weight distributions of random sets by size: a row is in a set with chance size/population."""
     middle = state.shape[1] // 2
     for size in range(min(state.shape[0] - 1, population + 1), 0, -1):
         chance = size / (population + 1)
         reach = (size - 1) * largest
         mine = state[size]
-        # One smaller, and shifted by the weight of the row.
+        # One size smaller, and shifted by the weight of the row.
         smaller = state[size - 1, middle - reach : middle + reach + 1]
         for s in range(middle - size * largest, middle + size * largest + 1):
             mine[s] *= 1 - chance
@@ -231,10 +231,10 @@ def _seats_by_group(nearer, size, first, whole, vote, shares):
     size : int
         Members of the group, other than i.
     first : int
-        Rank that m has when none of the group comes before it, apart from i.
+        Rank of m if no member of the group comes before it, without i.
     whole : int
-        0 when i comes before the group; else the group's size with i, which then comes before m with chance
-        (1 + those before m) / whole.
+        0 if i comes before the group; else the group's size including i, which comes before m with chance (1 + number
+        of members before m) / whole.
     """
     k, log_factorial = vote.k, vote.log_factorial
     shares[:] = 0.0
@@ -307,7 +307,7 @@ def _won(distribution, middle, b, draw):
 
 @kernel
 def _tail(distribution, draw, tail):
-    """As :func:`_won`, for every b: ``tail[s]`` is the chance to win from a threshold at s."""
+    """Compute :func:`_won` for every b: ``tail[s]`` is the chance to win from a threshold at s."""
     above = 0.0
     for s in range(distribution.size - 1, -1, -1):
         tail[s] = above + draw * distribution[s]

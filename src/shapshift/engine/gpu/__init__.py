@@ -1,23 +1,23 @@
-"""Valuing on a GPU, with torch and Triton. Nothing of it is loaded before it is asked for."""
+"""Valuation on a GPU, with torch and Triton, which are loaded only when needed."""
 
 from shapshift.exceptions import InputError, MissingLibraryError
 
 
 def torch_device(caller: str, device: str) -> str | None:
-    """Return what "cuda" or "auto" stands for, as torch names it; None for the CPU and its own kernels.
+    """Return torch's name of the device for "cuda" or "auto"; None for the CPU and its own kernels.
 
     Parameters
     ----------
     caller : str
-        Whose parameter it is.
+        Class or function whose parameter this is.
     device : {"cpu", "cuda", "auto"}
 
     Raises
     ------
     ImportError
-        If "cuda" was asked for and torch is not installed.
+        If "cuda" was requested and torch is not installed.
     ValueError
-        If "cuda" was asked for and torch sees no GPU.
+        If "cuda" was requested and torch sees no GPU.
     """
     if device == "cpu":
         return None

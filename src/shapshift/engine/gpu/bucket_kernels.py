@@ -1,8 +1,8 @@
 """Triton kernels for certified values: buckets as tie groups.
 
-Rows are put into coarse buckets and never sorted (`bucket_products`, `bucket_rows`), one walk over the counts makes a
-table of two values a bucket with their error bounds (`bucket_values`), and every row looks its value up (`add_cells`).
-Only the nearest rows are listed (`list_near`), ordered and valued one by one. The formulas are those of
+Rows are put into coarse buckets and never sorted (`bucket_products`, `bucket_rows`). One pass over the counts makes a
+table of two values per bucket with their error bounds (`bucket_values`), and every row looks up its value
+(`add_cells`). Only the nearest rows are listed (`list_near`), ordered and valued one by one. The formulas are those of
 :mod:`shapshift.kernels.buckets`.
 """
 
@@ -55,13 +55,13 @@ def bucket_products(
     LEAST: tl.constexpr, HALF: tl.constexpr, GIVEN: tl.constexpr, COUNT: tl.constexpr, PIECE_BITS: tl.constexpr,
     BP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Put the rows of a tile into buckets by squared distances (or half of them) that come from matrix products.
+    """Put the rows of a tile into buckets by squared distances (or half of them) from matrix products.
 
     With GIVEN, ``points`` holds the products.
 
-    How far they can be from direct differences, which define the order of rows, `Products.error` says. Where that
-    leaves the upper half of a pattern open, which is rare, the tile is listed for `bucket_rows` and nothing is done:
-    every cell is the one that direct differences give. LEAST is a constant because other numbers are float32 here.
+    `Products.error` bounds their difference from direct differences, which define the order of rows. If that leaves the
+    upper half of a pattern undecided, which is rare, the tile is listed for `bucket_rows` and skipped here: every cell
+    is the one that direct differences give. LEAST is a constant because other numbers are float32 here.
     """
     tile = tl.program_id(0)
     start = (tile // n_groups) * BN
@@ -124,14 +124,14 @@ def bucket_rows(
 @triton.jit
 def _pack(value, bound):
     """Put the upper half of a bound, as a float32 rounded up, in place of the last 16 bits of a value."""
-    bound = bound + tl.abs(value) * 2.0**-36  # what the value loses by it
+    bound = bound + tl.abs(value) * 2.0**-36  # error of the value from this
     upper = (bound * 1.008 + 1e-37).to(tl.float32).to(tl.int32, bitcast=True) >> 16
     return (value.to(tl.int64, bitcast=True) & -65536) | (upper & 0xFFFF).to(tl.int64)
 
 
 @triton.jit
 def _inverse(count):
-    """1 / count, by one step of Newton's from float32: a division in float64 costs three times as much."""
+    """1 / count, by one Newton step from float32: a float64 division costs three times as much."""
     rough = (1.0 / count.to(tl.float32)).to(tl.float64)
     return rough * (2.0 - count.to(tl.float64) * rough)
 
@@ -141,11 +141,11 @@ def bucket_values(
     counts, c, tail, bases, table, at_near, near_bound, near_rows, mass, n, n_buckets, convex_from, width,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Walk over the buckets of a point from the far end: values of matching and other rows with their bounds.
+    """Values of matching and other rows of a point's buckets with bounds, from the far end.
 
-    A bucket is a tie group. Its rows are off by no more than the distance of the group's value from either end of what
-    any order of its rows allows, plus what the buckets farther away add to the uncertainty of what they pass on. What
-    is passed on to the near rows, and how sure it is, is kept; so is the number of rows that are left for them.
+    A bucket is a tie group. The error of its rows is at most the distance of the group's value from either end of the
+    range over all orders of its rows, plus the uncertainty that farther buckets add. The amount passed on to the near
+    rows, its uncertainty and the number of rows left for them are stored.
     """
     p = tl.program_id(0).to(tl.int64)
     passed = tl.load(bases + p)
@@ -171,7 +171,7 @@ def bucket_values(
         before = tl.load(c + lo - 1, mask=filled & (lo > 0), other=0.0)
         total = tl.load(tail + lo, mask=mixed, other=0.0) - tl.load(tail + hi, mask=mixed, other=0.0)
         gap = tl.where(mixed, (total * inverse - last) * _inverse(tl.maximum(rows - 1, 1)), 0.0)
-        # The most that any order can put behind a row: the largest drops come first where the table is convex.
+        # Upper bound on the drops behind a row in any order: the largest come first if the table is convex.
         most_o = first - tl.load(c + hi - matches, mask=convex, other=0.0)
         most_o = tl.where(convex, most_o, first - last)
         most_m = first - tl.load(c + lo + matches, mask=convex, other=0.0)
@@ -200,9 +200,9 @@ def bucket_values(
 
 @triton.jit
 def list_near(cells, near_count, near_row, n, n_buckets, capacity, BN: tl.constexpr):
-    """List the near rows of each point; a list that is too short keeps the number that it should have.
+    """List the near rows of each point; a list that is too short stores the number of rows it should have.
 
-    Near rows are few, and programs that run at the same time belong to different points: a counter is not in demand.
+    Near rows are few, and programs that run at the same time belong to different points, so counters rarely collide.
     """
     p = tl.program_id(0).to(tl.int64)
     rows = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -249,7 +249,7 @@ def near_distances(
 def near_values(
     rows, codes, targets, c, near_count, passed, values, capacity, CHUNK: tl.constexpr
 ):  # fmt: skip
-    """Values of listed rows in order of distance, where no two are equally far; ``passed`` is what farther rows add."""
+    """Values of listed rows in order of distance, if no two are equally far; ``passed`` is added by farther rows."""
     p = tl.program_id(0).to(tl.int64)
     found = tl.load(near_count + p * 32)
     target = tl.load(targets + p)
@@ -295,9 +295,9 @@ def add_cells(
     cells, table, members, offsets, sums, squares, bounds, n, n_sums, width, begin, end,
     SQUARES: tl.constexpr, BOUNDS: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Look up the values of some of the points, which are listed sum by sum, and add them and their error bounds.
+    """Look up the values of some of the points, listed sum by sum, and add them and their error bounds.
 
-    SQUARES and BP as in `add_values`. Squares of a launch are added up in float32: values are not known any better.
+    SQUARES and BP as in `add_values`. Squares of a launch are added up in float32, since values are no more accurate.
     """
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = rows < n

@@ -1,4 +1,4 @@
-"""Certified values on a device: how coarse buckets may be, whether the bounds hold, and what to do if not."""
+"""Certified values on a device: choice of the buckets, check of the bounds, and refinement."""
 
 import math
 from collections.abc import Callable
@@ -11,19 +11,20 @@ from shapshift.engine.gpu.core import Batch, Coarse, Keep, Result, Rules, Train,
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# Cells have 16 bits: two for each bucket, and one for all near rows. With no more buckets than these, two blocks of
-# counters fit the shared memory of a multiprocessor of the largest GPUs.
+# Cells have 16 bits: two per bucket, and one for all near rows. Up to this number of buckets, two blocks of counters
+# fit the shared memory of a multiprocessor of the largest GPUs.
 MOST_BUCKETS = 28 * 1024
-# Buckets are walked over in steps of this many.
+# Number of buckets processed in one step.
 BUCKET_STEP = 1024
-# How large bounds are on Gaussian data, in units of the estimates; they are checked after every run.
+# Size of the bounds on Gaussian data, in units of the estimates; they are checked after every run.
 HUB_BOUND, MEAN_BOUND = 0.8, 2.0
-# Costs of a bucket, of a near row and of a place for one in picoseconds, and what buckets save on a pair.
+# Costs in picoseconds of a bucket, a near row and a place for one, and time saved by buckets per pair.
 BUCKET_COST, ROW_COST, PLACE_COST, EXACT_COST = 40.0, 150.0, 180.0, 55.0
-# Longer lists of near rows do not fit the shared memory of a multiprocessor: a place costs so many times as much there.
+# Longer lists of near rows do not fit the shared memory of a multiprocessor: a place then costs this many times as
+# much.
 MOST_LISTED, LONG_LIST = 2**14, 2.5
 ROUNDS = 6
-# The first points are one in so many, and so many at least.
+# The first points are one in this many, and at least this many.
 FIRST_PART, FEW_POINTS = 8, 64
 
 
@@ -35,7 +36,7 @@ class CertifiedResult:
     ----------
     result : Result
     bound : tensor of shape (N,)
-        How far the mean over the points can be off.
+        Bound on the error of the mean over the points.
     coarse : Coarse or None
         None if the values are exact.
     rounds : int
@@ -59,18 +60,18 @@ def certify_points(
     kernels: bool = True,
     advance: Callable[[int], None] = lambda points: None,
 ) -> CertifiedResult:
-    """Value so that no mean over the points is off by more than ``tol`` standard deviations of the means.
+    """Value with no mean over the points off by more than ``tol`` standard deviations of the means.
 
-    Buckets and near rows are chosen from an estimate, bounds are measured, and the choice is corrected until they are
-    small enough; if buckets cannot make them so, values are exact. ``allowance`` is for rounding. Values on
-    single points (``keep``) come once in every round.
+    Buckets and near rows are chosen from an estimate, bounds are measured, and the choice is refined until they are
+    small enough; if buckets cannot achieve this, values are exact. ``allowance`` covers rounding. Values on single
+    points (``keep``) are returned once in every round.
     """
     n, m = train.n, len(batch)
     rounds = 0
     if kernels:
         limit = 0.9 * tol * math.sqrt(_pair_variance(train, rules, batch, memory) / m)
         convex = convex_from(rules.c)
-        # The first points tell how coarse buckets can be for the rest.
+        # The first points determine the buckets for the others.
         parts = torch.arange(m, device=train.codes.device).tensor_split([m // FIRST_PART])
         parts = parts if m // FIRST_PART >= FEW_POINTS else (torch.cat(parts),)
         coarse = None
@@ -84,7 +85,7 @@ def certify_points(
                     train, rules, batch, coarse=coarse, keep=keep, memory=memory, advance=advance, result=result,
                     todo=todo,
                 )  # fmt: skip
-                # A bound is a sum of float32 numbers, rounded up when they were made.
+                # A bound is a sum of float32 numbers that were rounded up.
                 bound = result.bounds * (1.0001 / m) + allowance
                 largest, done = float(bound.max()), todo.numel()
                 left = (limit - largest) / (1 - done / m) if done < m else 0.0
@@ -92,7 +93,7 @@ def certify_points(
             if coarse is None:
                 break
             spread = float((result.sums[: rules.n_levels].sum(0) / m).std(correction=0))
-            # The exact values can be less spread out than these, but by no more than the largest bound.
+            # The exact values may spread less than these, but by at most the largest bound.
             if largest <= tol * (spread - largest):
                 return CertifiedResult(result, bound, coarse, rounds)
             limit *= min(0.9 * tol * spread / largest, 0.9)
@@ -101,9 +102,9 @@ def certify_points(
 
 
 def bounds_of_one_bucket(n_rows: int, first: int) -> tuple[float, float]:
-    """Estimate bounds, of the average row and of one that is near to all points; they fall with the number of buckets.
+    """Estimate the bounds of the average row and of a row near all points; they fall with the number of buckets.
 
-    Buckets that hold rows in proportion to rank**1.5, from rank R to N, have bounds in proportion to rank**-0.5.
+    Buckets with sizes in proportion to rank**1.5, from rank R to N, have bounds in proportion to rank**-0.5.
     """
     return MEAN_BOUND / math.sqrt(first * n_rows), HUB_BOUND * (1 - math.sqrt(first / n_rows)) / first
 
@@ -125,17 +126,17 @@ def choose(n_rows: int, limit: float, convex: int, sampled: int) -> Coarse | Non
 
 
 def convex_from(c: Tensor) -> int:
-    """First rank from which on the drops of a rank table do not grow any more, but for their rounding."""
+    """First rank from which the drops of a rank table no longer grow, apart from rounding."""
     drops = c[:-1] - c[1:]
     growing = torch.nonzero(drops.diff() > 2.0**-50 * c[0])
     return int(growing[-1]) + 2 if growing.numel() else 0
 
 
 def _pair_variance(train: Train, rules: Rules, batch: Batch, memory: int | None) -> float:
-    """Variance of a row's value on one point, from a few points.
+    """Variance of a row's value on one point, estimated from a few points.
 
-    Were the points unrelated, means over them would have this variance divided by their number; what points have in
-    common only adds to it.
+    For unrelated points, means over them would have this variance divided by their number; common effects of the points
+    only increase it.
     """
     spreads: list[Tensor] = []
     some = torch.linspace(0, len(batch) - 1, min(len(batch), 8), device=train.codes.device).round().to(torch.int64)

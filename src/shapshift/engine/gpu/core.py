@@ -1,7 +1,7 @@
-"""Valuing on a device: tiles of validation points, the kernels that do the work, and what they leave over.
+"""Valuation on a device: tiles of validation points, the kernels, and the points that kernels leave over.
 
-Only torch (and Triton, where there is a GPU) is imported here, and only tensors are passed around: this part stands on
-its own and can be measured on a machine that has nothing else. The same functions run on a CPU in plain torch.
+This module imports only torch (and Triton, if there is a GPU), and passes only tensors, so that it can be measured on a
+machine without other packages. The same functions run on a CPU in plain torch.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,20 @@ from shapshift.engine.gpu.values import COSINE, distances, label_entropy, mean_r
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# So many nearest rows are put in order for the entropy of their labels; ties that reach beyond are rare.
+# Number of nearest rows that are ordered for the entropy of their labels; ties rarely reach beyond them.
 LOOK = 64
 # Pairs in a tile: enough to keep a large GPU busy for milliseconds.
 TILE_PAIRS = 2**30
 MOST_POINTS = 16384
-# Points in a tile are a multiple of this, because programs take several at a time.
+# Points in a tile are a multiple of this, because programs process several at a time.
 STEP = 32
-# Pairs ordered by torch at a time, where the kernels leave points over; torch needs some ten times their memory.
+# Number of pairs that torch sorts at a time for points left over by the kernels; torch needs about ten times their
+# memory.
 SORTED_PAIRS = 2**25
-# Pieces of the maps from distances to buckets, as powers of two.
+# Number of pieces of the maps from distances to buckets, as powers of two.
 FINE_BITS, COARSE_BITS = 9, 7
 LEAST_SAMPLED, MOST_SAMPLED = 1024, 8192
-# A point whose bounds are larger than expected by this factor is valued exactly.
+# A point whose bounds exceed the expected ones by this factor is valued exactly.
 GREEDY = 16.0
 
 
@@ -38,7 +39,7 @@ class Train:
     Attributes
     ----------
     columns : tensor of shape (d, N) or None
-        None for distances that are given.
+        None for given distances.
     codes : int32 tensor of shape (N,)
     metric : int
     sample : tensor of shape (d, s) or None
@@ -62,7 +63,7 @@ class Train:
 
     @cached_property
     def products(self) -> Any:
-        """What inner products need of the rows; None where they do not pay."""
+        """Inner products of the rows; None if products do not pay."""
         from shapshift.engine.gpu.products import Products
 
         return Products.of(self)
@@ -70,7 +71,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Rules:
-    """What all points have in common.
+    """Inputs common to all points.
 
     Attributes
     ----------
@@ -102,17 +103,17 @@ class Rules:
 
 @dataclass(frozen=True)
 class Coarse:
-    """How coarse certified values are.
+    """Number of buckets and exactly ordered rows of certified values.
 
     Attributes
     ----------
     buckets : int
     first : int
-        About how many of the nearest rows are ordered exactly.
+        Approximate number of nearest rows that are ordered exactly.
     mean_bound : float
         Expected bound of a row on one point.
     convex_from : int
-        The drops of the rank table do not grow any more from this rank on.
+        Rank from which the drops of the rank table no longer grow.
     """
 
     buckets: int
@@ -128,15 +129,15 @@ class Batch:
     Attributes
     ----------
     points : tensor of shape (m, d)
-        Or (m, N), distances that are given.
+        Or given distances, (m, N).
     targets : int32 tensor of shape (m,)
     bases : tensor of shape (m,)
-        What the farthest row's value starts from.
+        Starting value of the farthest row.
     groups : int64 tensor of shape (m,)
     excluded : int64 tensor of shape (m,) or None
-        A training row to put behind all others, -1 for none.
+        A training row to rank behind all others; -1 for none.
     reference : int64 tensor of shape (m, r)
-        Training rows whose ranks are asked for.
+        Training rows whose ranks are requested.
     """
 
     points: Tensor
@@ -158,12 +159,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Keep:
-    """Where values on single points go.
+    """Receiver of values on single points.
 
     Attributes
     ----------
     rows : int64 tensor of shape (k,) or None
-        Training rows whose values are kept; None for all rows, whose values are exact then.
+        Training rows whose values are kept; None for all rows, which makes the values exact.
     put : callable
         Called with numbers of points and their values, (points, k).
     """
@@ -172,21 +173,21 @@ class Keep:
     put: Callable[[Tensor, Tensor], None]
 
     def choose(self, values: Tensor) -> Tensor:
-        """Values (points, N) of the rows that are kept."""
+        """Values (points, N) of the rows to keep."""
         return values if self.rows is None else values.index_select(1, self.rows)
 
 
 @dataclass(frozen=True)
 class Result:
-    """Sums over points, and what is kept of each point.
+    """Sums over points, and results of each point.
 
     Attributes
     ----------
     sums : tensor of shape (levels + groups, N)
     squares : tensor of shape (groups, N)
-        Sums of squared values; without groups one, of all points.
+        Sums of squared values; without groups, one sum over all points.
     bounds : tensor of shape (N,)
-        Sums of what each value can be off.
+        Sums of the error bounds of values.
     entropy : tensor of shape (m,)
     level : int64 tensor of shape (m,)
     nearest : int64 tensor of shape (m, n_nearest)
@@ -208,7 +209,7 @@ class Result:
     sorted: Tensor
 
     def put(self, here: Tensor, entropy: Tensor, nearest: Tensor, rules: Rules) -> Tensor:
-        """Keep what belongs to points ``here``, the first of those given; return their levels."""
+        """Store the results of points ``here``, the first of those given; return their levels."""
         entropy, nearest = entropy[: here.numel()], nearest[: here.numel(), : rules.n_nearest]
         level = torch.searchsorted(rules.edges, entropy)
         self.entropy[here], self.level[here], self.nearest[here] = entropy, level, nearest
@@ -236,15 +237,15 @@ def value_points(
     coarse : Coarse or None
         None for exact values.
     keep : Keep or None
-        Values on single points that are wanted.
+        Receiver of values on single points.
     memory : int or None
-        Bytes that tiles may take; None for what the device has free.
+        Memory for tiles in bytes; None for the free memory of the device.
     kernels : bool
         Use Triton kernels; only on a GPU.
     advance : callable
-        Told how many points are done.
+        Called with the number of finished points.
     result : Result or None
-        Sums that are added to.
+        Sums to add to.
     todo : int64 tensor or None
         Numbers of the points; None for all.
     """
@@ -269,7 +270,7 @@ def value_points(
 
 
 def new_result(train: Train, rules: Rules, batch: Batch) -> Result:
-    """Make sums of no points."""
+    """Allocate sums of no points."""
     device, m = train.codes.device, len(batch)
     return Result(
         sums=torch.zeros(rules.n_levels + rules.n_groups, train.n, dtype=torch.float64, device=device),
@@ -288,7 +289,7 @@ def sort_tiles(
     train: Train, rules: Rules, batch: Batch, todo: Tensor, result: Result, keep: Keep | None, memory: int | None,
     advance: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Value points by :func:`sort_points`, some at a time."""
+    """Value points in tiles by :func:`sort_points`."""
     arrays = 20 if train.metric == COSINE else 12
     for here in todo.split(tile_points(train, memory, arrays * 8 * train.n, 1)) if todo.numel() else ():
         sort_points(train, rules, batch, here, result, keep)
@@ -296,7 +297,7 @@ def sort_tiles(
 
 
 def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, pairs: int = TILE_PAIRS) -> int:
-    """How many points make a tile."""
+    """Return the number of points of a tile."""
     if memory is None:
         memory = _free(train.codes.device) // 2 if train.codes.is_cuda else 2**30
     most = min(MOST_POINTS, pairs // train.n, memory // point_bytes)
@@ -304,18 +305,18 @@ def tile_points(train: Train, memory: int | None, point_bytes: int, step: int, p
 
 
 def sample_size(n_rows: int, most: int) -> int:
-    """Rows that maps are made from, at most so many: one in 16, and a power of two."""
+    """Return the number of rows to make maps from: one in 16, at most ``most``, and a power of two."""
     return 1 << (min(most, MOST_SAMPLED, max(n_rows // 16, LEAST_SAMPLED)).bit_length() - 1)
 
 
 def room_for(first: int, n_rows: int, sampled: int) -> int:
-    """Places for near rows: their number is known from a sample, so three standard deviations more; a power of two."""
+    """Places for near rows: the number estimated from a sample plus three standard deviations; a power of two."""
     expected = max(1.0, first * sampled / n_rows)
     return max(1024, 1 << (int(first * (1 + 3 / expected**0.5)) - 1).bit_length())
 
 
 def _free(device: Any) -> int:
-    """Bytes that a GPU has left, and that torch keeps for later and does not use."""
+    """Free bytes of a GPU, including memory that torch holds but does not use."""
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(torch.cuda.mem_get_info(device)[0] + kept)
 
@@ -329,7 +330,7 @@ def sort_points(
     keep: Keep | None,
     known: Tensor = None,
 ) -> None:
-    """Value points by sorting their distances (``known``, if they are there already): any data, plain torch."""
+    """Value points by sorting their distances (``known`` if already computed): any data, in plain torch."""
     some = batch[here]
     if known is None:
         known = some.points if train.columns is None else distances(train.columns, some.points, train.metric)

@@ -1,7 +1,7 @@
-"""CUDA kernels, which use the shared memory of a multiprocessor as Triton cannot, and what it takes to run them.
+"""CUDA kernels, which use the shared memory of a multiprocessor as Triton cannot, and their compiler and launcher.
 
-They are compiled at run time by the compiler that comes with torch (NVRTC). Where that cannot be found, `kernels` is
-None: plain torch then sorts, and Triton kernels count.
+They are compiled at run time by the compiler that comes with torch (NVRTC). If it is not found, `kernels` is None:
+plain torch then sorts, and Triton kernels count.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ class Kernels:
         image = _compile(f"sm_{properties.major}{properties.minor}")
         self.module = ctypes.c_void_p()
         with torch.cuda.device(device):
-            torch.cuda.current_stream().synchronize()  # there must be a context
+            torch.cuda.current_stream().synchronize()  # makes sure there is a context
             _check(self.cuda.cuModuleLoadData(ctypes.byref(self.module), image))
 
     @cache  # noqa: B019 - one object for each GPU, for as long as the process runs
@@ -69,7 +69,7 @@ class Kernels:
 
 @cache
 def kernels(device: Any) -> Any:
-    """Return the kernels for a device, None where they cannot run."""
+    """Return the kernels for a device; None if they cannot run."""
     if device.type != "cuda":
         return None
     try:
@@ -81,7 +81,7 @@ def kernels(device: Any) -> Any:
 def count_cells(there: Any, cells: Tensor, counts: Tensor, near_count: Tensor, near_row: Tensor) -> None:
     """Count the cells of points (p, n) in buckets (p, n_buckets), and list the near rows."""
     (p, n), buckets, capacity = cells.shape, counts.shape[1], near_row.shape[1]
-    # Few points are shared among blocks.
+    # Share the work of few points among several blocks.
     blocks = max(1, min(-(-there.blocks // p), -(-n // (8 * COUNTING_THREADS))))
     arguments = cells, counts, near_count, near_row, n, buckets, capacity
     there.launch("count_cells", (blocks, p), COUNTING_THREADS, 4 * buckets, *arguments)
@@ -91,7 +91,7 @@ def order_rows(
     there: Any, entries: Tensor, norms: Tensor, part: Any, maps: tuple[Tensor, ...], codes: Tensor, targets: Tensor,
     listed: Tensor, *, average: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Put the rows of points in order.
+    """Order the rows of points by distance.
 
     Parameters
     ----------
@@ -102,13 +102,13 @@ def order_rows(
         Squared norms of the points, for products.
     part : Products or None
     maps : tuple of tensor
-        From distances to buckets, as `make_maps` makes them.
+        Maps from distances to buckets, made by `make_maps`.
     codes : int32 tensor of shape (n,)
         Classes of the rows.
     targets : int32 tensor of shape (p,)
         Classes of the points.
     listed : int64 tensor
-        Out: neighbours whose order is open, as point << 32 | rank of the second.
+        Out: neighbours with undecided order, as point << 32 | rank of the second.
     average : bool
         Average over ties.
 
@@ -121,9 +121,9 @@ def order_rows(
     starts : int32 tensor of shape (p, buckets)
         Ranks at which buckets begin.
     found : int32 tensor of shape (1,)
-        How many neighbours are listed.
+        Number of listed neighbours.
     unsettled : int32 tensor of shape (p,)
-        Not zero for points that are left to another method.
+        Nonzero for points left to another method.
     """
     (p, n), buckets = entries.shape, buckets_of(entries.shape[1])
     known = [entries, *((None, None) if part is None else (part.norms, norms)), *maps]
@@ -135,7 +135,7 @@ def order_rows(
 
     distances = torch.empty_like(entries)
     counts, order = zeros(p, buckets), torch.empty(p, n, dtype=torch.int32, device=codes.device)
-    # So many rows in a block that adding its counters up is little beside counting.
+    # Enough rows in a block that adding up its counters takes little time next to counting.
     blocks = max(1, min(-(-there.blocks // p), n // (16 * buckets), n // TILE))
     there.launch("count_rows", (blocks, p), THREADS, 4 * buckets, points, counts)
     starts = (counts.cumsum(1) - counts).to(torch.int32)
@@ -150,17 +150,17 @@ def order_rows(
 
 
 def buckets_of(n: int) -> int:
-    """Return the number of buckets, of FINE bins each, for so many rows."""
+    """Return the number of buckets, of FINE bins each, for n rows."""
     return -(-n // FINE)
 
 
 def most_rows(there: Any) -> int:
-    """Return the number of rows up to which the kernels put rows in order."""
+    """Return the largest number of rows that the kernels can order."""
     return (there.most_shared - 16 * TILE - 256) // 8 * FINE if there is not None else 0
 
 
 def sort_lists(there: Any, distances: Tensor, rows: Tensor) -> bool:
-    """Put lists (p, size) of distances and rows in order, if their size is a power of two and they fit a block."""
+    """Sort lists (p, size) of distances and rows if their size is a power of two and they fit a block."""
     lists, size = distances.shape
     fits = there is not None and size & (size - 1) == 0 and 12 * size <= there.most_shared
     if fits:
@@ -190,7 +190,7 @@ def source() -> str:
 def _compile(architecture: str) -> bytes:
     """Compile the kernels for an architecture."""
     major = str(torch.version.cuda).split(".")[0]
-    # Wheels keep the library in a folder that the loader does not search.
+    # Wheels install the library in a folder that the loader does not search.
     beside = [os.path.join(path, "nvidia", "*", "lib", f"libnvrtc.so.{major}*") for path in sys.path]
     found = [file for pattern in beside for file in sorted(glob.glob(pattern))]
     nvrtc = _library("NVRTC", f"libnvrtc.so.{major}", "libnvrtc.so", f"nvrtc64_{major}0_0.dll", *found)

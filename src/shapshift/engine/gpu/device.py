@@ -1,4 +1,4 @@
-"""Valuations on a device: a task of the engine becomes tensors, and sums come back as the engine returns them."""
+"""Valuations on a device: converts a task of the engine to tensors, and sums back to the engine's form."""
 
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -19,28 +19,28 @@ from shapshift.exceptions import InputError
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# One valuation at a time on a GPU: side by side they would take the memory that each has planned with.
+# Only one valuation at a time on a GPU: several would exceed the memory that each has planned for.
 _BUSY = RLock()
-# Training rows below which a batched sort is as good as the kernels.
+# Number of training rows below which a batched sort is as fast as the kernels.
 KERNEL_ROWS = 2048
 _METRICS = {"euclidean": EUCLIDEAN, "sqeuclidean": EUCLIDEAN, "manhattan": MANHATTAN, "cosine": COSINE}
 
 
 @dataclass(frozen=True)
 class DeviceRows:
-    """Training rows on a device, kept by the estimator from one valuation to the next.
+    """Training rows on a device, kept by the estimator between valuations.
 
     Attributes
     ----------
     device : str
-        As torch names it.
+        Torch's name of the device.
     train : Train
     kernels : bool
         Whether the Triton kernels can and should be used.
     width : int
-        Columns that validation points must have.
+        Number of columns required of validation points.
     is_distance : bool
-        These are distances to training rows.
+        Whether the columns are distances to training rows.
     """
 
     device: str
@@ -64,15 +64,16 @@ class DeviceRows:
         index, points
             Training rows and validation points.
         excluded : ndarray or None
-            The training row that each point does not see.
+            Training row that each point ignores.
         tol : float or None
             Largest error bound in standard deviations of the values; None for exact values. With a matrix, with
-            excluded rows and without kernels, values are exact.
+            Largest error bound in standard deviations of the values; None for exact values. With a matrix, with
+            excluded rows, or without kernels, values are always exact.
         runner : Runner
-            Its memory budget holds for tiles of distances; there is one worker.
+            Its memory budget bounds the tiles of distances; there is one worker.
         """
         with _BUSY:
-            # A copy, so that what is derived from the rows does not outlive the call.
+            # A copy, so that objects derived from the rows do not outlive the call.
             rows = replace(self, train=replace(self.train))
             job = _Job(task, index, rows, points, excluded, runner)
             if tol is None:
@@ -97,11 +98,11 @@ def place_rows(index: TrainingIndex, codes: Any, sample: Any, device: str, featu
     Parameters
     ----------
     index, codes, sample
-        What was fitted.
+        Fitted index, class numbers and sample.
     device : str
-        As torch names it.
+        Torch's name of the device.
     features : tensor of shape (N, d) or None
-        The training features, if they are on the device already.
+        Training features if already on the device.
     """
     placed = torch.as_tensor(codes, dtype=torch.int32, device=device)
     if index.metric == "precomputed":
@@ -128,7 +129,7 @@ def _has_triton() -> bool:
 
 
 def lay_out(index: TrainingIndex, features: Tensor) -> Tensor:
-    """As :meth:`shapshift.engine.rows.distances.TrainingIndex.lay_out`, for features that are on the device."""
+    """As :meth:`shapshift.engine.rows.distances.TrainingIndex.lay_out`, for features on the device."""
     features = features.to(torch.float64)
     if index.metric == "cosine":
         return short_rows(features)
@@ -136,7 +137,7 @@ def lay_out(index: TrainingIndex, features: Tensor) -> Tensor:
 
 
 def check_tensor(points: Tensor, width: int, is_distance: bool) -> Tensor:
-    """Check a tensor of validation points (or of distances to training rows) as arrays are, where it is."""
+    """Check a tensor of validation points (or of distances to training rows) like an array, without moving it."""
     if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] != width:
         columns = f"{width} columns, one for each training row" if is_distance else f"the {width} features of training"
         raise InputError(

@@ -13,7 +13,7 @@ from shapshift.engine.gpu.cosine_kernels import _cosine_distances
 
 @triton.jit
 def _add_feature(x, at, total, METRIC: tl.constexpr):
-    """Add what one feature contributes to distances."""
+    """Add the contribution of one feature to distances."""
     difference = x - at
     if METRIC == 1:
         total += tl.abs(difference)
@@ -47,10 +47,10 @@ def _distances(columns, points, rows, inside, p, n, d, METRIC: tl.constexpr, BP:
 def _by_rows(block, memory, n, SIZE: tl.constexpr):
     """Lay a block (points, rows) out so that the threads of a warp hold neighbouring rows of one point.
 
-    A load that never happens, from some memory of the block's type, has that layout; what is there is its default.
-    Without it the compiler moves half a dozen intermediate results between layouts, through shared memory, instead.
+    The layout is taken from a load that never happens, from memory of the block's type, with the block as its default.
+    Without it the compiler moves half a dozen intermediate results between layouts through shared memory.
     """
-    # Not one address: the compiler would take what comes from there for one number, whatever the default is.
+    # Several addresses: with one, the compiler would treat the result as a single number despite the default.
     return tl.load(memory + 3 * tl.arange(0, SIZE), mask=n < 0, other=tl.reshape(block, (SIZE,)))
 
 
@@ -69,7 +69,7 @@ def _kth(patterns, k, BITS: tl.constexpr):
 
 @triton.jit
 def _first_bucket(rank, edge, pieces_used, n_rows, n_near, n_buckets, COARSE: tl.constexpr):
-    """Bucket with which the piece begins that has so many rows before it; a tenth of the buckets is spread evenly.
+    """First bucket of the piece that has ``rank`` rows before it; a tenth of the buckets is spread evenly.
 
     Coarse buckets hold rows in proportion to rank**1.5: bounds then fall with the root of the rank. Narrower far
     buckets would cost rows that are near to many points (those with the largest bounds), wider ones the average row.
@@ -89,13 +89,13 @@ def make_maps(
     sample, first, span, up, knots, n_rows, n_near, n_buckets, k_first,
     COARSE: tl.constexpr, PIECE_BITS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Bucket map of one point, from the distances of a sample of rows.
+    """Compute the bucket map of one point from the distances of a sample of rows.
 
-    A map is a monotone image of the bit pattern of a distance (non-negative floats order like their patterns). The
-    range of patterns is cut into pieces of equal width, so pieces are fine where distances are small, and each piece
-    gets as many buckets as the sample calls for. All of it is integer arithmetic: a map can fail to separate two rows,
-    but never swap them. A fine map has buckets with equally many rows; those of a coarse map begin at about rank n_near
-    and widen with the rank.
+    A map is a monotone function of the bit pattern of a distance (non-negative floats order like their patterns). The
+    range of patterns is cut into pieces of equal width, so pieces are fine for small distances, and each piece gets
+    buckets according to the sample. It uses integer arithmetic only: a map can fail to separate two rows, but never
+    swaps them. A fine map has buckets with equally many rows; those of a coarse map begin at about rank n_near and
+    widen with the rank.
     """
     word: tl.constexpr = 31 if COARSE else 63
     p = tl.program_id(0).to(tl.int64)
@@ -122,7 +122,7 @@ def make_maps(
     tl.store(span + p, reach)
     tl.store(up + p, shift)
     place = tl.minimum(tl.maximum(pattern - start, 0), reach) << shift
-    # Number 0 of the histogram is for what lies before the first piece.
+    # Number 0 of the histogram counts distances before the first piece.
     piece = tl.where(pattern < start, 0, (place >> (word - PIECE_BITS)).to(tl.int32) + 1)
     bins: tl.constexpr = 2 << PIECE_BITS
     counts = tl.histogram(piece, bins)

@@ -1,4 +1,4 @@
-"""Distances from inner products: how far off they can be, and rows whose order that leaves open."""
+"""Distances from inner products: bounds on their error, and rows whose order they leave undecided."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# Features from which on products pay.
+# Number of features from which products pay.
 PRODUCT_FEATURES = 16
-# Chains that are put in order at a time, and how many rows a chain has at most.
+# Number of chains that are ordered at a time, and largest number of rows of a chain.
 MOST_CHAINS, CHAIN = 2**13, 64
 
 
@@ -56,10 +56,10 @@ class Products:
     norms : tensor of shape (N,)
         Squared norms of the columns.
     unit : float
-        The part of a squared difference that is a distance: for cosine distances one half.
+        Factor from a squared difference to a distance: one half for cosine distances.
     slack, spread, least : float
-        What a squared difference from a product can be off, as a part of the sum of two squared norms; a distance, as a
-        part of its root; and what is added to that sum first.
+        Error of a squared difference from a product, as a share of the sum of two squared norms; error of a distance,
+        as a share of its root; and what is added to that sum first.
     """
 
     metric: int
@@ -73,7 +73,7 @@ class Products:
 
     @classmethod
     def of(cls, train: "Train") -> "Products | None":
-        """Prepare the training rows; None where products do not pay: Manhattan distances have none."""
+        """Prepare the training rows; None if products do not pay, and for Manhattan distances, which have none."""
         d = train.columns.shape[0]
         if train.metric == MANHATTAN or d < PRODUCT_FEATURES:
             return None
@@ -88,7 +88,7 @@ class Products:
         return cls(train.metric, mean, columns, norms, unit, 2.0**-53 * (4 * d + 32), spread, least)
 
     def points(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return points less the mean of the training rows, and their squared norms."""
+        """Return points minus the mean of the training rows, and their squared norms."""
         vectors, own = _vectors(points, self.metric)
         vectors = vectors - self.mean
         return vectors, (vectors * vectors).sum(1) + own
@@ -98,12 +98,12 @@ class Products:
         return ((self.norms[rows] + norms[:, None] - 2.0 * products) * self.unit).clamp_(min=0.0)
 
     def error(self, norms: Tensor) -> Tensor:
-        """Largest difference of two distances, from a product and direct, for sums of two squared norms."""
+        """Largest difference between a distance from a product and the direct one, for sums of two squared norms."""
         both = norms + self.least
         return self.slack * self.unit * both + self.spread * both.sqrt()
 
     def open_gap(self, norms: Tensor, distances: Tensor) -> Tensor:
-        """Largest difference of two distances whose order is open, as in kernels.cu.
+        """Largest difference of two distances with undecided order, as in kernels.cu.
 
         ``norms`` are those of the points, ``distances`` the larger ones of two. A row at a distance has a squared norm
         of no more than twice the point's and twice the squared difference; the hundredth more is for what these are
@@ -117,10 +117,10 @@ def settle(
     part: Products, measure: Callable[[Tensor, Tensor], Tensor], norms: Tensor, elements: Tensor, distances: Tensor,
     p: Tensor, rank: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Put rows whose order products leave open in order by direct distances.
+    """Order rows by direct distances where products leave the order undecided.
 
-    Only neighbours of which one matches matter. A chain of rows, each of which is that near to the next one, is
-    ordered as a whole; rows of different chains are in order.
+    Only neighbours with different labels matter. A chain of rows, each undecided with the next one, is ordered as a
+    whole; rows of different chains are already in order.
 
     Parameters
     ----------
@@ -133,12 +133,12 @@ def settle(
         2 * row + match, and distances, from near to far, infinite behind the last; both are changed where that is
         called for.
     p, rank : int64 tensor
-        Points and ranks of neighbours whose order is open, the second of two.
+        Points and ranks of neighbours with undecided order, the second of two.
 
     Returns
     -------
     too_long, tied : bool tensor of shape (p,)
-        Points with chains that are too long, or with equal distances of which one matches.
+        Points with chains that are too long, or with equal distances of rows with different labels.
     """
     n, half, device = elements.shape[1], CHAIN // 2, elements.device
     too_long, tied = torch.zeros(2, elements.shape[0], dtype=torch.bool, device=device)

@@ -1,4 +1,4 @@
-"""Triton kernels for exact values of rows that are in order (see kernels.cu).
+"""Triton kernels for exact values of ordered rows (see kernels.cu).
 
 A walk over the ranks from the far end (`chunk_totals`, `rank_values`), and sums over the points (`add_values`).
 """
@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def chunk_totals(order, c, totals, n, n_points, CHUNK: tl.constexpr, POINTS: tl.constexpr):
-    """Sum up what the ranks of each chunk add to the values of all nearer ranks."""
+    """Sum up the contributions of the ranks of each chunk to the values of all nearer ranks."""
     rank = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = rank < n
     step = tl.load(c + rank, mask=inside, other=0.0) - tl.load(c + rank - 1, mask=inside & (rank > 0), other=0.0)
@@ -22,7 +22,7 @@ def chunk_totals(order, c, totals, n, n_points, CHUNK: tl.constexpr, POINTS: tl.
 
 @triton.jit
 def rank_values(order, c, carried, level_cells, values, n, n_ranges, CHUNK: tl.constexpr, RANGE: tl.constexpr):
-    """Write the values of ordered rows by row number, as bit patterns; ``carried`` is what farther chunks add.
+    """Write the values of ordered rows by row number, as bit patterns; ``carried`` is the sum from farther chunks.
 
     Programs that run at the same time belong to one point and to one range of rows, whose values stay in the
     second-level cache until they are complete.
@@ -40,7 +40,7 @@ def rank_values(order, c, carried, level_cells, values, n, n_ranges, CHUNK: tl.c
     value = match * here + farther + tl.load(carried + p * tl.num_programs(0) + tl.program_id(0))
     row = element >> 1
     mask = inside & (tl.load(level_cells + p) >= 0) & (row >= start) & (row - start < RANGE)
-    # Added to zeros: scattered additions are faster than scattered stores.
+    # Added to zeros, because scattered additions are faster than scattered stores.
     tl.atomic_add(values + p * n + row, value.to(tl.int64, bitcast=True), mask=mask, sem="relaxed")
 
 
@@ -48,10 +48,10 @@ def rank_values(order, c, carried, level_cells, values, n, n_ranges, CHUNK: tl.c
 def add_values(
     values, members, offsets, sums, squares, n, n_sums, SQUARES: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
-    """Add the values of points, which are listed sum by sum, always in the same order.
+    """Add the values of points, listed sum by sum, always in the same order.
 
-    SQUARES is 0 for none, 1 for one sum of squares, and 2 for as many as there are sums. Points are added BP at a time,
-    because a program that waits for one after the other waits most of the time.
+    SQUARES is 0 for none, 1 for one sum of squares, and 2 for one per sum. Points are added BP at a time, because a
+    program that processes them one by one mostly waits.
     """
     rows = tl.program_id(0) * BN + tl.arange(0, BN)
     inside = rows < n

@@ -1,4 +1,4 @@
-"""Tiles of points on a GPU: which kernels run over them, with which sizes, and what is left to plain torch."""
+"""Tiles of points on a GPU: the kernels that run over them, their sizes, and the parts left to plain torch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,23 +32,23 @@ from shapshift.engine.gpu.values import COSINE, label_entropy, mean_ranks, order
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# Ranks that are walked over together.
+# Number of ranks processed together.
 CHUNK = 1024
-# Counters that are added to at the same time should stay in the second-level cache.
+# Counters in use at the same time should stay in the second-level cache.
 COUNTER_BYTES = 16 * 2**20
-# Points whose values are looked up by one launch.
+# Number of points whose values one launch looks up.
 TOGETHER = 128
-# Rows from which on programs of 4096 rows are enough for all multiprocessors.
+# Number of rows from which programs of 4096 rows keep all multiprocessors busy.
 MANY_ROWS = 2**19
-# Points that a program measures together.
+# Number of points measured by one program.
 POINTS = 8
-# Features from which on products of a library pay for buckets, though they come through memory.
+# Number of features from which products of a library pay for buckets, although they go through memory.
 MANY_FEATURES = 96
-# Neighbours of a tile whose order may be open.
+# Largest number of neighbours of a tile with undecided order.
 MOST_OPEN = 2**18
-# Rows whose values stay in the second-level cache together.
+# Number of rows whose values fit into the second-level cache together.
 RANGE = 2**21
-# The first version that is known to multiply float64 matrices well.
+# First version known to multiply float64 matrices well.
 PRODUCT_TRITON = (3, 6)
 _TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
@@ -57,7 +57,7 @@ def exact_points(
     train: Train, rules: Rules, batch: Batch, todo: Tensor, result: Result, keep: Keep | None, memory: int | None,
     advance: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Value points by putting all rows in order; points with many or mixed ties by torch's sort."""
+    """Value points by ordering all rows; points with many or mixed ties by torch's sort."""
     n, device = train.n, train.codes.device
     there = cuda.kernels(device)
     if n > cuda.most_rows(there):
@@ -103,13 +103,13 @@ def exact_points(
 
 
 def _derive(train: Train) -> None:
-    """Derive what tiles need of the rows, before they take the memory that is left."""
+    """Compute what tiles need from the rows, before tiles take the remaining memory."""
     if train.products is not None:
         _ = train.features
 
 
 def _measure(train: Train, tile: Batch) -> tuple[Tensor, Tensor]:
-    """Products of points and rows, and the points' squared norms; distances and None where products do not pay."""
+    """Products of points and rows, and the points' squared norms; distances and None if products do not pay."""
     if train.products is None:
         return fill_distances(train.columns, tile.points, train.metric), None
     points, norms = train.products.points(tile.points)
@@ -119,7 +119,7 @@ def _measure(train: Train, tile: Batch) -> tuple[Tensor, Tensor]:
 def _order_tile(
     train: Train, rules: Rules, tile: Batch, there: Any, entries: Tensor, norms: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Distances from near to far, 2 * row + match in that order, and which points are left to another method."""
+    """Distances from near to far, 2 * row + match in that order, and the points left to another method."""
     n, part = train.n, train.products
     maps = _make_maps(train, tile, cuda.buckets_of(n) * cuda.FINE, None)
     listed = torch.empty(MOST_OPEN, dtype=torch.int64, device=entries.device)
@@ -128,7 +128,7 @@ def _order_tile(
     )
     if part is None:
         return distances, order, unsettled != 0
-    # Neighbours in different buckets, beside those that are listed.
+    # Neighbours in different buckets, besides the listed ones.
     at = starts[:, 1:].to(torch.int64)
     before, behind = (at - 1).clamp(min=0), at.clamp(max=n - 1)
     mixed = ((order.gather(1, before) ^ order.gather(1, behind)) & 1) != 0
@@ -144,13 +144,13 @@ def _order_tile(
 def _nearest_rows(
     train: Train, rules: Rules, tile: Batch, norms: Tensor, distances: Tensor, rows: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Order the nearest rows by direct distance and then by number: of what there is, only labels are in order so far.
+    """Order the nearest rows by direct distance and then by number; so far only their labels are in order.
 
     Returns
     -------
     distances, rows : tensor of shape (p, k)
     short : bool tensor of shape (p,)
-        Points for which a row beyond these may be among the nearest ones.
+        Points for which a row beyond these may be one of the nearest.
     """
     rows, by_row = rows.to(torch.int64).sort(1)
     short = torch.zeros(rows.shape[0], dtype=torch.bool, device=rows.device)
@@ -169,7 +169,7 @@ def certified_points(
     train: Train, rules: Rules, batch: Batch, todo: Tensor, coarse: Coarse, result: Result, keep: Keep | None,
     memory: int | None, advance: Callable[[int], None],
 ) -> Tensor:  # fmt: skip
-    """Value points with buckets; return the points that buckets do not suit."""
+    """Value points with buckets; return the points that need another method."""
     n, device, buckets = train.n, train.codes.device, coarse.buckets
     there = cuda.kernels(device)
     room = room_for(coarse.first, n, train.sample.shape[1])
@@ -206,7 +206,7 @@ def certified_points(
         )  # fmt: skip
         at, nearest, short = _nearest_rows(train, rules, tile, norms, near[:, :look], rows[:, :look])
         entropy, cut = label_entropy(at, train.codes[nearest], rules.n_classes, rules.depth, rules.average, False)
-        # A counter that ran over has lost rows, which would then seem to be near.
+        # An overflowed counter has lost rows, which would then seem to be near.
         listed = (found[:, 0] >= look) & (found[:, 0] <= room) & (found[:, 0] == uncounted)
         good = (torch.arange(p, device=device) < here.numel()) & listed & ~bad & ~cut & ~short & (mass <= most)
         level = result.put(here, entropy, nearest, rules)
@@ -234,7 +234,7 @@ def certified_points(
             looked_up = _look_up(cells, table, keep.rows, torch.where(listed, rows, -1), values)
             good = good[: here.numel()]
             keep.put(here[good], looked_up[: here.numel()][good])
-        del entries, cells, table  # before the next tile takes its memory
+        del entries, cells, table  # frees them before the next tile
         advance(here.numel())
     return todo[~result.inexact[todo]]
 
@@ -242,14 +242,14 @@ def certified_points(
 def _put_into_buckets(
     train: Train, tile: Batch, entries: Tensor, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor, *, count: bool
 ) -> None:  # fmt: skip
-    """Fill cells of a tile, and counts if asked for; ``entries`` are products, or None."""
+    """Fill cells of a tile, and counts if requested; ``entries`` are products, or None."""
     n, buckets, device = train.n, counts.shape[1], cells.device
     d, part, given = train.columns.shape[0], train.products, entries is not None
     if not given and _TRITON < PRODUCT_TRITON:
         part = None
     if part is not None:
         points, norms = part.points(tile.points)
-    # The counters in use should fit the cache.
+    # The counters in use should fit into the cache.
     step = max(COUNTER_BYTES // (4 * buckets) // STEP if count else 16, 1) * STEP
     for s in (slice(start, min(start + step, len(tile))) for start in range(0, len(tile), step)):
         groups = (s.stop - s.start) // STEP
@@ -277,16 +277,16 @@ def _put_into_buckets(
 def _order_near(
     train: Train, tile: Batch, there: Any, entries: Tensor, norms: Tensor, near_rows: Tensor, found: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """Put listed rows (p, room) in order; ``found`` has their numbers.
+    """Order listed rows (p, room) by distance; ``found`` has their numbers.
 
     Returns
     -------
     near, rows : tensor of shape (p, room)
         Distances from near to far, infinite behind the last row, and rows. Ties are ordered by row number.
     bad : bool tensor of shape (p,)
-        Points whose order remains open.
+        Points whose order remains undecided.
     tied : bool
-        There are equal distances of which one matches.
+        Whether there are equal distances with different labels among the rows.
     """
     (p, room), device = near_rows.shape, near_rows.device
     if entries is None:
@@ -316,7 +316,7 @@ def _order_near(
 
 
 def rank_references(train: Train, batch: Batch, todo: Tensor, result: Result, memory: int | None) -> None:
-    """Ranks of the training rows that were asked for."""
+    """Compute the ranks of the requested training rows."""
     for here in todo.split(tile_points(train, memory, 24 * train.n, STEP)) if todo.numel() else ():
         tile = _padded(batch, here, STEP)
         known = fill_distances(train.columns, tile.points, train.metric)[: here.numel()]
@@ -335,7 +335,7 @@ def fill_distances(columns: Tensor, points: Tensor, metric: int) -> Tensor:
 
 
 def direct_distances(train: Train, points: Tensor, p: Tensor, rows: Tensor) -> Tensor:
-    """Distances of points, of those at ``points`` by number (q,), to some rows each (q, k), by direct differences."""
+    """Distances of the points with numbers p (q,) to some rows each (q, k), by direct differences."""
     k, features = rows.shape[1], train.features
     room = -(-k // 128) * 128
     listed = torch.nn.functional.pad(rows.to(torch.int32), (0, room - k)).contiguous()
@@ -371,7 +371,7 @@ def _padded(batch: Batch, here: Tensor, step: int) -> Batch:
 
 
 def _sum_cells(good: Tensor, level: Tensor, groups: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Levels and groups of points, group 0 where there are none; -1 for points that do not count."""
+    """Levels and groups of points, group 0 without groups; -1 for points that are left out."""
     padded = torch.nn.functional.pad(level, (0, good.numel() - level.numel()))
     by_group = groups if rules.n_groups else torch.zeros_like(groups)
     level_cells, group_cells = (torch.where(good, cell, -1).to(torch.int32) for cell in (padded, by_group))
@@ -386,8 +386,8 @@ def _sum_lists(
     Returns
     -------
     list of tuple
-        Numbers of the points, where each sum's begin, the sums, and how squares are added up (see `add_values`): beside
-        the groups, or beside the levels without groups.
+        Numbers of the points, where each sum's points begin, the sums, and how squares are added up (see `add_values`):
+        with the groups, or with the levels if there are no groups.
     """
     kinds = [(level_cells, result.sums[: rules.n_levels], 0 if rules.n_groups else 1)]
     if rules.n_groups:
@@ -402,34 +402,34 @@ def _sum_lists(
 
 
 def _add_cells(cells: Tensor, table: Tensor, lists: list[tuple[Tensor, Tensor, Tensor, int]], result: Result) -> None:
-    """Look up the values of all points and add them, sum by sum; bounds once, beside the levels."""
+    """Look up the values of all points and add them, sum by sum; bounds only once, with the levels."""
     n, width = cells.shape[1], table.shape[1]
-    # Few rows: smaller programs, and several points at a time, or one waits for one after the other most of the time.
+    # Few rows: smaller programs with several points at a time; otherwise they mostly wait for memory.
     points, rows, warps = (1, 4096, 8) if n >= MANY_ROWS else (8, 256, 4)
     for number, (members, offsets, sums, squared) in enumerate(lists):
-        # A launch for some of the points at a time: programs that drift apart would need the tables of many points.
+        # Only some of the points per launch: programs that drift apart would need the tables of many points.
         for begin in range(0, members.numel(), TOGETHER):
             bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
                 cells, table, members, offsets, sums, result.squares, result.bounds, n, sums.shape[0], width, begin,
                 begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BP=points, BN=rows, num_warps=warps,
-                maxnreg=128,  # so that two programs share a multiprocessor
+                maxnreg=128,  # lets two programs share a multiprocessor
             )  # fmt: skip
 
 
 def _look_up(cells: Tensor, table: Tensor, kept: Tensor, near_rows: Tensor, near_values: Tensor) -> Tensor:
-    """Values (p, k) of some rows: from the tables, and of near rows, listed by number (-1 for none), their own."""
-    # Few functions of torch take unsigned numbers of 16 bits.
+    """Values (p, k) of some rows: from the tables, or, for near rows listed by number (-1 for none), their own."""
+    # Few torch functions accept unsigned 16-bit numbers.
     cell = cells.view(torch.int16).index_select(1, kept).to(torch.int64) & 0xFFFF
     values = (table.gather(1, cell) & -65536).view(torch.float64)
     column = torch.full((cells.shape[1] + 1,), kept.numel(), dtype=torch.int64, device=cells.device)
     column[kept] = torch.arange(kept.numel(), device=cells.device)
-    # What belongs to no column goes to one behind the last.
+    # Entries without a column go to an extra last one.
     padded = torch.nn.functional.pad(values, (0, 1)).scatter_(1, column[near_rows.to(torch.int64)], near_values)
     return padded[:, :-1]
 
 
 def integer_scale(rules: Rules, batch: Batch, points: int, power: int) -> float:
-    """Units of a value of 1, or of a power of it, in sums of integers that the values of all points cannot overflow."""
+    """Units per value of 1, or of a power of it, in integer sums that the values of all points cannot overflow."""
     largest = float(rules.c.abs().max() + (rules.c[1:] - rules.c[:-1]).abs().sum() + batch.bases.abs().max())
     return 2.0 ** min(61 - (points - 1).bit_length() - _exponent(largest**power), 100)
 

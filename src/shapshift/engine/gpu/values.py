@@ -1,6 +1,6 @@
 """Values from ordered distances in plain torch, on any device; arrays in, arrays out.
 
-The whole work where there are no kernels, and on a GPU what the kernels leave over: ties, and the nearest rows.
+Without kernels this does the whole work; on a GPU, it handles what the kernels leave over: ties and the nearest rows.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ import torch
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
 EUCLIDEAN, MANHATTAN, COSINE = 0, 1, 2
-# As in shapshift.kernels.distance, which needs more than torch.
+# As in shapshift.kernels.distance, which needs packages besides torch.
 START, NEARLY_PARALLEL = 3.0, 2.0**-24
-# Scans of rows that are longer than its square go in pieces of this length.
+# Rows longer than the square of this are scanned in pieces of this length.
 PIECE = 512
 
 
@@ -91,7 +91,7 @@ def inverse_lengths(rows: Tensor) -> tuple[Tensor, Tensor]:
 def _of_nearly_parallel(
     x: Tensor, row: Tensor, inverse: Tensor, inverse_low: Tensor, other: Tensor, other_low: Tensor, distance: Tensor
 ) -> Tensor:
-    """1 - cos of pairs (k, d), (k, d), where 1 less the cosine has lost its digits."""
+    """1 - cos of pairs (k, d), (k, d), where 1 minus the cosine has lost its digits."""
     largest = x.abs().argmax(1, keepdim=True)
     x_largest, row_largest = x.gather(1, largest), row.gather(1, largest)
     one, one_low = _product(x_largest, row)
@@ -163,7 +163,7 @@ def ordered_values(ordered: Tensor, match: Tensor, c: Tensor, tail: Tensor, pass
     Parameters
     ----------
     ordered : tensor of shape (points, k)
-        Ascending distances of the k nearest rows; infinite where there are fewer.
+        Ascending distances of the k nearest rows; infinite if there are fewer.
     match : tensor of shape (points, k)
         Whether each row carries the point's label.
     c : tensor of shape (N,)
@@ -171,7 +171,7 @@ def ordered_values(ordered: Tensor, match: Tensor, c: Tensor, tail: Tensor, pass
     tail : tensor of shape (N + 1,)
         Sums of ``c[r:]``.
     passed : tensor of shape (points,)
-        What all farther rows add to every value.
+        Sum that all farther rows add to every value.
     average : bool
         Average over the orders of rows at equal distance.
 
@@ -197,7 +197,7 @@ def ordered_values(ordered: Tensor, match: Tensor, c: Tensor, tail: Tensor, pass
     last = c[hi - 1]
     below = (tail[lo] - tail[hi]) / size - last
     others = (matches - match) / (size - 1).clamp(min=1)
-    # A group of one label is the plain recursion; so written, it has no rounding of its own.
+    # For a group of one label this is the plain recursion, written so that it has no extra rounding.
     pure = (matches == 0) | (matches == size)
     return torch.where(pure, match * last, match * (last + below) - others * below) + farther
 
@@ -207,7 +207,7 @@ def _tail_sums(terms: Tensor) -> Tensor:
 
 
 def _scan(rows: Tensor, scan: Any, join: Any) -> Tensor:
-    """Scan rows (p, k) of numbers from 0 on; long ones in pieces, because a GPU scans a row with one block."""
+    """Scan rows (p, k) of numbers from 0; long ones in pieces, because a GPU scans each row with one block."""
     p, k = rows.shape
     if k <= PIECE**2:
         return scan(rows, 1)
@@ -218,7 +218,7 @@ def _scan(rows: Tensor, scan: Any, join: Any) -> Tensor:
 
 
 def _group_ends(equal: Tensor) -> tuple[Tensor, Tensor]:
-    """First rank of each rank's tie group, and the rank behind its last; ``equal`` compares neighbours."""
+    """First rank of each rank's tie group, and the rank after its last; ``equal`` compares neighbours."""
     n_points, k = equal.shape[0], equal.shape[1] + 1
     rank = torch.arange(k, device=equal.device).expand(n_points, k)
     edge = torch.ones(n_points, 1, dtype=torch.bool, device=equal.device)
@@ -247,13 +247,13 @@ def label_entropy(
     n_classes, depth : int
     average : bool
     whole : bool
-        There are no more rows than these.
+        Whether these are all rows.
 
     Returns
     -------
     entropy : tensor of shape (points,)
     cut : tensor of shape (points,)
-        Whether rows beyond the k nearest may be tied with those that count.
+        Whether rows beyond the k nearest may be tied with those that are used.
     """
     n_points, k = ordered.shape
     rank = torch.arange(k, device=ordered.device)
@@ -267,7 +267,7 @@ def label_entropy(
     for some in torch.arange(n_points, device=ordered.device).split(max(1, 2**24 // n_classes)):
         counts = torch.zeros(some.numel(), n_classes, dtype=torch.float64, device=ordered.device)
         counts.scatter_add_(1, codes[some].to(torch.int64), share[some])
-        # Only the largest can be above zero; in ascending order, whatever the classes are called.
+        # Only the largest can be above zero. Ascending order makes the sum independent of class numbers.
         counts = counts.topk(min(n_classes, k), dim=1).values.flip(1) / depth
         terms = torch.where(counts > 0, -counts * counts.clamp(min=1e-300).log(), 0.0)
         several = (counts > 0).sum(1) > 1
@@ -276,7 +276,7 @@ def label_entropy(
 
 
 def mean_ranks(distances: Tensor, asked: Tensor) -> Tensor:
-    """Zero-based ranks, averaged over ties, that distances ``asked`` (points, r) have among all of a point's."""
+    """Zero-based ranks, averaged over ties, of distances ``asked`` (points, r) among all distances of a point."""
     ranks = [
         (distances < one[:, None]).sum(1) + ((distances == one[:, None]).sum(1) - 1) / 2.0 for one in asked.unbind(1)
     ]
