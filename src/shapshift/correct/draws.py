@@ -129,14 +129,14 @@ def draw_in_stages(
     Parameters
     ----------
     train : TrainingSet
-    Largest number of draws per point.
+    points : NoisyPoints
     draws : int
-        Draws per point at most.
-    Which placements to value.
+        Largest number of draws per point.
+    rng : numpy Generator
     moved, at_rows : bool
-        Value all rows with weight if there are at most this many; by default the number of draws of all points.
+        Which placements to value.
     most_rows : int, optional
-        Value all rows that carry weight when there are at most this many; by default the number of draws of all points.
+        Value all rows with weight if there are at most this many; by default the number of draws of all points.
     """
     where = train.prior.coordinates(points.X)
     weighed = train.prior.weigh(where, points.codes, draws, rng)

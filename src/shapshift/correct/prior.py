@@ -434,10 +434,10 @@ def estimate_level(prior: Prior, X: Floats, held_back: Floats, rng: np.random.Ge
         Prior for noise of one standard deviation of each feature.
     X : ndarray of shape (m, n_features)
         Validation points.
-    Training rows outside the prior.
-        Training rows that are not in the prior.
-    Selects points and rows if there are many, and draws the noise.
-        Chooses points and rows where there are many, and draws the noise.
+    held_back : ndarray of shape (k, n_features)
+        Training rows outside the prior.
+    rng : numpy Generator
+        Selects points and rows if there are many, and draws the noise.
     """
     points, clean = (prior.coordinates(rows[np.sort(rng.permutation(len(rows))[:MOST])]) for rows in (X, held_back))
     noise = rng.standard_normal(clean.shape)

@@ -171,8 +171,8 @@ class BlockSums:
 
     Attributes
     ----------
-    Cell of the total to add each sum to; -1 for none.
-        Cell of the total that each sum is added to; -1 for none.
+    cells : ndarray
+        Cell of the total to add each sum to; -1 for none.
     counts : ndarray
         Points per entropy level.
     sums : ndarray

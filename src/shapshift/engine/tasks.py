@@ -28,8 +28,8 @@ class Clusters:
     ----------
     of_part, group_of_part : ndarray of shape (n_parts,)
         Cluster and group of each part.
-    Empty without groups.
-        Empty when there are no groups.
+    group_names : tuple
+        Empty without groups.
     """
 
     of_part: Indices

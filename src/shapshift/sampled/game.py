@@ -147,8 +147,8 @@ class Game:
     ----------
     estimator : object
         Unfitted; every coalition gets a copy.
-    Training rows as passed to models, and their labels or targets.
-        Training rows as models get them, and their labels or targets.
+    rows, labels : array or frame, ndarray
+        Training rows as passed to models, and their labels or targets.
     player_of : ndarray of shape (n_train,)
         Player number of each row.
     points, targets : array or frame, ndarray

@@ -34,8 +34,8 @@ class FilePart:
     name : str
         For messages.
     schema : pyarrow.Schema
-    None if known only after reading.
-        None if it is known only after reading.
+    n_rows : int or None
+        None if known only after reading.
     stamp : tuple
         Path, size and modification time; empty if the part is not a file.
     read : callable
