@@ -751,11 +751,11 @@ class ModelWith:
         return self
 
     def weighted(self, *given: Any, **asked: Any) -> Any:
-        """Refuse: weights and pooling cannot be combined."""
+        """Refuse: the model already has weights or pooled values."""
         raise self._twice("weighted")
 
     def pooled(self, *given: Any, **asked: Any) -> Any:
-        """Refuse: weights and pooling cannot be combined."""
+        """Refuse: the model already has weights or pooled values."""
         raise self._twice("pooled")
 
     def _twice(self, name: str) -> InputError:
