@@ -179,7 +179,7 @@ def test_nearest_rows_and_ranks() -> None:
     assert near.reference_ranks is not None
     np.testing.assert_array_equal(near.reference_ranks, np.tile([0, 5, (6 + 39) / 2], (9, 1)))
     np.testing.assert_array_equal(model.neighbor_ranks(graph, Y_VAL, reference), near.reference_ranks)
-    with pytest.raises(ValueError, match=r"3 nearest rows .* stores only 2 of point 0. Make the graph with more neighbours"):
+    with pytest.raises(ValueError, match=r"3 nearest rows .* stores only 2 of point 0. Make the graph with more neigh"):
         model.value_and_neighbors(nearest_graph(D, 2), Y_VAL)
 
 
@@ -256,13 +256,13 @@ def test_all_rows_within_the_radius_are_stored() -> None:
 )
 def test_models_that_need_all_distances_say_so(model: Any) -> None:
     beliefs = {"beliefs": np.full((40, 3), 1 / 3)} if isinstance(model, SemiSupervisedKNNShapley) else {}
-    with pytest.raises(ValueError, match="sparse neighbour graph, but all distances are needed here"):
+    with pytest.raises(ValueError, match="sparse neighbour graph, which does not store all distances"):
         model.fit(None, Y.astype(float) if not beliefs else Y, **beliefs).value(nearest_graph(D, 6), Y_VAL)
 
 
 def test_steps_that_need_all_distances_say_so() -> None:
     graph = nearest_graph(D, 6)
-    with pytest.raises(ValueError, match="sparse neighbour graph, but all distances are needed here"):
+    with pytest.raises(ValueError, match="sparse neighbour graph, which does not store all distances"):
         knn_interactions(precomputed(), graph, Y_VAL)
     with pytest.raises(ValueError, match="'pool' parameter does not go with a sparse neighbour graph"):
         precomputed().value(graph, Y_VAL, pool=pairwise_distances(X))

@@ -168,7 +168,7 @@ def test_rows_of_text_without_a_frame() -> None:
     array = model.fit(np.array(rows, dtype=object), LABELS).value(np.array(rows, dtype=object), LABELS)
     np.testing.assert_array_equal(listed.values, array.values)
     assert listed.values.sum() == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="in one kind of container"):
+    with pytest.raises(ValueError, match="in the same kind of container"):
         model.value(pd.DataFrame(rows), LABELS)
 
 

@@ -662,7 +662,7 @@ def store() -> ValuationStore:
         (lambda s: s.remove_rows(["z"]), r"'ids' parameter .* Unknown: 'z'"),
         (lambda s: s.remove_rows(["x", "y"]), r"would remove all training rows"),
         (lambda s: s.remove_owner("cy"), r"'owner' parameter must be one of 'ann', 'bob'. Got 'cy'"),
-        (lambda s: s.add_rows([[2.0]], [0], ids=["x"], owners=["ann"]), r"'ids' parameter must hold new, distinct ids.*'x'"),
+        (lambda s: s.add_rows([[2.0]], [0], ids=["x"], owners=["ann"]), r"parameter must hold new, distinct.*'x'"),
         (lambda s: s.add_rows([[2.0]], [0], ids=["z"]), r"'owners' parameter must name an owner"),
         (lambda s: s.add_rows([[2.0]], [0], owners=["ann"]), r"'ids' parameter must name the new rows"),
         (lambda s: s.add_rows([[1e200]], [0], ids=["z"], owners=["ann"]), r"times the range of the existing rows"),
