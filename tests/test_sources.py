@@ -436,7 +436,7 @@ def test_a_file_that_changes_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(KNNShapley, "_valuation", change)
     with pytest.raises(ValueError, match=r"file of 'X', '.*rows', was changed after it was first read"):
         model.value(X_VAL, Y_VAL)
-    with pytest.raises(ValueError, match=r"was changed after it was first read. Begin again"):
+    with pytest.raises(ValueError, match=r"was changed after it was first read. Start again"):
         model.value(X_VAL, Y_VAL)
     with open(tmp_path / "rows", "r+b") as file:
         file.truncate(100)

@@ -51,7 +51,7 @@ class FilePart:
     def check_unchanged(self) -> None:
         """Raise if the file changed while it was read."""
         if self.stamp and (not os.path.exists(self.stamp[0]) or file_stamp(self.stamp[0]) != self.stamp[1:]):
-            raise InputError(f"{self.name} was changed while it was read. Begin again when it is complete.")
+            raise InputError(f"{self.name} was changed while it was read. Start again when it is complete.")
 
 
 def file_parts(path: str | os.PathLike[str]) -> list[FilePart]:
