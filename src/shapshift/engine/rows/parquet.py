@@ -188,7 +188,7 @@ def _feature_names(parts: list[FilePart], y: Any, named: list[str], options: Opt
             f"labels themselves. Got None; {parts[0].name} has {check.some(names)}."
         )
     if len(set(names)) < len(names):
-        raise InputError(f"{parts[0].name} has several columns with the same name. Rename the columns.")
+        raise InputError(f"{parts[0].name} has a column name more than once. Rename the columns.")
     for name in named:
         if name not in names:
             raise InputError(f"There is no column {name!r} in {parts[0].name}. It has {check.some(names)}.")
