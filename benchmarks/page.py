@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md and its chart from the results of the other scripts in docs/benchmarks."""
+"""Write the tables of docs/benchmarks.md and docs/engineering_notes.md, and the charts, from docs/benchmarks."""
 
 import json
 from pathlib import Path
@@ -141,18 +141,17 @@ def main() -> None:
     bench, peers, gpu, counts = (read(name) for name in ("bench", "peers", "gpu", "instructions"))
     chart(bench, peers, FIGURES / "rates.png")
     features_chart(bench, FIGURES / "features.png")
-    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    contents = {
-        "bench": own_table(bench),
-        "instructions": count_table(counts),
-        "peers": peer_table(peers),
-        "gpu": gpu_table(gpu),
+    pages = {
+        "benchmarks.md": {"bench": own_table(bench), "peers": peer_table(peers), "gpu": gpu_table(gpu)},
+        "engineering_notes.md": {"instructions": count_table(counts)},
     }
-    for name, content in contents.items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        before, rest = text.split(begin)
-        text = before + begin + "\n\n" + content + "\n\n" + end + rest.split(end)[1]
-    (DOCS / "benchmarks.md").write_text(text, encoding="utf-8")
+    for page, tables in pages.items():
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for name, content in tables.items():
+            begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+            before, rest = text.split(begin)
+            text = before + begin + "\n\n" + content + "\n\n" + end + rest.split(end)[1]
+        (DOCS / page).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
