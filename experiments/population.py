@@ -606,18 +606,18 @@ def _name(cell: Any) -> str:
 
 INTRODUCTION = """# How near values come to the population
 
-A validation set is a sample. Another one of the same size, drawn in the same way, would give other values. What one
-would like to know is the value on everything the sample stands for: the *population value*. This page measures, on
+A validation set is a sample. Another one of the same size, drawn in the same way, would give other values. The value
+of interest is the one on everything the sample stands for: the *population value*. This page measures, on
 data where it is known, how near values come to it, how much nearer [pooled
-values](howto/pool.md) come, and whether intervals and reliability say truly
+values](howto/pool.md) come, and whether intervals and reliability state correctly
 how far off values are.
-
-Written by `make reproduce ARGS={arguments}`; every number is computed, and a test compares this page with
-its [tables]({tables}).
 
 **In short.** {summary}
 
-## What was asked, what was found
+`make reproduce ARGS={arguments}` writes this page. Every number is computed, and a test compares the page with
+its [tables]({tables}).
+
+## Bars and results
 
 The bars were set before the run. A cell is one dataset, regime and number of points; its number is the mean over
 {seeds} seeds.
@@ -625,10 +625,10 @@ The bars were set before the run. A cell is one dataset, regime and number of po
 
 HOW = """## How it was measured
 
-**Data.** {datasets}. 2dplanes, pol and creditcard are samples of 10,000 rows with as many of each class. The Gaussian
-mixture has 3 classes of two clouds each, 8 features, and shares of 50%, 30% and 20%. Soft-label KNN-Shapley with K =
-{k}. Every seed (0 to {last}) draws {n_train:,} training rows; up to {n_val:,} of the others are the population.
-Features are standardised by the training rows, those of news20 (embeddings) left as they are.
+**Data.** {datasets}. 2dplanes, pol and creditcard are samples of 10,000 rows with equal numbers of each class. The
+Gaussian mixture has 3 classes of two clouds each, 8 features, and shares of 50%, 30% and 20%. Soft-label KNN-Shapley
+with K = {k}. Every seed (0 to {last}) draws {n_train:,} training rows; up to {n_val:,} of the others are the
+population. Features are standardised by the training rows; those of news20 (embeddings) are not changed.
 
 **Regimes.** *Same population*: validation points are drawn from all other rows. *Wrong training labels*: each
 training label is replaced by another class with a probability of 10% or 30%; validation points keep theirs. *Part of
@@ -638,30 +638,32 @@ validation set and in the population.
 
 **Estimators.** *Plain*: the values on the validation points. *Pooled*: `value(X_val, y_val, pool="train")`. *One
 weight*: a weighted mean of plain values and of those on the training rows, with one weight V_a / (V_a + V_b + bias²)
-from both sampling variances and what is left of their difference; it knows nothing of labels and features. *Training
-rows alone*: `cross_value`, which uses no validation point.
+from both sampling variances and their remaining difference; it does not use labels and features. *Training rows
+alone*: `cross_value`, which uses no validation point.
 
 **Measures.** Spearman is the rank correlation with the population value; top-10% overlap the share of the highest 10%
 of rows that are found; RMSE is in standard deviations of the population value over the rows. For these the population
 value is the mean over the population without the validation points, by class with the shifted shares where shares are
-shifted. Its own sampling error counts against every estimator, the more the fewer rows are left: {left} at least
-({left_cell}).
+shifted. Its own sampling error counts against every estimator, more so if fewer rows are left. At least {left} are
+left ({left_cell}).
 
 **Coverage and reliability.** Here the points are drawn with replacement, so that the mean over the whole population
-is the exact truth. Rows of one validation set err together; so there are {draws} sets per seed and cell for plain
-values, {pooled_draws} for pooled ones and for ranks, signs and classes. Coverage is the share of rows whose interval
-holds the population value. True reliability is the mean correlation of the values on {truths} independent sets of the
-same size.
+is the exact truth. The errors of rows on one validation set are correlated, so there are {draws} sets per seed and
+cell for plain values, {pooled_draws} for pooled ones and for ranks, signs and classes. Coverage is the share of rows
+whose interval holds the population value. True reliability is the mean correlation of the values on {truths}
+independent sets of the same size.
 
-**What was chosen on what.** What pooling and intervals leave open was chosen on seeds 100 to 108 of the same files
-and on a synthetic mixture, which this page does not use: from where on a shift of features counts (1.65 standard
-errors), the 8 steps of the density ratio, the ridge of its score, the 3 standard deviations up to which class shares
-are taken for equal, the 5 points that variances borrow; how kurtosis shrinks variances, and the degrees of freedom of
-joint intervals. That shares of labels are pooled in corrected values too was added after a first look at the table of
-noisy points, and tried on synthetic mixtures. Seeds share the rows of a file: this page shows that the choices carry
-over to other splits, and the Gaussian mixture, another one, that they carry over to other data. The shift of features
-is along a straight direction, which a linear score, as pooling has, sees best. Shifts that it does not see, such as
-labels that mean something else in the validation set, show only in what is left of the difference between both sides'
+**How the settings were chosen.** The settings of pooling and intervals were chosen on seeds 100 to 108 of the same
+files and on a synthetic mixture. This page uses neither. The settings are: the size at which a shift of features
+counts (1.65 standard errors), the 8 steps of the density ratio, the ridge of its score, the 3 standard deviations up
+to which class shares are treated as equal, the 5 points that variances borrow, how kurtosis shrinks variances, and
+the degrees of freedom of joint intervals. One choice came later: shares of labels are pooled in corrected values too.
+It was added after a first look at the table of noisy points, and tried on synthetic mixtures.
+
+**How far that carries.** Seeds share the rows of a file. This page therefore shows that the choices carry over to
+other splits. The Gaussian mixture, a different one, shows that they carry over to other data. The shift of features
+is along a straight direction, which a linear score, as in pooling, detects best. Shifts that it does not detect, such
+as labels that mean something else in the validation set, show only in the remaining difference between both sides'
 values.
 """
 
@@ -738,9 +740,9 @@ def _summary(tables: dict[str, pd.DataFrame], bars: list[Bar]) -> str:
     held = sum(bar.holds for bar in bars)
     low = min(over_seeds(part, "coverage").mean for _, part in at.groupby("regime"))
     return (
-        f"With {SURE_POINTS} validation points of the same population the ranking of plain values correlates "
-        f"{plain:.2f} with that on the population, of pooled values {pooled:.2f}. Intervals of plain values, meant to "
-        f"cover 95%, cover {over_seeds(cells, 'coverage').mean:.1%} of rows from {SURE_POINTS} points on. Intervals of "
+        f"With {SURE_POINTS} validation points of the same population, the ranking by plain values correlates "
+        f"{plain:.2f} with that on the population, and the ranking by pooled values {pooled:.2f}. 95% intervals of "
+        f"plain values cover {over_seeds(cells, 'coverage').mean:.1%} of rows from {SURE_POINTS} points on. Those of "
         f"pooled values cover {over_seeds(same, 'coverage').mean:.0%} in the same population and as little as "
         f"{low:.0%} where the training rows differ: do not rely on them there. {held} of {len(bars)} bars hold."
     )
@@ -763,7 +765,7 @@ def _nearness_parts(values: pd.DataFrame, figure: str) -> list[str]:
         ]
         parts += [f"**{title}**\n", markdown_table(rows)]
     tally = _tally(values.groupby(["regime", "m"]), METHODS)
-    parts.append(f"Highest mean Spearman over datasets, of regimes and sizes: {tally}.\n")
+    parts.append(f"Number of regimes and sizes in which a method has the highest mean Spearman: {tally}.\n")
     return parts
 
 
@@ -776,8 +778,8 @@ def _tally(groups: Any, methods: dict[str, str]) -> str:
 def _noisy_parts(table: pd.DataFrame) -> list[str]:
     parts = [
         f"## Noisy validation points\n\nGaussian noise of {NOISE} standard deviations on every feature of the "
-        "validation points; the population value is that on clean points. *Posterior* is "
-        "[PosteriorCorrector](correction.md), which knows the noise. Means over datasets, "
+        "validation points. The population value is that on clean points. *Posterior* is "
+        "[PosteriorCorrector](correction.md), which is told the noise. Means over datasets, "
         f"{table['seed'].nunique()} seeds.\n"
     ]
     for statistic, title in STATISTICS.items():
@@ -791,7 +793,7 @@ def _noisy_parts(table: pd.DataFrame) -> list[str]:
         ]
         parts += [f"**{title}**\n", markdown_table(rows)]
     tally = _tally(table.groupby("m"), {method: CORRECTED_METHODS[method] for method in list(CORRECTED_METHODS)[1:]})
-    parts.append(f"Highest Spearman, of what a user with noisy points can have, of sizes: {tally}.\n")
+    parts.append(f"Number of sizes in which a method for noisy points has the highest Spearman: {tally}.\n")
     return parts
 
 
@@ -815,11 +817,12 @@ def _coverage_parts(tables: dict[str, pd.DataFrame]) -> list[str]:
         {"points": f"{m:,}"} | {title: over_seeds(here, column).show(3) for column, title in STATEMENTS.items()}
         for m, here in tables["statements"].groupby("m")
     ]
-    parts += ["**What else is said of plain Shapley values**, mean over datasets\n", markdown_table(rows)]
+    parts += ["**Ranks, signs and classes of plain Shapley values**, mean over datasets\n", markdown_table(rows)]
     parts.append(
-        "Pooled intervals count sampling on both sides and what is left of a difference on average over rows. They "
-        "cannot count a difference that differs from row to row, such as that of wrong training labels; so they cover "
-        "less where training rows and validation points differ. Where that is suspected, take plain intervals.\n"
+        "Pooled intervals include the sampling error of both sides and the mean remaining difference over rows. They "
+        "cannot include a difference that varies from row to row, such as that of wrong training labels. They "
+        "therefore cover less where training rows and validation points differ. If you suspect that, take plain "
+        "intervals.\n"
     )
     return parts
 
@@ -863,8 +866,9 @@ def _reliability_parts(sampled: pd.DataFrame, figure: str) -> list[str]:
     ]
     return [
         "## Reliability\n\n`Valuation.reliability` predicts, from one validation set, the correlation of its values "
-        "with those on another set of the same size. *Predicted* is the mean over validation sets; *error of one "
-        "prediction* is the root mean square difference from the truth of a single one, which is what a user has.\n",
+        "with those on another set of the same size. *Predicted* is the mean over validation sets. *Error of one "
+        "prediction* is the root mean square difference between a single prediction and the truth: a user has one "
+        "prediction only.\n",
         f"![Predicted against true reliability]({figure})\n",
         markdown_table(rows),
         "**Points needed for a reliability of 0.9** (`points_needed`; each seed's number is the median of its "

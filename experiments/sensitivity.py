@@ -230,16 +230,17 @@ def write_sensitivity(page: Path, tables: dict[str, pd.DataFrame], settings: Sen
     datasets = [name for name in summary["dataset"].unique() if name != "all"]
     levels = " and ".join(f"{sigma:g}" for sigma in settings.noise)
     setting = (
-        "How far the shift of the values, and what the published correction restores, depend on choices that the paper "
-        f"does not state. Soft utility, balanced classes, K = {settings.n_neighbors}, {len(datasets)} datasets "
-        f"({', '.join(datasets)}), {settings.n_train:,} training rows, {settings.n_val:,} validation points, noise of "
-        f"{levels}, {settings.seeds} seeds. Each option changes one thing of this setting, which is the first line of "
-        "each table."
+        "The paper does not state all of its choices. This page measures how much they change two results: the shift "
+        "of the values, and how much of it the published correction restores. The setting is: soft utility, balanced "
+        f"classes, K = {settings.n_neighbors}, {len(datasets)} datasets ({', '.join(datasets)}), "
+        f"{settings.n_train:,} training rows, {settings.n_val:,} validation points, noise of {levels}, "
+        f"{settings.seeds} seeds. It is the first line of each table. Each other line changes one choice."
     )
     reading = (
         "Numbers are means over the datasets, in brackets the 95% interval over seeds. Changes of mean and spread are "
-        "in percent of the clean ones, of positive rows in percentage points of all training rows. Gaps are distances "
-        "from the clean spread and the clean positive count in the same units, before → after the correction "
+        "in percent of the clean ones. Changes of positive rows are in percentage points of all training rows. Gaps "
+        "are distances from the clean spread and the clean positive count in the same units, before → after the "
+        "correction "
         '(`rule="paper"`). `tables/summary.csv` has every dataset, `tables/runs.csv` every run.'
     )
     parts = ["# What the paper leaves open\n", _wrapped(setting), _wrapped(reading)]
@@ -295,17 +296,17 @@ def _sentence(summary: pd.DataFrame, names: list[str], sigma: float) -> str:
     for statistic, words in JUDGED.items():
         sure = here.assign(falls=here[f"{statistic}_high"] < 0).groupby("dataset", sort=False)["falls"].all()
         base = int((here.loc[here["option"] == BASE.name, f"{statistic}_high"] < 0).sum())
-        falls.append(f"{words} on {int(sure.sum())} ({base} as reproduced)")
+        falls.append(f"{words} falls on {int(sure.sum())} of {n} datasets ({base} as reproduced)")
     helped = []
-    for gap, words in (("std_gap", "the spread"), ("positive_gap", "the positive count")):
+    for gap, words in (("std_gap", "the spread gap"), ("positive_gap", "the count gap")):
         counts = here.assign(nearer=here[f"{gap}_saved_low"] > 0).groupby("option", sort=False)["nearer"].sum()
         span = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
         helped.append(f"{words} on {span}")
     left = {name: _line_of(summary, name, sigma)["std_gap_corrected"] for name in names}
     least, most = min(names[1:], key=left.__getitem__), max(names[1:], key=left.__getitem__)
     return (
-        f"Of {n} datasets, at noise {sigma:g}, these fall under every option (95% interval below 0): "
-        f"{' and '.join(falls)}. The correction brings nearer {' and '.join(helped)}, depending on the option. "
-        f"After it the spread is off by {left[BASE.name]:.0f}% as reproduced, else by {left[least]:.0f}% ({least}) to "
+        f"At noise {sigma:g}, under every option (95% interval below 0), {' and '.join(falls)}. Depending on the "
+        f"option, the correction reduces {' and '.join(helped)} datasets. After it, the spread gap is "
+        f"{left[BASE.name]:.0f}% as reproduced, and with other options {left[least]:.0f}% ({least}) to "
         f"{left[most]:.0f}% ({most})."
     )
